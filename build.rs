@@ -1,4 +1,5 @@
-//! Bakes a network: inputs, bake, report. The work is in `src/bake`, what the program shares in `src/ir`, `ops`, `registry`, `planner`.
+//! Bakes a network: inputs, bake, report. The work is in `src/bake`, what the program shares in
+//! `src/ir`, `ops`, `registry`, `planner`.
 
 #[path = "src/bake/mod.rs"]
 #[allow(dead_code)]
@@ -36,11 +37,15 @@ fn main() {
         Ok(stored) => stored,
         Err(e) => return println!("cargo::error=MORTONNET_WEIGHTS: {}", one_line(e)),
     };
-    // A program has the host's kernels for what its weights are stored as; with the lab, which tries others, all.
+    // A program has the host's kernels for what its weights are stored as; with the lab, which
+    // tries others, all.
     println!("cargo::rustc-check-cfg=cfg(mortonnet_weights, values(\"f32\", \"f16\", \"i8\"))");
     println!("cargo::rustc-cfg=mortonnet_weights=\"{}\"", weights.name());
-    let default_plan =
-        if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
+    let default_plan = if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") {
+        "mali-midgard"
+    } else {
+        "host"
+    };
     let settings = bake::Settings {
         names: bake::Names::Variables,
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
@@ -68,14 +73,16 @@ fn main() {
         && ["OS", "ENV", "ARCH"].map(|about| cargo(&format!("CARGO_CFG_TARGET_{about}")))
             == ["linux", "gnu", "x86_64"]
     {
-        // No index of unwinding tables, 12 KB: nothing unwinds where a panic ends the program, and libraries have their own.
+        // No index of unwinding tables, 12 KB: nothing unwinds where a panic ends the program, and
+        // libraries have their own.
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
     }
     let out = PathBuf::from(cargo("OUT_DIR"));
     if std::env::var_os("CARGO_FEATURE_APPENDED").is_some() {
         if std::env::var_os("CARGO_FEATURE_BAKE").is_some() {
             println!(
-                "cargo::error=features appended and bake: mortonnet-bake needs the kernel library of a block"
+                "cargo::error=features appended and bake: mortonnet-bake needs the kernel library \
+                 of a block"
             );
         }
         return write(block::Slot::empty(settings.lab).leak(), &out);
@@ -85,7 +92,9 @@ fn main() {
         Ok(baked) => &baked.files,
         Err((_, files)) => files,
     };
-    files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
+    files
+        .iter()
+        .for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
             let block = baked.block();
@@ -94,14 +103,17 @@ fn main() {
                 (None, None) => " (the default: MORTONNET_MODEL is not set)",
                 (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
             };
-            // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
-            // repeats it when there is nothing to build.
+            // Always, so that nobody ships the network of an earlier or a later build: all go into
+            // the same file. Cargo repeats it when there is nothing to build.
             for line in baked.report(why, &cargo("CARGO_CFG_TARGET_ARCH"), block.len()) {
                 println!("cargo::warning={}", one_line(line));
             }
             write(block.leak(), &out);
         }
-        Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),
+        Err((mistakes, _)) => mistakes
+            .0
+            .iter()
+            .for_each(|m| println!("cargo::error={}", one_line(m))),
     }
 }
 
@@ -115,10 +127,12 @@ fn micro_kernels() {
         println!("cargo::rustc-cfg=mortonnet_avx512");
     }
     if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "arm") {
-        // Twice: for NEON alone, and with VFPv4. Compilers other than zig take the unit from -mfpu, zig from the CPU.
-        for (name, unit, cpu, fused) in
-            [("mortonnet_neon", "neon", "neon", "0"), ("mortonnet_vfpv4", "neon-vfpv4", "neon+vfp4", "1")]
-        {
+        // Twice: for NEON alone, and with VFPv4. Compilers other than zig take the unit from -mfpu,
+        // zig from the CPU.
+        for (name, unit, cpu, fused) in [
+            ("mortonnet_neon", "neon", "neon", "0"),
+            ("mortonnet_vfpv4", "neon-vfpv4", "neon+vfp4", "1"),
+        ] {
             cc::Build::new()
                 .file(NEON)
                 .flag_if_supported(format!("-mfpu={unit}"))
@@ -132,8 +146,16 @@ fn micro_kernels() {
 
 /// N of Rust 1.N.
 fn compiler_minor() -> Option<u32> {
-    let output = std::process::Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
-    String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
+    let output = std::process::Command::new(std::env::var_os("RUSTC")?)
+        .arg("--version")
+        .output()
+        .ok()?;
+    String::from_utf8(output.stdout)
+        .ok()?
+        .split('.')
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// Text for a directive to cargo: a line break would begin another directive.
@@ -141,9 +163,11 @@ fn one_line(text: impl std::fmt::Display) -> String {
     text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
-/// Writes the block (or the slot for one) and the assembly that includes it: one page-aligned, read-only symbol.
+/// Writes the block (or the slot for one) and the assembly that includes it: one page-aligned,
+/// read-only symbol.
 fn write(block: &'static [u8], out: &Path) {
-    // Its hash stands in the text because compilers' caches look at the text only, not at what `.incbin` includes.
+    // Its hash stands in the text because compilers' caches look at the text only, not at what
+    // `.incbin` includes.
     let hash = block::Block::open(block).map_or("slot".into(), block::Block::hash);
     let assembly = format!(
         ".section .rodata.mortonnet,\"a\",%progbits\n\
@@ -164,8 +188,15 @@ fn write(block: &'static [u8], out: &Path) {
     );
     for (name, bytes) in [("block.bin", block), ("block.s", assembly.as_bytes())] {
         if let Err(e) = std::fs::write(out.join(name), bytes) {
-            println!("cargo::error=cannot write {}: {e}", out.join(name).display());
+            println!(
+                "cargo::error=cannot write {}: {e}",
+                out.join(name).display()
+            );
         }
     }
-    cc::Build::new().file(out.join("block.s")).include(out).warnings(false).compile("mortonnet_block");
+    cc::Build::new()
+        .file(out.join("block.s"))
+        .include(out)
+        .warnings(false)
+        .compile("mortonnet_block");
 }

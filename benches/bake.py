@@ -8,6 +8,7 @@ MODEL [model/mnist] linked in. Bakes MODEL --runs times. Then runs both programs
 same cores: one record of zeros as text, from before the process starts until its line can be read. Their classes are
 compared. Prints medians and the spread (fastest to slowest), and the sizes of the files.
 """
+
 import argparse
 import json
 import os
@@ -26,7 +27,17 @@ def build(name, features, copy, **settings):
     """A program, copied to `copy`."""
     unset = ("MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS")
     environment = {k: v for k, v in os.environ.items() if k not in unset} | settings
-    command = ["cargo", "build", "--release", "--quiet", "--bin", name, "--target-dir", str(TARGET), *features]
+    command = [
+        "cargo",
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        name,
+        "--target-dir",
+        str(TARGET),
+        *features,
+    ]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stderr=subprocess.DEVNULL)
     shutil.copy(TARGET / "release" / name, copy)
 
@@ -34,7 +45,9 @@ def build(name, features, copy, **settings):
 def first_line(program, record):
     """Milliseconds, and the line."""
     start = time.perf_counter()
-    with subprocess.Popen([program, "-d", "host"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [program, "-d", "host"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         child.stdin.write(record)
         child.stdin.flush()
         line = child.stdout.readline()
@@ -44,7 +57,9 @@ def first_line(program, record):
 
 
 def spread(what, values, unit):
-    print(f"| {what} | {statistics.median(values):.2f} | {min(values):.2f} to {max(values):.2f} {unit} |")
+    print(
+        f"| {what} | {statistics.median(values):.2f} | {min(values):.2f} to {max(values):.2f} {unit} |"
+    )
 
 
 def main():

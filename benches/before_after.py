@@ -7,6 +7,7 @@ Plans: `bench network` of every plan that both programs have for the device (eac
 median of the turns' medians, the ratio of both, and the spread of the ratios of neighbouring turns. --stream: start to the
 first class, and records as CSV and as f32 through a pipe, on the host engine. Markdown on stdout.
 """
+
 import argparse
 import json
 import random
@@ -24,7 +25,9 @@ parser.add_argument("--plans", help="else all plans of both")
 parser.add_argument("--shapes", default="baseline,partial-mnist,partial-cifar,full-mnist")
 parser.add_argument("--batches", default="100,1")
 parser.add_argument("--turns", type=int, default=5)
-parser.add_argument("--time-limit", type=float, default=1e9, help="seconds; what is left then is not measured")
+parser.add_argument(
+    "--time-limit", type=float, default=1e9, help="seconds; what is left then is not measured"
+)
 parser.add_argument("--stream", action="store_true")
 a = parser.parse_args()
 programs = [a.before, a.after]
@@ -37,7 +40,10 @@ def row(name, times):
     before, after = (statistics.median(t) for t in zip(*times))
     ratios = sorted(y / x for x, y in times)
     low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-    print(f"| {name} | {before:.4g} | {after:.4g} | {after / before:.3f} | {low:.3f} to {high:.3f} |", flush=True)
+    print(
+        f"| {name} | {before:.4g} | {after:.4g} | {after / before:.3f} | {low:.3f} to {high:.3f} |",
+        flush=True,
+    )
 
 
 def head(what):
@@ -47,9 +53,13 @@ def head(what):
 def network(program, plan, shape, batch):
     """Median time in µs of a batch; None where the plan does not run."""
     command = [program, "bench", "network", "--device", a.device, "--plan", plan, "--shape", shape]
-    done = subprocess.run([*command, "--batch", str(batch), "-o", "json"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--batch", str(batch), "-o", "json"], capture_output=True, text=True
+    )
     if done.returncode:
-        print(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
+        print(
+            f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}", file=sys.stderr
+        )
         return None
     return json.loads(done.stdout)["median_us"]
 
@@ -82,7 +92,9 @@ if a.stream:
     ]:
         times = []
         for turn in range(a.turns):
-            both = [1e3 * piped(p, arguments, data) for p in (programs if turn % 2 else programs[::-1])]
+            both = [
+                1e3 * piped(p, arguments, data) for p in (programs if turn % 2 else programs[::-1])
+            ]
             times.append(both if turn % 2 else both[::-1])
         row(name, times)
     sys.exit()

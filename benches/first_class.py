@@ -11,6 +11,7 @@ bytes from a file; one from a pipe that stays open, as a sensor's does; one as t
 Prints medians, quartiles and the difference to the empty program in ms, and fails where a first class comes more than MS
 (default 5) after the empty program's end.
 """
+
 import argparse
 import os
 import pathlib
@@ -27,7 +28,9 @@ WIDTH = 784
 
 def build(work):
     """The program and the empty one."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("MORTONNET_PLAN", "MORTONNET_WEIGHTS")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("MORTONNET_PLAN", "MORTONNET_WEIGHTS")
+    }
     environment["MORTONNET_MODEL"] = str(ROOT / "model/mnist")
     cargo = ["cargo", "build", "--release", "--quiet", "--target-dir", str(ROOT / "target/mnist")]
     subprocess.run(cargo, cwd=ROOT, env=environment, check=True)
@@ -43,7 +46,11 @@ def empty(work):
 def run(command, stdin, keep):
     """Milliseconds to the first line (None without one) and to the end, and the lines. `keep` closes a pipe's other end."""
     ours, theirs = os.pipe()
-    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, theirs, 1), (os.POSIX_SPAWN_CLOSE, ours)]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, stdin, 0),
+        (os.POSIX_SPAWN_DUP2, theirs, 1),
+        (os.POSIX_SPAWN_CLOSE, ours),
+    ]
     start = time.perf_counter()
     process = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
     os.close(theirs)
@@ -76,7 +83,9 @@ def fed(command, file, pipe):
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     a.add_argument("--program", help="a binary with model/mnist, instead of building it")
     a.add_argument("--runs", type=int, default=200)
     a.add_argument("--cores", default="0,1")
@@ -108,13 +117,17 @@ def main():
                 if turn >= 5:  # the first turns warm the file cache
                     times[name][0].append(end if first is None else first)
                     times[name][1].append(end)
-    print("| what | first class ms | quartiles | after the empty program | process ends ms |\n|---|---|---|---|---|")
+    print(
+        "| what | first class ms | quartiles | after the empty program | process ends ms |\n|---|---|---|---|---|"
+    )
     nothing = statistics.median(times["an empty Rust program"][0])
     late = []
     for name, (first, end) in times.items():
         low, middle, high = statistics.quantiles(first, n=4)
         more = middle - nothing
-        shown = f"{middle:.2f} | {low:.2f} to {high:.2f} | {more:.2f}" if sides[name][3] else " | | "
+        shown = (
+            f"{middle:.2f} | {low:.2f} to {high:.2f} | {more:.2f}" if sides[name][3] else " | | "
+        )
         print(f"| {name} | {shown} | {statistics.median(end):.2f} |")
         late += [name] if more > a.most else []
     if late:

@@ -24,6 +24,7 @@ else done: "above the package" is the difference. Files are in the system's cach
 PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn and pnnx); those that it lacks
 are left out, and so are tract and RTen where they cannot be built (Rust 1.94). Nobody else should use the cores meanwhile.
 """
+
 import argparse
 import array
 import json
@@ -70,8 +71,14 @@ def in_python(python, peer, threads):
 def in_rust(peer, threads):
     """The command, or none where the program cannot be built."""
     place = ROOT / "benches/peers/rust"
-    built = shutil.which("cargo") and subprocess.run(["cargo", "build", "--quiet", "--release", "--locked"], cwd=place)
-    return [str(ROOT / "target/peers/release" / peer), str(threads)] if built and built.returncode == 0 else None
+    built = shutil.which("cargo") and subprocess.run(
+        ["cargo", "build", "--quiet", "--release", "--locked"], cwd=place
+    )
+    return (
+        [str(ROOT / "target/peers/release" / peer), str(threads)]
+        if built and built.returncode == 0
+        else None
+    )
 
 
 class Peer:
@@ -135,7 +142,12 @@ def footprint(a, names, cores):
     for name in names:
         if not (programs / name).exists():
             build = ["cargo", "build", "--quiet", "--release", "--target-dir", "target/zoo-build"]
-            subprocess.run(build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": NETWORKS[name] + ".onnx"}, check=True)
+            subprocess.run(
+                build,
+                cwd=ROOT,
+                env={**os.environ, "MORTONNET_MODEL": NETWORKS[name] + ".onnx"},
+                check=True,
+            )
             shutil.copy(ROOT / "target/zoo-build/release/mortonnet", programs / name)
     os.sched_setaffinity(0, cores)
     # The command of a network's files; and what the process is without one.
@@ -146,7 +158,9 @@ def footprint(a, names, cores):
             sides[f"{peer}, Python"] = command
     rust = {peer: in_rust(peer, len(cores)) for peer in ("onnxruntime", "tract", "rten")}
     where = "import importlib.util as u; print(u.find_spec('onnxruntime').submodule_search_locations[0])"
-    found = subprocess.run([a.python, "-c", where], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    found = subprocess.run(
+        [a.python, "-c", where], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     library = list(pathlib.Path(found.stdout.strip() or ".", "capi").glob("libonnxruntime.so.*"))
     for peer, command in rust.items():
         if command and peer != "onnxruntime":
@@ -157,9 +171,20 @@ def footprint(a, names, cores):
     print("| network | | first result ms | above the package | peak MB | above the package |")
     print("|---" * 6 + "|")
     for name in names:
-        record, expected = npy(NETWORKS[name] + "_inputs.npy")[0].tobytes(), npy(NETWORKS[name] + "_results.npy")[0]
+        record, expected = (
+            npy(NETWORKS[name] + "_inputs.npy")[0].tobytes(),
+            npy(NETWORKS[name] + "_results.npy")[0],
+        )
         kind = json.loads(pathlib.Path(NETWORKS[name] + ".json").read_text())["output"]["kind"]
-        own = [str(programs / name), "-f", "f32", "-o", "probs" if kind == "classes" else "scores", "--device", a.device]
+        own = [
+            str(programs / name),
+            "-f",
+            "f32",
+            "-o",
+            "probs" if kind == "classes" else "scores",
+            "--device",
+            a.device,
+        ]
         runs = {side: ([], []) for side in sides}
         for turn in range(a.turns + 1):
             for side, command in list(sides.items()):
@@ -175,7 +200,9 @@ def footprint(a, names, cores):
                         break
                     if which == 0:
                         values = [float(v) for v in got[2].split(",")]
-                        off = max(abs(v - e) for v, e in zip(values, expected)) / max(map(abs, expected))
+                        off = max(abs(v - e) for v, e in zip(values, expected)) / max(
+                            map(abs, expected)
+                        )
                         if len(values) != len(expected) or not off <= BOUND:
                             sys.exit(f"{side}: {name}: off by {off}")
                     if turn > 0:  # the first one fills the system's cache
@@ -186,7 +213,9 @@ def footprint(a, names, cores):
                 all_of = [run[i] for run in runs[side][0]] if side in runs else []
                 bare = [run[i] for run in runs[side][1]] if side in runs else []
                 median = statistics.median(all_of) if all_of else 0
-                cells.append(f"{median:.1f} ({min(all_of):.1f} to {max(all_of):.1f})" if all_of else "-")
+                cells.append(
+                    f"{median:.1f} ({min(all_of):.1f} to {max(all_of):.1f})" if all_of else "-"
+                )
                 cells.append(f"{median - statistics.median(bare):.1f}" if bare else "")
             print(f"| {name} | {side} | " + " | ".join(cells) + " |", flush=True)
 
@@ -197,12 +226,18 @@ def main():
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--program")
-    parser.add_argument("--weights", choices=("f32", "f16", "i8"), default="f32", help="how mortonnet stores them")
+    parser.add_argument(
+        "--weights", choices=("f32", "f16", "i8"), default="f32", help="how mortonnet stores them"
+    )
     parser.add_argument("--device", default="host")
     parser.add_argument("--plan")
     parser.add_argument("--zoo", help="a folder of networks of images")
-    parser.add_argument("--footprint", action="store_true", help="memory and time to the first result of these")
-    parser.add_argument("--programs", help="a folder of programs with the networks, for --footprint [target/zoo]")
+    parser.add_argument(
+        "--footprint", action="store_true", help="memory and time to the first result of these"
+    )
+    parser.add_argument(
+        "--programs", help="a folder of programs with the networks, for --footprint [target/zoo]"
+    )
     parser.add_argument("--networks")
     parser.add_argument("--batches")
     a = parser.parse_args()
@@ -220,10 +255,18 @@ def main():
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
     where = ["--device", a.device, "--weights", a.weights] + (["--plan", a.plan] if a.plan else [])
-    sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)}
-    peers = ("onnxruntime", "litert", "ncnn", "tract", "rten") if a.zoo else ("numpy", "torch", "onnxruntime")
+    sides = {
+        "mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)
+    }
+    peers = (
+        ("onnxruntime", "litert", "ncnn", "tract", "rten")
+        if a.zoo
+        else ("numpy", "torch", "onnxruntime")
+    )
     for peer in peers:
-        command = in_rust(peer, len(cores)) if peer in RUST else in_python(a.python, peer, len(cores))
+        command = (
+            in_rust(peer, len(cores)) if peer in RUST else in_python(a.python, peer, len(cores))
+        )
         side = Peer(command, pin) if command else None
         if side and side.version:
             sides[peer] = side
@@ -232,7 +275,11 @@ def main():
     if len(sides) == 1:
         sys.exit("no peer: name an interpreter that has one with --python")
     print(", ".join(s.version for s in sides.values()) + f"; {len(cores)} cores, {a.turns} turns\n")
-    print("| network | batch | " + " | ".join(f"{s} µs" for s in sides) + " | mortonnet / fastest peer |")
+    print(
+        "| network | batch | "
+        + " | ".join(f"{s} µs" for s in sides)
+        + " | mortonnet / fastest peer |"
+    )
     print("|---" * (len(sides) + 3) + "|")
     for name in names:
         for batch in map(int, batches.split(",")):
@@ -246,9 +293,14 @@ def main():
                         turns[side] = None
                     elif turn > 0:  # the peers build the network in the first one
                         turns[side].append(us)
-                    time.sleep(0.05)  # threads that look for work have fallen asleep when the next side's turn comes
+                    time.sleep(
+                        0.05
+                    )  # threads that look for work have fallen asleep when the next side's turn comes
             median = {side: statistics.median(t) for side, t in turns.items() if t}
-            cells = [f"{median[s]:.1f} ({min(t):.1f} to {max(t):.1f})" if t else "-" for s, t in turns.items()]
+            cells = [
+                f"{median[s]:.1f} ({min(t):.1f} to {max(t):.1f})" if t else "-"
+                for s, t in turns.items()
+            ]
             fastest = min((m for s, m in median.items() if s != "mortonnet"), default=None)
             cells.append(f"{median['mortonnet'] / fastest:.2f}" if fastest else "-")
             print(f"| {name} | {batch} | " + " | ".join(cells) + " |", flush=True)

@@ -18,6 +18,7 @@ files   bytes that a machine needs for it, beside the C library and, for the run
 
 Prints medians and the spread (fastest to slowest).
 """
+
 import argparse
 import os
 import shutil
@@ -32,14 +33,21 @@ ROOT = Path(__file__).resolve().parent.parent
 ZOO, PYTHON, DIST = ROOT / "target/zoo", ROOT / "target/zoo-python/bin/python", ROOT / "target/dist"
 
 RUNTIMES = {
-    "ONNX Runtime": ("onnx", ("onnxruntime", "numpy", "flatbuffers", "google", "packaging"), """
+    "ONNX Runtime": (
+        "onnx",
+        ("onnxruntime", "numpy", "flatbuffers", "google", "packaging"),
+        """
 import sys, numpy, onnxruntime
 options = onnxruntime.SessionOptions(); options.intra_op_num_threads = 2
 session = onnxruntime.InferenceSession(sys.argv[1], options)
 x = numpy.fromfile(sys.argv[2], "f4").reshape([d if isinstance(d, int) else 1 for d in session.get_inputs()[0].shape])
 print(session.run(None, {session.get_inputs()[0].name: x})[0].argmax(), flush=True)
-"""),
-    "LiteRT": ("tflite", ("ai_edge_litert", "numpy", "flatbuffers", "typing_extensions.py"), """
+""",
+    ),
+    "LiteRT": (
+        "tflite",
+        ("ai_edge_litert", "numpy", "flatbuffers", "typing_extensions.py"),
+        """
 import sys, numpy
 from ai_edge_litert.interpreter import Interpreter
 net = Interpreter(sys.argv[1], num_threads=2); net.allocate_tensors()
@@ -47,7 +55,8 @@ i, o = net.get_input_details()[0], net.get_output_details()[0]
 n, h, w, c = i["shape"]
 net.set_tensor(i["index"], numpy.fromfile(sys.argv[2], "f4").reshape(n, c, h, w).transpose(0, 2, 3, 1)); net.invoke()
 print(net.get_tensor(o["index"]).argmax(), flush=True)
-"""),
+""",
+    ),
 }
 
 
@@ -67,10 +76,23 @@ class Aarch64:
 
     root = ROOT / "target/aarch64-python"
     bake, folder = ("--target", "aarch64"), "aarch64-unknown-linux-gnu/release"
-    cargo = [ROOT / "target/boards/zigbuild", "zigbuild", "--offline", "--target", "aarch64-unknown-linux-gnu.2.19"]
+    cargo = [
+        ROOT / "target/boards/zigbuild",
+        "zigbuild",
+        "--offline",
+        "--target",
+        "aarch64-unknown-linux-gnu.2.19",
+    ]
     gcc = ["aarch64-linux-gnu-gcc", "-mcpu=cortex-a53"]
     run = ["qemu-aarch64-static", "-L", root]
-    python = [*run, "-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels", root / "usr/bin/python3.11"]
+    python = [
+        *run,
+        "-E",
+        f"PYTHONHOME={root}/usr",
+        "-E",
+        f"PYTHONPATH={root}/wheels",
+        root / "usr/bin/python3.11",
+    ]
     site = root / "wheels"
 
     def ready(self):
@@ -90,30 +112,50 @@ def timed(command, **how):
 
 def first_line(command):
     start = time.perf_counter()
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
         line = child.stdout.readline()
         taken = time.perf_counter() - start
     return taken, line
 
 
 def size(path):
-    return path.stat().st_size if path.is_file() else sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    return (
+        path.stat().st_size
+        if path.is_file()
+        else sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    )
 
 
 def cargo(on, model, target):
     """`cargo build --release` of this package alone."""
     unset = ("MORTONNET_PLAN", "MORTONNET_WEIGHTS")
-    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"MORTONNET_MODEL": str(model)}
-    return timed([*on.cargo, "--release", "--quiet", "--target-dir", target], cwd=ROOT, env=environment)[0]
+    environment = {k: v for k, v in os.environ.items() if k not in unset} | {
+        "MORTONNET_MODEL": str(model)
+    }
+    return timed(
+        [*on.cargo, "--release", "--quiet", "--target-dir", target], cwd=ROOT, env=environment
+    )[0]
 
 
 def emx(on, model, folder, values, outputs):
     """The model as C, with a main."""
-    command = [PYTHON.with_name("emx-onnx-cgen"), "compile", model, folder / "net.c", "--model-name", "net"]
-    # All weights in the source, none in a file beside it; a batch of one (N is the dimension's name in these models).
+    command = [
+        PYTHON.with_name("emx-onnx-cgen"),
+        "compile",
+        model,
+        folder / "net.c",
+        "--model-name",
+        "net",
+    ]
+    # All weights in the source, none in a file beside it; a batch of one (N is the dimension's name
+    # in these models).
     taken, _ = timed([*command, "--large-weight-threshold", 10**9, "--input-dim", "N=1"])
     source = (folder / "net.c").read_text()
-    (folder / "net.c").write_text(source + f"""
+    (folder / "net.c").write_text(
+        source
+        + f"""
 #include <stdio.h>
 static float x[{values}], y[{outputs}];
 int main(int n, char **a) {{
@@ -125,12 +167,15 @@ int main(int n, char **a) {{
     printf("%d\\n", best);
     return 0;
 }}
-""")
+"""
+    )
     return taken + timed([*on.gcc, "-O3", "-w", "-o", folder / "emx", folder / "net.c", "-lm"])[0]
 
 
 def shown(values, factor, unit):
-    low, middle, high = (float(f"{v * factor:.3g}") for v in (min(values), statistics.median(values), max(values)))
+    low, middle, high = (
+        float(f"{v * factor:.3g}") for v in (min(values), statistics.median(values), max(values))
+    )
     return f"{middle:g} {unit} ({low:g} to {high:g})"
 
 
@@ -138,24 +183,52 @@ def measure(on, name, runs, work):
     import numpy as np
 
     inputs, results = np.load(ZOO / f"{name}_inputs.npy"), np.load(ZOO / f"{name}_results.npy")
-    inputs, results = inputs.reshape(len(inputs), -1).astype("<f4"), results.reshape(len(results), -1)
+    inputs, results = (
+        inputs.reshape(len(inputs), -1).astype("<f4"),
+        results.reshape(len(results), -1),
+    )
     record = work / "record"
     record.write_bytes(inputs[0].tobytes())
     expected = int(results[0].argmax())
     models = {kind: ZOO / f"{name}.{kind}" for kind in ("onnx", "tflite")}
     made = {}
-    bake = [DIST / "mortonnet-bake-x86_64", models["tflite"], "-o", work / "baked", "--plan", "host", *on.bake]
+    bake = [
+        DIST / "mortonnet-bake-x86_64",
+        models["tflite"],
+        "-o",
+        work / "baked",
+        "--plan",
+        "host",
+        *on.bake,
+    ]
     bakes = [timed(bake)[0] for _ in range(runs)]
-    made["mortonnet-bake"] = (bakes, [*on.run, work / "baked", "-d", "host", "-f", "f32", record], size(work / "baked"))
+    made["mortonnet-bake"] = (
+        bakes,
+        [*on.run, work / "baked", "-d", "host", "-f", "f32", record],
+        size(work / "baked"),
+    )
     target = ROOT / "target/bench-model"
     cargo(on, ROOT / "model/digits", target)
     builds = [cargo(on, models["tflite"], target)]
     shutil.copy(target / on.folder / "mortonnet", work / "built")
-    made["cargo build"] = (builds, [*on.run, work / "built", "-d", "host", "-f", "f32", record], size(work / "built"))
+    made["cargo build"] = (
+        builds,
+        [*on.run, work / "built", "-d", "host", "-f", "f32", record],
+        size(work / "built"),
+    )
     for runtime, (kind, packages, script) in RUNTIMES.items():
         (work / f"{kind}.py").write_text(script)
-        parts = [part for package in packages for part in on.site.glob(f"{package}*") if ".dist-info" not in part.name]
-        made[runtime] = ([], [*on.python, work / f"{kind}.py", models[kind], record], size(models[kind]) + sum(map(size, parts)))
+        parts = [
+            part
+            for package in packages
+            for part in on.site.glob(f"{package}*")
+            if ".dist-info" not in part.name
+        ]
+        made[runtime] = (
+            [],
+            [*on.python, work / f"{kind}.py", models[kind], record],
+            size(models[kind]) + sum(map(size, parts)),
+        )
     taken = emx(on, models["onnx"], work, inputs.shape[1], results.shape[1])
     made["emx-onnx-cgen, gcc"] = ([taken], [*on.run, work / "emx", record], size(work / "emx"))
     starts = {what: [] for what in made}
@@ -164,16 +237,29 @@ def measure(on, name, runs, work):
             taken, line = first_line(command)
             found = line.decode().strip() or sys.exit(f"{name}: {what} ended without a class")
             if found != str(expected):
-                print(f"note: {name}: {what} says {found}, the model's own result is {expected}", file=sys.stderr)
+                print(
+                    f"note: {name}: {what} says {found}, the model's own result is {expected}",
+                    file=sys.stderr,
+                )
             if turn >= 2:  # the first turns warm the file cache
                 starts[what].append(taken)
     for what, (makes, _, files) in made.items():
-        make = shown(makes, 1e3, "ms") if makes and len(makes) > 1 else f"{makes[0] * 1e3:.0f} ms" if makes else "–"
-        print(f"| {name} | {what} | {make} | {shown(starts[what], 1e3, 'ms')} | {files / 1e6:.2f} MB |")
+        make = (
+            shown(makes, 1e3, "ms")
+            if makes and len(makes) > 1
+            else f"{makes[0] * 1e3:.0f} ms"
+            if makes
+            else "–"
+        )
+        print(
+            f"| {name} | {what} | {make} | {shown(starts[what], 1e3, 'ms')} | {files / 1e6:.2f} MB |"
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="*", default=["mobilenet-v1-0.25", "ds-cnn"])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--cores", default="0,1")

@@ -8,6 +8,7 @@ of `--device 0,1` with half of those of `--device 0`; and, one device slowed dow
 time, `--device 0,1` with the faster one alone, wherever it stands in the list; and `--device host,all`, on cores that
 all of them want, with the host alone. The classes of all runs are compared. Must reach 1.15, 1.00 and 1.05. Nobody else should use the cores meanwhile.
 """
+
 import argparse
 import array
 import json
@@ -31,14 +32,26 @@ def network(sizes):
     layers = []
     for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]), 1):
         scale = (6 / inputs) ** 0.5
-        values = {"w": array.array("f", (scale * (rng.random() - 0.5) * 2 for _ in range(inputs * outputs)))}
+        values = {
+            "w": array.array(
+                "f", (scale * (rng.random() - 0.5) * 2 for _ in range(inputs * outputs))
+            )
+        }
         values["b"] = array.array("f", [0.01] * outputs)
         for name, cols in (("w", inputs), ("b", 1)):
             (folder / f"{i}_{name}.f32").write_bytes(values[name].tobytes())
             matrix = {"rows": outputs, "cols": cols, "data_type": "f32", "file": f"{i}_{name}.f32"}
             (folder / f"{i}_{name}.json").write_text(json.dumps(matrix))
-        layers += [{"layer": "AffineLayer", "weights": f"{i}_w.json", "biases": f"{i}_b.json"}, {"layer": "ReLULayer"}]
-    text = {"name": "multi", "layers": layers[:-1], "size": len(layers) - 1, "input": {"scale": 1 / 255}}
+        layers += [
+            {"layer": "AffineLayer", "weights": f"{i}_w.json", "biases": f"{i}_b.json"},
+            {"layer": "ReLULayer"},
+        ]
+    text = {
+        "name": "multi",
+        "layers": layers[:-1],
+        "size": len(layers) - 1,
+        "input": {"scale": 1 / 255},
+    }
     (folder / "network.json").write_text(json.dumps(text))
     return folder
 
@@ -67,19 +80,28 @@ def main():
     WORK.mkdir(parents=True, exist_ok=True)
     shim, records, profile = WORK / "libshim.so", WORK / "records.u8", WORK / "profile.json"
     source = str(ROOT / "tests/shim/opencl_shim.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl", "-lpthread"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl", "-lpthread"], check=True
+    )
     records.write_bytes(random.Random(1).randbytes(a.records * width))
     cores = {int(c) for c in a.cores.split(",")}
     classes = set()
 
     def turn(devices, slow=None):
-        environment = dict(os.environ, OCL_ICD_VENDORS=DRIVERS, POCL_DEVICES="basic basic", MORTONNET_OPENCL=str(shim))
+        environment = dict(
+            os.environ,
+            OCL_ICD_VENDORS=DRIVERS,
+            POCL_DEVICES="basic basic",
+            MORTONNET_OPENCL=str(shim),
+        )
         environment.update(MORTONNET_CACHE="", MORTONNET_SHIM_REAL="libOpenCL.so.1")
         if slow is not None:
             environment["MORTONNET_SHIM_SLOW"] = f"{slow}:{a.slow}:0:1"
         command = [program, "--device", devices, "-f", "u8", f"--profile=json:{profile}", records]
         pin = lambda: os.sched_setaffinity(0, cores)
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, preexec_fn=pin)
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, check=True, preexec_fn=pin
+        )
         classes.add(done.stdout)
         found = json.loads(profile.read_text())
         shares = [m["share"] for m in found.get("members", [])]
@@ -102,7 +124,9 @@ def main():
         sys.exit("the runs do not agree")
     one = statistics.median(times["one"])
     print(f"{a.shape}, {a.records} records, {a.runs} runs; slow: {a.slow:g} times as long\n")
-    print("| devices | ms (fastest to slowest) | against | ratio | shares, last run |\n|---|---|---|---|---|")
+    print(
+        "| devices | ms (fastest to slowest) | against | ratio | shares, last run |\n|---|---|---|---|---|"
+    )
     for side, t in times.items():
         host = statistics.median(times["the host"])
         against, of = ("half of one", one / 2) if side == "two" else ("one", one)

@@ -18,6 +18,7 @@ Prints medians of the wall time of the process, the spread (fastest to slowest),
 program), and the median of the start-up that the program itself reports, from the start of `main` until the first record
 could be read. The classes of all sides are compared.
 """
+
 import argparse
 import json
 import os
@@ -37,7 +38,9 @@ WIDTH = 784
 def run(command, record, settings):
     """Wall time in ms, and the output."""
     start = time.perf_counter()
-    done = subprocess.run(command, input=record, stdout=subprocess.PIPE, check=True, env={**os.environ, **settings})
+    done = subprocess.run(
+        command, input=record, stdout=subprocess.PIPE, check=True, env={**os.environ, **settings}
+    )
     return (time.perf_counter() - start) * 1e3, done.stdout
 
 
@@ -45,7 +48,9 @@ class Bench:
     def __init__(self, program, work, arguments):
         self.work, self.record = work, random.Random(1).randbytes(WIDTH)
         self.command = [program, "-f", "u8", f"--profile=json:{work / 'profile'}"]
-        self.opencl = ["--device", arguments.device] + (["--plan", arguments.plan] if arguments.plan else [])
+        self.opencl = ["--device", arguments.device] + (
+            ["--plan", arguments.plan] if arguments.plan else []
+        )
         self.library = {"MORTONNET_OPENCL": arguments.opencl} if arguments.opencl else {}
 
     def once(self, side):
@@ -72,7 +77,10 @@ class Bench:
 def line(what, side, walls, starts, base):
     start = f"{statistics.median(starts):.2f}" if starts else ""
     ratio = statistics.median(walls) / base
-    print(f"{what},{side},{statistics.median(walls):.2f},{min(walls):.2f},{max(walls):.2f},{ratio:.2f},{start}", flush=True)
+    print(
+        f"{what},{side},{statistics.median(walls):.2f},{min(walls):.2f},{max(walls):.2f},{ratio:.2f},{start}",
+        flush=True,
+    )
 
 
 def main():
@@ -87,7 +95,9 @@ def main():
     program = a.program or str(ROOT / "target/mnist/release/mortonnet")
     if not a.program:
         build = ["cargo", "build", "--quiet", "--release", "--target-dir", "target/mnist"]
-        subprocess.run(build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": "model/mnist"}, check=True)
+        subprocess.run(
+            build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": "model/mnist"}, check=True
+        )
     os.sched_setaffinity(0, {int(c) for c in a.cores.split(",")})
     print("what,side,median_ms,fastest_ms,slowest_ms,ratio,startup_ms")
     with tempfile.TemporaryDirectory() as work:
@@ -115,7 +125,9 @@ def main():
         times = {"empty Rust program": [], "mortonnet": []}
         for _ in range(3 * a.runs):
             times["empty Rust program"].append(run([empty], b"", {})[0])
-            times["mortonnet"].append(run([program, "-f", "u8", "--device", "host"], bench.record, {})[0])
+            times["mortonnet"].append(
+                run([program, "-f", "u8", "--device", "host"], bench.record, {})[0]
+            )
         base = statistics.median(times["empty Rust program"])
         for side, walls in times.items():
             line("host engine", side, walls, [], base)

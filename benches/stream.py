@@ -14,6 +14,7 @@ Builds the program with model/mnist and runs all sides in turns, pinned to the s
 Prints medians, the spread (fastest to slowest), and the ratio to each peer. Peak memory is of a run of its own under
 GNU time (a child of Python would start with Python's own peak). PYTHON is an interpreter with NumPy.
 """
+
 import argparse
 import csv
 import gzip
@@ -68,7 +69,10 @@ def report(what, times, memory):
         ratio = statistics.median(times[ours]) / statistics.median(t)
         share = f"{memory[ours] / m:.3f}" if m else ""
         shown = f"{m:.1f}" if m else ""
-        print(f"{what},{side},{statistics.median(t):.2f},{min(t):.2f},{max(t):.2f},{ratio:.4f},{shown},{share}", flush=True)
+        print(
+            f"{what},{side},{statistics.median(t):.2f},{min(t):.2f},{max(t):.2f},{ratio:.4f},{shown},{share}",
+            flush=True,
+        )
 
 
 def prepare(mnist, work):
@@ -89,12 +93,18 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--cores", default="0,1")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of the pipe; 0: leave it out")
+    parser.add_argument(
+        "--records", type=int, default=1_000_000, help="of the pipe; 0: leave it out"
+    )
     parser.add_argument("--peer", default=str(ROOT / "benches/peers/stream_numpy.py"))
     a = parser.parse_args()
-    mnist = os.environ.get("MNIST_DIR") or sys.exit("set MNIST_DIR to the folder of the MNIST files")
+    mnist = os.environ.get("MNIST_DIR") or sys.exit(
+        "set MNIST_DIR to the folder of the MNIST files"
+    )
     build = ["cargo", "build", "--quiet", "--release", "--target-dir", "target/mnist"]
-    subprocess.run(build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": "model/mnist"}, check=True)
+    subprocess.run(
+        build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": "model/mnist"}, check=True
+    )
     program = str(ROOT / "target/mnist/release/mortonnet")
     os.sched_setaffinity(0, {int(c) for c in a.cores.split(",")})
     print("what,side,median_ms,fastest_ms,slowest_ms,ratio_time,peak_MB,ratio_memory")
@@ -102,8 +112,14 @@ def main():
     with tempfile.TemporaryDirectory(dir=memory_folder) as work:
         work = pathlib.Path(work)
         prepare(mnist, work)
-        sides = {"mortonnet": [program, "--device", "host"], "numpy": [a.python, a.peer, str(work / "model")]}
-        for what, name in (("10000 vectors as CSV", "many.csv"), ("start to first class", "one.csv")):
+        sides = {
+            "mortonnet": [program, "--device", "host"],
+            "numpy": [a.python, a.peer, str(work / "model")],
+        }
+        for what, name in (
+            ("10000 vectors as CSV", "many.csv"),
+            ("start to first class", "one.csv"),
+        ):
             file, times, answers = work / name, {s: [] for s in sides}, {}
             for turn in range(a.runs + 1):
                 for side, command in sides.items():
@@ -112,7 +128,11 @@ def main():
                         times[side].append(elapsed)
                 if answers["mortonnet"] != answers["numpy"]:
                     sys.exit(f"{what}: the classes differ")
-            report(what, times, {side: peak_memory(command, file, work) for side, command in sides.items()})
+            report(
+                what,
+                times,
+                {side: peak_memory(command, file, work) for side, command in sides.items()},
+            )
         if a.records == 0:
             return
         file = work / "bytes"
@@ -126,7 +146,9 @@ def main():
             if found[0][1].count(b"\n") != a.records or int(found[1][1]) != WIDTH * a.records:
                 sys.exit("the pipe lost records")
             if turn > 0:
-                for side, elapsed in zip(times, [found[0][0], found[1][0], engine(program, a.records)]):
+                for side, elapsed in zip(
+                    times, [found[0][0], found[1][0], engine(program, a.records)]
+                ):
                     times[side].append(elapsed)
         report(f"{a.records} vectors as bytes", times, {"mortonnet": peak_memory(ours, file, work)})
 

@@ -20,7 +20,9 @@ from mortonnet.exporter import csv_bytes, export
 def hand(angles):
     """Position in metres, shape (n, 2), for joint angles in degrees, shape (n, 2)."""
     first, second = np.radians(angles).T
-    return 0.5 * np.stack([np.cos(first) + np.cos(first + second), np.sin(first) + np.sin(first + second)], axis=1)
+    return 0.5 * np.stack(
+        [np.cos(first) + np.cos(first + second), np.sin(first) + np.sin(first + second)], axis=1
+    )
 
 
 def main(folder):
@@ -28,10 +30,15 @@ def main(folder):
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
     angles, test = (random.uniform(-90, 90, (n, 2)).round(2) for n in (2000, 200))
-    x, y = torch.tensor(angles / 90, dtype=torch.float32), torch.tensor(hand(angles), dtype=torch.float32)
+    x, y = (
+        torch.tensor(angles / 90, dtype=torch.float32),
+        torch.tensor(hand(angles), dtype=torch.float32),
+    )
 
     nn = torch.nn
-    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
+    model = nn.Sequential(
+        nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2000)
     for _ in range(2000):
@@ -49,7 +56,9 @@ def main(folder):
         scores = model.double()(torch.from_numpy(test / 90)).numpy()
     (out / "test.csv").write_bytes(b"shoulder,elbow\n" + csv_bytes(test))
     (out / "test_scores.csv").write_bytes(csv_bytes(scores))
-    print(f"largest distance from the true position, {len(test)} test records: {np.abs(scores - hand(test)).max():.4f} m")
+    print(
+        f"largest distance from the true position, {len(test)} test records: {np.abs(scores - hand(test)).max():.4f} m"
+    )
 
 
 if __name__ == "__main__":

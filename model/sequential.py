@@ -17,7 +17,9 @@ def write_layers(model, folder):
             weights, biases = module.weight.detach().numpy(), module.bias.detach().numpy()
             entry = {"layer": "AffineLayer"}
             if isinstance(module, nn.Conv2d):
-                weights = weights.transpose(0, 2, 3, 1).reshape(len(weights), -1)  # columns in the order ky, kx, c
+                weights = weights.transpose(0, 2, 3, 1).reshape(
+                    len(weights), -1
+                )  # columns in the order ky, kx, c
                 entry = {"layer": "ConvLayer", "kernel": list(module.kernel_size)}
                 entry |= {"stride": list(module.stride)} if module.stride != (1, 1) else {}
                 entry |= {"pad": list(module.padding)} if module.padding != (0, 0) else {}

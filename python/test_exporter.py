@@ -1,6 +1,6 @@
 """Tests of the exporter: what is written, read by a small reader of its own, gives the framework's scores and classes.
 
-    python -m unittest python/test_exporter.py
+python -m unittest python/test_exporter.py
 """
 
 import json
@@ -12,14 +12,27 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.compose import ColumnTransformer, make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine, make_multilabel_classification
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_multilabel_classification,
+)
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mortonnet.exporter import ExportError, csv_bytes, export
@@ -50,7 +63,9 @@ class Reader:
         d = json.loads((self.folder / file).read_text())
         shape, path = (d["rows"], d["cols"]), self.folder / d["file"]
         if d["data_type"] == "csv":
-            values = np.array([[np.float32(v) for v in line.split(",")] for line in path.read_text().splitlines()])
+            values = np.array(
+                [[np.float32(v) for v in line.split(",")] for line in path.read_text().splitlines()]
+            )
         elif d["data_type"] == "npy":
             values = np.load(path)
         else:
@@ -59,7 +74,12 @@ class Reader:
         return values.astype(float)
 
     def records(self, file):
-        return np.array([[float(np.float32(v)) for v in line.split(",")] for line in (self.folder / file).read_text().splitlines()])
+        return np.array(
+            [
+                [float(np.float32(v)) for v in line.split(",")]
+                for line in (self.folder / file).read_text().splitlines()
+            ]
+        )
 
     def scores(self, raw):
         """Scores of raw records: without the final activation, except for values."""
@@ -71,7 +91,11 @@ class Reader:
         for n, layer in enumerate(self.json["layers"]):
             kind = layer["layer"]
             last = n == len(self.json["layers"]) - 1
-            if last and kind in ("SoftmaxLayer", "SigmoidLayer", "TanhLayer") and self.json["output"]["kind"] != "values":
+            if (
+                last
+                and kind in ("SoftmaxLayer", "SigmoidLayer", "TanhLayer")
+                and self.json["output"]["kind"] != "values"
+            ):
                 break
             if kind == "AffineLayer":
                 x = x @ self.matrix(layer["weights"]).T + self.matrix(layer["biases"])[:, 0]
@@ -129,24 +153,40 @@ class ScikitLearn(Case):
     def test_binary_with_scaler(self):
         d = load_breast_cancer()
         names = d.target_names[d.target]
-        model = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=60, random_state=0)).fit(d.data, names)
+        model = make_pipeline(
+            StandardScaler(), MLPClassifier((8,), max_iter=60, random_state=0)
+        ).fit(d.data, names)
         r = self.export(model, d.data, features=d.feature_names)
         self.assertEqual(r.layers(), ["Affine", "ReLU", "Affine", "Sigmoid"])
-        self.assertEqual((r.json["output"], r.json["labels"]), ({"kind": "binary"}, ["benign", "malignant"]))
+        self.assertEqual(
+            (r.json["output"], r.json["labels"]), ({"kind": "binary"}, ["benign", "malignant"])
+        )
         self.assertEqual(r.json["features"], list(d.feature_names))
         probability = 1 / (1 + np.exp(-r.scores(d.data)[:, 0]))
         self.assertLess(np.abs(probability - model.predict_proba(d.data)[:, 1]).max(), 1e-4)
-        self.assertTrue((model.classes_[(probability > 0.5).astype(int)] == model.predict(d.data)).all())
+        self.assertTrue(
+            (model.classes_[(probability > 0.5).astype(int)] == model.predict(d.data)).all()
+        )
 
     def test_multi_class(self):
         d = load_iris()
-        for activation, layer in (("tanh", "Tanh"), ("logistic", "Sigmoid"), ("relu", "ReLU"), ("identity", None)):
-            model = make_pipeline(MinMaxScaler(), MLPClassifier((6, 5), activation=activation, max_iter=80, random_state=1))
+        for activation, layer in (
+            ("tanh", "Tanh"),
+            ("logistic", "Sigmoid"),
+            ("relu", "ReLU"),
+            ("identity", None),
+        ):
+            model = make_pipeline(
+                MinMaxScaler(),
+                MLPClassifier((6, 5), activation=activation, max_iter=80, random_state=1),
+            )
             model.fit(d.data, d.target)
             r = self.export(model, d.data)
             hidden = ["Affine", layer] if layer else ["Affine"]
             self.assertEqual(r.layers(), [*hidden, *hidden, "Affine", "Softmax"])
-            self.assertEqual((r.json["output"], r.json["labels"]), ({"kind": "classes"}, ["0", "1", "2"]))
+            self.assertEqual(
+                (r.json["output"], r.json["labels"]), ({"kind": "classes"}, ["0", "1", "2"])
+            )
             self.assertTrue((r.scores(d.data).argmax(1) == model.predict(d.data)).all())
 
     def test_scaling_by_the_caller(self):
@@ -165,16 +205,29 @@ class ScikitLearn(Case):
 
     def test_regressor(self):
         d = load_diabetes()
-        for scaler in (StandardScaler(with_mean=False), StandardScaler(with_std=False), "passthrough"):
-            model = make_pipeline(scaler, MLPRegressor(hidden_layer_sizes=(6,), activation="tanh", max_iter=40, random_state=0))
+        for scaler in (
+            StandardScaler(with_mean=False),
+            StandardScaler(with_std=False),
+            "passthrough",
+        ):
+            model = make_pipeline(
+                scaler,
+                MLPRegressor(
+                    hidden_layer_sizes=(6,), activation="tanh", max_iter=40, random_state=0
+                ),
+            )
             model.fit(d.data, np.stack([d.target, -d.target], 1))
             r = self.export(model, d.data)
-            self.assertEqual((r.layers(), r.json["output"]), (["Affine", "Tanh", "Affine"], {"kind": "values"}))
+            self.assertEqual(
+                (r.layers(), r.json["output"]), (["Affine", "Tanh", "Affine"], {"kind": "values"})
+            )
             self.assertClose(r.scores(d.data), model.predict(d.data))
 
     def test_names_of_a_fitted_frame_and_a_float32_model(self):
         x, y = load_iris(return_X_y=True)
-        model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(x.astype(np.float32), y)
+        model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(
+            x.astype(np.float32), y
+        )
         model[0].feature_names_in_ = np.array(["a", "b", "c", "d"], object)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -185,7 +238,9 @@ class ScikitLearn(Case):
         x, y = load_iris(return_X_y=True)
         model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(x, y)
         for names in (range(4), ["0", "1", "2", "3"], np.arange(4), [" 1", "-2.5", "1e3", "nan"]):
-            with self.assertWarnsRegex(UserWarning, "features: .* are all numbers.*left out.*header=False"):
+            with self.assertWarnsRegex(
+                UserWarning, "features: .* are all numbers.*left out.*header=False"
+            ):
                 self.assertNotIn("features", self.export(model, x, features=names).json)
         model[0].feature_names_in_ = np.array(["0", "1", "2", "3"], object)
         with self.assertWarns(UserWarning):
@@ -211,7 +266,9 @@ class ScikitLearn(Case):
     def test_csv_reads_back_bit_exactly(self):
         bits = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint64).astype(np.uint32)
         values = bits.view(np.float32)
-        values = np.append(values[np.isfinite(values)], np.float32([0, 1, -1, 16, 0.1, 1e-45, 3.4028235e38]))
+        values = np.append(
+            values[np.isfinite(values)], np.float32([0, 1, -1, 16, 0.1, 1e-45, 3.4028235e38])
+        )
         read = np.array([np.float32(t) for t in csv_bytes(values[:, None]).decode().split()])
         self.assertTrue((read.view(np.uint32) == values.view(np.uint32)).all())
 
@@ -246,34 +303,72 @@ class Pipelines(Case):
 
     def test_scalers_are_the_input_key(self):
         for scaler, keys in (
-            (RobustScaler(), ["mean", "std"]), (RobustScaler(with_centering=False, unit_variance=True), ["mean", "std"]),
-            (RobustScaler(with_scaling=False), ["mean", "std"]), (MaxAbsScaler(), ["mean", "std"]),
+            (RobustScaler(), ["mean", "std"]),
+            (RobustScaler(with_centering=False, unit_variance=True), ["mean", "std"]),
+            (RobustScaler(with_scaling=False), ["mean", "std"]),
+            (MaxAbsScaler(), ["mean", "std"]),
             (make_pipeline(StandardScaler(), "passthrough", MinMaxScaler()), ["scale", "offset"]),
-            (make_pipeline(MaxAbsScaler(), make_pipeline(RobustScaler(), StandardScaler())), ["scale", "offset"]),
+            (
+                make_pipeline(MaxAbsScaler(), make_pipeline(RobustScaler(), StandardScaler())),
+                ["scale", "offset"],
+            ),
         ):
             r = self.same(classifier(scaler).fit(self.x, self.y))
             self.assertEqual((list(r.json["input"]), r.matrix("1_w.json").shape), (keys, (6, 13)))
 
     def test_pca_is_part_of_the_first_layer_where_that_is_smaller(self):
         for whiten in (False, True):
-            model = classifier(StandardScaler(), PCA(9, whiten=whiten), MinMaxScaler()).fit(self.x, self.y)
+            model = classifier(StandardScaler(), PCA(9, whiten=whiten), MinMaxScaler()).fit(
+                self.x, self.y
+            )
             r = self.same(model)
-            self.assertEqual((r.layers(), r.matrix("1_w.json").shape), (["Affine", "ReLU", "Affine", "Softmax"], (6, 13)))
-            r = self.same(make_pipeline(PCA(2, whiten=whiten), MLPClassifier((9,), max_iter=9, random_state=0)).fit(self.x, self.y))
+            self.assertEqual(
+                (r.layers(), r.matrix("1_w.json").shape),
+                (["Affine", "ReLU", "Affine", "Softmax"], (6, 13)),
+            )
+            r = self.same(
+                make_pipeline(
+                    PCA(2, whiten=whiten), MLPClassifier((9,), max_iter=9, random_state=0)
+                ).fit(self.x, self.y)
+            )
             self.assertEqual(r.layers(), ["Affine", "Affine", "ReLU", "Affine", "Softmax"])
-            self.assertEqual((r.matrix("1_w.json").shape, r.matrix("2_w.json").shape), ((2, 13), (9, 2)))
+            self.assertEqual(
+                (r.matrix("1_w.json").shape, r.matrix("2_w.json").shape), ((2, 13), (9, 2))
+            )
             self.assertEqual(r.json["input"]["scale"], [1.0] * 13)
         self.same(classifier(PCA(5), StandardScaler(), PCA(3)).fit(self.x, self.y))
 
     def test_columns(self):
         """Scalers of some columns: in another order, some left out, some twice, some with weights of their own."""
         for transformer, width in (
-            (make_column_transformer((StandardScaler(), [4, 0]), (MinMaxScaler(), slice(7, 10)), remainder="passthrough"), 13),
-            (make_column_transformer((RobustScaler(), [12, 1, 3]), ("passthrough", [5]), ("drop", [6])), 4),
+            (
+                make_column_transformer(
+                    (StandardScaler(), [4, 0]),
+                    (MinMaxScaler(), slice(7, 10)),
+                    remainder="passthrough",
+                ),
+                13,
+            ),
+            (
+                make_column_transformer(
+                    (RobustScaler(), [12, 1, 3]), ("passthrough", [5]), ("drop", [6])
+                ),
+                4,
+            ),
             (make_column_transformer((StandardScaler(), [2, 3]), (MaxAbsScaler(), [3, 4])), 4),
-            (make_column_transformer((make_pipeline(StandardScaler(), PCA(2)), [2, 3, 9, 11]), (MaxAbsScaler(), [0])), 3),
-            (ColumnTransformer([("a", StandardScaler(), [1, 2]), ("b", MinMaxScaler(), np.arange(13) > 6)],
-                               transformer_weights={"a": 2.5}), 8),
+            (
+                make_column_transformer(
+                    (make_pipeline(StandardScaler(), PCA(2)), [2, 3, 9, 11]), (MaxAbsScaler(), [0])
+                ),
+                3,
+            ),
+            (
+                ColumnTransformer(
+                    [("a", StandardScaler(), [1, 2]), ("b", MinMaxScaler(), np.arange(13) > 6)],
+                    transformer_weights={"a": 2.5},
+                ),
+                8,
+            ),
             (make_column_transformer((StandardScaler(), lambda x: [0, 12])), 2),
         ):
             model = classifier(transformer).fit(self.x, self.y)
@@ -285,7 +380,9 @@ class Pipelines(Case):
     def test_columns_far_from_zero_keep_their_digits(self):
         x = self.x.copy()
         x[:, 3] = 101325 + x[:, 3] / 100
-        self.same(classifier(make_column_transformer((StandardScaler(), [3, 1, 0]))).fit(x, self.y), x)
+        self.same(
+            classifier(make_column_transformer((StandardScaler(), [3, 1, 0]))).fit(x, self.y), x
+        )
 
     def test_columns_by_name(self):
         try:
@@ -295,7 +392,9 @@ class Pipelines(Case):
         names = load_wine().feature_names
         frame = pandas.DataFrame(self.x, columns=names)
         for columns in ([names[3], names[0]], slice(names[2], names[5])):
-            transformer = make_column_transformer((StandardScaler(), columns), (MinMaxScaler(), names[8:9]), remainder="passthrough")
+            transformer = make_column_transformer(
+                (StandardScaler(), columns), (MinMaxScaler(), names[8:9]), remainder="passthrough"
+            )
             model = classifier(transformer).fit(frame, self.y)
             r = self.export(model, frame)
             self.assertEqual(r.json["features"], names)
@@ -304,19 +403,31 @@ class Pipelines(Case):
     def test_linear_models(self):
         for model, kind in (
             (make_pipeline(StandardScaler(), LogisticRegression(max_iter=200)), "classes"),
-            (make_pipeline(RobustScaler(), PCA(4), LogisticRegression(fit_intercept=False)), "classes"),
+            (
+                make_pipeline(RobustScaler(), PCA(4), LogisticRegression(fit_intercept=False)),
+                "classes",
+            ),
         ):
             r = self.same(model.fit(self.x, self.y))
-            self.assertEqual((r.layers()[-2:], r.json["output"]), (["Affine", "Softmax"], {"kind": kind}))
+            self.assertEqual(
+                (r.layers()[-2:], r.json["output"]), (["Affine", "Softmax"], {"kind": kind})
+            )
         d = load_breast_cancer()
-        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(d.data, d.target_names[d.target])
+        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(
+            d.data, d.target_names[d.target]
+        )
         r = self.export(model, d.data)
-        self.assertEqual((r.layers(), r.json["output"]), (["Affine", "Sigmoid"], {"kind": "binary"}))
+        self.assertEqual(
+            (r.layers(), r.json["output"]), (["Affine", "Sigmoid"], {"kind": "binary"})
+        )
         self.assertEqual(r.json["labels"], ["benign", "malignant"])
         self.assertClose(r.scores(d.data)[:, 0], model.decision_function(d.data))
         d = load_diabetes()
         for target in (d.target, np.stack([d.target, -d.target], 1)):
-            for model in (LinearRegression(), make_pipeline(MaxAbsScaler(), LinearRegression(fit_intercept=False))):
+            for model in (
+                LinearRegression(),
+                make_pipeline(MaxAbsScaler(), LinearRegression(fit_intercept=False)),
+            ):
                 r = self.export(model.fit(d.data, target), d.data)
                 self.assertEqual((r.layers(), r.json["output"]), (["Affine"], {"kind": "values"}))
                 self.assertClose(r.scores(d.data), model.predict(d.data).reshape(len(d.data), -1))
@@ -326,20 +437,38 @@ class Pipelines(Case):
         search = GridSearchCV(pipeline, {"net__C": [0.01, 1]}, cv=2).fit(self.x, self.y)
         r = self.same(search)
         self.assertClose(r.scores(self.x), search.best_estimator_.decision_function(self.x))
-        inner = RandomizedSearchCV(LogisticRegression(), {"C": [0.01, 1]}, n_iter=2, cv=2, random_state=0)
+        inner = RandomizedSearchCV(
+            LogisticRegression(), {"C": [0.01, 1]}, n_iter=2, cv=2, random_state=0
+        )
         self.same(make_pipeline(StandardScaler(), inner).fit(self.x, self.y))
 
     def test_refused(self):
-        fit = lambda *steps: make_pipeline(*steps, LogisticRegression()).fit(self.x[:60], self.y[:60])
-        self.refused(["step 1 (polynomialfeatures)", "PCA", "found PolynomialFeatures"], fit(StandardScaler(), PolynomialFeatures()))
+        fit = lambda *steps: make_pipeline(*steps, LogisticRegression()).fit(
+            self.x[:60], self.y[:60]
+        )
+        self.refused(
+            ["step 1 (polynomialfeatures)", "PCA", "found PolynomialFeatures"],
+            fit(StandardScaler(), PolynomialFeatures()),
+        )
         columns = make_column_transformer((PolynomialFeatures(), [0, 1]))
-        self.refused(["step 0 (columntransformer), polynomialfeatures:", "found PolynomialFeatures"], fit(columns))
+        self.refused(
+            ["step 0 (columntransformer), polynomialfeatures:", "found PolynomialFeatures"],
+            fit(columns),
+        )
         columns = make_column_transformer((MaxAbsScaler(), [0]), (MinMaxScaler(clip=True), [1]))
         self.refused(["minmaxscaler: MinMaxScaler(clip=True)"], fit(columns))
-        self.refused(["LogisticRegression or LinearRegression, found Ridge"], make_pipeline(StandardScaler(), Ridge()).fit(self.x, self.y))
-        self.refused(["step 0 (pca)", "this PCA has not seen data"], make_pipeline(PCA(), fit(StandardScaler())[-1]))
+        self.refused(
+            ["LogisticRegression or LinearRegression, found Ridge"],
+            make_pipeline(StandardScaler(), Ridge()).fit(self.x, self.y),
+        )
+        self.refused(
+            ["step 0 (pca)", "this PCA has not seen data"],
+            make_pipeline(PCA(), fit(StandardScaler())[-1]),
+        )
         self.refused(["found StandardScaler"], make_pipeline(StandardScaler()))
-        self.refused(["GridSearchCV has no best estimator", "fit"], GridSearchCV(LogisticRegression(), {}))
+        self.refused(
+            ["GridSearchCV has no best estimator", "fit"], GridSearchCV(LogisticRegression(), {})
+        )
         model = LogisticRegression().fit(self.x, self.y)
         model.solver = "liblinear"
         self.refused(["one class against the rest"], model)
@@ -358,18 +487,27 @@ class Refused(Case):
         pipeline = make_pipeline(MinMaxScaler(clip=True), self.model).fit(self.x, self.y)
         self.refused(["clip=True", "expected clip=False"], pipeline)
         pipeline = make_pipeline(StandardScaler(), self.model).fit(self.x, self.y)
-        self.refused(["pipeline already scales", "StandardScaler"], pipeline, self.x, input={"scale": 2})
+        self.refused(
+            ["pipeline already scales", "StandardScaler"], pipeline, self.x, input={"scale": 2}
+        )
 
     def test_files(self):
         for file, way in (
-            ("a/net.onnx", "MORTONNET_MODEL"), ("net.tflite", "MORTONNET_MODEL"), ("net.keras", "load_model"), ("net.H5", "load_model"),
-            (Path("net.pt"), "torch.nn.Module"), ("net.pkl", "load it"), ("net", "load it"),
+            ("a/net.onnx", "MORTONNET_MODEL"),
+            ("net.tflite", "MORTONNET_MODEL"),
+            ("net.keras", "load_model"),
+            ("net.H5", "load_model"),
+            (Path("net.pt"), "torch.nn.Module"),
+            ("net.pkl", "load it"),
+            ("net", "load it"),
         ):
             self.refused(["found the path of a file", str(file), way], file)
 
     def test_weights(self):
         self.model.coefs_[1][3, 2] = np.nan
-        self.refused(["affine layer 1", "weights", "output 2, input 3", "found nan"], self.model, self.x)
+        self.refused(
+            ["affine layer 1", "weights", "output 2, input 3", "found nan"], self.model, self.x
+        )
         self.model.coefs_[1][3, 2] = 0
         self.model.intercepts_[0][4] = 1e39  # finite in float64 only
         self.refused(["affine layer 0", "biases", "output 4", "found inf"], self.model, self.x)
@@ -379,19 +517,44 @@ class Refused(Case):
         self.refused(["labels[1]", "one line"], self.model, self.x, labels=["a", "b\nc", "d"])
         self.refused(["features: expected 4 names, found 1"], self.model, self.x, features=["a"])
         self.refused(["inputs: expected 4 values a record, found 3"], self.model, self.x[:, :3])
-        self.refused(["inputs: expected finite numbers, found nan", "value 2"], self.model, [[1, 2, np.nan, 4]])
+        self.refused(
+            ["inputs: expected finite numbers, found nan", "value 2"],
+            self.model,
+            [[1, 2, np.nan, 4]],
+        )
         self.refused(["inputs", "check=0", "None"], self.model, None)
         self.refused(["data", "csv, npy, f32", "'txt'"], self.model, self.x, data="txt")
         self.refused(["gives classes", "'values'"], self.model, self.x, output="values")
-        self.refused(["expected a kind of classes", "'klasses'"], self.model, self.x, output="klasses")
-        self.refused(["threshold", "'classes'"], self.model, self.x, output={"kind": "classes", "threshold": 0.5})
-        self.refused(["input: expected scale and offset, or mean and std"], self.model, self.x, input={"scale": 1, "mean": 0})
-        self.refused(["input.std", "other than 0", "feature 2"], self.model, self.x, input={"mean": 0, "std": [1, 1, 0, 1]})
-        self.refused(["input.scale", "4 of them", "(3,)"], self.model, self.x, input={"scale": [1, 2, 3]})
+        self.refused(
+            ["expected a kind of classes", "'klasses'"], self.model, self.x, output="klasses"
+        )
+        self.refused(
+            ["threshold", "'classes'"],
+            self.model,
+            self.x,
+            output={"kind": "classes", "threshold": 0.5},
+        )
+        self.refused(
+            ["input: expected scale and offset, or mean and std"],
+            self.model,
+            self.x,
+            input={"scale": 1, "mean": 0},
+        )
+        self.refused(
+            ["input.std", "other than 0", "feature 2"],
+            self.model,
+            self.x,
+            input={"mean": 0, "std": [1, 1, 0, 1]},
+        )
+        self.refused(
+            ["input.scale", "4 of them", "(3,)"], self.model, self.x, input={"scale": [1, 2, 3]}
+        )
 
     def test_precision(self):
         self.model.coefs_[0] = np.ones((4, 5))
-        self.model.intercepts_[0][:] = -1e7  # cancels against inputs around 1e7: float32 weights cannot hold it
+        self.model.intercepts_[0][
+            :
+        ] = -1e7  # cancels against inputs around 1e7: float32 weights cannot hold it
         self.model.coefs_[0][0] += 1e-5
         inputs = np.array([[1e7, 0, 0, 0], [1e7, 1, 2, 3]])
         self.refused(["check: record", "float32 weights", "scale them"], self.model, inputs)
@@ -411,8 +574,17 @@ class PyTorch(Case):
 
     def test_classes_from_logits(self):
         inner = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Dropout(0.5))
-        model = nn.Sequential(nn.Flatten(), inner, nn.Linear(9, 7, bias=False), nn.Tanh(), nn.Identity(), nn.Linear(7, 3))
-        r = self.export(model, self.x.reshape(-1, 1, 3, 4), input={"scale": 1 / 255}, labels=list("abc"))
+        model = nn.Sequential(
+            nn.Flatten(),
+            inner,
+            nn.Linear(9, 7, bias=False),
+            nn.Tanh(),
+            nn.Identity(),
+            nn.Linear(7, 3),
+        )
+        r = self.export(
+            model, self.x.reshape(-1, 1, 3, 4), input={"scale": 1 / 255}, labels=list("abc")
+        )
         self.assertTrue(model.training and inner[2].training)
         self.assertEqual(r.layers(), ["Affine", "ReLU", "Affine", "Tanh", "Affine"])
         self.assertEqual(r.json["output"], {"kind": "classes", "activation": "softmax"})
@@ -422,16 +594,25 @@ class PyTorch(Case):
         model = nn.Sequential(nn.Linear(12, 9), nn.LeakyReLU(0.3), nn.Linear(9, 3), nn.LeakyReLU())
         r = self.export(model, self.x, input={"scale": 1 / 255}, output="values")
         self.assertEqual(r.layers(), ["Affine", "LeakyReLU", "Affine", "LeakyReLU"])
-        self.assertEqual([layer.get("slope") for layer in r.json["layers"]], [None, 0.3, None, 0.01])
+        self.assertEqual(
+            [layer.get("slope") for layer in r.json["layers"]], [None, 0.3, None, 0.01]
+        )
         self.assertClose(r.scores(self.x), self.forward(model))
 
     def test_classes_from_softmax(self):
         for dim in (1, -1):
-            model = nn.Sequential(nn.Linear(12, 5), nn.Sigmoid(), nn.Linear(5, 4), nn.Softmax(dim=dim))
+            model = nn.Sequential(
+                nn.Linear(12, 5), nn.Sigmoid(), nn.Linear(5, 4), nn.Softmax(dim=dim)
+            )
             r = self.export(model, self.x, input={"mean": 127.5, "std": [100.0] * 12})
             self.assertEqual((r.layers()[-1], r.json["output"]), ("Softmax", {"kind": "classes"}))
             e = np.exp(r.scores(self.x))
-            theirs = model(torch.tensor((self.x - 127.5) / 100, dtype=torch.float32)).detach().double().numpy()
+            theirs = (
+                model(torch.tensor((self.x - 127.5) / 100, dtype=torch.float32))
+                .detach()
+                .double()
+                .numpy()
+            )
             self.assertClose(e / e.sum(1, keepdims=True), theirs)
 
     def test_binary_and_multilabel(self):
@@ -444,7 +625,9 @@ class PyTorch(Case):
         self.assertEqual(r.json["output"], {"kind": "binary"})
         self.assertClose(r.scores(self.x), self.forward(model[:-1]))
         r = self.export(model[:-1], self.x, output={"kind": "binary", "threshold": 0.25}, **said)
-        self.assertEqual(r.json["output"], {"kind": "binary", "activation": "sigmoid", "threshold": 0.25})
+        self.assertEqual(
+            r.json["output"], {"kind": "binary", "activation": "sigmoid", "threshold": 0.25}
+        )
         r = self.export(linear(3), self.x, output="multilabel", **said)
         self.assertEqual(r.json["output"], {"kind": "multilabel"})
         r = self.export(linear(3)[:-1], self.x, output="multilabel", **said)
@@ -461,8 +644,12 @@ class PyTorch(Case):
         seq = nn.Sequential
         self.refused(["module 1", "dim=0"], seq(nn.Linear(2, 2), nn.Softmax(0)))
         self.refused(["module 1", "Flatten(1, -1)"], seq(nn.Linear(2, 2), nn.Flatten(0)))
-        self.refused(["module 2", "takes 4", "gives 3"], seq(nn.Linear(2, 3), nn.ReLU(), nn.Linear(4, 2)))
-        self.refused(["module 1", "1 output;", '"values" or "binary"'], seq(nn.Linear(2, 3), nn.Linear(3, 1)))
+        self.refused(
+            ["module 2", "takes 4", "gives 3"], seq(nn.Linear(2, 3), nn.ReLU(), nn.Linear(4, 2))
+        )
+        self.refused(
+            ["module 1", "1 output;", '"values" or "binary"'], seq(nn.Linear(2, 3), nn.Linear(3, 1))
+        )
         self.refused(['"multilabel" or "classes" or "values"'], seq(nn.Linear(2, 3), nn.Sigmoid()))
         self.refused(["1 output:", "'classes'"], seq(nn.Linear(2, 1)), output="classes")
         bad = nn.Linear(2, 2)
@@ -475,21 +662,30 @@ class PyTorch(Case):
             changed = nn.Dropout(0.5)
             changed.register_forward_hook(lambda module, given, result: result + 1)
             model = nn.Sequential(nn.Linear(12, 5), changed, nn.ReLU(), nn.Linear(5, 4), *end)
-            self.refused(["check: record", "the framework gives"], model, self.x, input={"scale": 1 / 255})
+            self.refused(
+                ["check: record", "the framework gives"], model, self.x, input={"scale": 1 / 255}
+            )
 
     def test_an_activation_that_is_there_twice(self):
         for act, output in ((nn.Sigmoid(), "multilabel"), (nn.Tanh(), "values")):
             model = nn.Sequential(nn.Linear(12, 5), act, nn.Linear(5, 4), act)
             r = self.export(model, self.x, output=output, input={"scale": 1 / 255})
-            self.assertClose(r.scores(self.x), self.forward(model if output == "values" else model[:-1]))
+            self.assertClose(
+                r.scores(self.x), self.forward(model if output == "values" else model[:-1])
+            )
 
     def test_what_is_no_chain_goes_through_onnx(self):
         class Linear(nn.Linear):
             def forward(self, x):
                 return 2 * super().forward(x)
 
-        for model in (nn.Sequential(Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.GELU()), nn.Linear(2, 2),
-                      nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.Softmax(1), nn.Linear(2, 2))):
+        for model in (
+            nn.Sequential(Linear(2, 2)),
+            nn.Sequential(nn.Linear(2, 2), nn.GELU()),
+            nn.Linear(2, 2),
+            nn.Sequential(nn.ReLU(), nn.Linear(2, 2)),
+            nn.Sequential(nn.Linear(2, 2), nn.Softmax(1), nn.Linear(2, 2)),
+        ):
             self.refused(["inputs", "torch.onnx.export", "None"], model, None)
 
 
@@ -527,7 +723,11 @@ class Onnx(Case):
                 return v.reshape(raw.shape[1:])
             return v.reshape([-1 if a == axis else 1 for a in range(raw.ndim)])
 
-        x = raw * at("scale", 1) + at("offset", 0) if "mean" not in i else (raw - at("mean", 0)) / at("std", 1)
+        x = (
+            raw * at("scale", 1) + at("offset", 0)
+            if "mean" not in i
+            else (raw - at("mean", 0)) / at("std", 1)
+        )
         x = x.transpose(0, 3, 1, 2) if i.get("order") == "hwc" else x
         session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
         results = session.run(None, {session.get_inputs()[0].name: x.astype(np.float32)})[0]
@@ -539,18 +739,35 @@ class Onnx(Case):
     def test_scores_are_those_of_onnx_runtime(self):
         model = self.network()
         self.assertTrue(model.training)
-        for said in ({"scale": 1 / 255}, {"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]}, {"scale": [0.01] * 144}):
-            d, scores, results = self.written(model, self.images, input=said, labels="abcde", check=7)
+        for said in (
+            {"scale": 1 / 255},
+            {"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]},
+            {"scale": [0.01] * 144},
+        ):
+            d, scores, results = self.written(
+                model, self.images, input=said, labels="abcde", check=7
+            )
             self.assertTrue(model.training)
             self.assertClose(results, scores)
-            self.assertEqual((d["output"], d["labels"]), ({"kind": "classes", "activation": "softmax"}, list("abcde")))
+            self.assertEqual(
+                (d["output"], d["labels"]),
+                ({"kind": "classes", "activation": "softmax"}, list("abcde")),
+            )
             self.assertEqual(d["input"]["order"], "chw")
         last = self.images.transpose(0, 2, 3, 1)
-        d, hwc, results = self.written(model, last, input={"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+        d, hwc, results = self.written(
+            model,
+            last,
+            input={"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]},
+        )
         self.assertClose(results, hwc)
-        _, chw, _ = self.written(model, self.images, input={"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+        _, chw, _ = self.written(
+            model, self.images, input={"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]}
+        )
         self.assertTrue((hwc == chw).all())
-        self.assertEqual(d["input"], {"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+        self.assertEqual(
+            d["input"], {"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]}
+        )
 
     def test_the_last_activation_is_no_part_of_the_scores(self):
         class Functional(nn.Module):
@@ -563,14 +780,19 @@ class Onnx(Case):
 
         scaled = {"input": {"scale": 1 / 255}}
         for end in (nn.Softmax(1), nn.Softmax(-1)):
-            for model in (self.network(end), Functional(self.network(), lambda x, end=end: torch.softmax(x, dim=end.dim))):
+            for model in (
+                self.network(end),
+                Functional(self.network(), lambda x, end=end: torch.softmax(x, dim=end.dim)),
+            ):
                 d, scores, results = self.written(model, self.images, **scaled)
                 e = np.exp(scores)
                 self.assertClose(e / e.sum(1, keepdims=True), results)
                 self.assertEqual(d["output"], {"kind": "classes"})
                 d, scores, results = self.written(model, self.images, output="values", **scaled)
                 self.assertClose(scores, results)
-        d, scores, results = self.written(Functional(self.network(), torch.sigmoid), self.images, output="multilabel", **scaled)
+        d, scores, results = self.written(
+            Functional(self.network(), torch.sigmoid), self.images, output="multilabel", **scaled
+        )
         self.assertClose(1 / (1 + np.exp(-scores)), results)
         self.assertEqual(d["output"], {"kind": "multilabel"})
 
@@ -586,11 +808,21 @@ class Onnx(Case):
 
     def test_refused(self):
         model = self.network()
-        self.refused(["does not take inputs of shape (9, 3, 8, 5)"], nn.Sequential(model), self.images[..., :5])
-        self.refused(["ends in Sigmoid with 5 outputs", '"multilabel"'], self.network(nn.Sigmoid()), self.images)
+        self.refused(
+            ["does not take inputs of shape (9, 3, 8, 5)"],
+            nn.Sequential(model),
+            self.images[..., :5],
+        )
+        self.refused(
+            ["ends in Sigmoid with 5 outputs", '"multilabel"'],
+            self.network(nn.Sigmoid()),
+            self.images,
+        )
         self.refused(["inputs", "the shape (9,)"], model, np.zeros(9))
         self.refused(["input.order", "'whc'"], model, self.images, input={"order": "whc"})
-        self.refused(["input.scale", "3 or 144", "(2,)"], model, self.images, input={"scale": [1, 2]})
+        self.refused(
+            ["input.scale", "3 or 144", "(2,)"], model, self.images, input={"scale": [1, 2]}
+        )
         self.refused(["labels: expected 5 names, found 2"], model, self.images, labels=["a", "b"])
         model[5].weight.data[0, 0] = float("nan")
         self.refused(["parameter 5.weight", "finite"], model, self.images)

@@ -85,7 +85,9 @@ class Digits(unittest.TestCase):
                 errors.append(e)
 
         program = self.program()
-        threads = [threading.Thread(target=ask, args=(program, 100 * n), daemon=True) for n in range(5)]
+        threads = [
+            threading.Thread(target=ask, args=(program, 100 * n), daemon=True) for n in range(5)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -105,13 +107,42 @@ class Digits(unittest.TestCase):
         np.testing.assert_array_equal(program(RECORDS[:2]), self.classes[:2])
 
     def test_arguments_that_change_the_answers_are_refused(self):
-        for arguments in (["--hop", "1"], ["-f", "u8"], ["-fu8"], ["--format=u8"], ["--key", "1"], ["-o", "json"], ["-ojson"],
-                          ["--output=top=2"], ["--window", "2"], ["--on-error", "mark"], ["--selftest"], ["--info"], ["--expect", "f"],
-                          ["model/digits/test.csv"], ["-"], ["--"], ["bench"], ["--batch"], ["-v", "--batch"], ["--none"], ["-vojson"],
-                          ["--expect-scores", "f"], ["--list-devices"], ["--help"], ["--batch=4", "-o"]):
+        for arguments in (
+            ["--hop", "1"],
+            ["-f", "u8"],
+            ["-fu8"],
+            ["--format=u8"],
+            ["--key", "1"],
+            ["-o", "json"],
+            ["-ojson"],
+            ["--output=top=2"],
+            ["--window", "2"],
+            ["--on-error", "mark"],
+            ["--selftest"],
+            ["--info"],
+            ["--expect", "f"],
+            ["model/digits/test.csv"],
+            ["-"],
+            ["--"],
+            ["bench"],
+            ["--batch"],
+            ["-v", "--batch"],
+            ["--none"],
+            ["-vojson"],
+            ["--expect-scores", "f"],
+            ["--list-devices"],
+            ["--help"],
+            ["--batch=4", "-o"],
+        ):
             with self.assertRaisesRegex(ValueError, "^arguments: expected ", msg=arguments):
                 mortonnet.Program(PROGRAM, device="host", arguments=arguments)
-        for arguments in (["-b", "7"], ["-b7"], ["--batch=7", "-v"], ["--max-memory", "64M", "--timeout", 5], ["--profile=json"]):
+        for arguments in (
+            ["-b", "7"],
+            ["-b7"],
+            ["--batch=7", "-v"],
+            ["--max-memory", "64M", "--timeout", 5],
+            ["--profile=json"],
+        ):
             with self.program(arguments=arguments) as program:
                 np.testing.assert_array_equal(program(RECORDS[:20]), self.classes[:20])
 
@@ -136,7 +167,9 @@ class Digits(unittest.TestCase):
             # `test` is a program on every PATH, `classify` on none.
             for name in ("test", "classify"):
                 os.symlink(PROGRAM, name)
-                np.testing.assert_array_equal(mortonnet.run(Path(name), RECORDS[:5], device="host"), self.classes[:5])
+                np.testing.assert_array_equal(
+                    mortonnet.run(Path(name), RECORDS[:5], device="host"), self.classes[:5]
+                )
                 os.remove(name)
                 with self.assertRaises(FileNotFoundError):
                     mortonnet.run(name, RECORDS[:5])
@@ -145,9 +178,14 @@ class Digits(unittest.TestCase):
     def test_names_of_classes(self):
         # digits calls its classes 0 to 9.
         with self.program(None) as program:
-            self.assertEqual((program.labels.dtype, program.labels.tolist()), (np.int64, list(range(10))))
+            self.assertEqual(
+                (program.labels.dtype, program.labels.tolist()), (np.int64, list(range(10)))
+            )
             self.assertEqual(program(RECORDS[:7]).dtype, np.int64)
-        self.assertEqual(mortonnet.run(PROGRAM, RECORDS[:2], "label", device="host").tolist(), [str(c) for c in self.classes[:2]])
+        self.assertEqual(
+            mortonnet.run(PROGRAM, RECORDS[:2], "label", device="host").tolist(),
+            [str(c) for c in self.classes[:2]],
+        )
 
 
 class Baked(unittest.TestCase):
@@ -173,11 +211,19 @@ class Baked(unittest.TestCase):
         wine, kinds = load_wine(return_X_y=True)
         kinds = np.asarray(kinds)
         for name, data, labels in [
-            ("qualities", x, y), ("floats", x, y.astype(float)), ("truth", x, y > 5), ("few", x, np.where(y > 5, 7, -3)),
-            ("names", wine, np.array(["red", "white", "rosé "])[kinds]), ("indices", wine, kinds),
+            ("qualities", x, y),
+            ("floats", x, y.astype(float)),
+            ("truth", x, y > 5),
+            ("few", x, np.where(y > 5, 7, -3)),
+            ("names", wine, np.array(["red", "white", "rosé "])[kinds]),
+            ("indices", wine, kinds),
             ("padded", wine, np.array(["01", "02", "10"])[kinds]),
         ]:
-            model = MLPClassifier((16,), max_iter=40, random_state=0) if data is x else LogisticRegression(max_iter=200)
+            model = (
+                MLPClassifier((16,), max_iter=40, random_state=0)
+                if data is x
+                else LogisticRegression(max_iter=200)
+            )
             model = make_pipeline(StandardScaler(), model).fit(data, labels)
             with self.subTest(name):
                 path = mortonnet.bake(model, self.folder / name, inputs=data)

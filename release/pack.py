@@ -6,6 +6,7 @@ usage: release/pack.py DIST PAGES HOST...
 DIST has mortonnet-TARGET, mortonnet-bake-HOST and sbom.json (release/make), PAGES the manual pages and completions
 (release/pages.py). Times in the packages are SOURCE_DATE_EPOCH: the same files give the same bytes.
 """
+
 import base64
 import gzip
 import hashlib
@@ -23,17 +24,26 @@ VERSION = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.
 SUMMARY = re.search(r'^description = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
 TIME = int(os.environ["SOURCE_DATE_EPOCH"])
 
-WHEELS = {"x86_64": "manylinux_2_19_x86_64", "aarch64": "manylinux_2_19_aarch64", "armv7": "manylinux_2_19_armv7l"}
+WHEELS = {
+    "x86_64": "manylinux_2_19_x86_64",
+    "aarch64": "manylinux_2_19_aarch64",
+    "armv7": "manylinux_2_19_armv7l",
+}
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64", "armv7": "armhf"}
 
 
 def wheel(dist, host):
     """The Python package with the programs in it."""
     info = f"mortonnet-{VERSION}.dist-info"
-    files = {f"mortonnet/{file.name}": file.read_bytes() for file in (ROOT / "python/mortonnet").glob("*.py")}
+    files = {
+        f"mortonnet/{file.name}": file.read_bytes()
+        for file in (ROOT / "python/mortonnet").glob("*.py")
+    }
     files["mortonnet/programs/mortonnet-bake"] = (dist / f"mortonnet-bake-{host}").read_bytes()
     for target in WHEELS:
-        files[f"mortonnet/programs/mortonnet-{target}"] = (dist / f"mortonnet-{target}").read_bytes()
+        files[f"mortonnet/programs/mortonnet-{target}"] = (
+            dist / f"mortonnet-{target}"
+        ).read_bytes()
     for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
         files[f"{info}/licenses/{licence}"] = (ROOT / licence).read_bytes()
     files[f"{info}/sboms/sbom.json"] = (dist / "sbom.json").read_bytes()
@@ -68,18 +78,41 @@ def debian(dist, pages, host):
         doc = "usr/share/doc/mortonnet"
         put(root, "usr/bin/mortonnet-bake", (dist / f"mortonnet-bake-{host}").read_bytes(), 0o755)
         for target in WHEELS:
-            put(root, f"usr/lib/mortonnet/mortonnet-{target}", (dist / f"mortonnet-{target}").read_bytes(), 0o755)
+            put(
+                root,
+                f"usr/lib/mortonnet/mortonnet-{target}",
+                (dist / f"mortonnet-{target}").read_bytes(),
+                0o755,
+            )
         for page in pages.glob("*.1"):
             put(root, f"usr/share/man/man1/{page.name}.gz", packed(page.read_bytes()))
         for completion in pages.glob("*.bash"):
-            put(root, f"usr/share/bash-completion/completions/{completion.stem}", completion.read_bytes())
-        for name in ("BAKE.md", "BOARDS.md", "CLI.md", "INPUT.md", "SERVICE.md", "ONNX.md", "TFLITE.md"):
+            put(
+                root,
+                f"usr/share/bash-completion/completions/{completion.stem}",
+                completion.read_bytes(),
+            )
+        for name in (
+            "BAKE.md",
+            "BOARDS.md",
+            "CLI.md",
+            "INPUT.md",
+            "SERVICE.md",
+            "ONNX.md",
+            "TFLITE.md",
+        ):
             put(root, f"{doc}/{name}.gz", packed((ROOT / "docs" / name).read_bytes()))
         put(root, f"{doc}/README.md.gz", packed((ROOT / "README.md").read_bytes()))
         put(root, f"{doc}/changelog.gz", packed((ROOT / "CHANGELOG.md").read_bytes()))
         put(root, f"{doc}/sbom.json.gz", packed((dist / "sbom.json").read_bytes()))
-        licences = "\n".join((ROOT / name).read_text("utf-8") for name in ("LICENSE-MIT", "LICENSE-APACHE"))
-        put(root, f"{doc}/copyright", f"mortonnet: MIT or Apache-2.0, as you like.\n\n{licences}".encode())
+        licences = "\n".join(
+            (ROOT / name).read_text("utf-8") for name in ("LICENSE-MIT", "LICENSE-APACHE")
+        )
+        put(
+            root,
+            f"{doc}/copyright",
+            f"mortonnet: MIT or Apache-2.0, as you like.\n\n{licences}".encode(),
+        )
         size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
         maintainer = f"{os.environ.get('DEBFULLNAME', 'mortonnet')} <{os.environ.get('DEBEMAIL', 'mortonnet@localhost')}>"
         control = (
@@ -92,7 +125,11 @@ def debian(dist, pages, host):
         for path in [*root.rglob("*"), root]:
             os.utime(path, (TIME, TIME))
         file = dist / f"mortonnet_{VERSION}_{DEBIAN[host]}.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, file], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, file],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def put(root, name, content, mode=0o644):

@@ -6,6 +6,7 @@ usage: release/pages.py FOLDER NAME=PROGRAM... (or the path of a program, which 
 `mortonnet` has the commands bench and tune: a page and completions each, too. A line of --help that is no option stands in
 the manual as it is. The date in the pages is SOURCE_DATE_EPOCH.
 """
+
 import collections
 import os
 import re
@@ -14,13 +15,17 @@ import sys
 import time
 from pathlib import Path
 
-OPTION = re.compile(r"^ {2}(?:-(?P<letter>\w), | {4})--(?P<name>[\w-]+)(?P<value>\[=\w+\]| [A-Z][\w.]*)?(?: +|$)(?P<text>.*)$")
+OPTION = re.compile(
+    r"^ {2}(?:-(?P<letter>\w), | {4})--(?P<name>[\w-]+)(?P<value>\[=\w+\]| [A-Z][\w.]*)?(?: +|$)(?P<text>.*)$"
+)
 FILES = re.compile(r"FILE(\.\w+)?|DIR|F|MODEL")
 """Values that stand for files and folders."""
 
 
 def help_of(program, word):
-    return subprocess.run([program, *([word] if word else []), "--help"], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [program, *([word] if word else []), "--help"], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def read(text):
@@ -41,7 +46,9 @@ def read(text):
         words = re.match(r"((?:[\w=:]+ \| )*)([\w:]+(?=$|,|:| [ (\[]))?", option["text"])
         if words[1]:
             choices = [word.rstrip(":") for word in words[1].split(" | ") + [words[2] or ""]]
-            option["choices"] = [word for word in choices if word.islower() and word.replace("_", "").isalnum()]
+            option["choices"] = [
+                word for word in choices if word.islower() and word.replace("_", "").isalnum()
+            ]
     return options, others
 
 
@@ -54,10 +61,22 @@ def manual(name, command, text):
     """The manual page of a command, in the macros of man."""
     title = "-".join(filter(None, (name, command)))
     _, lines = read(text)
-    date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
-    about = {"mortonnet": "runs the neural network that is in it", "mortonnet-bake": "puts a network into a finished program",
-             "mortonnet-bench": "checks and times kernels and networks", "mortonnet-tune": "finds the fastest plan for a device"}
-    page = [f'.TH {title.upper()} 1 {date} mortonnet', ".SH NAME", f"{escaped(title)} \\- {about[title]}", ".SH SYNOPSIS", ".nf"]
+    date = time.strftime(
+        "%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
+    )
+    about = {
+        "mortonnet": "runs the neural network that is in it",
+        "mortonnet-bake": "puts a network into a finished program",
+        "mortonnet-bench": "checks and times kernels and networks",
+        "mortonnet-tune": "finds the fastest plan for a device",
+    }
+    page = [
+        f".TH {title.upper()} 1 {date} mortonnet",
+        ".SH NAME",
+        f"{escaped(title)} \\- {about[title]}",
+        ".SH SYNOPSIS",
+        ".nf",
+    ]
     rest = iter(lines)
     for line in rest:
         if not line:
@@ -73,7 +92,11 @@ def manual(name, command, text):
             plain = False
             letter = f"\\fB\\-{line['letter']}\\fR, " if line["letter"] else ""
             value = re.sub(r"[A-Z]\w*", lambda word: f"\\fI{word[0]}\\fR", escaped(line["value"]))
-            page += [".TP", f"{letter}\\fB\\-\\-{escaped(line['name'])}\\fR{value}", escaped(re.sub(r" {2,}", "  ", line["text"]))]
+            page += [
+                ".TP",
+                f"{letter}\\fB\\-\\-{escaped(line['name'])}\\fR{value}",
+                escaped(re.sub(r" {2,}", "  ", line["text"])),
+            ]
         else:
             if not plain:
                 page += [".PP", ".nf"]
@@ -95,29 +118,47 @@ def completion(name, commands):
     ]
     words = [command for command in commands if command]
     if words:
-        lines += ['    for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
-                  f"        case $w in {'|'.join(words)}) command=$w && break ;; esac", "    done"]
+        lines += [
+            '    for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+            f"        case $w in {'|'.join(words)}) command=$w && break ;; esac",
+            "    done",
+        ]
     lines.append('    case "$command:$before" in')
     replies = collections.defaultdict(list)
     for command, options in commands.items():
         for option in options:
-            names = [f"{command}:--{option['name']}"] + ([f"{command}:-{option['letter']}"] if option["letter"] else [])
+            names = [f"{command}:--{option['name']}"] + (
+                [f"{command}:-{option['letter']}"] if option["letter"] else []
+            )
             if not option["value"].startswith(" "):
                 continue
             if FILES.fullmatch(option["value"].strip()):
                 replies['mapfile -t COMPREPLY < <(compgen -f -- "$word"); '] += names
             elif option["choices"]:
-                replies[f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(option["choices"])}" -- "$word"); '] += names
+                replies[
+                    f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(option["choices"])}" -- "$word"); '
+                ] += names
             else:
                 replies[""] += names
     lines += [f"        {'|'.join(names)}) {reply}return ;;" for reply, names in replies.items()]
-    lines += ["    esac", '    if [[ $word != -* ]]; then', '        mapfile -t COMPREPLY < <(compgen -f -- "$word")']
+    lines += [
+        "    esac",
+        "    if [[ $word != -* ]]; then",
+        '        mapfile -t COMPREPLY < <(compgen -f -- "$word")',
+    ]
     if words:
-        lines.append(f'        [[ -n $command ]] || mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -W "{" ".join(words)}" -- "$word")')
+        lines.append(
+            f'        [[ -n $command ]] || mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -W "{" ".join(words)}" -- "$word")'
+        )
     lines += ["        return", "    fi", '    case "$command" in']
     for command, options in commands.items():
-        every = " ".join([f"--{o['name']}" for o in options] + [f"-{o['letter']}" for o in options if o["letter"]])
-        lines.append(f'        "{command}") mapfile -t COMPREPLY < <(compgen -W "{every}" -- "$word") ;;')
+        every = " ".join(
+            [f"--{o['name']}" for o in options]
+            + [f"-{o['letter']}" for o in options if o["letter"]]
+        )
+        lines.append(
+            f'        "{command}") mapfile -t COMPREPLY < <(compgen -W "{every}" -- "$word") ;;'
+        )
     lines += ["    esac", "}", f"complete -o filenames -F {function} {name}", ""]
     return "\n".join(lines)
 

@@ -1,9 +1,11 @@
 //! The hot loop allocates nothing: a counting allocator around 10 000 records, on both engines.
 //!
-//! Between the first and the last batch, on every thread. (What an OpenCL driver written in C allocates is its own
-//! affair; that the program creates no OpenCL objects there is tested by counting calls, in `program/devices.rs`.)
+//! Between the first and the last batch, on every thread. (What an OpenCL driver written in C
+//! allocates is its own affair; that the program creates no OpenCL objects there is tested by
+//! counting calls, in `program/devices.rs`.)
 //!
-//! In a process of its own, because the counter is one for all its threads: the test starts itself again.
+//! In a process of its own, because the counter is one for all its threads: the test starts itself
+//! again.
 
 use crate::baked::{library, network};
 use crate::engine::Engine;
@@ -40,7 +42,8 @@ impl Source for Watched {
         let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
         buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         let now = counting::allocations();
-        // The second batch is read when the first is done or being computed; the third when its answers are out.
+        // The second batch is read when the first is done or being computed; the third when its
+        // answers are out.
         if (2 * self.batch..3 * self.batch).contains(&self.at) {
             self.span.set((now, now));
         } else if n > 0 {
@@ -75,7 +78,11 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     if std::env::var_os(ALONE).is_none() {
         let name = "allocations::nothing_is_allocated_between_the_first_and_the_last_batch";
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        let done = again.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let done = again
+            .args([name, "--exact", "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&done.stdout);
         assert!(
             done.status.success() && text.contains("1 passed"),
@@ -90,13 +97,20 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     );
     let width = network().width;
     let line = |n: usize, width: usize| {
-        (0..width).map(|i| ((n * 7 + i * 3) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
+        (0..width)
+            .map(|i| ((n * 7 + i * 3) % 17).to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+            + "\n"
     };
-    let csv: Vec<u8> = (0..RECORDS).flat_map(|n| line(n, width).into_bytes()).collect();
+    let csv: Vec<u8> = (0..RECORDS)
+        .flat_map(|n| line(n, width).into_bytes())
+        .collect();
     // Of a time series.
     let window = 8;
-    let rows_csv: Vec<u8> =
-        (0..RECORDS * window).flat_map(|n| line(n, width / window).into_bytes()).collect();
+    let rows_csv: Vec<u8> = (0..RECORDS * window)
+        .flat_map(|n| line(n, width / window).into_bytes())
+        .collect();
     let u8s: Vec<u8> = (0..RECORDS * width).map(|i| (i % 17) as u8).collect();
     let devices = [
         (DeviceWish::Host, Some("host")),
@@ -104,7 +118,10 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         (DeviceWish::OpenCl, Some("thesis-morton")),
         (DeviceWish::OpenCl, Some("thesis-baseline")),
         // Both at once.
-        (DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]), None),
+        (
+            DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]),
+            None,
+        ),
     ];
     for (device, plan) in devices {
         for (format, output, timed, traced, hop) in [
@@ -124,7 +141,10 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 plan: plan.map(str::to_string),
                 batch: Some(100),
                 max_memory: None,
-                wanted: Wanted { scores: output != Output::Class, classes: true },
+                wanted: Wanted {
+                    scores: output != Output::Class,
+                    classes: true,
+                },
                 timed,
                 track,
                 sources: Default::default(),
@@ -139,8 +159,16 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             };
             let batch = bytes.len() / (RECORDS / 100);
             let span = Rc::new(Cell::new((0, 0)));
-            let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
-            let mut times = StreamTimes { track, ..StreamTimes::default() };
+            let source = Watched {
+                bytes,
+                at: 0,
+                batch,
+                span: Rc::clone(&span),
+            };
+            let mut times = StreamTimes {
+                track,
+                ..StreamTimes::default()
+            };
             let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(network()));
             let shape = InputShape::of(network());
             let mut bad = |why: &Error| panic!("{why}");
@@ -156,12 +184,18 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 asked: None,
             };
             let summary = stream
-                .run(running.engine.as_mut(), [Ok(("memory".to_string(), source))].into_iter())
+                .run(
+                    running.engine.as_mut(),
+                    [Ok(("memory".to_string(), source))].into_iter(),
+                )
                 .unwrap();
             assert_eq!(summary.records, records);
             let (first, last) = span.get();
             assert!(first > 0);
-            let run = format!("{} {plan:?} {format:?} {output:?} {traced} {hop:?}", running.device);
+            let run = format!(
+                "{} {plan:?} {format:?} {output:?} {traced} {hop:?}",
+                running.device
+            );
             assert_eq!(last - first, 0, "{run}: allocations");
             if let Some(track) = track {
                 // It was at work.
@@ -175,8 +209,8 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     threads_allocate_nothing();
 }
 
-/// From the host engine's construction on, with threads at work (the baked network may be too small for them): split
-/// by rows, split by records, computed where it is submitted.
+/// From the host engine's construction on, with threads at work (the baked network may be too small
+/// for them): split by rows, split by records, computed where it is submitted.
 fn threads_allocate_nothing() {
     let (network, weights) = generated("300-1500-40-10:tanh", Kind::Classes).unwrap();
     let recipe = recipe("host", EngineKind::Host).unwrap();
@@ -186,7 +220,12 @@ fn threads_allocate_nothing() {
     engine.trace(track).unwrap();
     assert_eq!(engine.threads(), 3);
     let before = counting::allocations();
-    for (batch, records) in [64, 1, 40, 64, 3, 64].into_iter().cycle().take(60).enumerate() {
+    for (batch, records) in [64, 1, 40, 64, 3, 64]
+        .into_iter()
+        .cycle()
+        .take(60)
+        .enumerate()
+    {
         let slot = batch % 2;
         for n in 0..records {
             let mut record = engine.record(slot, n).unwrap();
@@ -201,5 +240,9 @@ fn threads_allocate_nothing() {
     }
     engine.collect(1).unwrap();
     assert!(engine.answer(1, 0).class.is_some());
-    assert_eq!(counting::allocations() - before, 0, "host engine with threads: allocations");
+    assert_eq!(
+        counting::allocations() - before,
+        0,
+        "host engine with threads: allocations"
+    );
 }

@@ -1,5 +1,5 @@
-//! What the build baked: network, plan, kernel library and sources out of the block; constants and golden vectors as
-//! slices of it.
+//! What the build baked: network, plan, kernel library and sources out of the block; constants and
+//! golden vectors as slices of it.
 
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
@@ -42,7 +42,10 @@ fn bytes() -> Result<&'static [u8], String> {
     let (offset, bytes) = slot.place().ok_or(EMPTY)?;
     let unread = |e| format!("its file cannot be read: {e}");
     let file = appended::file().map_err(unread)?;
-    let (found, whole) = (file.metadata().map_err(unread)?.len(), Slot::file_bytes((offset, bytes)));
+    let (found, whole) = (
+        file.metadata().map_err(unread)?.len(),
+        Slot::file_bytes((offset, bytes)),
+    );
     if found != whole {
         return Err(format!("its file has {found} bytes of {whole}; {REMOVED}"));
     }
@@ -52,7 +55,8 @@ fn bytes() -> Result<&'static [u8], String> {
 
 /// What a program says that nobody gave a network.
 #[cfg(feature = "appended")]
-const EMPTY: &str = "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
+const EMPTY: &str =
+    "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
 
 /// What takes a network away.
 #[cfg(feature = "appended")]
@@ -100,11 +104,14 @@ pub(crate) fn damaged(why: &str) -> Error {
     if why == EMPTY {
         return Error::check(EMPTY);
     }
-    Error::check(format!("the network in this program is damaged: {why}; copy the program anew"))
+    Error::check(format!(
+        "the network in this program is damaged: {why}; copy the program anew"
+    ))
 }
 
 fn head() -> &'static Head {
-    HEAD.as_ref().unwrap_or_else(|why| panic!("{}", damaged(why)))
+    HEAD.as_ref()
+        .unwrap_or_else(|why| panic!("{}", damaged(why)))
 }
 
 /// The block.
@@ -193,7 +200,16 @@ pub(crate) struct Golden<'g> {
 
 /// The golden vectors of [`network`].
 pub(crate) fn golden() -> Golden<'static> {
-    let [inputs, scores, overflow] = [Section::GoldenInputs, Section::GoldenScores, Section::GoldenOverflow]
-        .map(|section| linked::floats(block().section(section)));
-    Golden { count: inputs.len() / network().width, inputs, scores, overflow }
+    let [inputs, scores, overflow] = [
+        Section::GoldenInputs,
+        Section::GoldenScores,
+        Section::GoldenOverflow,
+    ]
+    .map(|section| linked::floats(block().section(section)));
+    Golden {
+        count: inputs.len() / network().width,
+        inputs,
+        scores,
+        overflow,
+    }
 }

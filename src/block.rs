@@ -1,5 +1,5 @@
-//! The block: all that the build leaves in a program, as bytes. The build writes it, the program reads it where it
-//! stands; constants and golden vectors are not copied.
+//! The block: all that the build leaves in a program, as bytes. The build writes it, the program
+//! reads it where it stands; constants and golden vectors are not copied.
 //!
 //! ```text
 //! header     magic (8 bytes) · version (u32) · number of sections (u32) · bytes of the block (u64)
@@ -13,8 +13,8 @@
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
 //!
-//! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header and the sections that
-//! it parses, [`Block::verify`] all of them.
+//! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header
+//! and the sections that it parses, [`Block::verify`] all of them.
 
 use crate::ir::network::{Network, Range};
 use crate::ir::plan::Plan;
@@ -84,12 +84,19 @@ impl Section {
     }
 }
 
-/// The network; true if its golden vectors came with it (else the build computed them); how large inputs may be.
+/// The network; true if its golden vectors came with it (else the build computed them); how large
+/// inputs may be.
 pub(crate) type NetworkSection = (Network, (bool, Range));
 
-/// The plan, where each of its constants starts in their section, and the steps of each plan of the library for the
-/// network.
-pub(crate) type PlanSection = (Plan, (Cow<'static, [usize]>, Cow<'static, [(Cow<'static, str>, usize)]>));
+/// The plan, where each of its constants starts in their section, and the steps of each plan of the
+/// library for the network.
+pub(crate) type PlanSection = (
+    Plan,
+    (
+        Cow<'static, [usize]>,
+        Cow<'static, [(Cow<'static, str>, usize)]>,
+    ),
+);
 
 /// Bytes of a section's entry in the header.
 const ENTRY: usize = 8 + 8 + HASH;
@@ -106,7 +113,13 @@ pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     let mut entries = Vec::new();
     for (section, content) in Section::ALL.into_iter().zip(sections) {
         bytes.resize(
-            bytes.len().next_multiple_of(if section == Section::Constants { PAGE } else { ALIGN }),
+            bytes
+                .len()
+                .next_multiple_of(if section == Section::Constants {
+                    PAGE
+                } else {
+                    ALIGN
+                }),
             0,
         );
         (bytes.len() as u64).put(&mut entries);
@@ -144,19 +157,29 @@ impl Block {
     /// # Errors
     /// Which of them is wrong.
     pub(crate) fn open(bytes: &'static [u8]) -> Result<Block, String> {
-        let head = bytes.get(..HEADER).ok_or_else(|| format!("it has {} bytes only", bytes.len()))?;
+        let head = bytes
+            .get(..HEADER)
+            .ok_or_else(|| format!("it has {} bytes only", bytes.len()))?;
         if head[..8] != MAGIC {
             return Err("it does not begin as a block does".into());
         }
-        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let number =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         if number(8) != VERSION || number(12) as usize != Section::ALL.len() {
-            return Err(format!("it is of version {}, this program reads {VERSION}", number(8)));
+            return Err(format!(
+                "it is of version {}, this program reads {VERSION}",
+                number(8)
+            ));
         }
         if head[HEADER - HASH..] != *Sha256::digest(&head[..HEADER - HASH]) {
             return Err("its header is not as it was written".into());
         }
         if u64_at(head, 16) != bytes.len() as u64 {
-            return Err(format!("it has {} bytes, its header says {}", bytes.len(), u64_at(head, 16)));
+            return Err(format!(
+                "it has {} bytes, its header says {}",
+                bytes.len(),
+                u64_at(head, 16)
+            ));
         }
         Ok(Block(bytes))
     }
@@ -174,7 +197,11 @@ impl Block {
     /// Offset, bytes and hash of a section.
     pub(crate) fn entry(self, section: Section) -> (usize, usize, &'static [u8]) {
         let at = 24 + section as usize * ENTRY;
-        (u64_at(self.0, at) as usize, u64_at(self.0, at + 8) as usize, &self.0[at + 16..at + ENTRY])
+        (
+            u64_at(self.0, at) as usize,
+            u64_at(self.0, at + 8) as usize,
+            &self.0[at + 16..at + ENTRY],
+        )
     }
 
     /// The bytes of a section. (The header's hash holds: its offsets are those that were written.)
@@ -187,7 +214,10 @@ impl Block {
     fn check(self, section: Section) -> Result<(), String> {
         match *Sha256::digest(self.section(section)) == *self.entry(section).2 {
             true => Ok(()),
-            false => Err(format!("its {} are not as they were written", section.name())),
+            false => Err(format!(
+                "its {} are not as they were written",
+                section.name()
+            )),
         }
     }
 
@@ -216,7 +246,9 @@ impl Block {
     /// # Errors
     /// The first that is not as it was written.
     pub(crate) fn verify(self) -> Result<(), String> {
-        Section::ALL.into_iter().try_for_each(|section| self.check(section))
+        Section::ALL
+            .into_iter()
+            .try_for_each(|section| self.check(section))
     }
 }
 
@@ -226,13 +258,15 @@ const SLOT_MAGIC: [u8; 8] = *b"mortslot";
 /// Bytes of a slot.
 const SLOT: usize = 80;
 
-/// An appended block starts at a multiple of this many bytes of the file: the largest page that Linux has on ARM.
+/// An appended block starts at a multiple of this many bytes of the file: the largest page that
+/// Linux has on ARM.
 const FILE_PAGE: usize = 65536;
 
 /// Which package a program and mortonnet-bake are of: one writes what the other reads.
 const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 
-/// What stands in a program in place of a block: where a block was appended to its file, if one was.
+/// What stands in a program in place of a block: where a block was appended to its file, if one
+/// was.
 ///
 /// ```text
 /// magic (8 bytes) · version (u32) · 1 with the lab (u32) · version of the package (16 bytes, padded with 0)
@@ -258,7 +292,9 @@ impl Slot {
 
     /// The slot that stands where a block would, if there is none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Slot> {
-        let slot = Slot { bytes: bytes.get(..SLOT)?.try_into().ok()? };
+        let slot = Slot {
+            bytes: bytes.get(..SLOT)?.try_into().ok()?,
+        };
         (slot.bytes[..8] == SLOT_MAGIC).then_some(slot)
     }
 
@@ -267,16 +303,24 @@ impl Slot {
     /// # Errors
     /// There is none, or of another version of this package.
     pub(crate) fn find(program: &[u8]) -> Result<(usize, Slot), String> {
-        let places = program.windows(SLOT_MAGIC.len()).enumerate().filter(|(_, w)| **w == SLOT_MAGIC);
-        let slots: Vec<(usize, Slot)> =
-            places.filter_map(|(i, _)| Some((i, Slot::parse(&program[i..])?))).collect();
+        let places = program
+            .windows(SLOT_MAGIC.len())
+            .enumerate()
+            .filter(|(_, w)| **w == SLOT_MAGIC);
+        let slots: Vec<(usize, Slot)> = places
+            .filter_map(|(i, _)| Some((i, Slot::parse(&program[i..])?)))
+            .collect();
         // The program's code holds the magic, too.
         let like = |s: &&(usize, Slot)| s.1.version() == VERSION && s.1.package() == PACKAGE;
         match slots.iter().find(like) {
             Some(&found) => Ok(found),
-            None => match slots.iter().find(|s| s.1.package().starts_with(|c: char| c.is_ascii_digit())) {
+            None => match slots
+                .iter()
+                .find(|s| s.1.package().starts_with(|c: char| c.is_ascii_digit()))
+            {
                 Some((_, other)) => Err(format!(
-                    "it is of mortonnet {}, this is mortonnet-bake {PACKAGE}: take both from one release",
+                    "it is of mortonnet {}, this is mortonnet-bake {PACKAGE}: take both from one \
+                     release",
                     other.package()
                 )),
                 None => Err("it is no program of mortonnet that takes a network".into()),
@@ -289,7 +333,10 @@ impl Slot {
     }
 
     fn package(&self) -> String {
-        let name = self.bytes[16..32].split(|&b| b == 0).next().unwrap_or_default();
+        let name = self.bytes[16..32]
+            .split(|&b| b == 0)
+            .next()
+            .unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 
@@ -320,7 +367,9 @@ impl Slot {
             && end.get(HEADER - HASH..HEADER) == self.bytes.get(48..);
         match there {
             true => Ok(&end[..bytes]),
-            false => Err("what stands behind the program is not what mortonnet-bake put there".into()),
+            false => {
+                Err("what stands behind the program is not what mortonnet-bake put there".into())
+            }
         }
     }
 
@@ -348,7 +397,10 @@ impl Slot {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
+    bytes[at..at + 8]
+        .iter()
+        .rev()
+        .fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
 /// Bytes in hexadecimal.
@@ -361,7 +413,9 @@ mod tests {
     use super::*;
 
     fn small() -> Vec<u8> {
-        let sections: Vec<Vec<u8>> = (0..Section::ALL.len()).map(|i| vec![i as u8; 5 * i + 1]).collect();
+        let sections: Vec<Vec<u8>> = (0..Section::ALL.len())
+            .map(|i| vec![i as u8; 5 * i + 1])
+            .collect();
         let mut borrowed = [&[][..]; Section::ALL.len()];
         borrowed.iter_mut().zip(&sections).for_each(|(b, s)| *b = s);
         write(borrowed)
@@ -374,7 +428,11 @@ mod tests {
         block.verify().unwrap();
         for (i, section) in Section::ALL.into_iter().enumerate() {
             assert_eq!(block.section(section), vec![i as u8; 5 * i + 1]);
-            let align = if section == Section::Constants { PAGE } else { ALIGN };
+            let align = if section == Section::Constants {
+                PAGE
+            } else {
+                ALIGN
+            };
             assert_eq!(block.entry(section).0 % align, 0, "{}", section.name());
         }
         assert_eq!(block.len(), bytes.len());
@@ -405,7 +463,13 @@ mod tests {
     #[test]
     fn a_block_is_appended_to_a_program_once() {
         let block = small();
-        let program = [&b"code mortslot"[..], &[7; 200], &Slot::empty(true), &[9; 100]].concat();
+        let program = [
+            &b"code mortslot"[..],
+            &[7; 200],
+            &Slot::empty(true),
+            &[9; 100],
+        ]
+        .concat();
         let (at, slot) = Slot::find(&program).unwrap();
         assert_eq!((at, slot.place(), slot.lab()), (213, None, true));
         let file = Slot::fill(&program, &block).unwrap();
@@ -417,15 +481,30 @@ mod tests {
         // Nothing else of the program changes.
         let outside = |f: &[u8]| [&f[..at], &f[at + SLOT..program.len()]].concat();
         assert_eq!(outside(&file), outside(&program));
-        for wrong in
-            [&file[FILE_PAGE..file.len() - 1], &file[FILE_PAGE + 1..], &[], &[&file[..], &[0]].concat()]
-        {
+        for wrong in [
+            &file[FILE_PAGE..file.len() - 1],
+            &file[FILE_PAGE + 1..],
+            &[],
+            &[&file[..], &[0]].concat(),
+        ] {
             assert!(filled.block(wrong).is_err());
         }
-        assert!(Slot::fill(&file, &block).unwrap_err().starts_with("it has a network"));
-        assert!(Slot::fill(&program[..200], &block).unwrap_err().starts_with("it is no program"));
+        assert!(
+            Slot::fill(&file, &block)
+                .unwrap_err()
+                .starts_with("it has a network")
+        );
+        assert!(
+            Slot::fill(&program[..200], &block)
+                .unwrap_err()
+                .starts_with("it is no program")
+        );
         let mut other = program.clone();
         other[at + 16] = b'7';
-        assert!(Slot::fill(&other, &block).unwrap_err().starts_with("it is of mortonnet 7.1.0, this is"));
+        assert!(
+            Slot::fill(&other, &block)
+                .unwrap_err()
+                .starts_with("it is of mortonnet 7.1.0, this is")
+        );
     }
 }

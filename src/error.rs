@@ -1,14 +1,16 @@
 //! What can go wrong at run time, and the exit code that goes with it.
 //!
-//! A message is written for the person who must act: what failed, where (file, line, field, device), what was
-//! expected, what was found, what to do. `main` prints it as `mortonnet: MESSAGE`.
+//! A message is written for the person who must act: what failed, where (file, line, field,
+//! device), what was expected, what was found, what to do. `main` prints it as `mortonnet:
+//! MESSAGE`.
 
 use crate::escape;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// An error that ends the program. One pointer: hardly any call fails, all of them hand a result on.
+/// An error that ends the program. One pointer: hardly any call fails, all of them hand a result
+/// on.
 pub(crate) struct Error(Box<Kind>);
 
 /// What it says: all that is known stands there.
@@ -34,7 +36,8 @@ pub(crate) enum Kind {
     Device {
         /// What failed, in full: what `source` says is part of it.
         what: String,
-        /// The error that it came from, if it came from one; a [`ClError`](crate::cl::ClError) has call, code and object.
+        /// The error that it came from, if it came from one; a [`ClError`](crate::cl::ClError) has
+        /// call, code and object.
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
     /// A limit of a device does not allow a plan: every one that does not is named.
@@ -46,13 +49,16 @@ pub(crate) enum Kind {
         /// What the system said.
         source: io::Error,
     },
-    /// A check that was asked for did not hold (`--selftest`, `--expect`), or records have no answer.
+    /// A check that was asked for did not hold (`--selftest`, `--expect`), or records have no
+    /// answer.
     Check(String),
-    /// Something went wrong, and then something else: both are said, the exit code is the first one's.
+    /// Something went wrong, and then something else: both are said, the exit code is the first
+    /// one's.
     Both([Error; 2]),
     /// stdout was closed by its reader: the program ends silently with exit code 0.
     ClosedOutput,
-    /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that signal.
+    /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that
+    /// signal.
     Stopped,
 }
 
@@ -64,23 +70,47 @@ impl Error {
 
     /// An input error at `place`.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Kind::Input { place: place.into(), message: message.into() }.into()
+        Kind::Input {
+            place: place.into(),
+            message: message.into(),
+        }
+        .into()
     }
 
     /// An I/O error on `place`.
     pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
-        Kind::Io { place: place.into(), source }.into()
+        Kind::Io {
+            place: place.into(),
+            source,
+        }
+        .into()
     }
 
     /// A failure of a device that is found out here.
     pub(crate) fn device(what: impl Into<String>) -> Self {
-        Kind::Device { what: what.into(), source: None }.into()
+        Kind::Device {
+            what: what.into(),
+            source: None,
+        }
+        .into()
     }
 
-    /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not say.
-    pub(crate) fn caused(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        let what = if what.is_empty() { source.to_string() } else { format!("{what}: {source}") };
-        Kind::Device { what, source: Some(Arc::new(source)) }.into()
+    /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not
+    /// say.
+    pub(crate) fn caused(
+        what: &str,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        let what = if what.is_empty() {
+            source.to_string()
+        } else {
+            format!("{what}: {source}")
+        };
+        Kind::Device {
+            what,
+            source: Some(Arc::new(source)),
+        }
+        .into()
     }
 
     /// A limit of a device, or one that was asked for, that does not allow a plan.
@@ -108,7 +138,8 @@ impl Error {
         matches!(*self.0, Kind::ClosedOutput | Kind::Stopped)
     }
 
-    /// What ended one thing and then another: the first error counts, a silent end only where there is no other.
+    /// What ended one thing and then another: the first error counts, a silent end only where there
+    /// is no other.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
             (Err(first), Err(then)) if !first.is_silent() => Err(Kind::Both([first, then]).into()),
@@ -137,7 +168,9 @@ impl From<Kind> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind() {
-            Kind::Usage(m) | Kind::Device { what: m, .. } | Kind::Limit(m) | Kind::Check(m) => f.write_str(m),
+            Kind::Usage(m) | Kind::Device { what: m, .. } | Kind::Limit(m) | Kind::Check(m) => {
+                f.write_str(m)
+            }
             Kind::Input { place, message } => write!(f, "{place}: {message}"),
             Kind::Io { place, source } => write!(f, "{place}: {source}"),
             // The second one on a line of its own that begins as the first.
@@ -148,7 +181,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// A message on stderr, with nothing in it that a terminal obeys; where stderr is closed there is nobody to tell.
+/// A message on stderr, with nothing in it that a terminal obeys; where stderr is closed there is
+/// nobody to tell.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "mortonnet: {}", escape::lines(message));
 }
@@ -157,7 +191,10 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
             Kind::Io { source, .. } => Some(source),
-            Kind::Device { source: Some(source), .. } => Some(&**source),
+            Kind::Device {
+                source: Some(source),
+                ..
+            } => Some(&**source),
             Kind::Both(both) => Some(&both[0]),
             _ => None,
         }
@@ -172,7 +209,11 @@ mod tests {
     #[test]
     fn what_came_of_an_error_has_it_as_its_source() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let of = |error: &Error| error.source().map(|e| e.downcast_ref::<io::Error>().unwrap().kind());
+        let of = |error: &Error| {
+            error
+                .source()
+                .map(|e| e.downcast_ref::<io::Error>().unwrap().kind())
+        };
         let kind = Some(io::ErrorKind::PermissionDenied);
         let caused = Error::caused("cannot start a thread", denied());
         assert_eq!(
@@ -180,7 +221,10 @@ mod tests {
             ("cannot start a thread: permission denied".into(), kind)
         );
         let same = Error::caused("", denied());
-        assert_eq!((same.to_string(), of(&same)), ("permission denied".into(), kind));
+        assert_eq!(
+            (same.to_string(), of(&same)),
+            ("permission denied".into(), kind)
+        );
         assert_eq!(of(&Error::io("stdin", denied())), kind);
         assert_eq!(of(&Error::device("no device")), None);
         let both = Error::first(Err(caused), Err(Error::check("b"))).unwrap_err();
@@ -192,13 +236,21 @@ mod tests {
         let usage = || Err(Error::usage("a"));
         let check = || Err(Error::check("b"));
         let both = Error::first(usage(), check()).unwrap_err();
-        assert_eq!((both.exit_code(), both.to_string()), (2, "a\nmortonnet: b".into()));
+        assert_eq!(
+            (both.exit_code(), both.to_string()),
+            (2, "a\nmortonnet: b".into())
+        );
         assert_eq!(Error::first(check(), usage()).unwrap_err().exit_code(), 1);
         for (first, then) in [(check(), Ok(())), (Ok(()), check())] {
             assert_eq!(Error::first(first, then).unwrap_err().to_string(), "b");
         }
         for silent in [Kind::ClosedOutput, Kind::Stopped] {
-            assert_eq!(Error::first(Err(silent.into()), check()).unwrap_err().to_string(), "b");
+            assert_eq!(
+                Error::first(Err(silent.into()), check())
+                    .unwrap_err()
+                    .to_string(),
+                "b"
+            );
         }
         let stopped = Error::first(Err(Kind::Stopped.into()), Ok(())).unwrap_err();
         assert!(matches!(stopped.kind(), Kind::Stopped));

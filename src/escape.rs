@@ -1,23 +1,28 @@
-//! Text from outside (drivers, file names, what a file says) as it may stand in messages and tables.
+//! Text from outside (drivers, file names, what a file says) as it may stand in messages and
+//! tables.
 //!
-//! A terminal obeys control characters: a device's name could clear the screen, rename the window or overwrite what was
-//! printed. They become visible here, as do characters that change the order or the width of what stands around them.
-//! Text passes where it enters the program; [`lines()`] is also the last thing that every message goes through.
+//! A terminal obeys control characters: a device's name could clear the screen, rename the window
+//! or overwrite what was printed. They become visible here, as do characters that change the order
+//! or the width of what stands around them. Text passes where it enters the program; [`lines()`] is
+//! also the last thing that every message goes through.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// One line: control characters, line ends among them, are escaped as Rust writes them (`\n`, `\u{1b}`).
+/// One line: control characters, line ends among them, are escaped as Rust writes them (`\n`,
+/// `\u{1b}`).
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Several lines: line ends and tabs stay (a line end of two characters becomes one), everything else is as in
-/// [`line()`].
+/// Several lines: line ends and tabs stay (a line end of two characters becomes one), everything
+/// else is as in [`line()`].
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     match text.contains("\r\n") {
-        true => escaped(&text.replace("\r\n", "\n"), is_layout).into_owned().into(),
+        true => escaped(&text.replace("\r\n", "\n"), is_layout)
+            .into_owned()
+            .into(),
         false => escaped(text, is_layout),
     }
 }
@@ -31,8 +36,8 @@ fn is_layout(c: char) -> bool {
     matches!(c, '\n' | '\t')
 }
 
-/// Whether `c` acts on the text around it: controls (C0, DEL, C1), line and paragraph separators, marks of writing
-/// direction, characters without a width.
+/// Whether `c` acts on the text around it: controls (C0, DEL, C1), line and paragraph separators,
+/// marks of writing direction, characters without a width.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -61,7 +66,10 @@ mod tests {
     #[test]
     fn what_acts_on_a_terminal_becomes_visible() {
         for (text, expected) in [
-            ("Mali-T628 r0p1 (größer, 8×8) \\ \"", "Mali-T628 r0p1 (größer, 8×8) \\ \""),
+            (
+                "Mali-T628 r0p1 (größer, 8×8) \\ \"",
+                "Mali-T628 r0p1 (größer, 8×8) \\ \"",
+            ),
             ("\u{1b}[2J\u{1b}]0;x\u{7}", "\\u{1b}[2J\\u{1b}]0;x\\u{7}"),
             ("a\nb\r\tc\u{7f}", "a\\nb\\r\\tc\\u{7f}"),
             ("\u{9b}31m\u{85}", "\\u{9b}31m\\u{85}"),
@@ -73,8 +81,14 @@ mod tests {
             assert_eq!(line(text), expected);
             assert_eq!(line(expected), expected, "once is enough");
         }
-        assert_eq!(lines("1:2: error\r\n\tx \u{1b}[0m\r!\n"), "1:2: error\n\tx \\u{1b}[0m\\r!\n");
-        assert!(matches!(lines("a\n\tb"), Cow::Borrowed(_)), "usual text is not copied");
+        assert_eq!(
+            lines("1:2: error\r\n\tx \u{1b}[0m\r!\n"),
+            "1:2: error\n\tx \\u{1b}[0m\\r!\n"
+        );
+        assert!(
+            matches!(lines("a\n\tb"), Cow::Borrowed(_)),
+            "usual text is not copied"
+        );
         assert_eq!(path(Path::new("a\nmortonnet: fine")), "a\\nmortonnet: fine");
     }
 }

@@ -1,4 +1,5 @@
-//! Whole models, as the build reads them, on every engine, against what other programs make of the same records.
+//! Whole models, as the build reads them, on every engine, against what other programs make of the
+//! same records.
 
 use crate::bake::front::fixtures::{self, rows};
 use crate::baked::library;
@@ -22,8 +23,15 @@ type Answers = Vec<(Option<u32>, Vec<f64>)>;
 /// The folder of what `tests/needs` makes for `name`.
 pub(crate) fn needs(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs");
-    let made = std::process::Command::new(script).arg(name).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = std::process::Command::new(script)
+        .arg(name)
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
@@ -37,16 +45,25 @@ struct Given {
 impl Given {
     /// Reads a model as the build does, which checks the golden vectors beside it.
     fn read(model: &Path, records: Vec<Vec<f64>>) -> Given {
-        let ((network, tensors, golden, _), _) =
-            fixtures::read(model).unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
+        let ((network, tensors, golden, _), _) = fixtures::read(model)
+            .unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
         assert!(golden.count > 1, "{}", model.display());
-        Given { network, tensors, records }
+        Given {
+            network,
+            tensors,
+            records,
+        }
     }
 
     /// In float64.
     fn reference(&self) -> Answers {
-        let scores = self.records.iter().map(|x| self.network.scores(&self.tensors, x));
-        scores.map(|scores| (self.network.class(&scores), scores)).collect()
+        let scores = self
+            .records
+            .iter()
+            .map(|x| self.network.scores(&self.tensors, x));
+        scores
+            .map(|scores| (self.network.class(&scores), scores))
+            .collect()
     }
 
     /// By an engine, in batches of at most `batch`, both slots by turns.
@@ -56,7 +73,10 @@ impl Given {
             let slot = turn % SLOTS;
             for (n, raw) in part.iter().enumerate() {
                 let mut record = engine.record(slot, n).unwrap();
-                let seen = raw.iter().enumerate().map(|(i, &x)| self.network.transform.apply(i, x) as f32);
+                let seen = raw
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &x)| self.network.transform.apply(i, x) as f32);
                 seen.enumerate().for_each(|(i, x)| record.set(i, x));
             }
             engine.submit(slot, part.len()).unwrap();
@@ -75,15 +95,29 @@ impl Given {
     }
 
     fn on_opencl(&self, device: &Device, model: &Model, batch: usize) -> Answers {
-        let wanted = Wanted { scores: true, classes: self.network.output.kind == Kind::Classes };
+        let wanted = Wanted {
+            scores: true,
+            classes: self.network.output.kind == Kind::Classes,
+        };
         let sources = Sources::default().uncached();
-        let engine = OpenClEngine::new(device, model, wanted, false, &sources, &mut Phases::default());
-        self.run(&mut engine.unwrap_or_else(|e| panic!("{}: {e}", model.plan.name)), batch)
+        let engine = OpenClEngine::new(
+            device,
+            model,
+            wanted,
+            false,
+            &sources,
+            &mut Phases::default(),
+        );
+        self.run(
+            &mut engine.unwrap_or_else(|e| panic!("{}: {e}", model.plan.name)),
+            batch,
+        )
     }
 
     fn on_host(&self, threads: usize, batch: usize) -> Answers {
         let recipe = recipe("host", EngineKind::Host).unwrap();
-        let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
+        let model =
+            Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
         self.run(&mut HostEngine::new(model, threads, false).unwrap(), batch)
     }
 }
@@ -101,12 +135,19 @@ impl Expected {
     fn of(given: &Given) -> Expected {
         let (classes, scores): (_, Vec<Vec<f64>>) = given.reference().into_iter().unzip();
         let mut results = scores.clone();
-        results.iter_mut().for_each(|values| given.network.output.activation.apply(values));
-        Expected { scores, results, classes }
+        results
+            .iter_mut()
+            .for_each(|values| given.network.output.activation.apply(values));
+        Expected {
+            scores,
+            results,
+            classes,
+        }
     }
 
-    /// Adds to `failed` what is wrong with `answers`: other classes, scores or results that are more than `bound` (of the
-    /// largest of all records, those of the record, and the value itself) off. Gives the largest error in units of the bound.
+    /// Adds to `failed` what is wrong with `answers`: other classes, scores or results that are
+    /// more than `bound` (of the largest of all records, those of the record, and the value itself)
+    /// off. Gives the largest error in units of the bound.
     fn compare(
         &self,
         given: &Given,
@@ -115,22 +156,36 @@ impl Expected {
         place: &str,
         failed: &mut Vec<String>,
     ) -> f64 {
-        assert_eq!((answers.len(), self.scores.len()), (self.classes.len(), self.results.len()), "{place}");
+        assert_eq!(
+            (answers.len(), self.scores.len()),
+            (self.classes.len(), self.results.len()),
+            "{place}"
+        );
         let mut worst = (0.0, String::new());
         let most = [&self.scores, &self.results].map(|records| largest(&records.concat()));
         for (n, (class, scores)) in answers.iter().enumerate() {
             if *class != self.classes[n] {
-                failed.push(format!("{place}: record {n}: class {class:?}, expected {:?}", self.classes[n]));
+                failed.push(format!(
+                    "{place}: record {n}: class {class:?}, expected {:?}",
+                    self.classes[n]
+                ));
             }
             let mut results = scores.clone();
             given.network.output.activation.apply(&mut results);
-            let pairs = [(scores, &self.scores[n], most[0]), (&results, &self.results[n], most[1])];
+            let pairs = [
+                (scores, &self.scores[n], most[0]),
+                (&results, &self.results[n], most[1]),
+            ];
             for (found, expected, most) in pairs {
                 assert_eq!(found.len(), expected.len(), "{place}");
                 for (f, &e) in found.iter().zip(expected) {
                     let excess = (f - e).abs() / bound(most, expected, e);
                     if excess > worst.0 || excess.is_nan() {
-                        let excess = if excess.is_nan() { f64::INFINITY } else { excess };
+                        let excess = if excess.is_nan() {
+                            f64::INFINITY
+                        } else {
+                            excess
+                        };
                         worst = (excess, format!("{place}: record {n}: {f}, expected {e}"));
                     }
                 }
@@ -153,13 +208,22 @@ const TRAINED: [(&str, &[&str]); 8] = [
     ("sklearn-cancer", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-iris", &["network.json", "skl2onnx.onnx"]),
     ("keras-cnn", &["net.tflite", "keras.tflite", "keras.onnx"]),
-    ("torch-cnn", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
-    ("torch-residual", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
-    ("torch-mobile", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
+    (
+        "torch-cnn",
+        &["net.onnx", "torch.onnx", "torch_script.onnx"],
+    ),
+    (
+        "torch-residual",
+        &["net.onnx", "torch.onnx", "torch_script.onnx"],
+    ),
+    (
+        "torch-mobile",
+        &["net.onnx", "torch.onnx", "torch_script.onnx"],
+    ),
 ];
 
-/// Of all records: the framework's classes, its scores and probabilities within 1e-4 · max(1, |value|), in float64 and on
-/// the host.
+/// Of all records: the framework's classes, its scores and probabilities within 1e-4 · max(1,
+/// |value|), in float64 and on the host.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_frameworks_give_what_their_frameworks_give() {
@@ -172,11 +236,18 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
             continue;
         }
         let folder = root.join(name);
-        let [inputs, scores, results, classes] =
-            ["inputs", "scores", "results", "classes"].map(|what| rows(&folder.join(format!("{what}.npy"))));
+        let [inputs, scores, results, classes] = ["inputs", "scores", "results", "classes"]
+            .map(|what| rows(&folder.join(format!("{what}.npy"))));
         let classes: Vec<Option<u32>> = classes.iter().map(|c| Some(c[0] as u32)).collect();
-        assert!(inputs.len() >= 150 && classes.iter().any(|c| *c != classes[0]), "{name}");
-        let expected = Expected { scores, results, classes };
+        assert!(
+            inputs.len() >= 150 && classes.iter().any(|c| *c != classes[0]),
+            "{name}"
+        );
+        let expected = Expected {
+            scores,
+            results,
+            classes,
+        };
         let labels = std::fs::read_to_string(folder.join("labels.txt")).unwrap_or_default();
         for file in files {
             let given = Given::read(&folder.join(file), inputs.clone());
@@ -184,7 +255,9 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
             let names = &given.network.labels;
             let label = |i: usize| names.get(i).map_or(i.to_string(), |l| l.to_string());
             if !labels.lines().enumerate().all(|(i, l)| l == label(i)) {
-                failed.push(format!("{name}/{file}: labels {names:?}, expected {labels}"));
+                failed.push(format!(
+                    "{name}/{file}: labels {names:?}, expected {labels}"
+                ));
             }
             let mut most = 0f64;
             for (engine, answers) in [
@@ -196,15 +269,19 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
                 let bound = |_: f64, _: &[f64], e: f64| score_bound(e);
                 most = most.max(expected.compare(&given, &answers, bound, &place, &mut failed));
             }
-            println!("{name}/{file}: {} records, at most {most:.3} of the bound off", inputs.len());
+            println!(
+                "{name}/{file}: {} records, at most {most:.3} of the bound off",
+                inputs.len()
+            );
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Networks of the shapes of MLPerf Tiny: the classes of ONNX Runtime, and what it gives within 1e-4 of its largest value; the
-/// network's own values in float64 within 1e-4 of a record's largest, or of 1. From either format, on the host and on PoCL
-/// under every plan, record by record and in a batch.
+/// Networks of the shapes of MLPerf Tiny: the classes of ONNX Runtime, and what it gives within
+/// 1e-4 of its largest value; the network's own values in float64 within 1e-4 of a record's
+/// largest, or of 1. From either format, on the host and on PoCL under every plan, record by record
+/// and in a batch.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
@@ -212,20 +289,29 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
     let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
     let mut failed = Vec::new();
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
-        let [inputs, scores, results] =
-            ["inputs", "scores", "results"].map(|what| rows(&root.join(format!("{name}_{what}.npy"))));
+        let [inputs, scores, results] = ["inputs", "scores", "results"]
+            .map(|what| rows(&root.join(format!("{name}_{what}.npy"))));
         let most = inputs.len();
         for format in ["onnx", "tflite"] {
             let start = Instant::now();
             let given = Given::read(&root.join(format!("{name}.{format}")), inputs.clone());
             let network = &given.network;
             let classes = scores.iter().map(|s| network.class(s)).collect();
-            let expected = Expected { scores: scores.clone(), results: results.clone(), classes };
+            let expected = Expected {
+                scores: scores.clone(),
+                results: results.clone(),
+                classes,
+            };
             let own = Expected::of(&given);
             let mut check = |place: &str, answers: Answers| {
                 let place = format!("{name}.{format}, {place}");
-                let theirs =
-                    expected.compare(&given, &answers, |most, _, _| 1e-4 * most, &place, &mut failed);
+                let theirs = expected.compare(
+                    &given,
+                    &answers,
+                    |most, _, _| 1e-4 * most,
+                    &place,
+                    &mut failed,
+                );
                 let bound = |_: f64, record: &[f64], _: f64| score_bound(largest(record));
                 let ours = own.compare(&given, &answers, bound, &place, &mut failed);
                 let took = start.elapsed().as_secs_f64();
@@ -236,9 +322,19 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
                 let place = format!("host, {threads} threads, batches of {batch}");
                 check(&place, given.on_host(threads, batch));
             }
-            for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+            for recipe in library()
+                .plans
+                .iter()
+                .filter(|p| p.engine == EngineKind::OpenCl)
+            {
                 for batch in [1, most] {
-                    let model = Model::new(network.clone(), &given.tensors, recipe, library(), Some(batch));
+                    let model = Model::new(
+                        network.clone(),
+                        &given.tensors,
+                        recipe,
+                        library(),
+                        Some(batch),
+                    );
                     let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
                     // What runs where one launch for all layers cannot.
                     let single = model.simpler().last().map(|m| m.1);

@@ -12,6 +12,7 @@ parts that passed are written into that file. `--all` writes it after each shard
 commit of today: started again, it goes on where it was interrupted. What a test reads that has to be fetched or trained
 comes from tests/needs, which the test calls.
 """
+
 import datetime
 import json
 import os
@@ -54,14 +55,22 @@ def recorded(path=DURATIONS):
     """What is known of each part: seconds, and the commit and the day on which it passed last."""
     if not path.exists():
         return {}
-    lines = [line.split(None, 3) for line in path.read_text().splitlines() if line and line[0] != "#"]
+    lines = [
+        line.split(None, 3) for line in path.read_text().splitlines() if line and line[0] != "#"
+    ]
     return {part: (float(took), commit, day) for took, commit, day, part in lines}
 
 
 def record(took, commit, parts, path=DURATIONS):
     """Writes down that parts passed. Parts that are no longer there are forgotten."""
-    known = recorded(path) | {part: (seconds, commit, str(datetime.date.today())) for part, seconds in took.items()}
-    lines = [f"{known[part][0]:9.1f}  {known[part][1]}  {known[part][2]}  {part}" for part in sorted(known) if part in parts]
+    known = recorded(path) | {
+        part: (seconds, commit, str(datetime.date.today())) for part, seconds in took.items()
+    }
+    lines = [
+        f"{known[part][0]:9.1f}  {known[part][1]}  {known[part][2]}  {part}"
+        for part in sorted(known)
+        if part in parts
+    ]
     head = "# What tests/all ran: seconds, the commit and the day on which a part passed last. tests/all writes this file."
     path.write_text("\n".join([head, *lines]) + "\n")
 
@@ -75,7 +84,11 @@ def binaries():
         message = json.loads(line)
         target = message.get("target", {})
         # The packages' programs have unit tests of their own, none of them long.
-        if message.get("profile", {}).get("test") and message.get("executable") and "bin" not in target["kind"]:
+        if (
+            message.get("profile", {}).get("test")
+            and message.get("executable")
+            and "bin" not in target["kind"]
+        ):
             name = target["name"] if "test" in target["kind"] else "lib"
             if name != "lib" or target["name"] == "mortonnet":
                 found[name] = message["executable"]
@@ -86,9 +99,17 @@ def long_tests(programs):
     """The parts of the test programs: those tests that are left out without being asked for."""
     parts = []
     for name, program in programs.items():
-        listed = subprocess.run([program, "--list", "--ignored", "--format", "terse"], check=True,
-                                stdout=subprocess.PIPE, text=True).stdout
-        parts += [f"{name}::{line.removesuffix(': test')}" for line in listed.splitlines() if line.endswith(": test")]
+        listed = subprocess.run(
+            [program, "--list", "--ignored", "--format", "terse"],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        parts += [
+            f"{name}::{line.removesuffix(': test')}"
+            for line in listed.splitlines()
+            if line.endswith(": test")
+        ]
     return parts
 
 
@@ -100,8 +121,18 @@ def run(parts):
         file = ROOT / "target/times.json"
         target = ["--lib"] if name == "lib" else ["--test", name]
         # Not quiet: the names of tests are how their times are known, and that they ran.
-        command = ["tests/times.py", *FEATURES, *target, "--", "--include-ignored", "--exact", *tests]
-        if subprocess.run(command, cwd=ROOT, env={**os.environ, **PYTHON, "MORTONNET_TIMES": str(file)}).returncode:
+        command = [
+            "tests/times.py",
+            *FEATURES,
+            *target,
+            "--",
+            "--include-ignored",
+            "--exact",
+            *tests,
+        ]
+        if subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **PYTHON, "MORTONNET_TIMES": str(file)}
+        ).returncode:
             failed.append(f"{name}: {', '.join(tests)}")
         times = json.loads(file.read_text())
         took.update({f"{name}::{test}": times[test] for test in tests if test in times})
@@ -163,7 +194,11 @@ def main(arguments):
             for number, shard in enumerate(sets):
                 print(f"shard {number}: {sum(seconds[p] for p in shard):.0f} s")
                 for part in shard:
-                    passed = f"passed on {known[part][2]}, {known[part][1]}" if part in known else "not measured"
+                    passed = (
+                        f"passed on {known[part][2]}, {known[part][1]}"
+                        if part in known
+                        else "not measured"
+                    )
                     print(f"{seconds[part]:9.1f}  {part} ({passed})")
             return 0
         case ["--shard", commit]:
@@ -177,7 +212,10 @@ def main(arguments):
             chosen = arguments
             unknown = [p for p in chosen if p not in parts]
             if unknown:
-                print(f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has all", file=sys.stderr)
+                print(
+                    f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has all",
+                    file=sys.stderr,
+                )
                 return 2
     took, failed = run_and_record(chosen, parts)
     print("tests/long.py: seconds of each part:")

@@ -3,6 +3,7 @@
 
 usage: tests/schemas.py      (needs jsonschema: tests/run installs it)
 """
+
 import copy
 import json
 from pathlib import Path
@@ -16,9 +17,19 @@ FILES = {
     "library": ["kernels/library.json"],
     "plan": [],
 }
-PLAN = {"format": 1, "name": "own", "engine": "opencl", "batch": 64, "about": "", "kernels": ["affine_packed_4x4"],
-        "few": {"records": 4, "kernels": ["affine_few"]}, "workGroups": {"affine_packed_4x4": [4, 16]},
-        "layouts": [{"node": "layers[0]", "role": "weights", "layout": "R"}], "library": "", "medianUs": 1.5}
+PLAN = {
+    "format": 1,
+    "name": "own",
+    "engine": "opencl",
+    "batch": 64,
+    "about": "",
+    "kernels": ["affine_packed_4x4"],
+    "few": {"records": 4, "kernels": ["affine_few"]},
+    "workGroups": {"affine_packed_4x4": [4, 16]},
+    "layouts": [{"node": "layers[0]", "role": "weights", "layout": "R"}],
+    "library": "",
+    "medianUs": 1.5,
+}
 
 
 OF_NAMES = ("defines", "workGroups")
@@ -29,7 +40,13 @@ def objects(value):
     """The objects of a value that have keys of their own."""
     if isinstance(value, dict):
         yield value
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    members = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, member in members:
         if key not in OF_NAMES:
             yield from objects(member)

@@ -5,6 +5,7 @@ usage: tests/times.py [ARGUMENT...]
 
 MORTONNET_TIMES names a file for the seconds of every test, as JSON.
 """
+
 import json
 import os
 import re
@@ -34,9 +35,12 @@ def main():
     command = ["cargo", "test", *sys.argv[1:]]
     environment = {**os.environ, "RUST_TEST_THREADS": str(THREADS)}
     times, begin, ends = {}, 0.0, {}
-    # A shell starts what goes to the background with SIGINT ignored, and whatever runs below would inherit that.
+    # A shell starts what goes to the background with SIGINT ignored, and whatever runs below would
+    # inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment
+    ) as process:
         for line in process.stdout:
             if end := END.match(line):
                 ends[end[1]] = time.monotonic()

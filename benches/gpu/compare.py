@@ -15,6 +15,7 @@ Square products: time of the kernel; mortonnet's and the second of PyTorch's by 
 first of PyTorch's by its profiler. Medians. mortonnet checks every answer against float64 before it times, and
 classes that are read without scores against those with.
 """
+
 import argparse
 import csv
 import io
@@ -34,11 +35,18 @@ NETWORKS = {
 }
 IMAGES = ("autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25", "mobilenet-v1-1.0")
 BATCH = 100
-# The kernels for each size, as measured on an H200: products of floats, and on tensor cores with their accuracy.
+# The kernels for each size, as measured on an H200: products of floats, and on tensor cores with
+# their accuracy.
 SQUARE = {
-    96: ["tiled_16x32"], 192: ["tiled_16x32"], 384: ["tiled_16x32"],
-    768: ["tiled_48x96", "mma_128x88"], 1000: ["tiled_64x128", "mma_128x88"], 1024: ["tiled_64x128", "mma_128x88"],
-    1440: ["tiled_96x96_2", "mma_128x88"], 2048: ["tiled_128x128", "mma_128x88"], 2880: ["tiled_64x64", "mma_128x104"],
+    96: ["tiled_16x32"],
+    192: ["tiled_16x32"],
+    384: ["tiled_16x32"],
+    768: ["tiled_48x96", "mma_128x88"],
+    1000: ["tiled_64x128", "mma_128x88"],
+    1024: ["tiled_64x128", "mma_128x88"],
+    1440: ["tiled_96x96_2", "mma_128x88"],
+    2048: ["tiled_128x128", "mma_128x88"],
+    2880: ["tiled_64x64", "mma_128x104"],
     4096: ["tiled_128x128", "mma_128x104"],
 }
 
@@ -71,7 +79,9 @@ def by_events(run, runs=30):
     times = []
     for _ in range(runs):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)  # so that all three are queued before the first runs: no launch from the host counts
+        torch.cuda._sleep(
+            200_000
+        )  # so that all three are queued before the first runs: no launch from the host counts
         start.record()
         run()
         end.record()
@@ -93,9 +103,13 @@ class Residual(torch.nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
         self.long = torch.nn.Sequential(
-            torch.nn.Conv2d(inputs, outputs, 3, stride, 1), torch.nn.ReLU(inplace=True), torch.nn.Conv2d(outputs, outputs, 3, 1, 1)
+            torch.nn.Conv2d(inputs, outputs, 3, stride, 1),
+            torch.nn.ReLU(inplace=True),
+            torch.nn.Conv2d(outputs, outputs, 3, 1, 1),
         )
-        self.short = torch.nn.Conv2d(inputs, outputs, 1, stride) if stride != 1 else torch.nn.Identity()
+        self.short = (
+            torch.nn.Conv2d(inputs, outputs, 1, stride) if stride != 1 else torch.nn.Identity()
+        )
 
     def forward(self, x):
         return torch.relu_(self.long(x) + self.short(x))
@@ -114,20 +128,42 @@ def image_network(name):
         layers = sum(([Linear(*pair), ReLU(inplace=True)] for pair in zip(sizes, sizes[1:])), [])
         return torch.nn.Sequential(*layers[:-1]).cuda().eval(), (640,)
     if name == "ds-cnn":
-        layers = [Conv2d(1, 64, (10, 4), 2, (5, 1)), ReLU(inplace=True), *sum((separable(64, 64) for _ in range(4)), [])]
+        layers = [
+            Conv2d(1, 64, (10, 4), 2, (5, 1)),
+            ReLU(inplace=True),
+            *sum((separable(64, 64) for _ in range(4)), []),
+        ]
         channels, classes, shape = 64, 12, (1, 49, 10)
     elif name == "resnet-8":
-        layers = [Conv2d(3, 16, 3, 1, 1), ReLU(inplace=True), Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2)]
+        layers = [
+            Conv2d(3, 16, 3, 1, 1),
+            ReLU(inplace=True),
+            Residual(16, 16, 1),
+            Residual(16, 32, 2),
+            Residual(32, 64, 2),
+        ]
         channels, classes, shape = 64, 10, (3, 32, 32)
     else:
         part, classes, size = (4, 2, 96) if name == "mobilenet-v1-0.25" else (1, 1000, 224)
-        blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
+        blocks = [
+            (64, 1),
+            (128, 2),
+            (128, 1),
+            (256, 2),
+            (256, 1),
+            (512, 2),
+            *[(512, 1)] * 5,
+            (1024, 2),
+            (1024, 1),
+        ]
         channels, shape = 32 // part, (3, size, size)
         layers = [Conv2d(3, channels, 3, 2, 1), ReLU(inplace=True)]
         for outputs, stride in blocks:
             layers += separable(channels, outputs // part, stride)
             channels = outputs // part
-    return torch.nn.Sequential(*layers, AdaptiveAvgPool2d(1), Flatten(), Linear(channels, classes)).cuda().eval(), shape
+    return torch.nn.Sequential(
+        *layers, AdaptiveAvgPool2d(1), Flatten(), Linear(channels, classes)
+    ).cuda().eval(), shape
 
 
 def captured(model, x):
@@ -176,7 +212,9 @@ def main():
     parser.add_argument("--part", choices=("networks", "images", "squares"))
     parser.add_argument("--plan", help="of the images")
     options = parser.parse_args()
-    common = ["--device", options.device] + (["--kernels", options.kernels] if options.kernels else [])
+    common = ["--device", options.device] + (
+        ["--kernels", options.kernels] if options.kernels else []
+    )
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
 
@@ -185,7 +223,9 @@ def main():
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return list(csv.DictReader(io.StringIO(text)))
 
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n")
+    print(
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n"
+    )
     for part, run in (("networks", networks), ("images", images), ("squares", squares)):
         if options.part in (None, part):
             run(ours, options)
@@ -201,14 +241,23 @@ def images(ours, options):
                 peer = torch_images(name, batch)
             row = ours("network", "--shape", name, "--batch", str(batch), *plan)[0]
             time_us = float(row["median_us"])
-            cells = (name, batch, f"{time_us:.1f}", f"{float(row['p95_us']):.1f}", f"{peer:.1f}", f"{time_us / peer:.2f}")
+            cells = (
+                name,
+                batch,
+                f"{time_us:.1f}",
+                f"{float(row['p95_us']):.1f}",
+                f"{peer:.1f}",
+                f"{time_us / peer:.2f}",
+            )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
     print()
 
 
 def networks(ours, _):
     print("| network | batch | resident | 95th | PyTorch | ratio", end=" ")
-    print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio | resident with TF32 allowed, PyTorch | ratio |")
+    print(
+        "| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio | resident with TF32 allowed, PyTorch | ratio |"
+    )
     print("|---" + "|--:" * 13 + "|")
     for (name, sizes), batch in itertools.product(NETWORKS.items(), (1, BATCH)):
         with torch.inference_mode():
@@ -225,7 +274,9 @@ def networks(ours, _):
 
 
 def squares(ours, _):
-    print("| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |")
+    print(
+        "| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |"
+    )
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for n, kernels in SQUARE.items():
         a, b = (torch.rand(n, n, device="cuda") for _ in range(2))

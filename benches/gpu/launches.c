@@ -1,11 +1,11 @@
-// What a launch and its wait cost on a GPU, by the way to wait and the number of buffers, how fast one work-group reads memory, and
-// what stands between launches of which each waits for the one before.
+// What a launch and its wait cost on a GPU, by the way to wait and the number of buffers, how fast
+// one work-group reads memory, and what stands between launches of which each waits for the one
+// before.
 //
 //     cc -O2 -o launches benches/gpu/launches.c -ldl && ./launches [part of a device's name]
 //
-// Host times around the calls in microseconds, the median of 800 after 100 that do not count, in three turns; of a kernel alone the
-// device's time.
-// MORTONNET_OPENCL names the library.
+// Host times around the calls in microseconds, the median of 800 after 100 that do not count, in
+// three turns; of a kernel alone the device's time. MORTONNET_OPENCL names the library.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

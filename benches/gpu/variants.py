@@ -6,6 +6,7 @@ Weights: floats and halves on the four networks, batches of 100, and of 1 on the
 launch may take. Each run is `mortonnet bench network`, which checks its answers before it times; one that fails is named on
 stderr and left out.
 """
+
 import argparse
 import subprocess
 import sys
@@ -20,19 +21,37 @@ a = parser.parse_args()
 
 names = a.networks.split(",")
 cases = [(name, 100, weights, None) for name in names for weights in ("f32", "f16")]
-cases += [(name, 1, weights, None) for name in names if name.startswith("full") for weights in ("f32", "f16")]
+cases += [
+    (name, 1, weights, None)
+    for name in names
+    if name.startswith("full")
+    for weights in ("f32", "f16")
+]
 small = ["baseline", *(name for name in names if name.startswith("partial"))]
 cases += [(name, 100, "f32", plan) for name in small for plan in a.plans.split(",")]
 
 head, failed = None, 0
 for turn in range(a.turns):
     for name, batch, weights, plan in cases:
-        command = [a.program, "bench", "network", "--device", a.device, "--shape", name, "--batch", str(batch)]
+        command = [
+            a.program,
+            "bench",
+            "network",
+            "--device",
+            a.device,
+            "--shape",
+            name,
+            "--batch",
+            str(batch),
+        ]
         command += ["--weights", weights, "-o", "csv", *(["--plan", plan] if plan else [])]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             failed += 1
-            print(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
+            print(
+                f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}",
+                file=sys.stderr,
+            )
             continue
         names_of, values = done.stdout.splitlines()
         if head != names_of:

@@ -13,6 +13,7 @@ ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it 
 program in it is used: `pip install --no-deps pnnx`). Floats everywhere, as the others; packed layouts, Winograd and the
 rest as ncnn sets them. It has no batches: a batch is that many passes, one after the other.
 """
+
 import importlib.metadata
 import importlib.util
 import os
@@ -88,20 +89,28 @@ def with_onnxruntime(weights, biases, x):
             at = f"r{i}"
     place = lambda name, size: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
     graph = helper.make_graph(
-        nodes, "network", [place("x", weights[0].shape[1])], [place(at, weights[-1].shape[0])], constants
+        nodes,
+        "network",
+        [place("x", weights[0].shape[1])],
+        [place(at, weights[-1].shape[0])],
+        constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return lambda: session.run(None, {"x": x})[0]
 
 
 def file_with_onnxruntime(stem, x):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
-    session = onnxruntime.InferenceSession(stem + ".onnx", options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        stem + ".onnx", options, providers=["CPUExecutionProvider"]
+    )
     value = session.get_inputs()[0]
     x = x.reshape(len(x), *value.shape[1:])
     return lambda: session.run(None, {value.name: x})[0]
@@ -141,8 +150,19 @@ def ncnn_files(stem):
             of = lambda ending: os.path.join(folder, "network" + ending)
             os.symlink(stem + ".onnx", of(".onnx"))
             program = os.path.join(found.submodule_search_locations[0], "pnnx")
-            command = [program, of(".onnx"), f"inputshape=[{','.join(map(str, [1, *shape]))}]", "fp16=0"]
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, cwd=folder)
+            command = [
+                program,
+                of(".onnx"),
+                f"inputshape=[{','.join(map(str, [1, *shape]))}]",
+                "fp16=0",
+            ]
+            subprocess.run(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=True,
+                cwd=folder,
+            )
             lines = pathlib.Path(of(".ncnn.param")).read_text().splitlines()
             lines[2] += "".join(f" {i}={n}" for i, n in enumerate(reversed(shape)))
             pathlib.Path(weights).write_bytes(pathlib.Path(of(".ncnn.bin")).read_bytes())
@@ -178,7 +198,11 @@ def file_with_ncnn(stem, x):
 
 
 BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}.get(PEER)
-OF_FILE = {"onnxruntime": file_with_onnxruntime, "litert": file_with_litert, "ncnn": file_with_ncnn}.get(PEER)
+OF_FILE = {
+    "onnxruntime": file_with_onnxruntime,
+    "litert": file_with_litert,
+    "ncnn": file_with_ncnn,
+}.get(PEER)
 
 
 def of_file(stem, batch):

@@ -4,6 +4,7 @@ usage: stream_numpy.py FOLDER < vectors.csv      FOLDER holds 1_w.csv, 1_b.csv, 
 
 The weights are parsed once and kept in FOLDER/weights.npz, so that later runs start as fast as NumPy can.
 """
+
 import pathlib
 import sys
 

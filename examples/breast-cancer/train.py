@@ -24,8 +24,12 @@ from mortonnet.exporter import csv_bytes, export
 def main(folder):
     data = load_breast_cancer()
     names = data.target_names[data.target]
-    x, x_test, y, y_test = train_test_split(data.data, names, test_size=143, random_state=0, stratify=names)
-    model = make_pipeline(StandardScaler(), MLPClassifier((16,), alpha=0.1, max_iter=500, random_state=0)).fit(x, y)
+    x, x_test, y, y_test = train_test_split(
+        data.data, names, test_size=143, random_state=0, stratify=names
+    )
+    model = make_pipeline(
+        StandardScaler(), MLPClassifier((16,), alpha=0.1, max_iter=500, random_state=0)
+    ).fit(x, y)
 
     out = export(model, folder, inputs=x, name="breast-cancer", features=data.feature_names)
     header = ",".join(data.feature_names) + "\n"

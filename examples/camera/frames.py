@@ -32,9 +32,13 @@ def _frame(random, label):
         along = np.arange(16)
         bars = (along + random.integers(4)) // random.integers(2, 5) % 2 * random.uniform(70, 110)
         at_y, at_x = top + random.integers(2, 8), left + random.integers(2, 8)
-        frame[at_y : at_y + 16, at_x : at_x + 16] -= bars[:, None, None] if label == "turned" else bars[None, :, None]
+        frame[at_y : at_y + 16, at_x : at_x + 16] -= (
+            bars[:, None, None] if label == "turned" else bars[None, :, None]
+        )
     light = 1 + random.uniform(-0.2, 0.2) * np.linspace(-1, 1, SIZE)[:, None, None]
-    return np.clip(frame * light + random.normal(0, 4, frame.shape), 0, 255).round().astype(np.uint8)
+    return (
+        np.clip(frame * light + random.normal(0, 4, frame.shape), 0, 255).round().astype(np.uint8)
+    )
 
 
 if __name__ == "__main__":

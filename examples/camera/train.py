@@ -54,7 +54,9 @@ def main(folder):
     ]
     check = frames[:24]
     (folder / "check_inputs.npy").write_bytes(npy_bytes(check))
-    (folder / "check_scores.npy").write_bytes(npy_bytes(model.decision_function(means(check)).astype(np.float32)))
+    (folder / "check_scores.npy").write_bytes(
+        npy_bytes(model.decision_function(means(check)).astype(np.float32))
+    )
     definition = {
         "name": "camera",
         "labels": LABELS,
@@ -66,7 +68,9 @@ def main(folder):
         "check": {"inputs": "check_inputs.npy", "scores": "check_scores.npy"},
     }
     (folder / "network.json").write_text(network_json(definition))
-    print(f"scikit-learn: {model.score(means(frames), classes):.2%} of the frames it was trained on")
+    print(
+        f"scikit-learn: {model.score(means(frames), classes):.2%} of the frames it was trained on"
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ def readings(label, count, random):
     if label == "off":
         return noise
     turns = random.uniform(9, 11) * np.arange(count) / RATE + random.uniform()
-    # A wheel out of balance pulls once a turn, along one axis a quarter of a turn later than along the other.
+    # A wheel out of balance pulls once a turn, along one axis a quarter of a turn later than along
+    # the other.
     pull = random.uniform(1.0, 2.0) if label == "unbalanced" else random.uniform(0.1, 0.3)
     return pull * np.stack([np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)], axis=1) + noise
 

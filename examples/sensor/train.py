@@ -28,7 +28,9 @@ def main(folder):
     random = np.random.default_rng(0)
     x, y = seconds(6000, random)
     x_test, y_test = seconds(1000, random)
-    model = make_pipeline(StandardScaler(), MLPClassifier((32,), alpha=0.01, random_state=0)).fit(x, y)
+    model = make_pipeline(StandardScaler(), MLPClassifier((32,), alpha=0.01, random_state=0)).fit(
+        x, y
+    )
     export(model, folder, inputs=x, name="motor")
     right = int((model.predict(x_test) == y_test).sum())
     print(f"scikit-learn: {right} of {len(x_test)} seconds that it was not trained on")

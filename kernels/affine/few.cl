@@ -1,16 +1,14 @@
-// Affine layer of single records: a matrix times a vector. A work-group computes QUADS fours of rows of one record, its
-// work-items share the common dimension; each weight is loaded once, four rows at a time.
-// Differs from affine/narrow: nothing is computed for records that are not there; weights may stand in panels.
-// Source: own.
-// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it); b FROM, r TO, as in
-// common/place; bias is plain.
-// ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: as in common/weights.
-// STEP: from a row of b to the next, where that is the same for all.
-// STAGED: as many values at a time are fetched to local memory by all, a multiple of AHEAD * SLICES; each work-item loads
-// those of its AHEAD next weights in fours. The first weights are asked for before.
-// KEPT: of 16 work-groups as many ask the cache that all share to keep their weights for the next record, and the others not
-// to (with STAGED, by common/cache); without it none asks.
+// Affine layer of single records: a matrix times a vector. A work-group computes QUADS fours of
+// rows of one record, its work-items share the common dimension; each weight is loaded once, four
+// rows at a time. Differs from affine/narrow: nothing is computed for records that are not there;
+// weights may stand in panels. Source: own. Layouts: a C, or panels of PANEL rows each
+// (R_PANEL_1_C, as the kernel for full batches has it); b FROM, r TO, as in common/place; bias is
+// plain. ACTIVATION: as in common/activation. HALF_WEIGHTS: as in common/weights. STEP: from a row
+// of b to the next, where that is the same for all. STAGED: as many values at a time are fetched to
+// local memory by all, a multiple of AHEAD * SLICES; each work-item loads those of its AHEAD next
+// weights in fours. The first weights are asked for before. KEPT: of 16 work-groups as many ask the
+// cache that all share to keep their weights for the next record, and the others not to (with
+// STAGED, by common/cache); without it none asks.
 #ifndef QUADS
 #define QUADS 2
 #define SLICES 128
@@ -119,7 +117,8 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
 #endif
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);
-    // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the rest.
+    // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the
+    // rest.
     float some = 0.0f;
 #pragma unroll
     for (uint i = id; i < 4 * GROUP; i += GROUP)

@@ -1,10 +1,9 @@
-// Affine layer on tensor cores, with the accuracy of floats: common/products, then bias and activation.
-// Differs from affine/tiled: parts are the same; weights go from memory to the registers of the one warp that multiplies them,
-// only values are shared.
-// Source: own.
-// Layouts: a R_32_1_C; b C (a record's values contiguous); r C, of each record the parts after each other.
-// ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and common/bias.
+// Affine layer on tensor cores, with the accuracy of floats: common/products, then bias and
+// activation. Differs from affine/tiled: parts are the same; weights go from memory to the
+// registers of the one warp that multiplies them, only values are shared. Source: own. Layouts: a
+// R_32_1_C; b C (a record's values contiguous); r C, of each record the parts after each other.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and
+// common/bias.
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_mma(uint l, uint w, uint h, float2 params,

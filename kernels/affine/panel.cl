@@ -14,7 +14,8 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
+// from elsewhere.
 #pragma clang diagnostic ignored "-Wpsabi"
 #ifndef RECORDS
 #define RECORDS 10

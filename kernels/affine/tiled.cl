@@ -76,7 +76,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
 
     global const UNIT *pa = a + panel * (BM / 4) * l + id;
 #if RECORDS
-    // Single values: a warp moves eight of each of four records, from whole sectors of memory to as many banks.
+    // Single values: a warp moves eight of each of four records, from whole sectors of memory to as
+    // many banks.
 #define VALUE float
 #define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
 #define COL_OF_B(i) REST((id + (i) * GROUP) / 8, BN)

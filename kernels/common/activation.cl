@@ -1,18 +1,18 @@
-// The activations. This stands in front of every source of an operation that has one.
-// Differs from the formulas: where f maps an infinity to something finite, the result is
-// f(x) + 0 * x. That is f(x) for finite x and NaN for the others, so that a sum that has
-// overflowed is seen at the end; OpenCL compilers keep it without fast-math options.
-// x is the name of a value of any float type: it is evaluated more than once.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip; the others are no kernel's epilogue: 6 ELU,
-// 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish. params is an argument of the kernel: a slope, two limits,
-// alpha and gamma, alpha and beta.
+// The activations. This stands in front of every source of an operation that has one. Differs from
+// the formulas: where f maps an infinity to something finite, the result is f(x) + 0 * x. That is
+// f(x) for finite x and NaN for the others, so that a sum that has overflowed is seen at the end;
+// OpenCL compilers keep it without fast-math options. x is the name of a value of any float type:
+// it is evaluated more than once. ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5
+// clip; the others are no kernel's epilogue: 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard
+// swish. params is an argument of the kernel: a slope, two limits, alpha and gamma, alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
 #define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.s0 * (x)) // NaN and infinities stay
 #define CLIP(x) (min(max((x), params.s0), params.s1) + 0.0f * (x))
 #define ELU(x) (params.s1 * ((x) > 0.0f ? (x) : params.s0 * expm1(x)) + 0.0f * (x))
-// Not 1 + erf and 1 + tanh, which cancel: below -5.5 their rounding, 3e-8, times x is all that is left.
+// Not 1 + erf and 1 + tanh, which cancel: below -5.5 their rounding, 3e-8, times x is all that is
+// left.
 #define GELU(x) (0.5f * (x) * erfc(-0.70710678f * (x)) + 0.0f * (x))
 #define GELU_TANH(x) ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
 #define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))

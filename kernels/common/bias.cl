@@ -1,8 +1,9 @@
-// Weights in fours, and what is added to sums of products. This stands in front of every source whose kernel takes weights as bytes, too.
-// Sums begin with FIRST, of a row or of a vector of neighbouring ones, and end with LAST of a row, LAST4 of four (bias: float4),
-// LAST16 of 16 (float16); SCALE_SUMS of c0 to c3, each a row of four records.
-// BYTE_WEIGHTS: sums are of whole numbers, multiplied at the end with the scale of their row. Biases and scales are the two
-// columns of a matrix in R_16_1_C: 16 biases, then the scales of these rows.
+// Weights in fours, and what is added to sums of products. This stands in front of every source
+// whose kernel takes weights as bytes, too. Sums begin with FIRST, of a row or of a vector of
+// neighbouring ones, and end with LAST of a row, LAST4 of four (bias: float4), LAST16 of 16
+// (float16); SCALE_SUMS of c0 to c3, each a row of four records. BYTE_WEIGHTS: sums are of whole
+// numbers, multiplied at the end with the scale of their row. Biases and scales are the two columns
+// of a matrix in R_16_1_C: 16 biases, then the scales of these rows.
 #ifdef BYTE_WEIGHTS
 #define BESIDE(i) (((i) >> 4) * 32 + ((i) & 15))
 #define BESIDE4(i) (((i) >> 2) * 8 + ((i) & 3))

@@ -1,6 +1,6 @@
-// Where a kernel that knows of images reads and writes: the parts of its argument `geometry`. This stands in front of
-// every source whose kernel has that argument.
-// An image stands among the rows of a matrix: element (c, y, x) in row FIRST + y * LINE + x * PIXEL + c.
+// Where a kernel that knows of images reads and writes: the parts of its argument `geometry`. This
+// stands in front of every source whose kernel has that argument. An image stands among the rows of
+// a matrix: element (c, y, x) in row FIRST + y * LINE + x * PIXEL + c.
 #define IN_FIRST geometry.s0
 #define IN_PIXEL geometry.s1
 #define IN_LINE geometry.s2
@@ -25,28 +25,31 @@
 #define GROUP_OUTPUTS geometry.se
 #define OUTPUTS geometry.sf
 
-// What every kernel of images begins with: dimension 1 runs over columns, or units of several, pixel by pixel. unit: the
-// name of the column's number; (y, x) is the pixel of the result. In 32 bits: a 64-bit division is 300 instructions of a
-// Bifrost.
+// What every kernel of images begins with: dimension 1 runs over columns, or units of several,
+// pixel by pixel. unit: the name of the column's number; (y, x) is the pixel of the result. In 32
+// bits: a 64-bit division is 300 instructions of a Bifrost.
 #define PIXEL_AND(unit) \
     const uint number = get_global_id(1), units = (uint)get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
     const uint pixel = number / units, unit = number - pixel * units; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
-// The same, the units one after the other: a work-group of a CPU goes through an image as it stands in memory.
+// The same, the units one after the other: a work-group of a CPU goes through an image as it stands
+// in memory.
 #define PIXEL_OF(unit) \
     const uint number = get_global_id(1), pixels = OUT_HEIGHT * OUT_WIDTH; \
     const uint unit = number / pixels, pixel = number - unit * pixels; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
-// The same where columns are packed by 16: dimension 1 runs over fours of them, chunk by chunk and there pixel by pixel,
-// so that the lines of an image that a window needs are still in the cache. unit: which of a chunk's fours.
+// The same where columns are packed by 16: dimension 1 runs over fours of them, chunk by chunk and
+// there pixel by pixel, so that the lines of an image that a window needs are still in the cache.
+// unit: which of a chunk's fours.
 #define PACKED_PIXEL_AND(chunk, unit) \
     const uint number = (uint)get_global_id(1) >> 2, unit = get_global_id(1) & 3; \
     const uint chunk = number / (OUT_HEIGHT * OUT_WIDTH), pixel = number - chunk * (OUT_HEIGHT * OUT_WIDTH); \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 #define OUT_ROW (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL)
 
-// The turns of a loop over a window that are inside an image of `size` pixels: of a window that begins at pixel
-// (at - border), n pixels wide, whose elements are `dilation` apart. Few loops have a turn, and none divides.
+// The turns of a loop over a window that are inside an image of `size` pixels: of a window that
+// begins at pixel (at - border), n pixels wide, whose elements are `dilation` apart. Few loops have
+// a turn, and none divides.
 #define INSIDE(from, end, at, border, dilation, size, n) \
     uint from = 0, end = (n); \
     while (from < end && (at) + from * (dilation) < (border)) \
@@ -62,8 +65,8 @@
 #define IN_ROW(ky, kx) \
     (IN_FIRST + (top + (ky) * DILATION_Y - BORDER_TOP) * IN_LINE + (left + (kx) * DILATION_X - BORDER_LEFT) * IN_PIXEL)
 
-// A line of the window is one run of rows where its pixels and their channels stand one after the other: how many runs
-// there are, how long each is, and rows from one to the next.
+// A line of the window is one run of rows where its pixels and their channels stand one after the
+// other: how many runs there are, how long each is, and rows from one to the next.
 #define RUNS_INSIDE \
     const uint inside = end_x - from_x; \
     const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1; \
@@ -72,8 +75,8 @@
     const uint step = whole ? 0 : DILATION_X * IN_PIXEL; \
     const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS
 
-// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the border. A mean divides
-// by ELEMENTS: what lies behind the border does not count.
+// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the
+// border. A mean divides by ELEMENTS: what lies behind the border does not count.
 #ifndef POOL
 #define POOL 0
 #endif
@@ -98,8 +101,8 @@
 #define LOAD16(p, i) vload16((i), (p))
 #endif
 
-// 16 channels of column n of a matrix whose chunks are 16 rows by RECORDS columns, from row `row` on; behind the last
-// channel the last one again. Where they do not begin with a chunk, one by one.
+// 16 channels of column n of a matrix whose chunks are 16 rows by RECORDS columns, from row `row`
+// on; behind the last channel the last one again. Where they do not begin with a chunk, one by one.
 #define LOAD_CHANNELS(v, p, row, n, last) \
     float16 v; \
     if (((row) & 15) == 0) { \

@@ -1,7 +1,8 @@
-// Which rows a kernel writes and what it reads for them: the parts of its argument of type uint16. This stands in front
-// of every source whose kernel has such an argument.
-// Element i of a value is read at `moved_from` and belongs to a row of the result. Rows are found by nested loops. A
-// work-item numbers rows where the result is filled, those of no element too; else it numbers elements.
+// Which rows a kernel writes and what it reads for them: the parts of its argument of type uint16.
+// This stands in front of every source whose kernel has such an argument. Element i of a value is
+// read at `moved_from` and belongs to a row of the result. Rows are found by nested loops. A
+// work-item numbers rows where the result is filled, those of no element too; else it numbers
+// elements.
 
 // The element and the row of work-item t. False where the row is that of no element.
 bool moved_to(const uint16 moved, const uint t, uint *element, uint *row)

@@ -1,8 +1,8 @@
-// Where the elements of a matrix stand in any layout: MIndex of the thesis, section 8.2. This stands in front of every
-// source that takes its operands in any layouts, FROM and TO.
-// FROM, TO: a layout as its grammar has it, from the outside in: three numbers for each level, the
-// order (0 row major, 1 column major), then rows and columns of the chunks that stand in it. The
-// last chunks are elements, 1 by 1: R is 0,1,1 and C_4_2_R is 1,4,2,0,1,1.
+// Where the elements of a matrix stand in any layout: MIndex of the thesis, section 8.2. This
+// stands in front of every source that takes its operands in any layouts, FROM and TO. FROM, TO: a
+// layout as its grammar has it, from the outside in: three numbers for each level, the order (0 row
+// major, 1 column major), then rows and columns of the chunks that stand in it. The last chunks are
+// elements, 1 by 1: R is 0,1,1 and C_4_2_R is 1,4,2,0,1,1.
 #ifndef FROM
 #define FROM 0,1,1
 #endif

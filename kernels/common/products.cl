@@ -1,24 +1,27 @@
-// Products on tensor cores, with the accuracy of floats. This stands in front of every source whose kernel needs instructions of
-// a warp: its work-groups compute a tile of BM rows for BN columns, a warp 32 rows for all of them.
-// Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
-// ones are summed, by the instruction: it need not round sums to the nearest. The power of a row of a, or a column of b, is the
-// one that brings the largest of its first terms to 2^3 to 2^4: the more room above, the fewer sparse columns misfit. Where a
-// later number is then above 2^15 (halves end at 65504), or all of them are too small for the power of those that begin with
-// zeros, whole fours of rows, or single columns, are computed again, of products of floats. What a column gets depends on
-// nothing but a and itself. Weights that are halves or bytes are one such number as they are.
-// A term is off by 8 units of 2^-24 at most and 1 mostly, and a number by 2^-28 of the largest of its row, or column, in the
-// part that a slice has of the common dimension; by 2^-24 of it at most where that begins with zeros. Halves below 2^-14 count.
-// So sums are as exact as those of floats where small numbers of a column do not meet the large ones of rows: a plan has a
-// kernel without halves for layers whose columns of weights differ much (`"most": {"spread": …}`).
-// a goes from memory to the registers of the one warp that multiplies it, only b is shared. A panel of 32 rows is what a warp
-// takes: a work-item has four rows at a time, those of a fragment of mma.m16n8k16 and of the next. A stage is 16 terms for
-// each of two slices of the common dimension: a work-item fetches four terms of four columns and makes halves of them where
-// they stand, while others multiply the stage before. What it then reads for a tile of columns is one vector. Slices wait for
-// each other only at the end.
-// Where there is no PTX a work-item computes the same sums, of products of floats.
-// Layouts: a R_32_1_C; b C (a column's terms contiguous); r C, of each column the parts after each other. Terms are a multiple of
-// 16, columns of 4.
-// HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and common/bias.
+// Products on tensor cores, with the accuracy of floats. This stands in front of every source whose
+// kernel needs instructions of a warp: its work-groups compute a tile of BM rows for BN columns, a
+// warp 32 rows for all of them. Each operand is a sum of two halves (11 binary digits each) times a
+// power of two; of the four products the three larger ones are summed, by the instruction: it need
+// not round sums to the nearest. The power of a row of a, or a column of b, is the one that brings
+// the largest of its first terms to 2^3 to 2^4: the more room above, the fewer sparse columns
+// misfit. Where a later number is then above 2^15 (halves end at 65504), or all of them are too
+// small for the power of those that begin with zeros, whole fours of rows, or single columns, are
+// computed again, of products of floats. What a column gets depends on nothing but a and itself.
+// Weights that are halves or bytes are one such number as they are. A term is off by 8 units of
+// 2^-24 at most and 1 mostly, and a number by 2^-28 of the largest of its row, or column, in the
+// part that a slice has of the common dimension; by 2^-24 of it at most where that begins with
+// zeros. Halves below 2^-14 count. So sums are as exact as those of floats where small numbers of a
+// column do not meet the large ones of rows: a plan has a kernel without halves for layers whose
+// columns of weights differ much (`"most": {"spread": …}`). a goes from memory to the registers of
+// the one warp that multiplies it, only b is shared. A panel of 32 rows is what a warp takes: a
+// work-item has four rows at a time, those of a fragment of mma.m16n8k16 and of the next. A stage
+// is 16 terms for each of two slices of the common dimension: a work-item fetches four terms of
+// four columns and makes halves of them where they stand, while others multiply the stage before.
+// What it then reads for a tile of columns is one vector. Slices wait for each other only at the
+// end. Where there is no PTX a work-item computes the same sums, of products of floats. Layouts: a
+// R_32_1_C; b C (a column's terms contiguous); r C, of each column the parts after each other.
+// Terms are a multiple of 16, columns of 4. HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and
+// common/bias.
 //
 //   WARPS x 2 warps; BM = 32 * WARPS, BN = 8 * TILES; BK: terms of a stage of both slices, 32
 #ifndef WARPS
@@ -62,7 +65,8 @@
 // The powers of two for rows and columns that begin with zeros: of numbers up to 8, and up to 256.
 #define ROW_POWER 0x1p12f
 #define COLUMN_POWER 0x1p7f
-// The largest number that halves hold with its power, and the smallest largest one that they hold well.
+// The largest number that halves hold with its power, and the smallest largest one that they hold
+// well.
 #define LARGEST 0x1p15f
 #define SMALLEST 0.5f
 // Whether the power is not the one for numbers of which this is the largest.
@@ -77,7 +81,8 @@ float largest_of_four(float x)
     return fmax(x, across(x, 2));
 }
 
-// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers the product is a float.
+// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers
+// the product is a float.
 float first_power(float most, float without)
 {
     return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
@@ -91,26 +96,27 @@ void split(uint *large, uint *small, float x, float y, float power)
     *small = halves(x * power - of.x, y * power - of.y);
 }
 
-// Where the vector of a work-item's quarter of 16 terms stands for column i of four. Eight work-items reach 32 banks, when they
-// fetch and when they multiply.
+// Where the vector of a work-item's quarter of 16 terms stands for column i of four. Eight
+// work-items reach 32 banks, when they fetch and when they multiply.
 #define SLOT(four, i) ((four) * 16 + (((i) * 4 + quarter) ^ ((four) % 2 * 4)))
 #define SLOTS (STAGE / 4)
-// Behind the stages: factors of columns, those of each slice; then whether anything misfits, which columns do, and which fours
-// of rows.
+// Behind the stages: factors of columns, those of each slice; then whether anything misfits, which
+// columns do, and which fours of rows.
 #define BEHIND (2 * BN + 1 + BN + BM / 4)
 #define FACTORS(slice) (stages + STAGES * STAGE + (slice) * BN)
 #define MISFIT ((local uint *)(stages + STAGES * STAGE + 2 * BN))
 
-// A work-item's sums of the terms from `begin` to `end`, of its four rows and of two columns of each tile; fragment m has the
-// rows 2 m and 2 m + 1. MISFIT gets the rows and columns that powers are not for. `pa`: the four rows.
+// A work-item's sums of the terms from `begin` to `end`, of its four rows and of two columns of
+// each tile; fragment m has the rows 2 m and 2 m + 1. MISFIT gets the rows and columns that powers
+// are not for. `pa`: the four rows.
 __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
                                                    uint begin, uint end, bool has_rows, global const UNIT *pa, global const float *b)
 {
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
     const uint eighth = id % 32 / 4, quarter = id % 4;
-    // Four columns of which this work-item fetches four terms each, as four vectors. They are its alone until they are
-    // multiplied.
+    // Four columns of which this work-item fetches four terms each, as four vectors. They are its
+    // alone until they are multiplied.
     const uint four = member / 4;
     const bool fetches = four < FOURS;
     local uint4 *slots = (local uint4 *)stages + slice * (4 * BN);
@@ -127,7 +133,8 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
     KEEP_POINTER(pa);
     KEEP_POINTER(pb);
 #define OWN(stage, i) ((i) % 2 ? odd_own : own)[(stage) + (i) / 2 * 8]
-    // Fetches the work-item's values of the stage that begins with term k; behind the last terms they are 0.
+    // Fetches the work-item's values of the stage that begins with term k; behind the last terms
+    // they are 0.
 #define FETCH(stage, k) \
     do { \
         const uint bytes = (k) + of_slice < end ? 16 : 0; \
@@ -204,7 +211,8 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
             FETCH(free, k + 2 * BK);
             AWAIT_COPIES(1);
             VALUES(then);
-            // Of fragment m the two halves number i: of row 2 m + i % 2 and of terms i / 2 * 2 and the next.
+            // Of fragment m the two halves number i: of row 2 m + i % 2 and of terms i / 2 * 2 and
+            // the next.
             uint large[2][4], small[2][4];
 #pragma unroll
             for (uint r = 0; r < 4; ++r) {
@@ -304,8 +312,8 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
     }
 }
 
-// Gives the other slice the sums of its tiles, which begin with `others`: EXCHANGED of them, from the one with number j0 on. And
-// adds what it gave to those of the tiles that begin with `own`.
+// Gives the other slice the sums of its tiles, which begin with `others`: EXCHANGED of them, from
+// the one with number j0 on. And adds what it gave to those of the tiles that begin with `own`.
 #define SEND(j0, others) \
     _Pragma("unroll") for (uint j = 0; j < EXCHANGED; ++j) \
         if ((j0) + j < HALF && (others) + (j0) + j < TILES) \
@@ -337,9 +345,9 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
                 r[(col * parts + part) * (h / 4) + at / 4] = x; \
         }
 
-// A tile of the product, the columns from `first` on: `part` of as many parts of the common dimension, each with a result of its
-// own; one part is finished.
-// `stages`: LOCAL_FLOATS, on 16 bytes.
+// A tile of the product, the columns from `first` on: `part` of as many parts of the common
+// dimension, each with a result of its own; one part is finished. `stages`: LOCAL_FLOATS, on 16
+// bytes.
 #define LOCAL_FLOATS (STAGES * STAGE + BEHIND)
 __attribute__((always_inline)) void tile_of_product(local float *stages, uint l, uint w, uint h, uint tile, uint first, uint part,
                                                     uint parts, float2 params, global const UNIT *a, global const float *b,

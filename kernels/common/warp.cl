@@ -1,12 +1,12 @@
-// Instructions of a warp: 32 work-items with numbers that follow each other, which run in step. This stands in front of every
-// source whose kernel says that it needs them; WARP tells whether they are there, since without PTX it does without.
-// tests/warp has the same for checks on a CPU.
+// Instructions of a warp: 32 work-items with numbers that follow each other, which run in step.
+// This stands in front of every source whose kernel says that it needs them; WARP tells whether
+// they are there, since without PTX it does without. tests/warp has the same for checks on a CPU.
 #ifdef __NV_CL_C_VERSION
 #define WARP 1
 
-// c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint.
-// Work-item 4 g + t has of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t and 2 t + 1, then of
-// those 8 further; of b these terms of column g.
+// c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint. Work-item 4 g + t has
+// of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t and 2 t +
+// 1, then of those 8 further; of b these terms of column g.
 #define MULTIPLY_F16(c, a, b0, b1) \
     __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
           : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
@@ -45,7 +45,8 @@ float across(float x, uint bits)
     return r;
 }
 
-// A barrier of some warps: those that name the same number, which is not 0, with `items` work-items in all.
+// A barrier of some warps: those that name the same number, which is not 0, with `items` work-items
+// in all.
 #define BARRIER_OF(number, items) __asm volatile("bar.sync %0, %1;" ::"r"((uint)(number)), "n"(items) : "memory")
 
 // Keep a pointer (to local memory) in its register: the compiler does not compute it anew.
@@ -57,8 +58,8 @@ float across(float x, uint bits)
         (p) = (local void *)(size_t)place; \
     } while (0)
 
-// Begins to copy 16 bytes to local memory, or with `bytes` 0 zeros. COMMIT_COPIES makes those begun since the last one a group;
-// AWAIT_COPIES waits until at most n groups are under way.
+// Begins to copy 16 bytes to local memory, or with `bytes` 0 zeros. COMMIT_COPIES makes those begun
+// since the last one a group; AWAIT_COPIES waits until at most n groups are under way.
 #define COPY_16(to, from, bytes) \
     __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
 #define COMMIT_COPIES __asm volatile("cp.async.commit_group;" ::: "memory")

@@ -1,8 +1,8 @@
-// Weights as floats, halves or bytes, four at a time. This stands in front of every source of affine layers that has
-// local memory, and of common/products.
-// UNIT: four weights; WIDE: their values; WEIGHT, LOAD: one of an array, and its value; NARROW: whether they are no floats.
-// BY_SLICES: where value k stands in local memory if each of some slices takes every so many-th one and loads its AHEAD next in
-// fours; OF_FOURS: number i of those, where i is known to the compiler.
+// Weights as floats, halves or bytes, four at a time. This stands in front of every source of
+// affine layers that has local memory, and of common/products. UNIT: four weights; WIDE: their
+// values; WEIGHT, LOAD: one of an array, and its value; NARROW: whether they are no floats.
+// BY_SLICES: where value k stands in local memory if each of some slices takes every so many-th one
+// and loads its AHEAD next in fours; OF_FOURS: number i of those, where i is known to the compiler.
 #define BY_SLICES(k, slices) \
     (((k) / (slices) / AHEAD * (slices) + (k) - mul24((k) / (slices), (uint)(slices))) * AHEAD + (k) / (slices) % AHEAD)
 #define OF_FOURS(fours, i) \

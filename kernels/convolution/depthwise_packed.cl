@@ -1,11 +1,11 @@
-// Convolution of single channels with bias and activation: four channels of a pixel for four records per work-item.
-// Differs from convolution/packed_4x4: an element of the window is four rows of b, each with a weight of its own.
-// Source: own.
-// Layouts: a C, a column for each element of the window in the order ky, kx; b and r C_1_16_R; bias is plain.
-// ACTIVATION: as in common/activation.
+// Convolution of single channels with bias and activation: four channels of a pixel for four
+// records per work-item. Differs from convolution/packed_4x4: an element of the window is four rows
+// of b, each with a weight of its own. Source: own. Layouts: a C, a column for each element of the
+// window in the order ky, kx; b and r C_1_16_R; bias is plain. ACTIVATION: as in common/activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
-// Dimension 0 runs over fours of channels, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
-// GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
+// Dimension 0 runs over fours of channels, dimension 1 over fours of columns, chunk by chunk and
+// there pixel by pixel. GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a
+// compiler for Midgard leaves 8 registers.
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 #endif

@@ -1,10 +1,7 @@
-// Convolution of single channels with bias and activation where a record's values are contiguous: four channels of a
-// column per work-item.
-// Differs from depthwise_packed: columns are the pixels of all records, and neighbouring work-items have neighbouring
-// channels.
-// Source: own.
-// Layouts: a C, its columns in the order ky, kx; b and r C; bias is plain.
-// ACTIVATION: as in common/activation.
+// Convolution of single channels with bias and activation where a record's values are contiguous:
+// four channels of a column per work-item. Differs from depthwise_packed: columns are the pixels of
+// all records, and neighbouring work-items have neighbouring channels. Source: own. Layouts: a C,
+// its columns in the order ky, kx; b and r C; bias is plain. ACTIVATION: as in common/activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over fours of channels, dimension 1 over columns, record by record.
 kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params, uint16 geometry,

@@ -1,14 +1,13 @@
 // Convolution with bias and activation of few records: four outputs of TN columns per work-item.
-// Differs from convolution/packed_4x4: columns are the pixels of all records, so nothing is computed for records that are
-// not there, and each weight is used for TN pixels; from convolution/records: no local memory.
-// Source: own; benches/mali says how it compiles for Mali.
-// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it), its columns in the order
-// ky, kx, c; b FROM, r TO, as in common/place; bias is plain.
-// ACTIVATION: as in common/activation.
-// ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
-// STEP: from a row of b to the next, where that is the same for all.
-// Dimension 0 runs over fours of outputs, dimension 1 over pixels, TN at a time, record by record in work-groups of its own.
+// Differs from convolution/packed_4x4: columns are the pixels of all records, so nothing is
+// computed for records that are not there, and each weight is used for TN pixels; from
+// convolution/records: no local memory. Source: own; benches/mali says how it compiles for Mali.
+// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it),
+// its columns in the order ky, kx, c; b FROM, r TO, as in common/place; bias is plain. ACTIVATION:
+// as in common/activation. ADD: c, which stands as r does, is added before the activation.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats. STEP:
+// from a row of b to the next, where that is the same for all. Dimension 0 runs over fours of
+// outputs, dimension 1 over pixels, TN at a time, record by record in work-groups of its own.
 // Pixels behind the last one are the last one again.
 #define FOURS (PANEL / 4)
 

@@ -1,18 +1,18 @@
-// Convolution with bias and activation for CPUs: a micro-tile of 32 outputs of a pixel by RECORDS columns per work-item,
-// whose sums stay in vector registers.
-// Differs from affine/panel: the common dimension runs over the elements of a window, line by line of the image.
-// Source: own.
-// Layouts: a R_32_1_C, its columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain.
-// RECORDS: columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers.
-// ACTIVATION: as in common/activation.
-// ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
-// Dimension 0 runs over panels, dimension 1 over tiles of columns, image by image.
+// Convolution with bias and activation for CPUs: a micro-tile of 32 outputs of a pixel by RECORDS
+// columns per work-item, whose sums stay in vector registers. Differs from affine/panel: the common
+// dimension runs over the elements of a window, line by line of the image. Source: own. Layouts: a
+// R_32_1_C, its columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain. RECORDS:
+// columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers. ACTIVATION: as in
+// common/activation. ADD: c, which stands as r does, is added before the activation. HALF_WEIGHTS,
+// BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats. Dimension 0 runs over
+// panels, dimension 1 over tiles of columns, image by image.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
+// from elsewhere.
 #pragma clang diagnostic ignored "-Wpsabi"
 
-// Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH its step).
+// Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH
+// its step).
 #define SUM_WINDOW(HIGH) \
     for (uint ky = from_y; ky < end_y; ++ky) { \
         global const WEIGHT *w = pa + 32 * (size_t)((ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS); \

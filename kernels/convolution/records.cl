@@ -1,15 +1,14 @@
-// Convolution with bias and activation where a record's values are contiguous: a work-group computes TM outputs of
-// LANES * TN columns, a work-item all TM of them for TN columns, LANES apart.
-// Differs from the others: columns are the pixels of all records, so one record keeps many work-items busy; where even
-// those are few, SLICES work-items share a column's window and add their sums up in local memory. Weights pass local
-// memory, CHANNELS elements of the window at a time, while those behind them are fetched.
-// Source: own.
-// Layouts: a R_TM_1_C, its columns in the order ky, kx, c; b and r C; bias is plain.
-// ACTIVATION: as in common/activation.
-// ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS: a holds halves (BYTE_WEIGHTS: bytes); they become floats on their way into local memory.
-// Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by record. Columns behind the
-// last one are the last one again.
+// Convolution with bias and activation where a record's values are contiguous: a work-group
+// computes TM outputs of LANES * TN columns, a work-item all TM of them for TN columns, LANES
+// apart. Differs from the others: columns are the pixels of all records, so one record keeps many
+// work-items busy; where even those are few, SLICES work-items share a column's window and add
+// their sums up in local memory. Weights pass local memory, CHANNELS elements of the window at a
+// time, while those behind them are fetched. Source: own. Layouts: a R_TM_1_C, its columns in the
+// order ky, kx, c; b and r C; bias is plain. ACTIVATION: as in common/activation. ADD: c, which
+// stands as r does, is added before the activation. HALF_WEIGHTS: a holds halves (BYTE_WEIGHTS:
+// bytes); they become floats on their way into local memory. Dimension 0 runs over work-groups of
+// TM outputs, dimension 1 over those of columns, record by record. Columns behind the last one are
+// the last one again.
 #ifndef TM
 #define TM 16
 #define TN 1
@@ -23,8 +22,8 @@
 #define CHANNELS (MOVES * GROUP / ROWS)
 #define SUMS (SLICES > 1 ? GROUP * TN * ROWS : 0)
 
-// This slice's part of the elements from `chunk` on, WIDE channels a turn: SUM adds `values`, of each column, for turn
-// `at` of them.
+// This slice's part of the elements from `chunk` on, WIDE channels a turn: SUM adds `values`, of
+// each column, for turn `at` of them.
 #define TURNS(VALUES, WIDE, SUM) \
     do { \
         const uint turns = GROUP_CHANNELS / WIDE, count = min(all - chunk, (uint)CHANNELS) / WIDE; \

@@ -1,8 +1,7 @@
-// Rows of a matrix as rows of another, or a constant, whatever the layouts: one element per work-item.
-// Differs: the baseline. It moves what no kernel reads where it stands: concatenated, transposed, with a border.
-// Source: own.
-// Layouts: b FROM, r TO, as in common/place.
-// moved: as in common/moved.
+// Rows of a matrix as rows of another, or a constant, whatever the layouts: one element per
+// work-item. Differs: the baseline. It moves what no kernel reads where it stands: concatenated,
+// transposed, with a border. Source: own. Layouts: b FROM, r TO, as in common/place. moved: as in
+// common/moved.
 kernel void gather_any(uint l, uint w, uint h, float value, uint16 moved,
                        global const float *restrict b,
                        global float *restrict r)

@@ -1,16 +1,15 @@
-// All layers of a small network, and the arg-max, in one launch: a work-group carries one record from the input to the
-// class. Only its own work-items wait for each other, between layers.
-// Differs from layers/packed_4x4: nothing is computed for records that are not there; work-items share the common
-// dimension as in affine/few; values between layers stand in local memory, so there is no buffer for them.
-// Source: own.
-// Layouts: a holds the weights (C, or panels as the kernels for full batches have them) and the biases of all layers; b
-// FROM, r TO, as in common/place, matrices of WIDTH records, b of L0 rows and r of ROWS.
-// LAYERS: affine layers, at most 16; LAST_LAYER is one less. CLASSES: how many rows the arg-max looks at; 0 is no arg-max.
-// HIDDEN: the most rows between two layers.
-// Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no padding, Qn rows in fours, at most
-// GROUP_0, ACTn as ACTIVATION in common/activation with the parameters PARAMSn, An and Bn where its weights and its
-// biases start in a, in fours, Pn rows of a panel, in fours.
-// HALF_WEIGHTS: as in common/weights; the biases are floats.
+// All layers of a small network, and the arg-max, in one launch: a work-group carries one record
+// from the input to the class. Only its own work-items wait for each other, between layers. Differs
+// from layers/packed_4x4: nothing is computed for records that are not there; work-items share the
+// common dimension as in affine/few; values between layers stand in local memory, so there is no
+// buffer for them. Source: own. Layouts: a holds the weights (C, or panels as the kernels for full
+// batches have them) and the biases of all layers; b FROM, r TO, as in common/place, matrices of
+// WIDTH records, b of L0 rows and r of ROWS. LAYERS: affine layers, at most 16; LAST_LAYER is one
+// less. CLASSES: how many rows the arg-max looks at; 0 is no arg-max. HIDDEN: the most rows between
+// two layers. Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no
+// padding, Qn rows in fours, at most GROUP_0, ACTn as ACTIVATION in common/activation with the
+// parameters PARAMSn, An and Bn where its weights and its biases start in a, in fours, Pn rows of a
+// panel, in fours. HALF_WEIGHTS: as in common/weights; the biases are floats.
 #ifndef GROUP_0
 #define GROUP_0 1024
 #endif
@@ -22,7 +21,8 @@
 // Sums that one work-item adds up without help.
 #define ALONE 32
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-// Room for the values of any layer: twice its terms and ALONE * AHEAD suffice for BY_SLICES. The scores stand there, too.
+// Room for the values of any layer: twice its terms and ALONE * AHEAD suffice for BY_SLICES. The
+// scores stand there, too.
 #define VALUES LARGER(2 * LARGER(L0, HIDDEN) + ALONE * AHEAD, ROWS)
 
 // `activation` is known to the compiler.
@@ -35,13 +35,15 @@ float activated(const uint activation, const float2 params, const float x)
          : activation == 5 ? CLIP(x) : x;
 }
 
-// Layer n: slices share its terms, as many as there are work-items for, but no more than ALONE where AHEAD terms suffice for
-// each. Where that is possible, so many that from one term to a slice's next are whole lines of 128 bytes: a cache looks up
-// a line at a time, and weights across two cost both.
+// Layer n: slices share its terms, as many as there are work-items for, but no more than ALONE
+// where AHEAD terms suffice for each. Where that is possible, so many that from one term to a
+// slice's next are whole lines of 128 bytes: a cache looks up a line at a time, and weights across
+// two cost both.
 #define WHOLE(n) (P##n % 8 == 0 ? 1u : P##n % 4 == 0 ? 2u : P##n % 2 == 0 ? 4u : 8u)
 #define MOST(n) min((uint)(GROUP_0 / Q##n), min((uint)K##n, max((uint)ALONE, (uint)((K##n + AHEAD - 1) / AHEAD))))
 #define SLICES(n) (MOST(n) < WHOLE(n) ? MOST(n) : MOST(n) / WHOLE(n) * WHOLE(n))
-// Its weights of the first terms, and its biases, are asked for before anybody waits for its values.
+// Its weights of the first terms, and its biases, are asked for before anybody waits for its
+// values.
 #define BEGIN(n) \
     const uint slices##n = SLICES(n), strides##n = K##n / (slices##n * AHEAD); \
     const uint rest##n = K##n - strides##n * slices##n * AHEAD; \

@@ -1,20 +1,18 @@
 // All layers of a small network, and the arg-max, in one launch: a work-group carries 16 records
 // from the input to the classes. Only its own work-items wait for each other, between layers.
-// Differs from affine/packed_4x4: its tiles and its sums, but 16 work-items share a tile of
-// 16 rows by the 16 records, and a work-group of n * 16 has n such tiles at a time. Rows and
-// terms that are padding are left out.
-// Source: own; benches/mali says how it compiles for Mali, and when one launch should be faster.
-// Layouts: a holds the weights (R_16_1_C each) and the biases of all layers; b, hidden and r are
-// C_1_16_R.
-// LAYERS: affine layers, at most 8. CLASSES: how many rows the arg-max looks at; 0 is no arg-max.
-// HIDDEN: what a work-group has of hidden, ROWS of r, both in fours of values.
-// Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no padding, Qn rows
-// that are no padding, in fours, ACTn as ACTIVATION in common/activation with the parameters PARAMSn, An and Bn where its
-// weights and its biases start in a, in fours, Sn where its results start in the work-group's part
-// of hidden, in fours (of the last layer 0).
-// K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others);
-// every Kn is a multiple of it.
-// HALF_WEIGHTS, BYTE_WEIGHTS: the weights are halves, bytes (common/bias); the sums are of floats.
+// Differs from affine/packed_4x4: its tiles and its sums, but 16 work-items share a tile of 16 rows
+// by the 16 records, and a work-group of n * 16 has n such tiles at a time. Rows and terms that are
+// padding are left out. Source: own; benches/mali says how it compiles for Mali, and when one
+// launch should be faster. Layouts: a holds the weights (R_16_1_C each) and the biases of all
+// layers; b, hidden and r are C_1_16_R. LAYERS: affine layers, at most 8. CLASSES: how many rows
+// the arg-max looks at; 0 is no arg-max. HIDDEN: what a work-group has of hidden, ROWS of r, both
+// in fours of values. Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are
+// no padding, Qn rows that are no padding, in fours, ACTn as ACTIVATION in common/activation with
+// the parameters PARAMSn, An and Bn where its weights and its biases start in a, in fours, Sn where
+// its results start in the work-group's part of hidden, in fours (of the last layer 0). K_STEP:
+// terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others); every Kn
+// is a multiple of it. HALF_WEIGHTS, BYTE_WEIGHTS: the weights are halves, bytes (common/bias); the
+// sums are of floats.
 //
 //   work-items of a tile:    0  4  8 12     a work-item: 4 rows of 4 records
 //   (rows down, records to   1  5  9 13

@@ -6,7 +6,8 @@
 // Source: own, after the micro-kernel of the host engine.
 // Layouts: a R_32_1_C, b and r C_16_RECORDS_C.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
+// from elsewhere.
 #pragma clang diagnostic ignored "-Wpsabi"
 #ifndef RECORDS
 #define RECORDS 10

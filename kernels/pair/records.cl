@@ -37,7 +37,8 @@ kernel void pair_records(uint l, uint m, uint w, uint h, float2 params,
         record[i] = i < l ? b[col * l + i] : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // (% would do, but a pair of / and % is compiled to what oclgrind's check of values does not know.)
+    // (% would do, but a pair of / and % is compiled to what oclgrind's check of values does not
+    // know.)
     const uint share = id / quads, quad = id - mul24(share, quads);
     float4 sum = (float4)(0.0f);
     if (share < shares) {

@@ -1,10 +1,7 @@
-// The largest value or the mean of windows, one element of the result per work-item, whatever the layouts.
-// Differs: the baseline.
-// Source: own.
-// Layouts: b FROM, r TO, as in common/place.
-// POOL: as in common/geometry.
-// ACTIVATION: as in common/activation.
-// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
+// The largest value or the mean of windows, one element of the result per work-item, whatever the
+// layouts. Differs: the baseline. Source: own. Layouts: b FROM, r TO, as in common/place. POOL: as
+// in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over the channels and
+// the rows of padding behind them, dimension 1 over columns, pixel by pixel.
 kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                      global const float *restrict b,
                      global float *restrict r)

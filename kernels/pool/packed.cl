@@ -1,11 +1,8 @@
-// The largest value or the mean of windows, four records of a channel per work-item.
-// Differs from pool/any: four neighbours are one vector, and places are sums.
-// Source: own.
-// Layouts: b and r C_1_16_R.
-// POOL: as in common/geometry.
-// ACTIVATION: as in common/activation.
-// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over fours of columns, chunk by chunk
-// and there pixel by pixel.
+// The largest value or the mean of windows, four records of a channel per work-item. Differs from
+// pool/any: four neighbours are one vector, and places are sums. Source: own. Layouts: b and r
+// C_1_16_R. POOL: as in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over
+// the channels and the rows of padding behind them, dimension 1 over fours of columns, chunk by
+// chunk and there pixel by pixel.
 kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
                         global const float4 *restrict b,
                         global float4 *restrict r)

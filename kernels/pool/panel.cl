@@ -1,13 +1,11 @@
-// The largest value or the mean of windows for CPUs: 16 channels of a pixel for RECORDS columns per work-item.
-// Differs from pool/any: neighbouring channels are one vector, and places are sums.
-// Source: own.
-// Layouts: b and r C_16_RECORDS_C.
-// RECORDS: columns of a work-item.
-// POOL: as in common/geometry.
-// ACTIVATION: as in common/activation.
-// Dimension 0 runs over vectors of channels, dimension 1 over tiles of columns, pixel by pixel.
+// The largest value or the mean of windows for CPUs: 16 channels of a pixel for RECORDS columns per
+// work-item. Differs from pool/any: neighbouring channels are one vector, and places are sums.
+// Source: own. Layouts: b and r C_16_RECORDS_C. RECORDS: columns of a work-item. POOL: as in
+// common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over vectors of channels,
+// dimension 1 over tiles of columns, pixel by pixel.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
+// from elsewhere.
 #pragma clang diagnostic ignored "-Wpsabi"
 
 kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,

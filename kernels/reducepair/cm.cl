@@ -1,10 +1,10 @@
-// Adds the c parts of an affine layer whose common dimension was shared by work-groups, in their order, then bias and
-// activation; then the narrow layer behind it, of h outputs. A work-group has a record.
-// Differs from reduce/cm and affine/narrow: one launch for both, and the values between them stay in registers.
-// Source: own.
-// Layouts: b C, of each record c parts of l rows after each other; a2 R (h x l), r C; biases are plain.
-// ACTIVATION, of the first layer: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a2 holds halves, bytes (common/bias); the sums are of floats.
+// Adds the c parts of an affine layer whose common dimension was shared by work-groups, in their
+// order, then bias and activation; then the narrow layer behind it, of h outputs. A work-group has
+// a record. Differs from reduce/cm and affine/narrow: one launch for both, and the values between
+// them stay in registers. Source: own. Layouts: b C, of each record c parts of l rows after each
+// other; a2 R (h x l), r C; biases are plain. ACTIVATION, of the first layer: as in
+// common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: a2 holds halves, bytes (common/bias); the sums are
+// of floats.
 #ifndef GROUP_0
 #define GROUP_0 512
 #endif
@@ -52,7 +52,8 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         for (uint row = 0; row < OUTPUTS; ++row)
             sum[row] = fma(y[row].x, x.x, fma(y[row].y, x.y, fma(y[row].z, x.z, fma(y[row].w, x.w, sum[row]))));
     }
-    // Each output has GROUP_0 summands: first SHARES work-items add up some of them, then one the rest.
+    // Each output has GROUP_0 summands: first SHARES work-items add up some of them, then one the
+    // rest.
 #pragma unroll
     for (uint row = 0; row < OUTPUTS; ++row)
         if (row < h)

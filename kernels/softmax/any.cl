@@ -1,8 +1,6 @@
-// Softmax over the channels of a pixel, or its logarithm, whatever the layouts: a pixel per work-item.
-// Differs: the baseline.
-// Source: own.
-// Layouts: b FROM, r TO, as in common/place; the pixels of r stand one after the other.
-// LOGARITHM: 1: the logarithms of the probabilities.
+// Softmax over the channels of a pixel, or its logarithm, whatever the layouts: a pixel per
+// work-item. Differs: the baseline. Source: own. Layouts: b FROM, r TO, as in common/place; the
+// pixels of r stand one after the other. LOGARITHM: 1: the logarithms of the probabilities.
 // Dimension 1 runs over columns, pixel by pixel.
 #ifndef LOGARITHM
 #define LOGARITHM 0

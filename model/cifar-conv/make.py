@@ -1,6 +1,6 @@
 """Writes this folder's network: its structure, weights drawn at random, golden vectors.
 
-    python model/cifar-conv/make.py         needs NumPy and PyTorch; a second run writes the same bytes
+python model/cifar-conv/make.py         needs NumPy and PyTorch; a second run writes the same bytes
 """
 
 import sys
@@ -22,10 +22,19 @@ RECORDS = 24
 def network():
     """The network whose tail is the thesis's 256-128-10."""
     return nn.Sequential(
-        nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10),
+        nn.Conv2d(3, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 16, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
     )
 
 

@@ -1,7 +1,7 @@
 """Trains the 64-32-10 ReLU network on scikit-learn's digits; writes this folder's model files and test vectors.
 
-    python model/digits/train.py                     trains on the 1200 training images, writes, tests on the other 597
-    python model/digits/train.py --cross-validate    5-fold, four times, within the 1200 training images; writes nothing
+python model/digits/train.py                     trains on the 1200 training images, writes, tests on the other 597
+python model/digits/train.py --cross-validate    5-fold, four times, within the 1200 training images; writes nothing
 """
 
 import sys
@@ -24,7 +24,9 @@ SHIFT, TURN, STRETCH = 0.5, 0.15, 0.1  # standard deviations: pixels, radians, s
 def split():
     """(training images, training labels, test images, test labels); images (n, 64), whole numbers from 0 to 16."""
     images, labels = load_digits(return_X_y=True)
-    x, x_test, y, y_test = train_test_split(images.astype(int), labels, test_size=597, random_state=0, stratify=labels)
+    x, x_test, y, y_test = train_test_split(
+        images.astype(int), labels, test_size=597, random_state=0, stratify=labels
+    )
     return x, y, x_test, y_test
 
 
@@ -36,9 +38,13 @@ def distort(images):
         return torch.randn(n) * deviation
 
     turn, slant = random(TURN), random(STRETCH)
-    right = torch.stack([turn.cos() * (1 + random(STRETCH)), slant - turn.sin(), random(SHIFT / 4)], 1)  # 4: half a side
+    right = torch.stack(
+        [turn.cos() * (1 + random(STRETCH)), slant - turn.sin(), random(SHIFT / 4)], 1
+    )  # 4: half a side
     down = torch.stack([turn.sin(), turn.cos() * (1 + random(STRETCH)), random(SHIFT / 4)], 1)
-    grid = nn.functional.affine_grid(torch.stack([right, down], 1), (n, 1, 8, 8), align_corners=False)
+    grid = nn.functional.affine_grid(
+        torch.stack([right, down], 1), (n, 1, 8, 8), align_corners=False
+    )
     return nn.functional.grid_sample(images.view(n, 1, 8, 8), grid, align_corners=False).view(n, 64)
 
 
@@ -66,15 +72,25 @@ def train(images, labels, seed=0):
 def right(model, images, labels):
     """How many images the model gives the right class."""
     with torch.no_grad():
-        return int((model(torch.tensor(images / 16, dtype=torch.float32)).argmax(1).numpy() == labels).sum())
+        return int(
+            (
+                model(torch.tensor(images / 16, dtype=torch.float32)).argmax(1).numpy() == labels
+            ).sum()
+        )
 
 
 def cross_validate():
     x, y, _, _ = split()
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    shares = [right(train(x[a], y[a], s), x[b], y[b]) / len(b) for s in range(4) for a, b in folds.split(x, y)]
+    shares = [
+        right(train(x[a], y[a], s), x[b], y[b]) / len(b)
+        for s in range(4)
+        for a, b in folds.split(x, y)
+    ]
     error = np.std(shares) / len(shares) ** 0.5
-    print(f"cross-validation within the training set: {100 * np.mean(shares):.2f} % ± {100 * error:.2f}")
+    print(
+        f"cross-validation within the training set: {100 * np.mean(shares):.2f} % ± {100 * error:.2f}"
+    )
 
 
 def main():

@@ -26,14 +26,27 @@ _spec.loader.exec_module(mnist)
 
 SEED = 0
 EPOCHS, BATCH, RATE, DECAY, DROPOUT = 12, 128, 0.003, 0.02, 0.3
-SHIFT, TURN, SIZE = 2.0, 0.17, 0.1  # of the training images, at most: pixels, radians, share of their size
+SHIFT, TURN, SIZE = (
+    2.0,
+    0.17,
+    0.1,
+)  # of the training images, at most: pixels, radians, share of their size
 
 
 def network():
     """The network whose tail is the thesis's 640-150-10."""
     return nn.Sequential(
-        nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 40, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
-        nn.Dropout(DROPOUT), nn.Linear(640, 150), nn.ReLU(), nn.Dropout(DROPOUT), nn.Linear(150, 10),
+        nn.Conv2d(1, 20, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 40, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(DROPOUT),
+        nn.Linear(640, 150),
+        nn.ReLU(),
+        nn.Dropout(DROPOUT),
+        nn.Linear(150, 10),
     )
 
 
@@ -75,7 +88,10 @@ def train(images, labels):
 
 def report(what, model, images, labels):
     with torch.no_grad():
-        right = sum(int((model(i).argmax(1) == l).sum()) for i, l in zip(images.split(1000), labels.split(1000)))
+        right = sum(
+            int((model(i).argmax(1) == l).sum())
+            for i, l in zip(images.split(1000), labels.split(1000))
+        )
     print(f"{what}: {right} of {len(labels)} right, {100 * right / len(labels):.2f} %")
 
 
@@ -84,7 +100,11 @@ def write(model):
     layers = write_layers(model, HERE)
     drawings = mnist.drawings(48)
     with torch.no_grad():
-        scores = model.double()(torch.from_numpy(drawings / 255.0).view(-1, 1, 28, 28)).numpy().astype(np.float32)
+        scores = (
+            model.double()(torch.from_numpy(drawings / 255.0).view(-1, 1, 28, 28))
+            .numpy()
+            .astype(np.float32)
+        )
     (HERE / "check_inputs.npy").write_bytes(npy_bytes(drawings))
     (HERE / "check_scores.npy").write_bytes(npy_bytes(scores))
     definition = {

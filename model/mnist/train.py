@@ -26,7 +26,9 @@ def idx(file):
     """The array of unsigned bytes in a gzipped IDX file."""
     data = gzip.decompress(file.read_bytes())
     if data[:3] != b"\0\0\x08":
-        sys.exit(f"{file}: expected an IDX file of unsigned bytes, found the first bytes {data[:3].hex()}")
+        sys.exit(
+            f"{file}: expected an IDX file of unsigned bytes, found the first bytes {data[:3].hex()}"
+        )
     dimensions = data[3]
     shape = np.frombuffer(data, ">u4", dimensions, 4)
     return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
@@ -44,7 +46,12 @@ def train(images, labels):
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     model = nn.Sequential(
-        nn.Linear(784, 100), nn.Sigmoid(), nn.Dropout(DROPOUT), nn.Linear(100, 100), nn.Sigmoid(), nn.Linear(100, 10)
+        nn.Linear(784, 100),
+        nn.Sigmoid(),
+        nn.Dropout(DROPOUT),
+        nn.Linear(100, 100),
+        nn.Sigmoid(),
+        nn.Linear(100, 10),
     )
     for module in model:
         if isinstance(module, nn.Linear):
@@ -77,8 +84,12 @@ def drawings(count):
     bezier = np.stack([(1 - t) ** 2, 2 * t * (1 - t), t**2], axis=1)
     images = np.empty((count, 28, 28))
     for i, image in enumerate(images):
-        points = np.concatenate([bezier @ random.uniform(4, 24, (3, 2)) for _ in range(random.integers(1, 4))])
-        distance = np.hypot(row[..., None] - points[:, 0], col[..., None] - points[:, 1]).min(axis=2)
+        points = np.concatenate(
+            [bezier @ random.uniform(4, 24, (3, 2)) for _ in range(random.integers(1, 4))]
+        )
+        distance = np.hypot(row[..., None] - points[:, 0], col[..., None] - points[:, 1]).min(
+            axis=2
+        )
         image[:] = 255 * np.clip(random.uniform(1.5, 2.5) - distance, 0, 1)
         if i % 4 == 3:
             image += random.uniform(0, 60, image.shape)

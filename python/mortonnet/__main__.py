@@ -19,10 +19,13 @@ def main():
     elif arguments in (["-V"], ["--version"]) or arguments[:1] == ["bake"]:
         program = tool()
         sys.stdout.flush()
-        os.execv(program, [NAME, *arguments[arguments[0] == "bake":]])
+        os.execv(program, [NAME, *arguments[arguments[0] == "bake" :]])
     else:
         found = f"found {arguments[0]!r}" if arguments else "found nothing"
-        print(f"mortonnet: expected the word bake, {found}; see python -m mortonnet --help", file=sys.stderr)
+        print(
+            f"mortonnet: expected the word bake, {found}; see python -m mortonnet --help",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 

@@ -47,10 +47,17 @@ def bake(model, output="classify", *, target=None, plan=None, weights=None, prog
     """
     output = Path(output)
     options = {"--target": target, "--plan": plan, "--weights": weights, "--program": program}
-    options = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+    options = [
+        str(word)
+        for option, value in options.items()
+        if value is not None
+        for word in (option, value)
+    ]
     if isinstance(model, (str, os.PathLike)):
         if said:
-            raise TypeError(f"{next(iter(said))}: goes with a model that is no file; for {model} a JSON file beside it says that")
+            raise TypeError(
+                f"{next(iter(said))}: goes with a model that is no file; for {model} a JSON file beside it says that"
+            )
         return _bake(model, output, options)
     if said.get("inputs") is None:
         said = {"inputs": None, "check": 0} | said
@@ -60,7 +67,9 @@ def bake(model, output="classify", *, target=None, plan=None, weights=None, prog
 
 
 def _bake(model, output, options):
-    ended = subprocess.run([tool(), model, "-o", output, *options], capture_output=True, text=True, errors="replace")
+    ended = subprocess.run(
+        [tool(), model, "-o", output, *options], capture_output=True, text=True, errors="replace"
+    )
     lines = [line.removeprefix(f"{NAME}: ") for line in ended.stderr.splitlines()]
     if ended.returncode:
         raise BakeError("\n".join(lines) or f"{NAME} ended with {ended.returncode}")

@@ -94,7 +94,19 @@ class Network:
         return self.affine[-1][0].shape[0]
 
 
-def export(model, folder, *, inputs, name=None, labels=None, features=None, input=None, output=None, check=64, data="csv"):
+def export(
+    model,
+    folder,
+    *,
+    inputs,
+    name=None,
+    labels=None,
+    features=None,
+    input=None,
+    output=None,
+    check=64,
+    data="csv",
+):
     """Writes `model` into `folder` (made where missing; files of the same names are replaced) and returns its path.
 
     inputs:   records in raw units, as the program will read them, shape (n, …); a record is flattened. `check` of them,
@@ -129,15 +141,23 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
         network = _from_sklearn(model, input, output)
     else:
         raise ExportError(_not_a_model(model))
-    network.labels = _names("labels", labels if labels is not None else network.labels, _label_count(network))
-    network.features = _features(features if features is not None else network.features, network.width)
+    network.labels = _names(
+        "labels", labels if labels is not None else network.labels, _label_count(network)
+    )
+    network.features = _features(
+        features if features is not None else network.features, network.width
+    )
     _check_weights(network)
     _check_scale(network)
 
     files, definition = {}, {"name": name or folder.resolve().name}
     definition["layers"] = _write_layers(network, data, files)
     definition["size"] = len(network.layers)
-    for key, value in (("labels", network.labels), ("features", network.features), ("input", network.scale)):
+    for key, value in (
+        ("labels", network.labels),
+        ("features", network.features),
+        ("input", network.scale),
+    ):
         if value is not None:
             definition[key] = value
     definition["output"] = network.output
@@ -153,9 +173,15 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
     return folder
 
 
-# ---- scikit-learn ---------------------------------------------------------------------------------------------------
+# ---- scikit-learn
+# ---------------------------------------------------------------------------------------------------
 
-SKLEARN_ACTIVATIONS = {"identity": None, "relu": "ReLULayer", "logistic": "SigmoidLayer", "tanh": "TanhLayer"}
+SKLEARN_ACTIVATIONS = {
+    "identity": None,
+    "relu": "ReLULayer",
+    "logistic": "SigmoidLayer",
+    "tanh": "TanhLayer",
+}
 SKLEARN_MODELS = ("MLPClassifier", "MLPRegressor", "LogisticRegression", "LinearRegression")
 SKLEARN_SCALERS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
 
@@ -167,11 +193,15 @@ def _from_sklearn(model, input, output):
     if not hasattr(last, "coefs_") and not hasattr(last, "coef_"):
         raise ExportError(f"{where}: this {_type(last)} has no weights yet; call fit first")
     if before and input is not None:
-        raise ExportError(f"input: the pipeline already scales with {_type(before[0][1])}; give one of the two")
+        raise ExportError(
+            f"input: the pipeline already scales with {_type(before[0][1])}; give one of the two"
+        )
 
     layers, kind, of_prepared = (_mlp if hasattr(last, "coefs_") else _linear_model)(where, last)
     if output and output["kind"] != kind:
-        raise ExportError(f"output: this {_type(last)} gives {kind}, found {output['kind']!r}; leave it out")
+        raise ExportError(
+            f"output: this {_type(last)} gives {kind}, found {output['kind']!r}; leave it out"
+        )
     if before:
         input, layers = _prepared(before, layers)
 
@@ -179,16 +209,24 @@ def _from_sklearn(model, input, output):
         if not before:
             return of_prepared(_scaled(input, records))
         pandas = sys.modules.get("pandas")
-        if names is not None and pandas is not None:  # a ColumnTransformer may ask for columns by name
+        if (
+            names is not None and pandas is not None
+        ):  # a ColumnTransformer may ask for columns by name
             records = pandas.DataFrame(records, columns=names)
-        with warnings.catch_warnings():  # fitted with named columns, asked without: the order is the same
+        with (
+            warnings.catch_warnings()
+        ):  # fitted with named columns, asked without: the order is the same
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             for _, step in before:
                 records = step.transform(records)
         return of_prepared(np.asarray(records, np.float64))
 
     return Network(
-        layers=[layer if isinstance(layer, str) else _affine(*layer) for layer in layers if layer is not None],
+        layers=[
+            layer if isinstance(layer, str) else _affine(*layer)
+            for layer in layers
+            if layer is not None
+        ],
         scale=input,
         output=output or {"kind": kind},
         labels=[str(c) for c in last.classes_] if hasattr(last, "classes_") else None,
@@ -205,14 +243,22 @@ def _mlp(where, mlp):
     layers[-1] = None
     if hasattr(mlp, "classes_"):
         layers[-1] = {"softmax": "SoftmaxLayer", "logistic": "SigmoidLayer"}[mlp.out_activation_]
-        kind = "classes" if mlp.out_activation_ == "softmax" else "binary" if mlp.n_outputs_ == 1 else "multilabel"
+        kind = (
+            "classes"
+            if mlp.out_activation_ == "softmax"
+            else "binary"
+            if mlp.n_outputs_ == 1
+            else "multilabel"
+        )
     elif mlp.out_activation_ == "identity":
         kind = "values"
     else:
         raise ExportError(
             f"{where}: the outputs of this MLPRegressor pass through {mlp.out_activation_!r}; expected loss='squared_error'"
         )
-    without_output = copy.copy(mlp)  # scikit-learn's own forward pass, ended before the output activation
+    without_output = copy.copy(
+        mlp
+    )  # scikit-learn's own forward pass, ended before the output activation
     without_output.out_activation_ = "identity"
     return layers, kind, lambda x: without_output._forward_pass_fast(x, check_input=False)
 
@@ -222,21 +268,33 @@ def _linear_model(where, model):
     weights = np.atleast_2d(np.asarray(model.coef_, np.float64))
     biases = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(weights))
     if not hasattr(model, "classes_"):
-        return [(weights, biases)], "values", lambda x: np.asarray(model.predict(x)).reshape(len(x), -1)
-    if len(weights) > 1 and (model.solver == "liblinear" or getattr(model, "multi_class", "auto") == "ovr"):
+        return (
+            [(weights, biases)],
+            "values",
+            lambda x: np.asarray(model.predict(x)).reshape(len(x), -1),
+        )
+    if len(weights) > 1 and (
+        model.solver == "liblinear" or getattr(model, "multi_class", "auto") == "ovr"
+    ):
         raise ExportError(
             f"{where}: this LogisticRegression was fitted one class against the rest, whose probabilities are no softmax; "
             "expected another solver than liblinear, and multi_class left out"
         )
     end, kind = ("SoftmaxLayer", "classes") if len(weights) > 1 else ("SigmoidLayer", "binary")
-    return [(weights, biases), end], kind, lambda x: np.asarray(model.decision_function(x)).reshape(len(x), -1)
+    return (
+        [(weights, biases), end],
+        kind,
+        lambda x: np.asarray(model.decision_function(x)).reshape(len(x), -1),
+    )
 
 
 def _best(model, where):
     """The best estimator of a search, else the model itself."""
     while _type(model).endswith("SearchCV"):
         if not hasattr(model, "best_estimator_"):
-            raise ExportError(f"{where}: this {_type(model)} has no best estimator; call fit first, with refit=True")
+            raise ExportError(
+                f"{where}: this {_type(model)} has no best estimator; call fit first, with refit=True"
+            )
         model = model.best_estimator_
     return model
 
@@ -257,12 +315,15 @@ def _pipeline(model):
     steps = list(_steps(model, None)) if hasattr(model, "steps") else [("model", model)]
     if not steps or _type(steps[-1][1]) not in SKLEARN_MODELS:
         where, last = steps[-1] if steps else ("model", model)
-        raise ExportError(f"{where}: expected {', '.join(SKLEARN_MODELS[:-1])} or {SKLEARN_MODELS[-1]}, found {_type(last)}")
+        raise ExportError(
+            f"{where}: expected {', '.join(SKLEARN_MODELS[:-1])} or {SKLEARN_MODELS[-1]}, found {_type(last)}"
+        )
     return steps[:-1], steps[-1]
 
 
-# What stands before a model is linear: it gives M·(f∘x + s) + m of a record x. f and s are what the reader does, in float64;
-# they stay apart from M, because weights of float32 would lose the digits of a sensor far from zero.
+# What stands before a model is linear: it gives M·(f∘x + s) + m of a record x. f and s are what the
+# reader does, in float64; they stay apart from M, because weights of float32 would lose the digits
+# of a sensor far from zero.
 
 
 @dataclass
@@ -288,7 +349,12 @@ class Linear:
         if self.matrix is None:
             return Linear(self.f * other.f, self.s * other.f + other.s, other.matrix, other.m)
         matrix, m = other.dense()
-        return Linear(self.f, self.s, matrix * other.f @ self.matrix, matrix @ (other.f * self.m + other.s) + m)
+        return Linear(
+            self.f,
+            self.s,
+            matrix * other.f @ self.matrix,
+            matrix @ (other.f * self.m + other.s) + m,
+        )
 
 
 def _prepared(steps, layers):
@@ -321,15 +387,23 @@ def _linear(where, step):
     if hasattr(step, "steps"):
         steps = list(_steps(step, where))
         return _chained(steps) if steps else Linear.identity(step.n_features_in_)
-    if _type(step) == "FunctionTransformer" and step.func is None:  # a ColumnTransformer's "passthrough"
+    if (
+        _type(step) == "FunctionTransformer" and step.func is None
+    ):  # a ColumnTransformer's "passthrough"
         return Linear.identity(step.n_features_in_)
     if _type(step) in SKLEARN_SCALERS:
         key, width = _scaler_key(where, step), step.n_features_in_
         at = {k: np.broadcast_to(np.asarray(v, np.float64), width) for k, v in key.items()}
-        return Linear(at["scale"], at["offset"]) if "scale" in at else Linear(1 / at["std"], -at["mean"] / at["std"])
+        return (
+            Linear(at["scale"], at["offset"])
+            if "scale" in at
+            else Linear(1 / at["std"], -at["mean"] / at["std"])
+        )
     if _type(step) == "PCA":
         if not hasattr(step, "components_"):
-            raise ExportError(f"{where}: this PCA has not seen data yet; call fit on the whole pipeline")
+            raise ExportError(
+                f"{where}: this PCA has not seen data yet; call fit on the whole pipeline"
+            )
         matrix = np.asarray(step.components_, np.float64)
         if step.whiten:
             matrix = matrix / np.sqrt(np.asarray(step.explained_variance_, np.float64))[:, None]
@@ -347,7 +421,9 @@ def _linear(where, step):
 def _columns(where, transformer):
     """What a fitted ColumnTransformer computes: its parts one behind the other, each of some columns."""
     if not hasattr(transformer, "transformers_"):
-        raise ExportError(f"{where}: this ColumnTransformer has not seen data yet; call fit on the whole pipeline")
+        raise ExportError(
+            f"{where}: this ColumnTransformer has not seen data yet; call fit on the whole pipeline"
+        )
     width, names = transformer.n_features_in_, getattr(transformer, "feature_names_in_", None)
     all_columns, parts = np.arange(width), []
     for name, step, wanted in transformer.transformers_:
@@ -384,18 +460,26 @@ def _selected(all_columns, wanted, names):
     """Numbers of the columns that a ColumnTransformer's part takes: by number, name, slice or mask."""
     number = {} if names is None else {name: i for i, name in enumerate(names)}
     if isinstance(wanted, slice):
-        start, stop = (number.get(v, v) if isinstance(v, str) else v for v in (wanted.start, wanted.stop))
-        return all_columns[start : stop + isinstance(wanted.stop, str) if stop is not None else None : wanted.step]
+        start, stop = (
+            number.get(v, v) if isinstance(v, str) else v for v in (wanted.start, wanted.stop)
+        )
+        return all_columns[
+            start : stop + isinstance(wanted.stop, str) if stop is not None else None : wanted.step
+        ]
     wanted = [wanted] if np.ndim(wanted) == 0 else list(wanted)
     if wanted and isinstance(wanted[0], str):
         return np.array([number[name] for name in wanted])
-    return all_columns[np.array(wanted, bool if wanted and isinstance(wanted[0], (bool, np.bool_)) else int)]
+    return all_columns[
+        np.array(wanted, bool if wanted and isinstance(wanted[0], (bool, np.bool_)) else int)
+    ]
 
 
 def _scaler_key(where, scaler):
     """The `input` key of a fitted scaler."""
     if not hasattr(scaler, "n_features_in_"):
-        raise ExportError(f"{where}: this {_type(scaler)} has not seen data yet; call fit on the whole pipeline")
+        raise ExportError(
+            f"{where}: this {_type(scaler)} has not seen data yet; call fit on the whole pipeline"
+        )
     if getattr(scaler, "clip", False):
         raise ExportError(f"{where}: {_type(scaler)}(clip=True) is not linear; expected clip=False")
     if _type(scaler) == "MinMaxScaler":
@@ -406,13 +490,22 @@ def _scaler_key(where, scaler):
         centred, scaled, mean = False, True, None
     else:
         centred, scaled, mean = scaler.with_mean, scaler.with_std, scaler.mean_
-    return {"mean": mean.tolist() if centred else 0.0, "std": scaler.scale_.tolist() if scaled else 1.0}
+    return {
+        "mean": mean.tolist() if centred else 0.0,
+        "std": scaler.scale_.tolist() if scaled else 1.0,
+    }
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------------------------
+# ---- PyTorch
+# --------------------------------------------------------------------------------------------------------
 
-TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "TanhLayer", "Softmax": "SoftmaxLayer",
-                     "LeakyReLU": "LeakyReLULayer"}
+TORCH_ACTIVATIONS = {
+    "ReLU": "ReLULayer",
+    "Sigmoid": "SigmoidLayer",
+    "Tanh": "TanhLayer",
+    "Softmax": "SoftmaxLayer",
+    "LeakyReLU": "LeakyReLULayer",
+}
 TORCH_SKIPPED = ("Flatten", "Dropout", "Identity")
 ENDS = {"softmax": "SoftmaxLayer", "sigmoid": "SigmoidLayer", "tanh": "TanhLayer"}
 """Functions that end a network, by their names in PyTorch and Keras."""
@@ -441,7 +534,9 @@ def _from_torch(model, input, output):
     for _, module in kept:
         if _type(module) == "Linear":
             biases = torch.zeros(module.out_features) if module.bias is None else module.bias
-            layers.append(_affine(*(t.detach().cpu().double().numpy() for t in (module.weight, biases))))
+            layers.append(
+                _affine(*(t.detach().cpu().double().numpy() for t in (module.weight, biases)))
+            )
         elif _type(module) == "LeakyReLU":
             layers.append({"layer": "LeakyReLULayer", "slope": float(module.negative_slope)})
         else:
@@ -449,13 +544,16 @@ def _from_torch(model, input, output):
     linear = [(where, module) for where, module in kept if _type(module) == "Linear"]
     for (_, before), (where, module) in zip(linear, linear[1:]):
         if module.in_features != before.out_features:
-            raise ExportError(f"module {where}: takes {module.in_features} values, the Linear before gives {before.out_features}")
+            raise ExportError(
+                f"module {where}: takes {module.in_features} values, the Linear before gives {before.out_features}"
+            )
 
     end = None if isinstance(layers[-1], tuple) else _type(kept[-1][1])
     end = end and TORCH_ACTIVATIONS[end]
     output = _torch_output(end, kept[-1], linear[-1][1].out_features, output)
-    # The model as given, all of its modules: what is left out of the layers must not change the scores. In float64, for
-    # the same bytes on every processor; the scores are what its last activation sees, or what comes out.
+    # The model as given, all of its modules: what is left out of the layers must not change the
+    # scores. In float64, for the same bytes on every processor; the scores are what its last
+    # activation sees, or what comes out.
     run = copy.deepcopy(model).cpu().double().eval()
     seen = []
     if end in FINAL and output["kind"] != "values":
@@ -467,7 +565,9 @@ def _from_torch(model, input, output):
             result = run(torch.from_numpy(_scaled(input, records)))
         return (seen[-1] if seen else result).numpy()
 
-    return Network(layers=layers, scale=input, output=output, labels=None, features=None, scores=scores)
+    return Network(
+        layers=layers, scale=input, output=output, labels=None, features=None, scores=scores
+    )
 
 
 def _flat(sequential, prefix=""):
@@ -483,14 +583,17 @@ def _check_dimensions(sequential):
     """Refuses modules that work across records."""
     for where, module in _flat(sequential):
         if _type(module) == "Softmax" and module.dim not in (1, -1):
-            raise ExportError(f"module {where}: expected Softmax(dim=1) or Softmax(dim=-1), found dim={module.dim}")
+            raise ExportError(
+                f"module {where}: expected Softmax(dim=1) or Softmax(dim=-1), found dim={module.dim}"
+            )
         if _type(module) == "Flatten" and (module.start_dim, module.end_dim) != (1, -1):
             raise ExportError(
                 f"module {where}: expected Flatten(1, -1), a whole record, found Flatten({module.start_dim}, {module.end_dim})"
             )
 
 
-# ---- by a file of the framework's -----------------------------------------------------------------------------------
+# ---- by a file of the framework's
+# -----------------------------------------------------------------------------------
 
 
 def _through_file(framework, folder, inputs, said, input, output, check):
@@ -499,7 +602,9 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     if inputs is None:
         raw = framework.example() if not check else None
         if raw is None:
-            raise ExportError(f"inputs: expected records in raw units, {framework.uses}, found None")
+            raise ExportError(
+                f"inputs: expected records in raw units, {framework.uses}, found None"
+            )
     else:
         raw = _f32(inputs)
     shapes = {"chw": "(n, channels, height, width)", "hwc": "(n, height, width, channels)"}
@@ -525,7 +630,9 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     def of_values(numbers):
         """Those of each value of a record, of one number, of one per channel or of these."""
         spread = np.repeat if order == "chw" else np.tile
-        return spread(numbers, width // channels) if np.size(numbers) == channels != width else numbers
+        return (
+            spread(numbers, width // channels) if np.size(numbers) == channels != width else numbers
+        )
 
     every = key and {what: of_values(np.asarray(numbers)) for what, numbers in key.items()}
     seen = _scaled(every, raw.reshape(len(raw), -1).astype(np.float64)).reshape(raw.shape)
@@ -539,7 +646,10 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     output = _output_of(ends, end, outputs, output)
     count = 2 if output["kind"] == "binary" else outputs
     definition = {"name": said["name"]}
-    names = {"labels": _names("labels", said["labels"], count), "features": _features(said["features"], width)}
+    names = {
+        "labels": _names("labels", said["labels"], count),
+        "features": _features(said["features"], width),
+    }
     definition |= {what: given for what, given in names.items() if given is not None}
     said_input = ({"order": order} if order else {}) | (key or {})
     definition |= {"input": said_input} if said_input else {}
@@ -570,7 +680,9 @@ class Torch:
     def check_weights(self):
         for name, values in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if values.is_floating_point() and not self.torch.isfinite(values).all():
-                raise ExportError(f"parameter {name}: expected finite numbers, found others; did the training diverge?")
+                raise ExportError(
+                    f"parameter {name}: expected finite numbers, found others; did the training diverge?"
+                )
 
     def example(self):
         """Records for a model that has a shape of its own: a module has none."""
@@ -599,13 +711,20 @@ class Torch:
                 break
             except RuntimeError as e:  # constants of float32 in the module's own code, for one
                 if dtype is torch.float32:
-                    raise ExportError(f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}") from e
+                    raise ExportError(
+                        f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}"
+                    ) from e
         if not isinstance(result, torch.Tensor):
             raise ExportError(f"model: expected one tensor as its result, found {_type(result)}")
         if len(result) != len(seen):
-            raise ExportError(f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}")
+            raise ExportError(
+                f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}"
+            )
         same = ends.last[0] is result
-        flat = [t.double().numpy().reshape(len(seen), -1) for t in (ends.last[2] if same else result, result)]
+        flat = [
+            t.double().numpy().reshape(len(seen), -1)
+            for t in (ends.last[2] if same else result, result)
+        ]
         return dict(zip(("before", "after"), flat)), ends.last[1] if same else None
 
     def bytes(self, seen):
@@ -613,23 +732,36 @@ class Torch:
         import importlib.util
 
         torch = self.torch
-        example = torch.from_numpy(np.repeat(_f32(seen), 2, axis=0))  # an exporter may take a batch of 1 for a fixed one
+        example = torch.from_numpy(
+            np.repeat(_f32(seen), 2, axis=0)
+        )  # an exporter may take a batch of 1 for a fixed one
         run = copy.deepcopy(self.model).cpu().float().eval()
         said = {"input_names": ["input"], "output_names": ["scores"], "verbose": False}
         if importlib.util.find_spec("onnxscript"):
-            said |= {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+            said |= {
+                "dynamo": True,
+                "external_data": False,
+                "dynamic_shapes": ({0: torch.export.Dim("batch")},),
+            }
         elif importlib.util.find_spec("onnx"):
-            said |= {"dynamo": False, "dynamic_axes": {"input": {0: "batch"}, "scores": {0: "batch"}}}
+            said |= {
+                "dynamo": False,
+                "dynamic_axes": {"input": {0: "batch"}, "scores": {0: "batch"}},
+            }
         else:
             name = _type(self.model)
-            raise ExportError(f"model: {name} goes through torch.onnx.export, which needs a package: pip install onnxscript")
+            raise ExportError(
+                f"model: {name} goes through torch.onnx.export, which needs a package: pip install onnxscript"
+            )
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter about itself
             file = Path(folder) / "net.onnx"
             try:
                 torch.onnx.export(run, (example,), str(file), **said)
             except Exception as e:
-                raise ExportError(f"model: torch.onnx.export does not take this {_type(self.model)}: {e}") from e
+                raise ExportError(
+                    f"model: torch.onnx.export does not take this {_type(self.model)}: {e}"
+                ) from e
             return _without_traces(file)
 
 
@@ -639,8 +771,14 @@ def _without_traces(file):
     import onnx
 
     written = onnx.load(file)
-    for part in (written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output,
-                 *written.graph.initializer):
+    for part in (
+        written.graph,
+        *written.graph.node,
+        *written.graph.value_info,
+        *written.graph.input,
+        *written.graph.output,
+        *written.graph.initializer,
+    ):
         del part.metadata_props[:]
     return written.SerializeToString(deterministic=True)
 
@@ -667,7 +805,9 @@ class Keras:
     def check_weights(self):
         for weight in self.model.weights:
             if not np.isfinite(np.asarray(weight)).all():
-                raise ExportError(f"weight {weight.path}: expected finite numbers, found others; did the training diverge?")
+                raise ExportError(
+                    f"weight {weight.path}: expected finite numbers, found others; did the training diverge?"
+                )
 
     def example(self):
         shape = self.model.inputs[0].shape[1:]
@@ -678,13 +818,21 @@ class Keras:
         keras = self.keras
         last = self.model.outputs[0]._keras_history.operation
         function = getattr(last, "activation", None)
-        end = ENDS.get(getattr(function, "__name__", "softmax" if isinstance(last, keras.layers.Softmax) else ""))
+        end = ENDS.get(
+            getattr(
+                function, "__name__", "softmax" if isinstance(last, keras.layers.Softmax) else ""
+            )
+        )
 
         def results(model):
             try:
-                return np.asarray(model(seen.astype(np.float32), training=False), np.float64).reshape(len(seen), -1)
+                return np.asarray(
+                    model(seen.astype(np.float32), training=False), np.float64
+                ).reshape(len(seen), -1)
             except ValueError as e:
-                raise ExportError(f"model: {_type(self.model)} does not take inputs of shape {seen.shape}: {e}") from e
+                raise ExportError(
+                    f"model: {_type(self.model)} does not take inputs of shape {seen.shape}: {e}"
+                ) from e
 
         scores = {"after": results(self.model)}
         if end and function is not None:
@@ -726,7 +874,11 @@ def _output_of(ends, end, outputs, output):
         (None, False): ["values", "binary"],
     }.get((end, outputs > 1), ["values", "classes"] if outputs > 1 else ["values"])
     choices = " or ".join(f'"{kind}"' for kind in possible)
-    obvious = {("SoftmaxLayer", True): "classes", ("SigmoidLayer", False): "binary", (None, True): "classes"}
+    obvious = {
+        ("SoftmaxLayer", True): "classes",
+        ("SigmoidLayer", False): "binary",
+        (None, True): "classes",
+    }
     if output is None:
         if (end, outputs > 1) not in obvious:
             raise ExportError(f"{ends}; say what that means: output={choices}")
@@ -739,7 +891,8 @@ def _output_of(ends, end, outputs, output):
     return output
 
 
-# ---- what the caller says -------------------------------------------------------------------------------------------
+# ---- what the caller says
+# -------------------------------------------------------------------------------------------
 
 
 def _output(output):
@@ -751,13 +904,19 @@ def _output(output):
     if unknown:
         raise ExportError(f"output: expected the keys kind and threshold, found {unknown[0]!r}")
     if output.get("kind") not in KINDS:
-        raise ExportError(f"output: expected a kind of {', '.join(KINDS)}, found {output.get('kind')!r}")
+        raise ExportError(
+            f"output: expected a kind of {', '.join(KINDS)}, found {output.get('kind')!r}"
+        )
     if "threshold" in output:
         if output["kind"] not in ("binary", "multilabel"):
-            raise ExportError(f"output: a threshold goes with binary and multilabel, found it with {output['kind']!r}")
+            raise ExportError(
+                f"output: a threshold goes with binary and multilabel, found it with {output['kind']!r}"
+            )
         output["threshold"] = float(output["threshold"])
         if not 0 < output["threshold"] < 1:
-            raise ExportError(f"output: expected a threshold between 0 and 1, found {output['threshold']}")
+            raise ExportError(
+                f"output: expected a threshold between 0 and 1, found {output['threshold']}"
+            )
     return output
 
 
@@ -811,16 +970,27 @@ def _plain_scale(scale, lengths):
     scale = {key: np.asarray(value, np.float64) for key, value in dict(scale).items()}
     keys = set(scale)
     if not keys or not (keys <= {"scale", "offset"} or keys <= {"mean", "std"}):
-        raise ExportError(f"input: expected scale and offset, or mean and std, found {', '.join(sorted(keys)) or 'no key'}")
+        raise ExportError(
+            f"input: expected scale and offset, or mean and std, found {', '.join(sorted(keys)) or 'no key'}"
+        )
     for key, value in scale.items():
         if value.ndim and value.shape not in {(n,) for n in lengths}:
             counts = " or ".join(str(n) for n in sorted(lengths))
-            raise ExportError(f"input.{key}: expected a number or {counts} of them, found the shape {value.shape}")
+            raise ExportError(
+                f"input.{key}: expected a number or {counts} of them, found the shape {value.shape}"
+            )
         wrong = np.flatnonzero(~np.isfinite(value) | ((value == 0) & (key in ("scale", "std"))))
         if wrong.size:
             rule = "a finite number other than 0" if key in ("scale", "std") else "a finite number"
-            raise ExportError(f"input.{key}: expected {rule}, found {value.ravel()[wrong[0]]} for feature {wrong[0]}")
-    other = {"scale": ("offset", 0.0), "offset": ("scale", 1.0), "mean": ("std", 1.0), "std": ("mean", 0.0)}
+            raise ExportError(
+                f"input.{key}: expected {rule}, found {value.ravel()[wrong[0]]} for feature {wrong[0]}"
+            )
+    other = {
+        "scale": ("offset", 0.0),
+        "offset": ("scale", 1.0),
+        "mean": ("std", 1.0),
+        "std": ("mean", 0.0),
+    }
     for key in keys:
         scale.setdefault(other[key][0], np.float64(other[key][1]))
     return {key: scale[key].tolist() for key in ("scale", "offset", "mean", "std") if key in scale}
@@ -831,8 +1001,12 @@ def _scaled(scale, records):
     if scale is None:
         return records
     if "mean" in scale or "std" in scale:
-        return (records - np.asarray(scale.get("mean", 0.0), np.float64)) / np.asarray(scale.get("std", 1.0), np.float64)
-    return records * np.asarray(scale.get("scale", 1.0), np.float64) + np.asarray(scale.get("offset", 0.0), np.float64)
+        return (records - np.asarray(scale.get("mean", 0.0), np.float64)) / np.asarray(
+            scale.get("std", 1.0), np.float64
+        )
+    return records * np.asarray(scale.get("scale", 1.0), np.float64) + np.asarray(
+        scale.get("offset", 0.0), np.float64
+    )
 
 
 def _check_weights(network):
@@ -848,26 +1022,37 @@ def _check_weights(network):
                 )
 
 
-# ---- golden vectors -------------------------------------------------------------------------------------------------
+# ---- golden vectors
+# -------------------------------------------------------------------------------------------------
 
 
 def _golden(network, inputs, count):
     """`count` of the raw records, shape (n, d), and the framework's scores of them, shape (n, h)."""
     if inputs is None:
-        raise ExportError("inputs: expected records in raw units for the golden vectors (or check=0), found None")
+        raise ExportError(
+            "inputs: expected records in raw units for the golden vectors (or check=0), found None"
+        )
     records = np.asarray(inputs, np.float64)
     if records.ndim < 2 or len(records) == 0:
-        raise ExportError(f"inputs: expected records as rows, shape (n, {network.width}), found the shape {records.shape}")
+        raise ExportError(
+            f"inputs: expected records as rows, shape (n, {network.width}), found the shape {records.shape}"
+        )
     records = records.reshape(len(records), -1)
     if records.shape[1] != network.width:
-        raise ExportError(f"inputs: expected {network.width} values a record, found {records.shape[1]}")
+        raise ExportError(
+            f"inputs: expected {network.width} values a record, found {records.shape[1]}"
+        )
     if len(records) > count:
         records = records[np.linspace(0, len(records) - 1, count).round().astype(int)]
     records = _f32(records)  # as the program reads them
     if not np.isfinite(records).all():
         row, col = np.argwhere(~np.isfinite(records))[0]
-        raise ExportError(f"inputs: expected finite numbers, found {records[row, col]} in value {col} of a record")
-    scores = np.asarray(network.scores(records.astype(np.float64)), np.float64).reshape(len(records), -1)
+        raise ExportError(
+            f"inputs: expected finite numbers, found {records[row, col]} in value {col} of a record"
+        )
+    scores = np.asarray(network.scores(records.astype(np.float64)), np.float64).reshape(
+        len(records), -1
+    )
 
     written = reference(network.layers, network.scale, network.output, records)
     error = np.abs(written - scores) / np.maximum(1, np.abs(scores))
@@ -904,7 +1089,8 @@ def reference(layers, scale, output, records):
     return x
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- files
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _write_layers(network, data, files):
@@ -918,7 +1104,9 @@ def _write_layers(network, data, files):
         weights, biases = layer
         for part, matrix in (("w", weights), ("b", biases[:, None])):
             files.update(_matrix_files(f"{number}_{part}", matrix, data))
-        entries.append({"layer": "AffineLayer", "weights": f"{number}_w.json", "biases": f"{number}_b.json"})
+        entries.append(
+            {"layer": "AffineLayer", "weights": f"{number}_w.json", "biases": f"{number}_b.json"}
+        )
     return entries
 
 
@@ -969,7 +1157,8 @@ def network_json(definition):
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-# ---- small things ---------------------------------------------------------------------------------------------------
+# ---- small things
+# ---------------------------------------------------------------------------------------------------
 
 
 def _f32(array):

@@ -13,8 +13,19 @@ OUTPUTS = ("class", "label", "scores", "probs")
 
 # Options that leave the answers as they are, with whether a value follows.
 ALLOWED = {
-    "-b": True, "--batch": True, "--max-memory": True, "-d": True, "--device": True, "--compute-units": True, "--plan": True,
-    "--kernels": True, "--verify": True, "--timeout": True, "--profile": False, "-v": False, "--verbose": False,
+    "-b": True,
+    "--batch": True,
+    "--max-memory": True,
+    "-d": True,
+    "--device": True,
+    "--compute-units": True,
+    "--plan": True,
+    "--kernels": True,
+    "--verify": True,
+    "--timeout": True,
+    "--profile": False,
+    "-v": False,
+    "--verbose": False,
 }
 
 
@@ -32,7 +43,9 @@ def _checked(arguments):
         # `--batch=16` and `-b16` have their value with them.
         name, value = word.partition("=")[::2] if word.startswith("--") else (word[:2], word[2:])
         if name not in ALLOWED or (value and not ALLOWED[name] and name != "--profile"):
-            raise ValueError(f"arguments: expected options that leave the answers as they are ({', '.join(ALLOWED)}), found {word!r}")
+            raise ValueError(
+                f"arguments: expected options that leave the answers as they are ({', '.join(ALLOWED)}), found {word!r}"
+            )
         if ALLOWED[name] and not value and next(words, None) is None:
             raise ValueError(f"arguments: expected a value behind {word!r}")
     return arguments
@@ -77,17 +90,30 @@ class Program:
         if output not in (None, *OUTPUTS):
             raise ValueError(f"output: expected one of {', '.join(OUTPUTS)}, found {output!r}")
         arguments = _checked(arguments)
-        asked = subprocess.run([*command, "--info", "-o", "json", "-d", "host"], capture_output=True, stdin=subprocess.DEVNULL)
+        asked = subprocess.run(
+            [*command, "--info", "-o", "json", "-d", "host"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
         if asked.returncode:
-            raise ProgramError(asked.stderr.decode(errors="replace").strip() or f"{path} ended with {asked.returncode}")
+            raise ProgramError(
+                asked.stderr.decode(errors="replace").strip()
+                or f"{path} ended with {asked.returncode}"
+            )
         info = json.loads(asked.stdout)
-        self.model, self.inputs, self.outputs, self._kind = (info[key] for key in ("model", "inputs", "outputs", "output"))
+        self.model, self.inputs, self.outputs, self._kind = (
+            info[key] for key in ("model", "inputs", "outputs", "output")
+        )
         names = info.get("labels")  # Programs of before have no such key.
         self.labels = _typed(names) if names else None
         if output == "label" and self._kind == "multilabel":
-            raise ValueError('output: of a network with several labels expected "class", "scores" or "probs"')
+            raise ValueError(
+                'output: of a network with several labels expected "class", "scores" or "probs"'
+            )
         self.output = output or ("scores" if self._kind == "values" else "class")
-        self._named = output is None and self.labels is not None and self._kind in ("classes", "binary")
+        self._named = (
+            output is None and self.labels is not None and self._kind in ("classes", "binary")
+        )
         self._lock = threading.Lock()
         # Whether records are on their way whose answers nobody has read.
         self._busy = False
@@ -95,7 +121,11 @@ class Program:
         self._said = tempfile.TemporaryFile()
         options = ["-f", "f32", "-o", self.output, *(["-d", device] if device is not None else [])]
         self._process = subprocess.Popen(
-            [*command, *options, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, bufsize=0
+            [*command, *options, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            bufsize=0,
         )
         self._lines = io.BufferedReader(self._process.stdout)
 
@@ -111,10 +141,14 @@ class Program:
         """
         if np.ma.is_masked(array):
             place = np.argwhere(np.ma.getmaskarray(array))[0].tolist()
-            raise ValueError(f"expected values that are there, found a masked one: {place} (from 0)")
+            raise ValueError(
+                f"expected values that are there, found a masked one: {place} (from 0)"
+            )
         records = np.asarray(array)
         if records.dtype.kind in "cmMV":
-            raise ValueError(f"expected numbers that float32 can hold, found the type {records.dtype}")
+            raise ValueError(
+                f"expected numbers that float32 can hold, found the type {records.dtype}"
+            )
         single = records.size == self.inputs and (records.ndim == 0 or len(records) != 1)
         if not single and (records.ndim == 0 or records.size != len(records) * self.inputs):
             raise ValueError(
@@ -124,16 +158,22 @@ class Program:
             records = np.ascontiguousarray(records.reshape(-1, self.inputs), "<f4")
         if not np.isfinite(records).all():
             record, value = np.argwhere(~np.isfinite(records))[0]
-            raise ValueError(f"expected finite numbers of float32, found another: record {record}, value {value} (from 0)")
+            raise ValueError(
+                f"expected finite numbers of float32, found another: record {record}, value {value} (from 0)"
+            )
         if os.getpid() != self._owner:
-            raise ProgramError("the program belongs to the process that started it: start another Program in this one")
+            raise ProgramError(
+                "the program belongs to the process that started it: start another Program in this one"
+            )
         with self._lock:
             if self._process.stdin.closed:
                 raise ProgramError("the program has ended")
             # Set until every answer is read: an interruption may come at any place.
             if self._busy:
                 self._give_up()
-                raise ProgramError("the program was ended, as an earlier call was interrupted: start another Program")
+                raise ProgramError(
+                    "the program was ended, as an earlier call was interrupted: start another Program"
+                )
             self._busy = True
             try:
                 lines = self._exchange(records)
@@ -160,7 +200,7 @@ class Program:
         left = records.data.cast("B") if len(records) else b""
         try:
             while len(left):
-                left = left[self._process.stdin.write(left):]
+                left = left[self._process.stdin.write(left) :]
         except (OSError, ValueError):
             pass  # The program ended: its answers do too.
 
@@ -179,7 +219,10 @@ class Program:
         if self.output == "class" and self._kind != "multilabel":
             classes = np.array(lines, np.int64)
             return self.labels[classes] if self._named else classes
-        rows = [np.array(line.split(",") if line else [], "<f4" if self.output != "class" else int) for line in lines]
+        rows = [
+            np.array(line.split(",") if line else [], "<f4" if self.output != "class" else int)
+            for line in lines
+        ]
         if self.output != "class":
             return np.array(rows) if rows else np.empty((0, self.outputs), np.float32)
         all_labels = np.zeros((len(rows), self.outputs), bool)

@@ -1,4 +1,5 @@
-//! Golden vectors for `--selftest`: given by the framework that trained the network, or computed here in float64.
+//! Golden vectors for `--selftest`: given by the framework that trained the network, or computed
+//! here in float64.
 
 use super::Mistakes;
 use super::json::{Object, Value};
@@ -29,8 +30,8 @@ pub(crate) struct Golden {
 /// Most vectors of a network without `check`.
 const SYNTHETIC: usize = 32;
 
-/// Bytes of the inputs that are baked at most, where two vectors do not have more: a small network of images is not made
-/// large by them.
+/// Bytes of the inputs that are baked at most, where two vectors do not have more: a small network
+/// of images is not made large by them.
 const MOST_BYTES: usize = 1 << 19;
 
 /// Most given vectors that are baked; all are verified.
@@ -39,14 +40,19 @@ const MOST: usize = 64;
 /// Most records of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
 
-/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of them gets fewer vectors,
-/// so that a bake takes a second.
+/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of
+/// them gets fewer vectors, so that a bake takes a second.
 const BUDGET: u64 = 1 << 29;
 
-/// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
-/// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
+/// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1
+/// without scaling or with scale and offset, −2 to 2 with mean and std. `scaling` is the network's
+/// before any folding.
 pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
-    let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
+    let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) {
+        (-2.0, 2.0)
+    } else {
+        (0.0, 1.0)
+    };
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
     let values: usize = network.graph.values.iter().map(|v| v.shape.len()).sum();
     let count = (BUDGET / (network.flop() / 2 + values as u64)).clamp(2, SYNTHETIC as u64) as usize;
@@ -66,10 +72,11 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
     }
 }
 
-/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.
+/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against
+/// the network as baked.
 ///
-/// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh, except for the kind
-/// `values`, where they are the outputs.
+/// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh,
+/// except for the kind `values`, where they are the outputs.
 pub(crate) fn read(
     check: &Value,
     place: &str,
@@ -87,18 +94,25 @@ pub(crate) fn read(
         let path = folder.join(o.text(key, mistakes)?);
         matrix::read_records(&path, cols, &o.at(key), files, mistakes)
     };
-    let (inputs, scores) = (records("inputs", network.width), records("scores", network.outputs()));
+    let (inputs, scores) = (
+        records("inputs", network.width),
+        records("scores", network.outputs()),
+    );
     let (mut inputs, scores) = (inputs?, scores?);
     if inputs.rows != scores.rows || inputs.rows == 0 {
         let (i, s) = (inputs.rows, scores.rows);
-        mistakes
-            .add(place, format_args!("expected as many inputs as scores, at least one; found {i} and {s}"));
+        mistakes.add(
+            place,
+            format_args!("expected as many inputs as scores, at least one; found {i} and {s}"),
+        );
         return None;
     }
     let mut bad = 0;
     let all = network.scores_of_all(weights, &inputs.data);
-    for (record, (mut computed, given)) in
-        all.into_iter().zip(scores.data.chunks_exact(scores.cols)).enumerate()
+    for (record, (mut computed, given)) in all
+        .into_iter()
+        .zip(scores.data.chunks_exact(scores.cols))
+        .enumerate()
     {
         if network.output.kind == Kind::Values {
             network.output.activation.apply(&mut computed);
@@ -113,7 +127,8 @@ pub(crate) fn read(
                 mistakes.add(
                     o.at("scores"),
                     format_args!(
-                        "record {}, output {output}: the network gives {computed:.6}, the file says {given}; they may \
+                        "record {}, output {output}: the network gives {computed:.6}, the file \
+                         says {given}; they may \
                          differ by 1e-4 of the score",
                         record + 1
                     ),
@@ -122,7 +137,10 @@ pub(crate) fn read(
         }
     }
     if bad > MOST_REPORTED {
-        mistakes.add(o.at("scores"), format_args!("and {} more such scores", bad - MOST_REPORTED));
+        mistakes.add(
+            o.at("scores"),
+            format_args!("and {} more such scores", bad - MOST_REPORTED),
+        );
     }
     if bad > 0 {
         return None;
@@ -157,5 +175,10 @@ fn uniform(seed: &mut u64) -> f64 {
 }
 
 pub(crate) fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
-    network.scores_of_all(weights, inputs).into_iter().flatten().map(|s| s as f32).collect()
+    network
+        .scores_of_all(weights, inputs)
+        .into_iter()
+        .flatten()
+        .map(|s| s as f32)
+        .collect()
 }

@@ -10,8 +10,10 @@ pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<V
     match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Unique(value)) => Some(value),
         Err(e) => {
-            mistakes
-                .add(format_args!("{file}:{}:{}", e.line(), e.column()), format_args!("not valid JSON: {e}"));
+            mistakes.add(
+                format_args!("{file}:{}:{}", e.line(), e.column()),
+                format_args!("not valid JSON: {e}"),
+            );
             None
         }
     }
@@ -34,7 +36,9 @@ impl<'de> Deserialize<'de> for Unique {
                 let mut map = Map::new();
                 while let Some((key, Unique(value))) = members.next_entry::<String, Unique>()? {
                     if map.contains_key(&key) {
-                        return Err(A::Error::custom(format_args!("the key \"{key}\" is there twice")));
+                        return Err(A::Error::custom(format_args!(
+                            "the key \"{key}\" is there twice"
+                        )));
                     }
                     map.insert(key, value);
                 }

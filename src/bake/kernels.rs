@@ -1,4 +1,5 @@
-//! Reads `kernels/library.json` and the kernel sources, and the files of plans; an orphan file is a mistake.
+//! Reads `kernels/library.json` and the kernel sources, and the files of plans; an orphan file is a
+//! mistake.
 
 use super::Mistakes;
 use super::json::{self, Object};
@@ -22,9 +23,17 @@ pub(crate) fn read(
     let text = files.text(&folder.join("library.json"), "kernels", mistakes)?;
     let value = json::parse(&text, LIBRARY, mistakes)?;
     let mut source = |path: &str, place: &str, mistakes: &mut Mistakes| {
-        Some((format!("kernels/{path}"), files.text(&folder.join(path), place, mistakes)?))
+        Some((
+            format!("kernels/{path}"),
+            files.text(&folder.join(path), place, mistakes)?,
+        ))
     };
-    let below = |path: &PathBuf| path.strip_prefix(&folder).unwrap_or(path).display().to_string();
+    let below = |path: &PathBuf| {
+        path.strip_prefix(&folder)
+            .unwrap_or(path)
+            .display()
+            .to_string()
+    };
     let all: Vec<String> = cl_files(&folder).iter().map(below).collect();
     let found = read::read((LIBRARY, &text, &value), None, &mut source, &all, mistakes)?;
     Some((found.library, found.sources))
@@ -69,15 +78,28 @@ pub(crate) fn read_plan_file(
     let o = Object::new(&value, name.clone(), &keys, mistakes)?;
     o.require("format", mistakes);
     if let Some(format) = o.count("format", mistakes).filter(|&f| f != FORMAT) {
-        mistakes.add(o.at("format"), format_args!("expected {FORMAT}, found {format}"));
+        mistakes.add(
+            o.at("format"),
+            format_args!("expected {FORMAT}, found {format}"),
+        );
     }
     let recipe = plan_recipe(&o, &library.kernels, mistakes)?;
     if library.plans.iter().any(|p| p.name == recipe.name) {
-        mistakes
-            .add(o.at("name"), format_args!("the library has a plan {}: choose another name", recipe.name));
+        mistakes.add(
+            o.at("name"),
+            format_args!(
+                "the library has a plan {}: choose another name",
+                recipe.name
+            ),
+        );
     }
     let mut layouts = Vec::new();
-    for (i, entry) in o.list("layouts", mistakes).map_or(&[][..], |l| l).iter().enumerate() {
+    for (i, entry) in o
+        .list("layouts", mistakes)
+        .map_or(&[][..], |l| l)
+        .iter()
+        .enumerate()
+    {
         let place = format!("{name}: layouts[{i}]");
         let entry = Object::new(entry, place, &["node", "role", "layout"], mistakes)?;
         let mut text = |key: &str| {
@@ -87,35 +109,50 @@ pub(crate) fn read_plan_file(
         layouts.push((text("node")?, text("role")?, text("layout")?));
     }
     let made_with = o.text("library", mistakes).unwrap_or("").to_string();
-    Some(PlanFile { recipe, layouts, library: made_with })
+    Some(PlanFile {
+        recipe,
+        layouts,
+        library: made_with,
+    })
 }
 
-/// Drops the plans that a program without the lab has another one for, unless it is `asked` for; their devices get that.
+/// Drops the plans that a program without the lab has another one for, unless it is `asked` for;
+/// their devices get that.
 pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     let left_out = |p: &PlanRecipe| !p.without_lab.is_empty() && p.name != asked;
     for class in library.devices.to_mut() {
-        if let Some(plan) = library.plans.iter().find(|p| p.name == class.plan && left_out(p)) {
+        if let Some(plan) = library
+            .plans
+            .iter()
+            .find(|p| p.name == class.plan && left_out(p))
+        {
             class.plan = plan.without_lab.clone();
         }
     }
     library.plans.to_mut().retain(|p| !left_out(p));
 }
 
-/// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no other kernel is made
-/// of.
+/// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no
+/// other kernel is made of.
 pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
     let uses = |p: &PlanRecipe, name: &Cow<'static, str>| {
         p.kernels.contains(name) || p.few.as_ref().is_some_and(|few| few.kernels.contains(name))
     };
-    library.kernels.to_mut().retain(|k| plans.iter().any(|p| uses(p, &k.codename)));
+    library
+        .kernels
+        .to_mut()
+        .retain(|k| plans.iter().any(|p| uses(p, &k.codename)));
     for kernel in library.kernels.to_mut() {
         // What tables say of them.
         (kernel.about, kernel.document) = ("".into(), "".into());
     }
     let kernels = &library.kernels;
-    let made_of = |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common().any(|c| c == path);
-    sources.to_mut().retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));
+    let made_of =
+        |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common().any(|c| c == path);
+    sources
+        .to_mut()
+        .retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));
 }
 
 /// All `.cl` files below `folder`, sorted.

@@ -1,7 +1,9 @@
-//! The build-time half: reads the network and the kernel library, checks them, lays the weights out for the plan's
-//! kernels, and writes what the program is compiled from. Mounted by `build.rs`, and by the library for its tests.
+//! The build-time half: reads the network and the kernel library, checks them, lays the weights out
+//! for the plan's kernels, and writes what the program is compiled from. Mounted by `build.rs`, and
+//! by the library for its tests.
 //!
-//! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them are reported.
+//! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them
+//! are reported.
 
 mod draft;
 pub(crate) mod front;
@@ -72,7 +74,8 @@ pub(crate) struct Settings {
     pub(crate) names: Names,
     /// The package's folder.
     pub(crate) root: PathBuf,
-    /// MORTONNET_MODEL: a network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`; relative paths count from `root`.
+    /// MORTONNET_MODEL: a network JSON, an ONNX or TensorFlow Lite model, or a folder with
+    /// `network.json`; relative paths count from `root`.
     pub(crate) model: PathBuf,
     /// MORTONNET_WEIGHTS: how weights are stored.
     pub(crate) weights: Precision,
@@ -112,21 +115,29 @@ pub(crate) struct Baked {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Reads MORTONNET_WEIGHTS: what weights are stored as, and of how many of 100 classes that may change.
+/// Reads MORTONNET_WEIGHTS: what weights are stored as, and of how many of 100 classes that may
+/// change.
 ///
 /// # Errors
 /// What was expected.
 pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
-    let (name, changes) = text.split_once(':').map_or((text, None), |(name, most)| (name, Some(most)));
+    let (name, changes) = text
+        .split_once(':')
+        .map_or((text, None), |(name, most)| (name, Some(most)));
     let weights = Precision::parse(name);
-    let percent = |text: &str| text.parse().ok().filter(|most: &f64| (0.0..=100.0).contains(most));
+    let percent = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|most: &f64| (0.0..=100.0).contains(most))
+    };
     match (weights, changes) {
         (Some(weights), None) => Ok((weights, 1.0)),
         (Some(Precision::I8), Some(most)) if percent(most).is_some() => {
             Ok((Precision::I8, percent(most).unwrap_or_default()))
         }
         _ => Err(format!(
-            "expected f32, f16, i8, or i8:PERCENT, of how many of 100 classes may change, found \"{text}\""
+            "expected f32, f16, i8, or i8:PERCENT, of how many of 100 classes may change, found \
+             \"{text}\""
         )),
     }
 }
@@ -144,8 +155,14 @@ pub(crate) struct Rounding {
 
 impl fmt::Display for Rounding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; scores change by at most {:.2e}", self.weights, self.score)?;
-        let Some((changed, of)) = self.classes else { return Ok(()) };
+        write!(
+            f,
+            "{}; scores change by at most {:.2e}",
+            self.weights, self.score
+        )?;
+        let Some((changed, of)) = self.classes else {
+            return Ok(());
+        };
         write!(f, ", {changed} of {of} classes")
     }
 }
@@ -153,15 +170,16 @@ impl fmt::Display for Rounding {
 /// Reads, checks and lays out everything.
 ///
 /// # Errors
-/// Every mistake of the network, the library and the plan, and the files read so far (so that mending one of them
-/// starts the build again).
+/// Every mistake of the network, the library and the plan, and the files read so far (so that
+/// mending one of them starts the build again).
 pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let (mut mistakes, mut files) = Default::default();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     bake_with(settings, library, mistakes, files)
 }
 
-/// The same with this library and its sources; none is there if it has mistakes. `files` were read so far.
+/// The same with this library and its sources; none is there if it has mistakes. `files` were read
+/// so far.
 ///
 /// # Errors
 /// As [`bake`].
@@ -172,7 +190,8 @@ pub(crate) fn bake_with(
     mut files: Vec<PathBuf>,
 ) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let model = front::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, mut sources)), Some((mut network, tensors, golden, rounding))) = (library, model)
+    let (Some((mut library, mut sources)), Some((mut network, tensors, golden, rounding))) =
+        (library, model)
     else {
         return Err((mistakes, files));
     };
@@ -187,18 +206,25 @@ pub(crate) fn bake_with(
     // Every plan of the library must serve this network: they can all be chosen at run time.
     for recipe in library.plans.iter() {
         // With a launch for each layer too, which serves where one for all cannot run.
-        for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)].iter().flatten() {
+        for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)]
+            .iter()
+            .flatten()
+        {
             match planner::plan(&network, recipe, &library, None) {
                 Ok(plan) => {
                     let wrong = planner::check::check(&plan, &network, &library);
-                    wrong.iter().for_each(|w| mistakes.add("kernels/library.json", w));
+                    wrong
+                        .iter()
+                        .for_each(|w| mistakes.add("kernels/library.json", w));
                     steps.push((recipe.name.to_string(), plan.full().len()));
                     if library.devices.iter().any(|c| c.plan == recipe.name) {
                         let count = fit::programs(&plan, &library);
                         programs = (programs.0.min(count), programs.1.max(count));
                     }
                 }
-                Err(failed) => failed.iter().for_each(|f| mistakes.add("kernels/library.json", f)),
+                Err(failed) => failed
+                    .iter()
+                    .for_each(|f| mistakes.add("kernels/library.json", f)),
             }
         }
     }
@@ -208,7 +234,10 @@ pub(crate) fn bake_with(
         match library.plan(&settings.plan) {
             Ok(recipe) => planner::plan(&network, recipe, &library, None).ok(),
             Err(e) => {
-                mistakes.add(settings.names.plan(), format_args!("{e}; a plan file ends in .json"));
+                mistakes.add(
+                    settings.names.plan(),
+                    format_args!("{e}; a plan file ends in .json"),
+                );
                 None
             }
         }
@@ -218,18 +247,33 @@ pub(crate) fn bake_with(
         let whole = |c: &&Constant| c.role == Role::Weights && c.precision == Precision::F32;
         if plan.constants.iter().any(|c| whole(&c)) {
             let reads = |p: &&PlanRecipe| {
-                let mut kernels =
-                    p.kernels.iter().filter_map(|k| library.kernel(k)).map(|k| &k.1.restrictions);
+                let mut kernels = p
+                    .kernels
+                    .iter()
+                    .filter_map(|k| library.kernel(k))
+                    .map(|k| &k.1.restrictions);
                 kernels.all(|r| r.a.is_none() || r.weights(stored) == stored)
             };
-            let names: Vec<&str> = library.plans.iter().filter(reads).map(|p| &*p.name).collect();
+            let names: Vec<&str> = library
+                .plans
+                .iter()
+                .filter(reads)
+                .map(|p| &*p.name)
+                .collect();
             mistakes.add(
                 settings.names.weights(),
-                format_args!("plan {} does not read {}; {} do", plan.name, stored.name(), names.join(", ")),
+                format_args!(
+                    "plan {} does not read {}; {} do",
+                    plan.name,
+                    stored.name(),
+                    names.join(", ")
+                ),
             );
         }
     }
-    let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
+    let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else {
+        return Err((mistakes, files));
+    };
     if !settings.lab {
         kernels::keep_those_of_plans(&mut library, &mut sources);
     }
@@ -242,10 +286,16 @@ pub(crate) fn bake_with(
     }
     // As the program will read them.
     let stored = plan.constants.iter().zip(&offsets);
-    let stored: Vec<Values> =
-        stored.map(|(c, &at)| Values::read(c, &constants[at..at + c.bytes()])).collect();
-    let subject =
-        Subject { network: &network, tensors: &tensors, library: &library, plan: &plan, constants: &stored };
+    let stored: Vec<Values> = stored
+        .map(|(c, &at)| Values::read(c, &constants[at..at + c.bytes()]))
+        .collect();
+    let subject = Subject {
+        network: &network,
+        tensors: &tensors,
+        library: &library,
+        plan: &plan,
+        constants: &stored,
+    };
     if let Err(wrong) = interpreter::judge(&subject, &golden.inputs, &golden.scores) {
         mistakes.add(&network.name, wrong);
         return Err((mistakes, files));
@@ -271,8 +321,9 @@ fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
 }
 
 impl Baked {
-    /// What whoever builds wants to know, a line each: what was baked (`why` it was where nobody asked for it), what it takes
-    /// of this architecture with a block of so many bytes, notes, what rounding changed.
+    /// What whoever builds wants to know, a line each: what was baked (`why` it was where nobody
+    /// asked for it), what it takes of this architecture with a block of so many bytes, notes, what
+    /// rounding changed.
     pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
         let (n, plan) = (&self.network, &self.plan);
         let (mut shape, bytes) = (n.shape(), plan.constant_bytes());
@@ -282,15 +333,23 @@ impl Baked {
             }
         }
         let mut lines = vec![
-            format!("baked {}{why}: {shape}, plan {}, {bytes} bytes", n.name, plan.name),
+            format!(
+                "baked {}{why}: {shape}, plan {}, {bytes} bytes",
+                n.name, plan.name
+            ),
             self.fits(arch, block),
         ];
         lines.extend(self.notes.iter().cloned());
-        lines.extend(self.rounding.iter().map(|r| format!("weights as {}: {r}", n.weights.name())));
+        lines.extend(
+            self.rounding
+                .iter()
+                .map(|r| format!("weights as {}: {r}", n.weights.name())),
+        );
         lines
     }
 
-    /// What its plan takes of a device, of the host a thread of this architecture, and its block of the file, in a line.
+    /// What its plan takes of a device, of the host a thread of this architecture, and its block of
+    /// the file, in a line.
     pub(crate) fn fits(&self, arch: &str, block: usize) -> String {
         let (plan, library, flop) = (&self.plan, &self.library, self.network.flop());
         let of = |plan: &Plan| Fit::of(plan, library, (arch, 1), flop);
@@ -305,7 +364,11 @@ impl Baked {
         }
         let ((bound, arena), (fewest, most)) = (full.arena, self.programs);
         let fewest = fewest.min(most);
-        let each = if plan.engine == EngineKind::Host { " a record" } else { "" };
+        let each = if plan.engine == EngineKind::Host {
+            " a record"
+        } else {
+            ""
+        };
         text += &format!(" (arena {arena}{each}, at least {bound}); ");
         text += &match (plan.engine, fewest == most) {
             (EngineKind::OpenCl, _) => format!("{} programs", full.programs),
@@ -313,9 +376,14 @@ impl Baked {
             (EngineKind::Host, false) => format!("on OpenCL {fewest} to {most} programs"),
         };
         if let Some((class, us)) = full.modelled {
-            let alone =
-                single.and_then(|s| s.modelled).map_or(String::new(), |(_, us)| format!(", {us:.2} alone"));
-            let thread = if plan.engine == EngineKind::Host { "a thread of " } else { "" };
+            let alone = single
+                .and_then(|s| s.modelled)
+                .map_or(String::new(), |(_, us)| format!(", {us:.2} alone"));
+            let thread = if plan.engine == EngineKind::Host {
+                "a thread of "
+            } else {
+                ""
+            };
             text += &format!("; {us:.2} µs a record{alone} modelled on {thread}{class}");
         }
         text + &format!("; {block} bytes of the file; --info has all plans")
@@ -323,11 +391,20 @@ impl Baked {
 
     /// The block: the same for the same inputs, without any path of the machine that builds.
     pub(crate) fn block(&self) -> Vec<u8> {
-        let network: NetworkSection = (self.network.clone(), (self.golden.given, self.golden.range));
-        let steps = self.steps.iter().map(|(name, n)| (name.clone().into(), *n)).collect();
+        let network: NetworkSection =
+            (self.network.clone(), (self.golden.given, self.golden.range));
+        let steps = self
+            .steps
+            .iter()
+            .map(|(name, n)| (name.clone().into(), *n))
+            .collect();
         let plan: PlanSection = (self.plan.clone(), (self.offsets.clone().into(), steps));
-        let [inputs, scores, overflow] = [&self.golden.inputs, &self.golden.scores, &self.golden.overflow]
-            .map(|values| floats(values).collect::<Vec<u8>>());
+        let [inputs, scores, overflow] = [
+            &self.golden.inputs,
+            &self.golden.scores,
+            &self.golden.overflow,
+        ]
+        .map(|values| floats(values).collect::<Vec<u8>>());
         block::write([
             &wire::bytes(&network),
             &wire::bytes(&plan),
@@ -341,7 +418,8 @@ impl Baked {
     }
 }
 
-/// The plan of a plan file, which joins the library's. Where kernels have changed since, its layouts must still hold.
+/// The plan of a plan file, which joins the library's. Where kernels have changed since, its
+/// layouts must still hold.
 fn plan_of_file(
     settings: &Settings,
     network: &Network,
@@ -350,8 +428,16 @@ fn plan_of_file(
     mistakes: &mut Mistakes,
 ) -> Option<Plan> {
     let path = settings.root.join(&settings.plan);
-    let mut files = matrix::Files { root: &settings.root, read: files };
-    let file = kernels::read_plan_file((&path, settings.names.plan()), library, &mut files, mistakes)?;
+    let mut files = matrix::Files {
+        root: &settings.root,
+        read: files,
+    };
+    let file = kernels::read_plan_file(
+        (&path, settings.names.plan()),
+        library,
+        &mut files,
+        mistakes,
+    )?;
     let plan = match planner::plan(network, &file.recipe, library, None) {
         Ok(plan) => plan,
         Err(failed) => {
@@ -362,12 +448,16 @@ fn plan_of_file(
     let found: Vec<(String, String, String)> = plan.layouts().collect();
     if !file.layouts.is_empty() && file.layouts != found {
         let say = |l: &[(String, String, String)]| {
-            l.iter().map(|(n, role, layout)| format!("{n} {role} {layout}")).collect::<Vec<_>>().join(", ")
+            l.iter()
+                .map(|(n, role, layout)| format!("{n} {role} {layout}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         mistakes.add(
             &settings.plan,
             format_args!(
-                "tuned with kernel library {} for {}; with library {} the network has {}: tune again",
+                "tuned with kernel library {} for {}; with library {} the network has {}: tune \
+                 again",
                 file.library,
                 say(&file.layouts),
                 library.hash,
@@ -382,7 +472,10 @@ fn plan_of_file(
 
 /// How a path is shown: relative to the package where it lies inside.
 pub(crate) fn shown(root: &Path, path: &Path) -> String {
-    path.strip_prefix(root).unwrap_or(path).display().to_string()
+    path.strip_prefix(root)
+        .unwrap_or(path)
+        .display()
+        .to_string()
 }
 
 #[cfg(test)]

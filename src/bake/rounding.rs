@@ -10,7 +10,8 @@ use crate::ir::{half, scale};
 /// So many given vectors say of how many classes rounding changes.
 const ENOUGH: usize = 200;
 
-/// Rounds the weights, and computes the golden scores anew: they are of the weights as baked. `None` behind mistakes.
+/// Rounds the weights, and computes the golden scores anew: they are of the weights as baked.
+/// `None` behind mistakes.
 pub(super) fn round(
     settings: &Settings,
     network: &Network,
@@ -36,7 +37,11 @@ pub(super) fn round(
     let (mut score, mut changed) = (0.0f64, 0);
     for (old, new) in old.chunks(outputs).zip(new.chunks(outputs)) {
         let (old, new) = (wide(old), wide(new));
-        score = old.iter().zip(&new).map(|(a, b)| (a - b).abs()).fold(score, f64::max);
+        score = old
+            .iter()
+            .zip(&new)
+            .map(|(a, b)| (a - b).abs())
+            .fold(score, f64::max);
         changed += usize::from(network.class(&old) != network.class(&new));
     }
     let count = old.len() / outputs;
@@ -46,7 +51,8 @@ pub(super) fn round(
         mistakes.add(
             format_args!("{place}: weights"),
             format_args!(
-                "as i8 they change {changed} of {count} classes, at most {most} % are allowed; {weights}=f16 bakes \
+                "as i8 they change {changed} of {count} classes, at most {most} % are allowed; \
+                 {weights}=f16 bakes \
                  them with more digits, {weights}=i8:{} allows so many",
                 (100.0 * changed as f64 / count as f64).ceil()
             ),
@@ -55,7 +61,11 @@ pub(super) fn round(
     }
     golden.scores = golden::scores_of(network, tensors, &golden.inputs);
     let classes = (all || settings.weights == Precision::F16).then_some((changed, count));
-    Some(Some(Rounding { weights, score, classes }))
+    Some(Some(Rounding {
+        weights,
+        score,
+        classes,
+    }))
 }
 
 /// To the nearest halves.
@@ -94,15 +104,20 @@ fn halves(
             *value = rounded;
         }
     }
-    Some(format!("rounded by at most {relative:.2e} of their value, those below 2^-14 by {absolute:.2e}"))
+    Some(format!(
+        "rounded by at most {relative:.2e} of their value, those below 2^-14 by {absolute:.2e}"
+    ))
 }
 
-/// To whole numbers times a scale for each row, with the least error where the inputs of the golden vectors are large.
+/// To whole numbers times a scale for each row, with the least error where the inputs of the golden
+/// vectors are large.
 fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &Golden) -> String {
     let means = means(network, tensors, &golden.inputs);
     let (mut squares, mut of) = (0.0f64, 0.0f64);
     for node in network.graph.nodes.iter() {
-        let Some(&weights) = node.tensors.first() else { continue };
+        let Some(&weights) = node.tensors.first() else {
+            continue;
+        };
         let tensor = &network.graph.tensors[weights];
         if tensor.role != Role::Weights {
             continue;
@@ -111,7 +126,10 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &Golden) -> String
         for (row, weights) in tensors[weights].chunks_exact_mut(tensor.cols).enumerate() {
             let before = weights.to_vec();
             scale::round(weights, &sizes.of_row(row, tensor.rows));
-            let errors = weights.iter().zip(&before).map(|(a, b)| f64::from(a - b).powi(2));
+            let errors = weights
+                .iter()
+                .zip(&before)
+                .map(|(a, b)| f64::from(a - b).powi(2));
             squares += errors.sum::<f64>();
             of += before.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
         }
@@ -125,15 +143,24 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &Golden) -> String
 /// Mean sizes of the elements of every value over the golden vectors.
 fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
     let graph = &network.graph;
-    let mut sums: Vec<Vec<f64>> = graph.values.iter().map(|v| vec![0.0; v.shape.len()]).collect();
+    let mut sums: Vec<Vec<f64>> = graph
+        .values
+        .iter()
+        .map(|v| vec![0.0; v.shape.len()])
+        .collect();
     for raw in inputs.chunks_exact(network.width) {
         let raw: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
         graph.evaluate(tensors, network.graph_input(&raw), |value, numbers| {
-            sums[value].iter_mut().zip(numbers).for_each(|(sum, x)| *sum += x.abs());
+            sums[value]
+                .iter_mut()
+                .zip(numbers)
+                .for_each(|(sum, x)| *sum += x.abs());
         });
     }
     let count = (inputs.len() / network.width).max(1) as f64;
-    sums.iter().map(|v| v.iter().map(|sum| (sum / count) as f32).collect()).collect()
+    sums.iter()
+        .map(|v| v.iter().map(|sum| (sum / count) as f32).collect())
+        .collect()
 }
 
 /// How large what a layer's weights are multiplied with is.
@@ -163,10 +190,15 @@ impl Columns {
 
     /// Of the columns of one of `rows` rows.
     fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
-        let Some((taps, groups)) = self.window else { return self.sizes.clone() };
+        let Some((taps, groups)) = self.window else {
+            return self.sizes.clone();
+        };
         let channels = self.sizes.len() / groups;
         let first = row / (rows / groups) * channels;
-        (0..taps).flat_map(|_| &self.sizes[first..first + channels]).copied().collect()
+        (0..taps)
+            .flat_map(|_| &self.sizes[first..first + channels])
+            .copied()
+            .collect()
     }
 }
 
@@ -174,5 +206,7 @@ impl Columns {
 fn channels(value: &[f32], shape: Shape) -> Vec<f32> {
     let pixels = shape.h * shape.w;
     let of = |c: usize| (0..pixels).map(move |p| shape.index(c, p / shape.w, p % shape.w));
-    (0..shape.c).map(|c| of(c).map(|i| value[i]).sum::<f32>() / pixels as f32).collect()
+    (0..shape.c)
+        .map(|c| of(c).map(|i| value[i]).sum::<f32>() / pixels as f32)
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
+//! The bake as a user meets it: folders with a network in them, and what it says about each
+//! mistake.
 
 mod layers;
 mod schemas;
@@ -35,19 +36,37 @@ impl Folder {
     }
 
     /// A matrix definition with its CSV.
-    fn matrix(&self, name: &str, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> &Self {
-        let line = |r| (0..cols).map(|c| value(r, c).to_string()).collect::<Vec<_>>().join(",");
+    fn matrix(
+        &self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        value: impl Fn(usize, usize) -> f32,
+    ) -> &Self {
+        let line = |r| {
+            (0..cols)
+                .map(|c| value(r, c).to_string())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         let csv: String = (0..rows).map(|r| line(r) + "\n").collect();
-        let json =
-            format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"csv\",\"file\":\"{name}.csv\"}}");
-        self.put(&format!("{name}.json"), json).put(&format!("{name}.csv"), csv)
+        let json = format!(
+            "{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"csv\",\"file\":\"{name}.csv\"}}"
+        );
+        self.put(&format!("{name}.json"), json)
+            .put(&format!("{name}.csv"), csv)
     }
 
     /// 3-4-2 with a ReLU; `extra` are more members of the network.
     fn tiny(&self, extra: &str) -> &Self {
         self.matrix("1_w", 4, 3, |r, c| (r as f32 - 1.5) * 0.5 + c as f32 * 0.25)
             .matrix("1_b", 4, 1, |r, _| r as f32 * 0.125)
-            .matrix("2_w", 2, 4, |r, c| if r == 0 { 1.0 } else { -0.5 } * (c as f32 + 1.0))
+            .matrix(
+                "2_w",
+                2,
+                4,
+                |r, c| if r == 0 { 1.0 } else { -0.5 } * (c as f32 + 1.0),
+            )
             .matrix("2_b", 2, 1, |r, _| r as f32);
         self.network(
             r#"{"layer":"AffineLayer","weights":"1_w.json","biases":"1_b.json"},{"layer":"ReLULayer"},
@@ -58,7 +77,10 @@ impl Folder {
     }
 
     fn network(&self, layers: &str, size: usize, extra: &str) -> &Self {
-        self.put("network.json", format!("{{\"layers\":[{layers}],\"size\":{size}{extra}}}"))
+        self.put(
+            "network.json",
+            format!("{{\"layers\":[{layers}],\"size\":{size}{extra}}}"),
+        )
     }
 
     /// With weights stored as MORTONNET_WEIGHTS=`weights` says.
@@ -113,7 +135,10 @@ fn the_thesis_own_file_shapes_are_enough() {
     let baked = f.tiny("").bake().unwrap();
     let n = &baked.network;
     assert_eq!((n.width, n.outputs(), n.graph.nodes.len()), (3, 2, 3));
-    assert_eq!((n.output.kind, n.output.activation), (Kind::Classes, FinalActivation::Softmax));
+    assert_eq!(
+        (n.output.kind, n.output.activation),
+        (Kind::Classes, FinalActivation::Softmax)
+    );
     assert_eq!(n.transform, Transform::Identity);
     assert_eq!(n.shape(), "3-4-2 relu");
     assert_eq!(n.flop(), 2 * (12 + 8));
@@ -122,7 +147,14 @@ fn the_thesis_own_file_shapes_are_enough() {
 #[test]
 fn constants_are_packed_padded_and_page_aligned() {
     let f = Folder::new();
-    for plan in ["host", "mali-midgard", "mali-bifrost", "mali-valhall", "thesis-morton", "thesis-baseline"] {
+    for plan in [
+        "host",
+        "mali-midgard",
+        "mali-bifrost",
+        "mali-valhall",
+        "thesis-morton",
+        "thesis-baseline",
+    ] {
         let baked = f.tiny("").bake_plan(plan).unwrap();
         assert_eq!(baked.plan.name, plan);
         for (c, &offset) in baked.plan.constants.iter().zip(&baked.offsets) {
@@ -136,7 +168,11 @@ fn constants_are_packed_padded_and_page_aligned() {
                 assert_eq!(plain[0..4], [-0.75, -0.5, -0.25, -0.25]);
             }
             let nonzero = |v: &[f32]| v.iter().filter(|x| **x != 0.0).count();
-            assert_eq!(nonzero(&values), nonzero(&plain), "{plan}: the padding is zero");
+            assert_eq!(
+                nonzero(&values),
+                nonzero(&plain),
+                "{plan}: the padding is zero"
+            );
         }
     }
 }
@@ -172,11 +208,19 @@ fn the_block_holds_what_was_baked() {
         assert_eq!(about, (baked.golden.given, baked.golden.range));
         let (found, (offsets, steps)): PlanSection = block.read(Section::Plan).unwrap();
         assert_eq!(found, baked.plan);
-        assert_eq!((&*offsets, steps.len()), (&*baked.offsets, baked.steps.len()));
+        assert_eq!(
+            (&*offsets, steps.len()),
+            (&*baked.offsets, baked.steps.len())
+        );
         assert!(block.read::<Library>(Section::Library).unwrap() == baked.library);
         assert!(block.sources().unwrap() == baked.sources);
         assert_eq!(block.section(Section::Constants), baked.constants);
-        let bytes: Vec<u8> = baked.golden.scores.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes: Vec<u8> = baked
+            .golden
+            .scores
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
         assert_eq!(block.section(Section::GoldenScores), bytes);
     }
 }
@@ -184,7 +228,10 @@ fn the_block_holds_what_was_baked() {
 /// The block of a small network without kernels.
 pub(crate) fn tiny_block() -> Block {
     let f = Folder::new();
-    let mut baked = f.tiny(r#","name":"tiny","labels":["no","yes"]"#).bake_plan("mali-midgard").unwrap();
+    let mut baked = f
+        .tiny(r#","name":"tiny","labels":["no","yes"]"#)
+        .bake_plan("mali-midgard")
+        .unwrap();
     // The kernel library stands in kernels/, its hash changes with it.
     baked.sources = Vec::new().into();
     baked.library = Library {
@@ -197,72 +244,136 @@ pub(crate) fn tiny_block() -> Block {
     opened(&baked)
 }
 
-/// Numbers and scales give the rounded weights, biases are as they were; as many as the plan for floats has of each, the
-/// same whatever the plan, and a program whose plan takes floats gets them back.
+/// Numbers and scales give the rounded weights, biases are as they were; as many as the plan for
+/// floats has of each, the same whatever the plan, and a program whose plan takes floats gets them
+/// back.
 #[test]
 fn weights_become_bytes() {
     let f = Folder::new();
-    f.tiny("").matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
+    f.tiny("")
+        .matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
     let (whole, bytes) = (f.bake().unwrap(), f.bake_stored("host", "i8").unwrap());
     assert_ne!(bytes.network.hash, whole.network.hash);
     let rounding = bytes.rounding.as_ref().unwrap();
-    assert!(rounding.score > 0.0 && rounding.classes.is_none(), "{rounding}");
+    assert!(
+        rounding.score > 0.0 && rounding.classes.is_none(),
+        "{rounding}"
+    );
     let arrays = |baked: &Baked| {
         let of = |i: usize| {
             let (c, at) = (&baked.plan.constants[i], baked.offsets[i]);
             let bytes = &baked.constants[at..at + c.bytes()];
             match c.precision {
                 Precision::I8 => Values::I8(bytes.iter().map(|&b| b as i8).collect()),
-                _ => {
-                    Values::F32(bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect())
-                }
+                _ => Values::F32(
+                    bytes
+                        .chunks(4)
+                        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                        .collect(),
+                ),
             }
         };
-        (0..4).map(|i| crate::ir::values::array(&baked.plan.constants, i, &of)).collect::<Vec<_>>()
+        (0..4)
+            .map(|i| crate::ir::values::array(&baked.plan.constants, i, &of))
+            .collect::<Vec<_>>()
     };
     let (given, rounded) = (arrays(&whole), arrays(&bytes));
     for (i, c) in bytes.plan.constants.iter().enumerate() {
         if c.role == Role::Biases {
-            assert_eq!((c.padded, c.layout.to_string()), ((16, 2), "R_16_1_C".to_string()));
+            assert_eq!(
+                (c.padded, c.layout.to_string()),
+                ((16, 2), "R_16_1_C".to_string())
+            );
             assert_eq!(rounded[i], given[i]);
             continue;
         }
-        assert_eq!((c.bytes(), c.precision), (whole.plan.constants[i].bytes() / 4, Precision::I8));
+        assert_eq!(
+            (c.bytes(), c.precision),
+            (whole.plan.constants[i].bytes() / 4, Precision::I8)
+        );
         for (rounded, given) in rounded[i].chunks(c.size.1).zip(given[i].chunks(c.size.1)) {
             let scale = crate::ir::scale::of_row(rounded);
-            assert!(rounded.iter().zip(given).all(|(r, g)| (r - g).abs() <= scale), "{rounded:?} {given:?}");
-            assert!(rounded.iter().all(|&w| f32::from(crate::ir::scale::number(w, scale)) * scale == w));
+            assert!(
+                rounded
+                    .iter()
+                    .zip(given)
+                    .all(|(r, g)| (r - g).abs() <= scale),
+                "{rounded:?} {given:?}"
+            );
+            assert!(
+                rounded
+                    .iter()
+                    .all(|&w| f32::from(crate::ir::scale::number(w, scale)) * scale == w)
+            );
         }
     }
-    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd", "nvidia", "generic"] {
-        assert_eq!(arrays(&f.bake_stored(plan, "i8").unwrap()), rounded, "{plan}");
+    for plan in [
+        "mali-midgard",
+        "mali-bifrost",
+        "adreno",
+        "desktop",
+        "cpu-simd",
+        "nvidia",
+        "generic",
+    ] {
+        assert_eq!(
+            arrays(&f.bake_stored(plan, "i8").unwrap()),
+            rounded,
+            "{plan}"
+        );
     }
     let mistakes = f.bake_stored("arm-nt", "i8").err().unwrap().join("\n");
-    assert!(mistakes.contains("plan arm-nt does not read i8; host, mali-midgard, "), "{mistakes}");
+    assert!(
+        mistakes.contains("plan arm-nt does not read i8; host, mali-midgard, "),
+        "{mistakes}"
+    );
 }
 
-/// Where the model brings enough vectors, more than 1 % of other classes are a mistake, unless they are allowed.
+/// Where the model brings enough vectors, more than 1 % of other classes are a mistake, unless they
+/// are allowed.
 #[test]
 fn bytes_that_change_classes_are_refused() {
     let f = Folder::new();
     // What tells the classes apart is less than half of a number.
-    f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c]).matrix("b", 2, 1, |r, _| [0.0, 0.001][r]);
-    f.network(&affine("w", "b"), 1, r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#);
+    f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c])
+        .matrix("b", 2, 1, |r, _| [0.0, 0.001][r]);
+    f.network(
+        &affine("w", "b"),
+        1,
+        r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#,
+    );
     let records = |n: usize| {
         let x = |i: usize| i as f32 / n as f32;
         let inputs: String = (0..n).map(|i| format!("1,{}\n", x(i))).collect();
-        let scores: String = (0..n).map(|i| format!("{},1.001\n", 1.0 + 0.003 * x(i))).collect();
+        let scores: String = (0..n)
+            .map(|i| format!("{},1.001\n", 1.0 + 0.003 * x(i)))
+            .collect();
         f.put("ci.csv", inputs).put("cs.csv", scores);
     };
     records(199);
-    assert_eq!(f.bake_stored("host", "i8").unwrap().rounding.unwrap().classes, None);
+    assert_eq!(
+        f.bake_stored("host", "i8")
+            .unwrap()
+            .rounding
+            .unwrap()
+            .classes,
+        None
+    );
     records(300);
     let mistakes = f.bake_stored("host", "i8").err().unwrap().join("\n");
-    let expected = "weights: as i8 they change 200 of 300 classes, at most 1 % are allowed; MORTONNET_WEIGHTS=f16 bakes \
+    let expected = "weights: as i8 they change 200 of 300 classes, at most 1 % are allowed; \
+        MORTONNET_WEIGHTS=f16 bakes \
                     them with more digits, MORTONNET_WEIGHTS=i8:67 allows so many";
     assert!(mistakes.contains(expected), "{mistakes}");
     assert!(f.bake_stored("host", "i8:66").is_err());
-    assert_eq!(f.bake_stored("host", "i8:67").unwrap().rounding.unwrap().classes, Some((200, 300)));
+    assert_eq!(
+        f.bake_stored("host", "i8:67")
+            .unwrap()
+            .rounding
+            .unwrap()
+            .classes,
+        Some((200, 300))
+    );
     for wrong in ["i9", "f16:1", "i8:", "i8:-1", "i8:101", "i8:nan", "I8", ""] {
         assert!(stored(wrong).is_err(), "{wrong}");
     }
@@ -274,22 +385,48 @@ fn weights_become_halves() {
     f.tiny("");
     let (whole, halves) = (f.bake().unwrap(), f.bake_halves("host").unwrap());
     // These weights are multiples of 1/4: halves hold them exactly.
-    let exactly = "rounded by at most 0.00e0 of their value, those below 2^-14 by 0.00e0; scores change by at most \
+    let exactly = "rounded by at most 0.00e0 of their value, those below 2^-14 by 0.00e0; scores \
+        change by at most \
                    0.00e0, 0 of 32 classes";
     assert_eq!(halves.rounding.as_ref().unwrap().to_string(), exactly);
     assert_eq!(halves.golden.scores, whole.golden.scores);
-    for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
+    for (a, b) in whole
+        .plan
+        .constants
+        .iter()
+        .zip(halves.plan.constants.iter())
+    {
         let factor = if a.role == Role::Weights { 2 } else { 1 };
-        assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
+        assert_eq!(
+            (a.bytes(), a.layout.clone()),
+            (factor * b.bytes(), b.layout.clone())
+        );
     }
-    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd", "nvidia"] {
+    for plan in [
+        "mali-midgard",
+        "mali-bifrost",
+        "adreno",
+        "desktop",
+        "cpu-simd",
+        "nvidia",
+    ] {
         let (whole, halves) = (f.bake_plan(plan).unwrap(), f.bake_halves(plan).unwrap());
-        for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
+        for (a, b) in whole
+            .plan
+            .constants
+            .iter()
+            .zip(halves.plan.constants.iter())
+        {
             let factor = if a.role == Role::Weights { 2 } else { 1 };
-            assert_eq!((a.bytes(), a.tensor), (factor * b.bytes(), b.tensor), "{plan}");
+            assert_eq!(
+                (a.bytes(), a.tensor),
+                (factor * b.bytes(), b.tensor),
+                "{plan}"
+            );
         }
     }
-    let at = |b: &Baked, i: usize| b.constants[b.offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
+    let at =
+        |b: &Baked, i: usize| b.constants[b.offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
     let floats: Vec<u8> = at(&halves, 0)
         .chunks(2)
         .flat_map(|h| half::to_f32(u16::from_le_bytes([h[0], h[1]])).to_le_bytes())
@@ -301,26 +438,37 @@ fn weights_become_halves() {
     let baked = f.bake_halves("mali-midgard").unwrap();
     let r = baked.rounding.unwrap();
     assert!(
-        r.score > 0.0 && r.weights.starts_with("rounded by at most 4.") && r.weights.contains("e-4"),
+        r.score > 0.0
+            && r.weights.starts_with("rounded by at most 4.")
+            && r.weights.contains("e-4"),
         "{r:?}"
     );
-    assert_ne!(baked.network.hash, f.bake_plan("mali-midgard").unwrap().network.hash);
+    assert_ne!(
+        baked.network.hash,
+        f.bake_plan("mali-midgard").unwrap().network.hash
+    );
 
     let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
-    let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia-mma, nvidia, adreno, generic, desktop, cpu-simd";
+    let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia-mma, nvidia, adreno, \
+        generic, desktop, cpu-simd";
     let expected = format!("plan thesis-baseline does not read f16; {plans} do");
     assert!(mistakes.contains(&expected), "{mistakes}");
     f.matrix("1_w", 4, 3, |_, _| 65520.0);
     let mistakes = f.bake_halves("host").err().unwrap().join("\n");
-    assert!(mistakes.contains("layers[0]: weights: a half holds up to 65504, found 65520"), "{mistakes}");
+    assert!(
+        mistakes.contains("layers[0]: weights: a half holds up to 65504, found 65520"),
+        "{mistakes}"
+    );
 }
 
 #[test]
 fn every_mistake_is_reported_with_its_place() {
     let f = Folder::new();
     f.tiny(r#","nmae":1"#);
-    f.put("1_w.csv", "1,2,3\n1,x,3\n1,2\n1,2,inf\n")
-        .put("2_b.json", r#"{"rows":2,"cols":1,"data_type":"txt","file":"q"}"#);
+    f.put("1_w.csv", "1,2,3\n1,x,3\n1,2\n1,2,inf\n").put(
+        "2_b.json",
+        r#"{"rows":2,"cols":1,"data_type":"txt","file":"q"}"#,
+    );
     let m = f.mistakes();
     for part in [
         "network.json: unknown key \"nmae\"",
@@ -329,7 +477,10 @@ fn every_mistake_is_reported_with_its_place() {
         "1_w.csv:4:3: expected a finite number, found \"inf\"",
         "2_b.json: data_type: expected csv, npy or f32, found \"txt\"",
     ] {
-        assert!(m.iter().any(|m| m.contains(part)), "{part} is not in {m:#?}");
+        assert!(
+            m.iter().any(|m| m.contains(part)),
+            "{part} is not in {m:#?}"
+        );
     }
 }
 
@@ -346,42 +497,82 @@ fn mistakes_one_by_one() {
         ("the key \"layers\" is missing", &|f| {
             f.put("network.json", "{\"size\":0}");
         }),
-        ("network.json: size: expected 3, the number of layers, found 4", &|f| {
+        (
+            "network.json: size: expected 3, the number of layers, found 4",
+            &|f| {
+                f.network(
+                    &format!(
+                        "{},{{\"layer\":\"ReLULayer\"}},{}",
+                        affine("1_w", "1_b"),
+                        affine("2_w", "2_b")
+                    ),
+                    4,
+                    "",
+                );
+            },
+        ),
+        (
+            "layers[1]: expected a layer (AffineLayer, SigmoidLayer",
+            &|f| {
+                f.network(
+                    &format!("{},{{\"layer\":\"DropoutLayer\"}}", affine("1_w", "1_b")),
+                    2,
+                    "",
+                );
+            },
+        ),
+        ("layers[1]: the key \"slope\" is missing", &|f| {
             f.network(
-                &format!("{},{{\"layer\":\"ReLULayer\"}},{}", affine("1_w", "1_b"), affine("2_w", "2_b")),
-                4,
+                &format!("{},{{\"layer\":\"LeakyReLULayer\"}}", affine("1_w", "1_b")),
+                2,
                 "",
             );
         }),
-        ("layers[1]: expected a layer (AffineLayer, SigmoidLayer", &|f| {
-            f.network(&format!("{},{{\"layer\":\"DropoutLayer\"}}", affine("1_w", "1_b")), 2, "");
-        }),
-        ("layers[1]: the key \"slope\" is missing", &|f| {
-            f.network(&format!("{},{{\"layer\":\"LeakyReLULayer\"}}", affine("1_w", "1_b")), 2, "");
-        }),
-        ("layers[1]: slope: expected a number that a float holds", &|f| {
-            let slope = "{\"layer\":\"LeakyReLULayer\",\"slope\":1e39}";
-            f.network(&format!("{},{slope}", affine("1_w", "1_b")), 2, "");
-        }),
-        ("layers[0]: a SoftmaxLayer can only be the last layer", &|f| {
-            f.network(&format!("{{\"layer\":\"SoftmaxLayer\"}},{}", affine("1_w", "1_b")), 2, "");
-        }),
+        (
+            "layers[1]: slope: expected a number that a float holds",
+            &|f| {
+                let slope = "{\"layer\":\"LeakyReLULayer\",\"slope\":1e39}";
+                f.network(&format!("{},{slope}", affine("1_w", "1_b")), 2, "");
+            },
+        ),
+        (
+            "layers[0]: a SoftmaxLayer can only be the last layer",
+            &|f| {
+                f.network(
+                    &format!("{{\"layer\":\"SoftmaxLayer\"}},{}", affine("1_w", "1_b")),
+                    2,
+                    "",
+                );
+            },
+        ),
         ("layers[1]: takes 3 inputs, layers[0] gives 4", &|f| {
-            f.network(&format!("{},{}", affine("1_w", "1_b"), affine("1_w", "1_b")), 2, "");
+            f.network(
+                &format!("{},{}", affine("1_w", "1_b"), affine("1_w", "1_b")),
+                2,
+                "",
+            );
         }),
         ("(its weights would fit transposed)", &|f| {
             f.matrix("t", 4, 2, |_, _| 1.0);
-            f.network(&format!("{},{}", affine("1_w", "1_b"), affine("t", "1_b")), 2, "");
+            f.network(
+                &format!("{},{}", affine("1_w", "1_b"), affine("t", "1_b")),
+                2,
+                "",
+            );
         }),
         (
-            "biases: expected 4 × 1, as the weights have 4 rows, found 1 × 4 (it would fit transposed)",
+            "biases: expected 4 × 1, as the weights have 4 rows, found 1 × 4 (it would fit \
+             transposed)",
             &|f| {
                 f.matrix("1_b", 1, 4, |_, _| 1.0);
             },
         ),
-        ("layers[0]: weights: cannot read gone.json: No such file", &|f| {
-            f.network(&affine("gone", "1_b"), 1, "");
-        }),
+        (
+            "layers[0]: weights: cannot read gone.json: No such file",
+            &|f| {
+                f.network(&affine("gone", "1_b"), 1, "");
+            },
+        ),
         ("1_w.json: file: cannot read", &|f| {
             std::fs::remove_file(f.0.join("1_w.csv")).unwrap();
         }),
@@ -389,41 +580,77 @@ fn mistakes_one_by_one() {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3");
         }),
         ("1_w.f32: expected 48 bytes (4 × 3 f32), found 44", &|f| {
-            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#)
-                .put("1_w.f32", [0; 44]);
+            f.put(
+                "1_w.json",
+                r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#,
+            )
+            .put("1_w.f32", [0; 44]);
         }),
-        ("row 2, column 3: expected a finite number, found NaN", &|f| {
-            let mut values = [0f32; 12];
-            values[5] = f32::NAN;
-            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#)
+        (
+            "row 2, column 3: expected a finite number, found NaN",
+            &|f| {
+                let mut values = [0f32; 12];
+                values[5] = f32::NAN;
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                f.put(
+                    "1_w.json",
+                    r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#,
+                )
                 .put("1_w.f32", bytes);
-        }),
+            },
+        ),
         ("1_w.json: a matrix of 0 × 3 is empty", &|f| {
-            f.put("1_w.json", r#"{"rows":0,"cols":3,"data_type":"csv","file":"1_w.csv"}"#);
+            f.put(
+                "1_w.json",
+                r#"{"rows":0,"cols":3,"data_type":"csv","file":"1_w.csv"}"#,
+            );
         }),
-        ("1_w.json: a matrix of 1000000000000000000 × 64 has more than", &|f| {
-            f.put("1_w.json", r#"{"rows":1000000000000000000,"cols":64,"data_type":"csv","file":"1_w.csv"}"#);
-        }),
-        ("1_w.json: a matrix of 1 × 4611686018427387904 has more than", &|f| {
-            f.put("1_w.json", r#"{"rows":1,"cols":4611686018427387904,"data_type":"f32","file":"1_w.csv"}"#);
-        }),
-        ("expected the shape (4, 3), found [4, 9223372036854775809, 2]", &|f| {
-            let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-            let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 9223372036854775809, 2), }";
-            npy.extend(format!("{header:<117}\n").bytes());
-            f.put("1_w.npy", &npy)
-                .put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#);
-        }),
+        (
+            "1_w.json: a matrix of 1000000000000000000 × 64 has more than",
+            &|f| {
+                f.put(
+                    "1_w.json",
+                    r#"{"rows":1000000000000000000,"cols":64,"data_type":"csv","file":"1_w.csv"}"#,
+                );
+            },
+        ),
+        (
+            "1_w.json: a matrix of 1 × 4611686018427387904 has more than",
+            &|f| {
+                f.put(
+                    "1_w.json",
+                    r#"{"rows":1,"cols":4611686018427387904,"data_type":"f32","file":"1_w.csv"}"#,
+                );
+            },
+        ),
+        (
+            "expected the shape (4, 3), found [4, 9223372036854775809, 2]",
+            &|f| {
+                let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+                let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, \
+                    9223372036854775809, 2), }";
+                npy.extend(format!("{header:<117}\n").bytes());
+                f.put("1_w.npy", &npy).put(
+                    "1_w.json",
+                    r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#,
+                );
+            },
+        ),
         ("the key \"size\" is there twice", &|f| {
             f.tiny(r#","size":3"#);
         }),
         ("1_w.json: file: /dev/zero is not a regular file", &|f| {
-            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"/dev/zero"}"#);
+            f.put(
+                "1_w.json",
+                r#"{"rows":4,"cols":3,"data_type":"f32","file":"/dev/zero"}"#,
+            );
         }),
-        ("name: \"n\\nx\": expected a name without line breaks", &|f| {
-            f.tiny(r#","name":"n\nx""#);
-        }),
+        (
+            "name: \"n\\nx\": expected a name without line breaks",
+            &|f| {
+                f.tiny(r#","name":"n\nx""#);
+            },
+        ),
         ("labels: \"a\" is there twice", &|f| {
             f.tiny(r#","labels":["a","a"]"#);
         }),
@@ -436,33 +663,49 @@ fn mistakes_one_by_one() {
         ("features: expected 3 names, found 2", &|f| {
             f.tiny(r#","features":["a","b"]"#);
         }),
-        ("input: expected scale and offset, or mean and std, found some of both", &|f| {
-            f.tiny(r#","input":{"scale":1,"mean":2}"#);
-        }),
+        (
+            "input: expected scale and offset, or mean and std, found some of both",
+            &|f| {
+                f.tiny(r#","input":{"scale":1,"mean":2}"#);
+            },
+        ),
         ("input: std: entry 1 is 0", &|f| {
             f.tiny(r#","input":{"mean":2,"std":[1,0,1]}"#);
         }),
-        ("input: scale: expected one number or 3, one per input, found 2", &|f| {
-            f.tiny(r#","input":{"scale":[1,2]}"#);
-        }),
-        ("output: kind: expected classes, binary, multilabel or values, found \"klass\"", &|f| {
-            f.tiny(r#","output":{"kind":"klass"}"#);
-        }),
-        ("output: kind: binary takes 1 output, the last layer has 2", &|f| {
-            f.tiny(r#","output":{"kind":"binary"}"#);
-        }),
+        (
+            "input: scale: expected one number or 3, one per input, found 2",
+            &|f| {
+                f.tiny(r#","input":{"scale":[1,2]}"#);
+            },
+        ),
+        (
+            "output: kind: expected classes, binary, multilabel or values, found \"klass\"",
+            &|f| {
+                f.tiny(r#","output":{"kind":"klass"}"#);
+            },
+        ),
+        (
+            "output: kind: binary takes 1 output, the last layer has 2",
+            &|f| {
+                f.tiny(r#","output":{"kind":"binary"}"#);
+            },
+        ),
         ("output: threshold: only binary and multilabel", &|f| {
             f.tiny(r#","output":{"kind":"classes","threshold":0.3}"#);
         }),
         ("one output without a final SigmoidLayer", &|f| {
-            f.matrix("3_w", 1, 3, |_, _| 1.0).matrix("3_b", 1, 1, |_, _| 0.0);
+            f.matrix("3_w", 1, 3, |_, _| 1.0)
+                .matrix("3_b", 1, 1, |_, _| 0.0);
             f.network(&affine("3_w", "3_b"), 1, "");
         }),
-        ("check: scores: record 1, output 1: the network gives", &|f| {
-            f.tiny(r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#)
-                .put("ci.csv", "0,0,0")
-                .put("cs.csv", "2.5,9");
-        }),
+        (
+            "check: scores: record 1, output 1: the network gives",
+            &|f| {
+                f.tiny(r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#)
+                    .put("ci.csv", "0,0,0")
+                    .put("cs.csv", "2.5,9");
+            },
+        ),
         ("expected as many inputs as scores", &|f| {
             f.tiny(r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#)
                 .put("ci.csv", "0,0,0")
@@ -474,33 +717,47 @@ fn mistakes_one_by_one() {
         f.tiny("");
         change(&f);
         let m = f.mistakes();
-        assert!(m.iter().any(|m| m.contains(part)), "{part:?} is not in {m:#?}");
+        assert!(
+            m.iter().any(|m| m.contains(part)),
+            "{part:?} is not in {m:#?}"
+        );
         assert!(m.iter().all(|m| !m.contains('\n')));
     }
     let f = Folder::new();
     let e = f.mistakes();
     let expected = "expected network.json in this folder, found no model";
-    assert!(e[0].starts_with("MORTONNET_MODEL=") && e[0].ends_with(expected), "{e:?}");
+    assert!(
+        e[0].starts_with("MORTONNET_MODEL=") && e[0].ends_with(expected),
+        "{e:?}"
+    );
     let f = Folder::new();
     let e = f.tiny("").bake_plan("fastest").err().unwrap();
-    assert!(e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"), "{e:?}");
+    assert!(
+        e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"),
+        "{e:?}"
+    );
 }
 
-/// A matrix that cannot be read causes no mistakes elsewhere: its size is known all the same, or nothing that depends on
-/// it is checked. Real mistakes are still found.
+/// A matrix that cannot be read causes no mistakes elsewhere: its size is known all the same, or
+/// nothing that depends on it is checked. Real mistakes are still found.
 #[test]
 fn one_mistake_is_one_message() {
     type Change<'a> = &'a dyn Fn(&Folder);
     let definition = |name: &str, rows: usize, cols: usize, kind: &str| {
-        format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"{name}.csv\"}}")
+        format!(
+            "{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"{name}.csv\"}}"
+        )
     };
     let act = |name: &str| format!("{{\"layer\":\"{name}\"}}");
     let extra = r#","features":["a","b","c"],"labels":["x","y"],"input":{"mean":[1,2,3],"std":[1,2,3]},
                    "output":{"kind":"classes"}"#;
     let cases: &[(&[&str], Change<'_>)] = &[
-        (&["1_w.csv:2:2: expected a finite number, found \"x\""], &|f| {
-            f.put("1_w.csv", "1,2,3\n1,x,3\n1,2,3\n1,2,3\n");
-        }),
+        (
+            &["1_w.csv:2:2: expected a finite number, found \"x\""],
+            &|f| {
+                f.put("1_w.csv", "1,2,3\n1,x,3\n1,2,3\n1,2,3\n");
+            },
+        ),
         (&["1_w.csv:2:3: expected 3 numbers, the line has 2"], &|f| {
             f.put("1_w.csv", "1,2,3\n1,2\n1,2,3\n1,2,3\n");
         }),
@@ -508,18 +765,29 @@ fn one_mistake_is_one_message() {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3\n");
         }),
         // The definition is wrong, the rest fits the data.
-        (&["1_w.csv:1:4: expected 4 numbers", "1_w.csv:2:4", "1_w.csv:3:4", "1_w.csv:4:4"], &|f| {
-            f.put("1_w.json", definition("1_w", 4, 4, "csv"));
-        }),
+        (
+            &[
+                "1_w.csv:1:4: expected 4 numbers",
+                "1_w.csv:2:4",
+                "1_w.csv:3:4",
+                "1_w.csv:4:4",
+            ],
+            &|f| {
+                f.put("1_w.json", definition("1_w", 4, 4, "csv"));
+            },
+        ),
         (&["2_w.csv: expected 3 lines (rows), found 2"], &|f| {
             f.put("2_w.json", definition("2_w", 3, 4, "csv"));
         }),
         (&["1_w.csv: expected 48 bytes"], &|f| {
             f.put("1_w.json", definition("1_w", 4, 3, "f32"));
         }),
-        (&["2_w.json: data_type: expected csv, npy or f32, found \"txt\""], &|f| {
-            f.put("2_w.json", definition("2_w", 2, 4, "txt"));
-        }),
+        (
+            &["2_w.json: data_type: expected csv, npy or f32, found \"txt\""],
+            &|f| {
+                f.put("2_w.json", definition("2_w", 2, 4, "txt"));
+            },
+        ),
         (&["2_w.json: file: cannot read"], &|f| {
             std::fs::remove_file(f.0.join("2_w.csv")).unwrap();
         }),
@@ -529,13 +797,20 @@ fn one_mistake_is_one_message() {
         (&["layers[2]: weights: cannot read 2_w.json"], &|f| {
             std::fs::remove_file(f.0.join("2_w.json")).unwrap();
         }),
-        (&["2_b.csv:2:1: expected a finite number, found \"x\""], &|f| {
-            f.put("2_b.csv", "0\nx\n");
-        }),
+        (
+            &["2_b.csv:2:1: expected a finite number, found \"x\""],
+            &|f| {
+                f.put("2_b.csv", "0\nx\n");
+            },
+        ),
         // The middle of 3-4-4-2 is not known: its neighbours are no neighbours of each other.
         (&["layers[1]: weights: cannot read gone.json"], &|f| {
             f.matrix("2_w", 2, 5, |_, _| 1.0);
-            let layers = [affine("1_w", "1_b"), affine("gone", "1_b"), affine("2_w", "2_b")];
+            let layers = [
+                affine("1_w", "1_b"),
+                affine("gone", "1_b"),
+                affine("2_w", "2_b"),
+            ];
             f.network(&layers.join(","), 3, extra);
         }),
         (&["layers[1]: expected a layer (AffineLayer"], &|f| {
@@ -545,7 +820,8 @@ fn one_mistake_is_one_message() {
         }),
         // Nor does a network of one output end in this one.
         (&["layers[1]: expected a layer (AffineLayer"], &|f| {
-            f.matrix("3_w", 1, 3, |_, _| 1.0).matrix("3_b", 1, 1, |_, _| 0.0);
+            f.matrix("3_w", 1, 3, |_, _| 1.0)
+                .matrix("3_b", 1, 1, |_, _| 0.0);
             f.network(&[affine("3_w", "3_b"), act("GeluLayer")].join(","), 2, "");
         }),
         // What the unreadable matrix is known to be is used.
@@ -555,7 +831,8 @@ fn one_mistake_is_one_message() {
                 "input: mean: expected one number or 3, one per input, found 4",
             ],
             &|f| {
-                f.tiny(r#","input":{"mean":[1,2,3,4]}"#).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+                f.tiny(r#","input":{"mean":[1,2,3,4]}"#)
+                    .put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
             },
         ),
         (
@@ -564,15 +841,30 @@ fn one_mistake_is_one_message() {
                 "layers[0]: biases: expected 4 × 1, as the weights have 4 rows",
             ],
             &|f| {
-                f.matrix("1_b", 5, 1, |_, _| 1.0).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+                f.matrix("1_b", 5, 1, |_, _| 1.0)
+                    .put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
             },
         ),
-        (&["1_w.csv:1:1: expected a finite", "layers[2]: takes 5 inputs, layers[0] gives 4"], &|f| {
-            f.matrix("2_w", 2, 5, |_, _| 1.0).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
-        }),
-        (&["2_w.csv:1:1: expected a finite", "labels: expected 2 names, found 3"], &|f| {
-            f.tiny(r#","labels":["x","y","z"]"#).put("2_w.csv", "x,2,3,4\n1,2,3,4\n");
-        }),
+        (
+            &[
+                "1_w.csv:1:1: expected a finite",
+                "layers[2]: takes 5 inputs, layers[0] gives 4",
+            ],
+            &|f| {
+                f.matrix("2_w", 2, 5, |_, _| 1.0)
+                    .put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+            },
+        ),
+        (
+            &[
+                "2_w.csv:1:1: expected a finite",
+                "labels: expected 2 names, found 3",
+            ],
+            &|f| {
+                f.tiny(r#","labels":["x","y","z"]"#)
+                    .put("2_w.csv", "x,2,3,4\n1,2,3,4\n");
+            },
+        ),
     ];
     for (expected, change) in cases {
         let f = Folder::new();
@@ -589,14 +881,21 @@ fn one_mistake_is_one_message() {
 /// A header of numbers would be a record; one name among them is enough to tell.
 #[test]
 fn features_must_not_all_be_numbers() {
-    for names in [r#""0","1","2""#, r#""1.5","-2","nan""#, r#"" 1","2 ","+3e5""#] {
+    for names in [
+        r#""0","1","2""#,
+        r#""1.5","-2","nan""#,
+        r#"" 1","2 ","+3e5""#,
+    ] {
         let f = Folder::new();
         let [mistake] = &f.tiny(&format!(",\"features\":[{names}]")).mistakes()[..] else {
             panic!("{names}")
         };
         let expected = "network.json: features: expected names that are not all numbers, found \"";
         assert!(mistake.starts_with(expected), "{mistake}");
-        assert!(mistake.contains("give names, or leave the key out"), "{mistake}");
+        assert!(
+            mistake.contains("give names, or leave the key out"),
+            "{mistake}"
+        );
     }
     for names in [r#""0","1","x2""#, r#""1st","2nd","3rd""#] {
         let f = Folder::new();
@@ -608,15 +907,23 @@ fn features_must_not_all_be_numbers() {
 fn npy_and_f32_give_what_csv_gives() {
     let f = Folder::new();
     let csv = f.tiny("").bake().unwrap();
-    let values: Vec<f32> = (0..12).map(|i| ((i / 3) as f32 - 1.5) * 0.5 + (i % 3) as f32 * 0.25).collect();
+    let values: Vec<f32> = (0..12)
+        .map(|i| ((i / 3) as f32 - 1.5) * 0.5 + (i % 3) as f32 * 0.25)
+        .collect();
     let le: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    f.put("1_w.f32", &le).put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#);
+    f.put("1_w.f32", &le).put(
+        "1_w.json",
+        r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#,
+    );
     assert_eq!(f.bake().unwrap().constants, csv.constants);
     let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }";
     npy.extend(format!("{header:<117}\n").bytes());
     npy.extend(&le);
-    f.put("1_w.npy", &npy).put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#);
+    f.put("1_w.npy", &npy).put(
+        "1_w.json",
+        r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#,
+    );
     assert_eq!(f.bake().unwrap().constants, csv.constants);
 }
 
@@ -624,9 +931,15 @@ fn npy_and_f32_give_what_csv_gives() {
 fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
     let f = Folder::new();
     let plain = f.tiny("").bake().unwrap();
-    let images = f.tiny(r#","input":{"scale":0.00392156862745098}"#).bake().unwrap();
+    let images = f
+        .tiny(r#","input":{"scale":0.00392156862745098}"#)
+        .bake()
+        .unwrap();
     assert!(images.network.folded && images.network.transform == Transform::Identity);
-    let barometer = f.tiny(r#","input":{"mean":[101325,0,0],"std":[300,1,1]}"#).bake().unwrap();
+    let barometer = f
+        .tiny(r#","input":{"mean":[101325,0,0],"std":[300,1,1]}"#)
+        .bake()
+        .unwrap();
     assert!(!barometer.network.folded);
     assert_eq!(barometer.network.transform.apply(0, 101625.0), 1.0);
     // Same answers for the same scaled inputs, and golden vectors in the raw range.
@@ -644,41 +957,86 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
     let z = [0.25, 0.5, 1.0];
     let expected = plain.network.scores(&weights(&plain), &z);
     let raw = z.map(|v| v * 255.0);
-    for (a, b) in expected.iter().zip(images.network.scores(&weights(&images), &raw)) {
+    for (a, b) in expected
+        .iter()
+        .zip(images.network.scores(&weights(&images), &raw))
+    {
         assert!((a - b).abs() < 1e-5, "{a} {b}");
     }
     let raw = [101325.0 + 300.0 * z[0], z[1], z[2]];
-    for (a, b) in expected.iter().zip(barometer.network.scores(&weights(&barometer), &raw)) {
+    for (a, b) in expected
+        .iter()
+        .zip(barometer.network.scores(&weights(&barometer), &raw))
+    {
         assert!((a - b).abs() < 1e-6, "{a} {b}");
     }
     assert!(
-        images.golden.inputs.iter().any(|&v| v > 200.0) && images.golden.inputs.iter().all(|&v| v <= 255.0)
+        images.golden.inputs.iter().any(|&v| v > 200.0)
+            && images.golden.inputs.iter().all(|&v| v <= 255.0)
     );
-    assert!(barometer.golden.inputs.iter().step_by(3).all(|&v| (v - 101325.0).abs() <= 601.0));
+    assert!(
+        barometer
+            .golden
+            .inputs
+            .iter()
+            .step_by(3)
+            .all(|&v| (v - 101325.0).abs() <= 601.0)
+    );
 }
 
 #[test]
 fn outputs_mean_what_the_last_layer_says() {
     let f = Folder::new();
-    f.tiny("").matrix("s_w", 1, 4, |_, c| c as f32).matrix("s_b", 1, 1, |_, _| 0.0);
+    f.tiny("")
+        .matrix("s_w", 1, 4, |_, c| c as f32)
+        .matrix("s_b", 1, 1, |_, _| 0.0);
     let end = |last: &str, w: &str, extra: &str| {
-        let tail = if last.is_empty() { String::new() } else { format!(",{{\"layer\":\"{last}\"}}") };
+        let tail = if last.is_empty() {
+            String::new()
+        } else {
+            format!(",{{\"layer\":\"{last}\"}}")
+        };
         let size = 2 + usize::from(!last.is_empty());
         f.network(
-            &format!("{},{}{tail}", affine("1_w", "1_b"), affine(w, &w.replace("_w", "_b"))),
+            &format!(
+                "{},{}{tail}",
+                affine("1_w", "1_b"),
+                affine(w, &w.replace("_w", "_b"))
+            ),
             size,
             extra,
         );
         let o = f.bake().unwrap().network;
         (o.output.kind, o.output.activation, o.graph.nodes.len())
     };
-    assert_eq!(end("", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
-    assert_eq!(end("SoftmaxLayer", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
-    assert_eq!(end("SigmoidLayer", "2_w", ""), (Kind::Classes, FinalActivation::Sigmoid, 2));
-    assert_eq!(end("ReLULayer", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 3));
-    assert_eq!(end("SigmoidLayer", "s_w", ""), (Kind::Binary, FinalActivation::Sigmoid, 2));
-    assert_eq!(end("", "s_w", r#","output":{"kind":"binary"}"#), (Kind::Binary, FinalActivation::Sigmoid, 2));
-    assert_eq!(end("", "s_w", r#","output":{"kind":"values"}"#), (Kind::Values, FinalActivation::None, 2));
+    assert_eq!(
+        end("", "2_w", ""),
+        (Kind::Classes, FinalActivation::Softmax, 2)
+    );
+    assert_eq!(
+        end("SoftmaxLayer", "2_w", ""),
+        (Kind::Classes, FinalActivation::Softmax, 2)
+    );
+    assert_eq!(
+        end("SigmoidLayer", "2_w", ""),
+        (Kind::Classes, FinalActivation::Sigmoid, 2)
+    );
+    assert_eq!(
+        end("ReLULayer", "2_w", ""),
+        (Kind::Classes, FinalActivation::Softmax, 3)
+    );
+    assert_eq!(
+        end("SigmoidLayer", "s_w", ""),
+        (Kind::Binary, FinalActivation::Sigmoid, 2)
+    );
+    assert_eq!(
+        end("", "s_w", r#","output":{"kind":"binary"}"#),
+        (Kind::Binary, FinalActivation::Sigmoid, 2)
+    );
+    assert_eq!(
+        end("", "s_w", r#","output":{"kind":"values"}"#),
+        (Kind::Values, FinalActivation::None, 2)
+    );
     assert_eq!(
         end("TanhLayer", "s_w", r#","output":{"kind":"values"}"#),
         (Kind::Values, FinalActivation::Tanh, 2)
@@ -695,20 +1053,41 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     f.tiny("");
     let baked = |slope: &str| {
         let layer = format!("{{\"layer\":\"LeakyReLULayer\",\"slope\":{slope}}}");
-        f.network(&format!("{},{layer},{}", affine("1_w", "1_b"), affine("2_w", "2_b")), 3, "");
+        f.network(
+            &format!("{},{layer},{}", affine("1_w", "1_b"), affine("2_w", "2_b")),
+            3,
+            "",
+        );
         f.bake_plan("mali-midgard").unwrap()
     };
     let (tenth, one, none) = (baked("0.1"), baked("1"), baked("0"));
     let slope = Activation::LeakyRelu(Float::new(0.1));
     assert_eq!(tenth.network.graph.nodes[1].op, Op::Activation(slope));
-    assert!(tenth.plan.steps[0].options.contains("-DACT0=4"), "{}", tenth.plan.steps[0].options);
-    assert!(tenth.plan.steps[0].options.contains("-DPARAMS0=1e-1f,0e0f"), "{}", tenth.plan.steps[0].options);
+    assert!(
+        tenth.plan.steps[0].options.contains("-DACT0=4"),
+        "{}",
+        tenth.plan.steps[0].options
+    );
+    assert!(
+        tenth.plan.steps[0].options.contains("-DPARAMS0=1e-1f,0e0f"),
+        "{}",
+        tenth.plan.steps[0].options
+    );
     // Scores are linear in the slope; with 0 they are those of a ReLU.
     f.tiny("");
     assert_eq!(none.golden.scores, f.bake().unwrap().golden.scores);
     assert_ne!(one.golden.scores, none.golden.scores);
-    for ((t, o), n) in tenth.golden.scores.iter().zip(&one.golden.scores).zip(&none.golden.scores) {
-        assert!((t - (0.1 * o + 0.9 * n)).abs() < 1e-4 * t.abs().max(1.0), "{t} {o} {n}");
+    for ((t, o), n) in tenth
+        .golden
+        .scores
+        .iter()
+        .zip(&one.golden.scores)
+        .zip(&none.golden.scores)
+    {
+        assert!(
+            (t - (0.1 * o + 0.9 * n)).abs() < 1e-4 * t.abs().max(1.0),
+            "{t} {o} {n}"
+        );
     }
 }
 
@@ -722,7 +1101,11 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         if entry.path().is_dir() {
             std::fs::create_dir_all(to.join(entry.file_name())).unwrap();
             for file in std::fs::read_dir(entry.path()).unwrap().flatten() {
-                std::fs::copy(file.path(), to.join(entry.file_name()).join(file.file_name())).unwrap();
+                std::fs::copy(
+                    file.path(),
+                    to.join(entry.file_name()).join(file.file_name()),
+                )
+                .unwrap();
             }
         }
     }
@@ -754,61 +1137,98 @@ fn the_library_is_checked_too() {
         ),
         (
             "rowAlign and colAlign allow sizes that the layout does not",
-            library_mistakes(&replace("\"R_2_4_R\", \"rowAlign\": 4", "\"R_2_4_R\", \"rowAlign\": 3"), &[]),
-        ),
-        (
-            "argmax_rm takes its operand in layout R, affine_packed_4x4 before it gives C_1_16_R",
             library_mistakes(
                 &replace(
-                    "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \"scale_any\", \"combine_any\", \"softmax_any\", \"gather_any\", \"argmax_packed\"",
-                    "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \"scale_any\", \"combine_any\", \"softmax_any\", \"gather_any\", \"argmax_rm\"",
+                    "\"R_2_4_R\", \"rowAlign\": 4",
+                    "\"R_2_4_R\", \"rowAlign\": 3",
                 ),
                 &[],
             ),
         ),
         (
-            "covers: expected nodes out of affine, convolution, dense_convolution, depthwise_convolution, pool, scale, combine, add, softmax, ",
-            library_mistakes(&replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""), &[]),
+            "argmax_rm takes its operand in layout R, affine_packed_4x4 before it gives C_1_16_R",
+            library_mistakes(
+                &replace(
+                    "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \
+                     \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \
+                     \"scale_any\", \"combine_any\", \"softmax_any\", \"gather_any\", \
+                     \"argmax_packed\"",
+                    "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \
+                     \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \
+                     \"scale_any\", \"combine_any\", \"softmax_any\", \"gather_any\", \
+                     \"argmax_rm\"",
+                ),
+                &[],
+            ),
+        ),
+        (
+            "covers: expected nodes out of affine, convolution, dense_convolution, \
+             depthwise_convolution, pool, scale, combine, add, softmax, ",
+            library_mistakes(
+                &replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""),
+                &[],
+            ),
         ),
         (
             "pair has weights of 2 nodes, its chain has 1",
             library_mistakes(
-                &replace("[\"affine\", \"activation?\", \"affine\"]", "[\"affine\", \"activation?\"]"),
+                &replace(
+                    "[\"affine\", \"activation?\", \"affine\"]",
+                    "[\"affine\", \"activation?\"]",
+                ),
                 &[],
             ),
         ),
         (
             "layers takes all constants at once, so it covers a repeated chain",
             library_mistakes(
-                &replace("[\"affine\", \"activation?\", \"...\"]", "[\"affine\", \"activation?\"]"),
+                &replace(
+                    "[\"affine\", \"activation?\", \"...\"]",
+                    "[\"affine\", \"activation?\"]",
+                ),
                 &[],
             ),
         ),
         (
             "affine has operands for its layers, so it covers no repeated chain",
             library_mistakes(
-                &replace("\"epilogue\"", "\"covers\": [\"affine\", \"...\"], \"epilogue\""),
+                &replace(
+                    "\"epilogue\"",
+                    "\"covers\": [\"affine\", \"...\"], \"epilogue\"",
+                ),
                 &[],
             ),
         ),
         (
             "the chain begins with an affine node",
             library_mistakes(
-                &replace("\"epilogue\"", "\"covers\": [\"tanh\", \"affine\"], \"epilogue\""),
+                &replace(
+                    "\"epilogue\"",
+                    "\"covers\": [\"tanh\", \"affine\"], \"epilogue\"",
+                ),
                 &[],
             ),
         ),
         (
             "covers and epilogue have one activation at most",
-            library_mistakes(&replace("\"epilogue\": [", "\"epilogue\": [\"relu\", "), &[]),
+            library_mistakes(
+                &replace("\"epilogue\": [", "\"epilogue\": [\"relu\", "),
+                &[],
+            ),
         ),
         (
             "an epilogue is an activation",
-            library_mistakes(&replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"affine\""), &[]),
+            library_mistakes(
+                &replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"affine\""),
+                &[],
+            ),
         ),
         (
             "affine has no operand for what it adds",
-            library_mistakes(&replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"add\""), &[]),
+            library_mistakes(
+                &replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"add\""),
+                &[],
+            ),
         ),
         (
             "convolution_packed_4x4: expected the parameters (",
@@ -828,25 +1248,44 @@ fn the_library_is_checked_too() {
             "no kernel is called \"matmul_fast\"",
             library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_fast\""), &[]),
         ),
-        ("needs an affine or matmul kernel", library_mistakes(&replace("[\"matmul_naive\", ", "["), &[])),
+        (
+            "needs an affine or matmul kernel",
+            library_mistakes(&replace("[\"matmul_naive\", ", "["), &[]),
+        ),
         (
             "leastComputeCapability: expected \"MAJOR.MINOR\", found \"8\"",
             library_mistakes(
-                &replace("\"leastComputeCapability\": \"8.6\"", "\"leastComputeCapability\": \"8\""),
+                &replace(
+                    "\"leastComputeCapability\": \"8.6\"",
+                    "\"leastComputeCapability\": \"8\"",
+                ),
                 &[],
             ),
         ),
         (
             "withoutLab: expected a plan of every program, found \"nvidia-mma\"",
-            library_mistakes(&replace("\"withoutLab\": \"nvidia\"", "\"withoutLab\": \"nvidia-mma\""), &[]),
+            library_mistakes(
+                &replace(
+                    "\"withoutLab\": \"nvidia\"",
+                    "\"withoutLab\": \"nvidia-mma\"",
+                ),
+                &[],
+            ),
         ),
-        ("format: expected 1, found 2", library_mistakes(&replace("\"format\": 1", "\"format\": 2"), &[])),
-        ("kernels/bias/new.cl: no entry of kernels/library.json uses this file", {
-            library_mistakes(&|t| t, &[("bias/new.cl", "")])
-        }),
+        (
+            "format: expected 1, found 2",
+            library_mistakes(&replace("\"format\": 1", "\"format\": 2"), &[]),
+        ),
+        (
+            "kernels/bias/new.cl: no entry of kernels/library.json uses this file",
+            { library_mistakes(&|t| t, &[("bias/new.cl", "")]) },
+        ),
         (
             "the function is FOLDER_FILE",
-            library_mistakes(&replace("\"function\": \"bias_rm\"", "\"function\": \"b\""), &[]),
+            library_mistakes(
+                &replace("\"function\": \"bias_rm\"", "\"function\": \"b\""),
+                &[],
+            ),
         ),
         (
             "kernels/bias/rm.cl: bias_rm: expected the parameters (uint w, r, bias)",
@@ -862,14 +1301,24 @@ fn the_library_is_checked_too() {
             "letters of \"lwhnmscpgvfb\", found 'q'",
             library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
         ),
-        ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),
         (
-            "plan thesis-baseline: matmul_image_relaxed is compiled with -cl-fast-relaxed-math, which may change results",
-            library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_image_relaxed\""), &[]),
+            "cannot read",
+            library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[]),
+        ),
+        (
+            "plan thesis-baseline: matmul_image_relaxed is compiled with -cl-fast-relaxed-math, \
+             which may change results",
+            library_mistakes(
+                &replace("[\"matmul_naive\"", "[\"matmul_image_relaxed\""),
+                &[],
+            ),
         ),
         (
             "options: expected options of OpenCL's compiler (-cl-…), found \"-O3\"",
-            library_mistakes(&replace("\"-cl-fast-relaxed-math\"", "\"-cl-fast-relaxed-math -O3\""), &[]),
+            library_mistakes(
+                &replace("\"-cl-fast-relaxed-math\"", "\"-cl-fast-relaxed-math -O3\""),
+                &[],
+            ),
         ),
         (
             "restrictions: flop: expected the flop of a multiply-add, found 0",
@@ -881,7 +1330,10 @@ fn the_library_is_checked_too() {
         ),
     ];
     for (part, m) in cases {
-        assert!(m.iter().any(|m| m.contains(part)), "{part:?} is not in {m:#?}");
+        assert!(
+            m.iter().any(|m| m.contains(part)),
+            "{part:?} is not in {m:#?}"
+        );
     }
 }
 
@@ -891,18 +1343,38 @@ fn kernels_have_the_shapes_of_their_documents() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
     let kernel = |name: &str| baked.library.kernel(name).unwrap().1;
-    let shape = |name: &str| (kernel(name).restrictions.scale, kernel(name).restrictions.work_group);
+    let shape = |name: &str| {
+        (
+            kernel(name).restrictions.scale,
+            kernel(name).restrictions.work_group,
+        )
+    };
     assert_eq!(shape("bias_morton_4_2"), ((4, 1), None));
     assert_eq!(shape("bias_morton_4_2_grouped"), ((4, 1), Some((1, 16))));
     assert_eq!(shape("sigmoid_morton_4_2_grouped"), ((1, 1), Some((4, 16))));
     assert_eq!(shape("relu_morton_4_2_grouped"), ((1, 1), Some((4, 16))));
-    let sobel: Vec<&Kernel> =
-        baked.library.kernels.iter().filter(|k| k.operation == Operation::Sobel).collect();
+    let sobel: Vec<&Kernel> = baked
+        .library
+        .kernels
+        .iter()
+        .filter(|k| k.operation == Operation::Sobel)
+        .collect();
     assert!(sobel.len() == 8 && sobel.iter().all(|k| k.restrictions.columns_first));
-    for (path, text) in baked.sources.iter().filter(|s| s.0.starts_with("matmul/cacheblocked")) {
-        assert!(text.contains("barrier(CLK_GLOBAL_MEM_FENCE)") && !text.contains("LOCAL_MEM"), "{path}");
+    for (path, text) in baked
+        .sources
+        .iter()
+        .filter(|s| s.0.starts_with("matmul/cacheblocked"))
+    {
+        assert!(
+            text.contains("barrier(CLK_GLOBAL_MEM_FENCE)") && !text.contains("LOCAL_MEM"),
+            "{path}"
+        );
     }
-    let local = baked.sources.iter().find(|s| s.0 == "matmul/columns_local_vector.cl").unwrap();
+    let local = baked
+        .sources
+        .iter()
+        .find(|s| s.0 == "matmul/columns_local_vector.cl")
+        .unwrap();
     assert_eq!(local.1.matches("barrier(CLK_LOCAL_MEM_FENCE)").count(), 2);
 }
 
@@ -921,8 +1393,14 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         changes: 1.0,
         lab: false,
     };
-    let (with, without) = (f.bake().unwrap(), bake(&settings).map_err(|e| e.0.0).unwrap());
-    assert_eq!(without.library.hash, with.library.hash, "the same kernels under the same names");
+    let (with, without) = (
+        f.bake().unwrap(),
+        bake(&settings).map_err(|e| e.0.0).unwrap(),
+    );
+    assert_eq!(
+        without.library.hash, with.library.hash,
+        "the same kernels under the same names"
+    );
     assert_eq!(without.plan, with.plan);
     // Those for few records as well.
     let kernels = |plan: &PlanRecipe| -> Vec<Cow<'static, str>> {
@@ -938,12 +1416,19 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
             assert!(there(own) && kernel.common().all(there), "{own}");
         }
     }
-    let used = |name: &str| without.library.plans.iter().any(|p| kernels(p).iter().any(|k| k == name));
+    let used = |name: &str| {
+        without
+            .library
+            .plans
+            .iter()
+            .any(|p| kernels(p).iter().any(|k| k == name))
+    };
     assert!(without.library.kernels.iter().all(|k| used(&k.codename)));
     assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
     assert!(without.sources.len() < with.sources.len());
 
-    // A plan for devices that no board has is left out, its devices get another, unless the build asks for it.
+    // A plan for devices that no board has is left out, its devices get another, unless the build
+    // asks for it.
     let class = |baked: &Baked| {
         let h200 = Traits {
             vendor: "NVIDIA Corporation",
@@ -957,7 +1442,12 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     assert_eq!((class(&with), there(&with)), ("nvidia-mma".into(), true));
     assert_eq!((class(&without), there(&without)), ("nvidia".into(), false));
     assert!(without.steps.iter().all(|s| s.0 != "nvidia-mma"));
-    let asked = bake(&Settings { plan: "nvidia-mma".into(), ..settings }).map_err(|e| e.0.0).unwrap();
+    let asked = bake(&Settings {
+        plan: "nvidia-mma".into(),
+        ..settings
+    })
+    .map_err(|e| e.0.0)
+    .unwrap();
     assert_eq!((class(&asked), there(&asked)), ("nvidia-mma".into(), true));
 }
 
@@ -966,40 +1456,76 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
 fn flop_are_counted_as_the_library_says() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
-    let square = Problem { h: 96, w: 96, l: 96 };
+    let square = Problem {
+        h: 96,
+        w: 96,
+        l: 96,
+    };
     let flop = |name: &str| baked.library.kernel(name).unwrap().1.flop(square);
     assert_eq!(flop("matmul_naive"), 2 * 96 * 96 * 96);
-    assert_eq!(flop("matmul_cacheblocked_nt"), 2 * 96 * 96 * 97, "ARM: 2N²(N+1)");
-    assert_eq!((flop("bias_rm"), flop("sigmoid_rm")), (96 * 96, 4 * 96 * 96));
+    assert_eq!(
+        flop("matmul_cacheblocked_nt"),
+        2 * 96 * 96 * 97,
+        "ARM: 2N²(N+1)"
+    );
+    assert_eq!(
+        (flop("bias_rm"), flop("sigmoid_rm")),
+        (96 * 96, 4 * 96 * 96)
+    );
     for plan in ["thesis-baseline", "adreno", "nvidia", "mali-midgard"] {
         let recipe = baked.library.plan(plan).unwrap();
         let products = |library: &Library| -> u64 {
             let plan = planner::plan(&baked.network, recipe, library, None).unwrap();
-            plan.full().iter().filter(|s| s.operation.is_product()).map(|s| s.flop).sum()
+            plan.full()
+                .iter()
+                .filter(|s| s.operation.is_product())
+                .map(|s| s.flop)
+                .sum()
         };
         assert_eq!(products(&baked.library), baked.network.flop(), "{plan}");
         let mut other = baked.library.clone();
-        other.kernels.to_mut().iter_mut().for_each(|k| k.restrictions.flop = 3);
+        other
+            .kernels
+            .to_mut()
+            .iter_mut()
+            .for_each(|k| k.restrictions.flop = 3);
         assert_eq!(2 * products(&other), 3 * baked.network.flop(), "{plan}");
     }
 }
 
-/// Rows of a kernel with a guard are not padded to whole work-groups, in whatever group; its launch is whole groups.
+/// Rows of a kernel with a guard are not padded to whole work-groups, in whatever group; its launch
+/// is whole groups.
 #[test]
 fn guarded_rows_are_not_padded_to_work_groups() {
     let f = Folder::new();
     let baked = f.tiny("").bake_plan("adreno").unwrap();
     let recipe = baked.library.plan("adreno").unwrap();
-    let sweep = &baked.library.kernel("affine_image").unwrap().1.restrictions.sweep;
+    let sweep = &baked
+        .library
+        .kernel("affine_image")
+        .unwrap()
+        .1
+        .restrictions
+        .sweep;
     assert!(sweep.contains(&(16, 4)) && sweep.len() > 3);
     for &(rows, cols) in sweep.iter() {
         let groups = vec![("affine_image".into(), (rows, cols))].into();
-        let plan =
-            planner::plan(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, &baked.library, None)
-                .unwrap();
+        let plan = planner::plan(
+            &baked.network,
+            &PlanRecipe {
+                groups,
+                ..recipe.clone()
+            },
+            &baked.library,
+            None,
+        )
+        .unwrap();
         let step = &plan.steps[0];
         assert_eq!((step.problem.h, step.local), (4, Some((rows, cols))));
-        assert_eq!((step.global.0.items(1), step.global.1.items(1)), (rows, cols));
+        assert_eq!(
+            (step.global.0.items(1), step.global.1.items(1)),
+            (rows, cols)
+        );
         assert_eq!(plan.granule, 8 * cols);
     }
 }
@@ -1010,7 +1536,10 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     f.tiny("");
     let layer_by_layer = |f: &Folder| {
         let b = f.bake_plan("mali-midgard").unwrap();
-        let recipe = b.library.layer_by_layer(b.library.plan("mali-midgard").unwrap()).unwrap();
+        let recipe = b
+            .library
+            .layer_by_layer(b.library.plan("mali-midgard").unwrap())
+            .unwrap();
         planner::plan(&b.network, &recipe, &b.library, None).unwrap()
     };
     let fused = layer_by_layer(&f);
@@ -1018,23 +1547,39 @@ fn layers_are_fused_and_buffers_share_the_arena() {
         fused.full().iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
         ["affine_packed_4x4", "affine_packed_4x4", "argmax_packed"]
     );
-    assert_eq!((fused.granule, fused.batch, fused.padded_batch), (32, 256, 256));
+    assert_eq!(
+        (fused.granule, fused.batch, fused.padded_batch),
+        (32, 256, 256)
+    );
     let thesis = f.bake_plan("thesis-baseline").unwrap().plan;
     assert_eq!(thesis.steps.len(), 6);
-    assert_eq!((thesis.granule, thesis.batch), (100, 100), "row major: a part batch is no prefix");
+    assert_eq!(
+        (thesis.granule, thesis.batch),
+        (100, 100),
+        "row major: a part batch is no prefix"
+    );
     // Five affine layers: hidden buffers alternate between two places.
     let layers: Vec<String> = (0..5).map(|_| affine("q_w", "q_b")).collect();
-    f.matrix("q_w", 3, 3, |_, _| 1.0).matrix("q_b", 3, 1, |_, _| 0.0).network(&layers.join(","), 5, "");
+    f.matrix("q_w", 3, 3, |_, _| 1.0)
+        .matrix("q_b", 3, 1, |_, _| 0.0)
+        .network(&layers.join(","), 5, "");
     let deep = layer_by_layer(&f);
-    let hidden: Vec<_> =
-        deep.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).take(4).collect();
+    let hidden: Vec<_> = deep
+        .buffers
+        .iter()
+        .filter(|b| b.role == crate::ir::plan::BufferRole::Hidden)
+        .take(4)
+        .collect();
     assert_eq!(hidden.len(), 4);
-    assert_eq!(deep.arena_bytes, 2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE));
+    assert_eq!(
+        deep.arena_bytes,
+        2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE)
+    );
     assert!(deep.layers_chain());
 }
 
-/// Which networks are one launch, with what its kernel is compiled, and that its constants are those of a launch for
-/// each layer.
+/// Which networks are one launch, with what its kernel is compiled, and that its constants are
+/// those of a launch for each layer.
 #[test]
 fn small_networks_are_one_launch() {
     let f = Folder::new();
@@ -1042,7 +1587,9 @@ fn small_networks_are_one_launch() {
     let library = &baked.library;
     let recipe = library.plan("mali-midgard").unwrap();
     let separate = library.layer_by_layer(recipe).unwrap();
-    let [step] = &*baked.plan.steps else { panic!("{:?}", baked.plan.steps) };
+    let [step] = &*baked.plan.steps else {
+        panic!("{:?}", baked.plan.steps)
+    };
     assert_eq!(
         step.options,
         "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 \
@@ -1050,73 +1597,134 @@ fn small_networks_are_one_launch() {
          -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0 -DPARAMS1=0e0f,0e0f"
     );
     let items = (step.global.0.items(17), step.global.1.items(17));
-    assert_eq!((items, step.local, baked.plan.granule), ((64, 2), Some((64, 1)), 16));
-    let full = PlanRecipe { few: None, ..separate.clone() };
+    assert_eq!(
+        (items, step.local, baked.plan.granule),
+        ((64, 2), Some((64, 1)), 16)
+    );
+    let full = PlanRecipe {
+        few: None,
+        ..separate.clone()
+    };
     let other = planner::plan(&baked.network, &full, library, None).unwrap();
     assert_eq!(other.constants, baked.plan.constants);
     // In fours of halves the weights start elsewhere.
     let halves = f.bake_halves("mali-midgard").unwrap().plan;
-    assert!(halves.steps[0].options.contains("-DA1=1024 -DB1=768"), "{}", halves.steps[0].options);
+    assert!(
+        halves.steps[0].options.contains("-DA1=1024 -DB1=768"),
+        "{}",
+        halves.steps[0].options
+    );
 
     let network = |sizes: &[usize], activations: &[Activation]| {
         let mut graph = Graph::new(Shape::vector(sizes[0]));
         let mut value = 0;
         for pair in sizes.windows(2) {
-            let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+            let arrays = [
+                (Role::Weights, pair[1], pair[0]),
+                (Role::Biases, pair[1], 1),
+            ];
             value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
             for &a in activations {
-                value = graph.push("activation", Op::Activation(a), &[value], &[]).unwrap();
+                value = graph
+                    .push("activation", Op::Activation(a), &[value], &[])
+                    .unwrap();
             }
         }
-        Network { width: sizes[0], graph, ..baked.network.clone() }
+        Network {
+            width: sizes[0],
+            graph,
+            ..baked.network.clone()
+        }
     };
     let relu = [Activation::Relu];
     let steps = |sizes: &[usize], activations: &[Activation], recipe: &PlanRecipe, batch| {
-        planner::plan(&network(sizes, activations), recipe, library, batch).unwrap().full().len()
+        planner::plan(&network(sizes, activations), recipe, library, batch)
+            .unwrap()
+            .full()
+            .len()
     };
     for name in ["mali-midgard", "mali-bifrost", "mali-valhall"] {
         let recipe = library.plan(name).unwrap();
-        for small in [&[784, 100, 100, 10][..], &[640, 150, 10], &[256, 128, 10], &[7, 1]] {
+        for small in [
+            &[784, 100, 100, 10][..],
+            &[640, 150, 10],
+            &[256, 128, 10],
+            &[7, 1],
+        ] {
             assert_eq!(steps(small, &relu, recipe, None), 1, "{name} {small:?}");
         }
-        for large in [&[784, 2500, 2000, 10][..], &[3072, 4096, 3072, 10], &[20, 50, 1025, 10]] {
-            assert_eq!(steps(large, &relu, recipe, None), large.len(), "{name} {large:?}");
+        for large in [
+            &[784, 2500, 2000, 10][..],
+            &[3072, 4096, 3072, 10],
+            &[20, 50, 1025, 10],
+        ] {
+            assert_eq!(
+                steps(large, &relu, recipe, None),
+                large.len(),
+                "{name} {large:?}"
+            );
         }
     }
-    // Not more layers than it takes, nor more than one activation each, nor more records than it numbers.
+    // Not more layers than it takes, nor more than one activation each, nor more records than it
+    // numbers.
     assert_eq!(steps(&[4; 9], &relu, recipe, None), 1);
     assert_eq!(steps(&[4; 10], &relu, recipe, None), 10);
-    assert_eq!(steps(&[4; 3], &[Activation::Tanh, Activation::Relu], recipe, None), 5);
+    assert_eq!(
+        steps(&[4; 3], &[Activation::Tanh, Activation::Relu], recipe, None),
+        5
+    );
     assert_eq!(steps(&[4; 3], &relu, recipe, Some(1 << 20)), 1);
     assert_eq!(steps(&[4; 3], &relu, recipe, Some((1 << 20) + 1)), 3);
     // With nothing else it takes large networks too: tuning tries that.
-    let alone = PlanRecipe { kernels: vec!["layers_packed_4x4".into()].into(), ..recipe.clone() };
+    let alone = PlanRecipe {
+        kernels: vec!["layers_packed_4x4".into()].into(),
+        ..recipe.clone()
+    };
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
     // Values between layers take turns in two places; the last layer's are the scores.
     let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
-    let places: Vec<&str> = plan.steps[0].options.split(' ').filter(|o| o.starts_with("-DS")).collect();
+    let places: Vec<&str> = plan.steps[0]
+        .options
+        .split(' ')
+        .filter(|o| o.starts_with("-DS"))
+        .collect();
     assert_eq!(places, ["-DS0=0", "-DS1=192", "-DS2=0", "-DS3=0"]);
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);
     // In groups of another size, as tuning tries them.
     let groups = vec![("layers_packed_4x4".into(), (256, 1))].into();
-    let tuned =
-        planner::plan(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, library, None).unwrap();
-    let items = (tuned.steps[0].global.0.items(17), tuned.steps[0].global.1.items(17));
+    let tuned = planner::plan(
+        &baked.network,
+        &PlanRecipe {
+            groups,
+            ..recipe.clone()
+        },
+        library,
+        None,
+    )
+    .unwrap();
+    let items = (
+        tuned.steps[0].global.0.items(17),
+        tuned.steps[0].global.1.items(17),
+    );
     assert_eq!((items, tuned.steps[0].local), ((256, 2), Some((256, 1))));
 }
 
 impl Plan {
     /// No two neighbours of the chain overlap in the arena.
     fn layers_chain(&self) -> bool {
-        let hidden: Vec<_> =
-            self.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).collect();
+        let hidden: Vec<_> = self
+            .buffers
+            .iter()
+            .filter(|b| b.role == crate::ir::plan::BufferRole::Hidden)
+            .collect();
         hidden.windows(2).all(|w| w[0].arena != w[1].arena)
     }
 }
 
-/// Few records have steps of their own, that read the input and write the results where full batches do and take weights
-/// as those have them; a batch that is never larger has nothing else. A wrong panel is found.
+/// Few records have steps of their own, that read the input and write the results where full
+/// batches do and take weights as those have them; a batch that is never larger has nothing else. A
+/// wrong panel is found.
 #[test]
 fn few_records_have_kernels_of_their_own() {
     let f = Folder::new();
@@ -1126,11 +1734,25 @@ fn few_records_have_kernels_of_their_own() {
         let mut graph = Graph::new(Shape::vector(sizes[0]));
         let mut value = 0;
         for pair in sizes.windows(2) {
-            let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+            let arrays = [
+                (Role::Weights, pair[1], pair[0]),
+                (Role::Biases, pair[1], 1),
+            ];
             value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
-            value = graph.push("activation", Op::Activation(Activation::Relu), &[value], &[]).unwrap();
+            value = graph
+                .push(
+                    "activation",
+                    Op::Activation(Activation::Relu),
+                    &[value],
+                    &[],
+                )
+                .unwrap();
         }
-        Network { width: sizes[0], graph, ..baked.network.clone() }
+        Network {
+            width: sizes[0],
+            graph,
+            ..baked.network.clone()
+        }
     };
     let kernels = |steps: &[crate::ir::plan::Step]| -> Vec<String> {
         steps.iter().map(|s| s.kernel.to_string()).collect()
@@ -1138,7 +1760,12 @@ fn few_records_have_kernels_of_their_own() {
     let mut found = 0;
     for recipe in library.plans.iter().filter(|p| p.few.is_some()) {
         let few = recipe.few.as_ref().unwrap().records;
-        for sizes in [&[784, 2500, 2000, 10][..], &[33, 1025, 7], &[640, 150, 10], &[5, 3, 2]] {
+        for sizes in [
+            &[784, 2500, 2000, 10][..],
+            &[33, 1025, 7],
+            &[640, 150, 10],
+            &[5, 3, 2],
+        ] {
             let network = network(sizes);
             let what = format!("{} {sizes:?}", recipe.name);
             let plan = planner::plan(&network, recipe, library, None).unwrap();
@@ -1152,33 +1779,53 @@ fn few_records_have_kernels_of_their_own() {
             let own = &plan.steps[variant.first..];
             assert_ne!(kernels(own), kernels(plan.full()), "{what}");
             assert_eq!(kernels(own), kernels(&alone.steps), "{what}");
-            assert_eq!(plan.variant(few), (variant.first..plan.steps.len(), variant.granule));
+            assert_eq!(
+                plan.variant(few),
+                (variant.first..plan.steps.len(), variant.granule)
+            );
             assert_eq!(plan.variant(few + 1), (0..variant.first, plan.granule));
             // Nobody pads a single record to a tile of them, where its results may stand anywhere.
             let element = |s: &crate::ir::plan::Step| s.kernel.starts_with("argmax_packed");
-            assert!(plan.columns(1) == 1 || own.iter().any(element), "{what}: {}", plan.columns(1));
+            assert!(
+                plan.columns(1) == 1 || own.iter().any(element),
+                "{what}: {}",
+                plan.columns(1)
+            );
             // The large weights are there once.
-            let of = |t: usize| plan.constants.iter().filter(move |c| c.tensor == t).map(|c| c.bytes());
+            let of = |t: usize| {
+                plan.constants
+                    .iter()
+                    .filter(move |c| c.tensor == t)
+                    .map(|c| c.bytes())
+            };
             let large = |t: &usize| {
                 let t = &network.graph.tensors[*t];
                 t.rows * t.cols > 1 << 20
             };
             let tensors = 0..network.graph.tensors.len();
             assert!(tensors.filter(large).all(|t| of(t).count() == 1), "{what}");
-            assert!(planner::check::check(&plan, &network, library).is_empty(), "{what}");
+            assert!(
+                planner::check::check(&plan, &network, library).is_empty(),
+                "{what}"
+            );
             let mut wrong = plan.clone();
             for step in wrong.steps.to_mut() {
                 step.options = step.options.replace("-DPANEL=", "-DPANEL=1").into();
             }
             let panels = plan.steps.iter().any(|s| s.options.contains("-DPANEL="));
-            assert_eq!(planner::check::check(&wrong, &network, library).is_empty(), !panels, "{what}");
+            assert_eq!(
+                planner::check::check(&wrong, &network, library).is_empty(),
+                !panels,
+                "{what}"
+            );
             found += usize::from(panels);
         }
     }
     assert!(found >= 8, "{found}");
 }
 
-/// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the newest.
+/// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the
+/// newest.
 #[test]
 fn mali_devices_have_the_plan_of_their_generation() {
     let f = Folder::new();
@@ -1206,13 +1853,19 @@ fn mali_devices_have_the_plan_of_their_generation() {
         ("Mali-G720", "mali-valhall"),
         ("Mali-G925", "mali-valhall"),
     ] {
-        let device = Traits { vendor: "ARM", name, cpu: false, compute_capability: None };
+        let device = Traits {
+            vendor: "ARM",
+            name,
+            cpu: false,
+            compute_capability: None,
+        };
         assert_eq!(library.device_class(device).unwrap().plan, plan, "{name}");
     }
 }
 
-/// By the compute capability that the driver answers: names say nothing (a Quadro RTX 4000 is older than a GeForce RTX
-/// 3050), and a device that does not answer gets no kernels that copy asynchronously.
+/// By the compute capability that the driver answers: names say nothing (a Quadro RTX 4000 is older
+/// than a GeForce RTX 3050), and a device that does not answer gets no kernels that copy
+/// asynchronously.
 #[test]
 fn nvidia_devices_have_the_plan_of_their_compute_capability() {
     let f = Folder::new();
@@ -1237,11 +1890,24 @@ fn nvidia_devices_have_the_plan_of_their_compute_capability() {
         ("NVIDIA GeForce RTX 3050", None, "desktop"),
         ("NVIDIA H200", None, "desktop"),
     ] {
-        let device =
-            Traits { vendor: "NVIDIA Corporation", name, cpu: false, compute_capability: capability };
-        assert_eq!(library.device_class(device).unwrap().name, class, "{name} {capability:?}");
+        let device = Traits {
+            vendor: "NVIDIA Corporation",
+            name,
+            cpu: false,
+            compute_capability: capability,
+        };
+        assert_eq!(
+            library.device_class(device).unwrap().name,
+            class,
+            "{name} {capability:?}"
+        );
     }
-    let others = Traits { vendor: "Intel", name: "Arc A30", cpu: false, compute_capability: None };
+    let others = Traits {
+        vendor: "Intel",
+        name: "Arc A30",
+        cpu: false,
+        compute_capability: None,
+    };
     assert_eq!(library.device_class(others).unwrap().name, "desktop");
 }
 
@@ -1263,7 +1929,10 @@ fn standalone_activations_work_under_every_plan() {
         "",
     );
     let b = f.bake().unwrap();
-    assert_eq!(b.network.graph.nodes[0].op, Op::Activation(Activation::Tanh));
+    assert_eq!(
+        b.network.graph.nodes[0].op,
+        Op::Activation(Activation::Tanh)
+    );
     // The input is copied: what the stream has written stays.
     assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.full().len(), 6);
 }
@@ -1272,10 +1941,17 @@ fn standalone_activations_work_under_every_plan() {
 fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
     let (mut graph, mut value) = (Graph::new(Shape::vector(sizes[0])), 0);
     for (i, pair) in sizes.windows(2).enumerate() {
-        let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
-        value = graph.push(format!("affine {i}"), Op::Affine, &[value], &arrays).unwrap();
+        let arrays = [
+            (Role::Weights, pair[1], pair[0]),
+            (Role::Biases, pair[1], 1),
+        ];
+        value = graph
+            .push(format!("affine {i}"), Op::Affine, &[value], &arrays)
+            .unwrap();
         if let Some(&a) = activations.get(i) {
-            value = graph.push(format!("activation {i}"), Op::Activation(a), &[value], &[]).unwrap();
+            value = graph
+                .push(format!("activation {i}"), Op::Activation(a), &[value], &[])
+                .unwrap();
         }
     }
     graph
@@ -1283,12 +1959,22 @@ fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
 
 /// The baked network with another graph.
 fn network_of(baked: &Baked, graph: &Graph) -> Network {
-    Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() }
+    Network {
+        width: graph.values[0].shape.len(),
+        graph: graph.clone(),
+        ..baked.network.clone()
+    }
 }
 
 /// The plan called `name` for `graph`.
 fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan {
-    planner::plan(&network_of(baked, graph), library.plan(name).unwrap(), library, None).unwrap()
+    planner::plan(
+        &network_of(baked, graph),
+        library.plan(name).unwrap(),
+        library,
+        None,
+    )
+    .unwrap()
 }
 
 /// What the checker says of a plan for `graph`.
@@ -1296,12 +1982,21 @@ fn wrong_of(baked: &Baked, graph: &Graph, plan: &Plan) -> Vec<String> {
     planner::check::check(plan, &network_of(baked, graph), &baked.library)
 }
 
-/// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of the library.
-fn kernels_of(baked: &Baked, graph: &Graph, name: &str, change: impl Fn(&mut Kernel)) -> Vec<String> {
+/// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of
+/// the library.
+fn kernels_of(
+    baked: &Baked,
+    graph: &Graph,
+    name: &str,
+    change: impl Fn(&mut Kernel),
+) -> Vec<String> {
     let mut library = baked.library.clone();
     library.kernels.to_mut().iter_mut().for_each(change);
     let plan = plan_of(baked, graph, name, &library);
-    assert_eq!(planner::check::check(&plan, &network_of(baked, graph), &library), Vec::<String>::new());
+    assert_eq!(
+        planner::check::check(&plan, &network_of(baked, graph), &library),
+        Vec::<String>::new()
+    );
     plan.full().iter().map(|s| s.kernel.to_string()).collect()
 }
 
@@ -1311,9 +2006,17 @@ fn fusion_follows_the_entries() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
     let graph = chain(&[5, 4, 3], &[Activation::Relu, Activation::Tanh]);
-    let plan = |name: &str, change: &dyn Fn(&mut Kernel)| kernels_of(&baked, &graph, name, change).join(" ");
-    assert_eq!(plan("nvidia", &|_| ()), "pair_records activation_unbound argmax_rm");
-    assert_eq!(plan("desktop", &|_| ()), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
+    let plan = |name: &str, change: &dyn Fn(&mut Kernel)| {
+        kernels_of(&baked, &graph, name, change).join(" ")
+    };
+    assert_eq!(
+        plan("nvidia", &|_| ()),
+        "pair_records activation_unbound argmax_rm"
+    );
+    assert_eq!(
+        plan("desktop", &|_| ()),
+        "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed"
+    );
     let epilogue = |what: &'static [Covered]| {
         move |k: &mut Kernel| {
             if k.operation == Operation::Affine {
@@ -1323,7 +2026,8 @@ fn fusion_follows_the_entries() {
     };
     assert_eq!(
         plan("desktop", &epilogue(&[])),
-        "affine_packed_4x4_k4 activation_unbound affine_packed_4x4_k4 activation_unbound argmax_packed"
+        "affine_packed_4x4_k4 activation_unbound affine_packed_4x4_k4 activation_unbound \
+         argmax_packed"
     );
     assert_eq!(
         plan("desktop", &epilogue(&[Covered::Only(Activation::Tanh)])),
@@ -1337,8 +2041,15 @@ fn fusion_follows_the_entries() {
             }
         }
     };
-    let pair = covers(Operation::Pair, &[(Covered::Affine, false), (Covered::Affine, false)]);
-    assert!(!plan("nvidia", &pair).contains("pair"), "{}", plan("nvidia", &pair));
+    let pair = covers(
+        Operation::Pair,
+        &[(Covered::Affine, false), (Covered::Affine, false)],
+    );
+    assert!(
+        !plan("nvidia", &pair).contains("pair"),
+        "{}",
+        plan("nvidia", &pair)
+    );
     let behind = |k: &mut Kernel| {
         k.epilogue = if k.operation == Operation::Pair {
             vec![Covered::Activation].into()
@@ -1348,26 +2059,46 @@ fn fusion_follows_the_entries() {
     };
     assert_eq!(plan("nvidia", &behind), "pair_records argmax_rm");
     assert_eq!(plan("generic", &|_| ()), "layers_packed_4x4_k4");
-    let sigmoids =
-        covers(Operation::Layers, &[(Covered::Affine, false), (Covered::Only(Activation::Sigmoid), true)]);
-    assert_eq!(plan("generic", &sigmoids), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
+    let sigmoids = covers(
+        Operation::Layers,
+        &[
+            (Covered::Affine, false),
+            (Covered::Only(Activation::Sigmoid), true),
+        ],
+    );
+    assert_eq!(
+        plan("generic", &sigmoids),
+        "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed"
+    );
 }
 
-/// A convolution of a convolution; `add` makes a value of theirs, with a ReLU and an affine layer behind it.
+/// A convolution of a convolution; `add` makes a value of theirs, with a ReLU and an affine layer
+/// behind it.
 fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
     let mut graph = Graph::new(Shape { c: 4, h: 3, w: 3 });
     let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
-    let convolution = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
-    let before = graph.push("before", convolution, &[0], &arrays(4, 4)).unwrap();
-    let value = graph.push("value", convolution, &[before], &arrays(4, 4)).unwrap();
+    let convolution = Op::Convolution {
+        window: Window::of((1, 1)),
+        groups: 1,
+    };
+    let before = graph
+        .push("before", convolution, &[0], &arrays(4, 4))
+        .unwrap();
+    let value = graph
+        .push("value", convolution, &[before], &arrays(4, 4))
+        .unwrap();
     let sum = add(&mut graph, [before, value]);
-    let sum = graph.push("relu", Op::Activation(Activation::Relu), &[sum], &[]).unwrap();
-    graph.push("scores", Op::Affine, &[sum], &arrays(3, 36)).unwrap();
+    let sum = graph
+        .push("relu", Op::Activation(Activation::Relu), &[sum], &[])
+        .unwrap();
+    graph
+        .push("scores", Op::Affine, &[sum], &arrays(3, 36))
+        .unwrap();
     graph
 }
 
-/// A sum of two values is part of the later convolution where the entry says so, the other value is there by then, and
-/// nothing else reads the convolution's.
+/// A sum of two values is part of the later convolution where the entry says so, the other value is
+/// there by then, and nothing else reads the convolution's.
 #[test]
 fn sums_are_computed_with_the_later_convolution() {
     let f = Folder::new();
@@ -1375,25 +2106,46 @@ fn sums_are_computed_with_the_later_convolution() {
     let sum = Op::Combine(Arithmetic::Add);
     let combined = |graph: &Graph, name: &str, change: &dyn Fn(&mut Kernel)| {
         let kernels = kernels_of(&baked, graph, name, change);
-        kernels.iter().filter(|k| k.starts_with("combine") || k.starts_with("activation")).count()
+        kernels
+            .iter()
+            .filter(|k| k.starts_with("combine") || k.starts_with("activation"))
+            .count()
     };
     let either = [
         residual(|g, [before, value]| g.push("sum", sum, &[before, value], &[]).unwrap()),
         residual(|g, [before, value]| g.push("sum", sum, &[value, before], &[]).unwrap()),
     ];
-    for (graph, recipe) in either.iter().flat_map(|g| baked.library.plans.iter().map(move |r| (g, r))) {
+    for (graph, recipe) in either
+        .iter()
+        .flat_map(|g| baked.library.plans.iter().map(move |r| (g, r)))
+    {
         let of_host = usize::from(recipe.engine == EngineKind::Host);
-        assert_eq!(combined(graph, &recipe.name, &|_| ()), of_host, "{}", recipe.name);
+        assert_eq!(
+            combined(graph, &recipe.name, &|_| ()),
+            of_host,
+            "{}",
+            recipe.name
+        );
     }
     // An entry that does not say it.
     let without = |k: &mut Kernel| k.epilogue.to_mut().retain(|c| *c != Covered::Add);
     assert_eq!(combined(&either[0], "desktop", &without), 1);
-    let kept = |add: &dyn Fn(&mut Graph, [usize; 2]) -> usize| combined(&residual(add), "desktop", &|_| ());
-    let once = |g: &mut Graph, op: Op, inputs: &[usize]| g.push(op.name(), op, inputs, &[]).unwrap();
-    // Other arithmetic; twice the same value; one that is computed later; one that stands elsewhere.
-    assert_eq!(kept(&|g, v| once(g, Op::Combine(Arithmetic::Subtract), &v)), 1);
+    let kept = |add: &dyn Fn(&mut Graph, [usize; 2]) -> usize| {
+        combined(&residual(add), "desktop", &|_| ())
+    };
+    let once =
+        |g: &mut Graph, op: Op, inputs: &[usize]| g.push(op.name(), op, inputs, &[]).unwrap();
+    // Other arithmetic; twice the same value; one that is computed later; one that stands
+    // elsewhere.
+    assert_eq!(
+        kept(&|g, v| once(g, Op::Combine(Arithmetic::Subtract), &v)),
+        1
+    );
     assert_eq!(kept(&|g, [_, value]| once(g, sum, &[value, value])), 1);
-    let pool = |size| Op::Pool { kind: Pool::Max, window: Window::of(size) };
+    let pool = |size| Op::Pool {
+        kind: Pool::Max,
+        window: Window::of(size),
+    };
     let later = |g: &mut Graph, [before, value]: [usize; 2], size| {
         let pooled = once(g, pool(size), &[before]);
         once(g, sum, &[value, pooled])
@@ -1412,18 +2164,26 @@ fn sums_are_computed_with_the_later_convolution() {
     assert_eq!(combined(&out, "desktop", &|_| ()), 1);
 }
 
-/// The checker sees a step that adds a value which stands elsewhere, is not there, or is written over, and one that is
-/// compiled for another number of operands.
+/// The checker sees a step that adds a value which stands elsewhere, is not there, or is written
+/// over, and one that is compiled for another number of operands.
 #[test]
 fn a_wrong_sum_is_found() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
-    let graph = residual(|g, v| g.push("sum", Op::Combine(Arithmetic::Add), &v, &[]).unwrap());
+    let graph = residual(|g, v| {
+        g.push("sum", Op::Combine(Arithmetic::Add), &v, &[])
+            .unwrap()
+    });
     type Change = dyn Fn(&mut Step, &mut [Buffer]);
     const ADDS: &str = "does not add a value that stands as its result";
     let wrong = |change: &Change| {
         let mut plan = plan_of(&baked, &graph, "mali-midgard", &baked.library);
-        let step = plan.steps.to_mut().iter_mut().find(|s| s.options.contains("-DADD=1")).unwrap();
+        let step = plan
+            .steps
+            .to_mut()
+            .iter_mut()
+            .find(|s| s.options.contains("-DADD=1"))
+            .unwrap();
         change(step, plan.buffers.to_mut());
         wrong_of(&baked, &graph, &plan).join("; ")
     };
@@ -1445,7 +2205,10 @@ fn a_wrong_sum_is_found() {
         ),
         (&|s, b| b[at(s).0].padded_rows += 4, ADDS),
         (&|s, b| b[at(s).0].layout = Layout::C, ADDS),
-        (&|s, b| b[at(s).1].arena = b[at(s).0].arena, "writes relu over before, which it also uses"),
+        (
+            &|s, b| b[at(s).1].arena = b[at(s).0].arena,
+            "writes relu over before, which it also uses",
+        ),
         (
             &|s, _| {
                 let n = s.args.len();
@@ -1479,35 +2242,55 @@ fn only_a_value_with_one_reader_is_fused_away() {
     let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
     let mut graph = chain(&[5, 4], &[Activation::Relu]);
     let (hidden, activated) = (graph.nodes[0].output, graph.nodes[1].output);
-    graph.push("other", Op::Affine, &[activated], &arrays(3, 4)).unwrap();
+    graph
+        .push("other", Op::Affine, &[activated], &arrays(3, 4))
+        .unwrap();
     let plan = |graph: &Graph, name: &str| kernels_of(&baked, graph, name, |_| ()).join(" ");
     assert_eq!(plan(&graph, "nvidia"), "pair_records argmax_rm");
     assert_eq!(plan(&graph, "generic"), "layers_packed_4x4_k4");
     // The ReLU's value is read twice: it ends its launch.
-    graph.push("second", Op::Affine, &[activated], &arrays(2, 4)).unwrap();
-    assert_eq!(plan(&graph, "nvidia").split(' ').filter(|k| k.starts_with("affine")).count(), 3);
-    assert_eq!(plan(&graph, "generic"), ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed");
+    graph
+        .push("second", Op::Affine, &[activated], &arrays(2, 4))
+        .unwrap();
+    assert_eq!(
+        plan(&graph, "nvidia")
+            .split(' ')
+            .filter(|k| k.starts_with("affine"))
+            .count(),
+        3
+    );
+    assert_eq!(
+        plan(&graph, "generic"),
+        ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed"
+    );
     // It goes out as well: the same.
     let mut graph = chain(&[5, 4, 3], &[Activation::Relu]);
     let last = graph.nodes[2].output;
     graph.outputs = vec![last, activated].into();
-    assert!(!plan(&graph, "nvidia").contains("pair") && !plan(&graph, "generic").contains("layers"));
+    assert!(
+        !plan(&graph, "nvidia").contains("pair") && !plan(&graph, "generic").contains("layers")
+    );
     // The affine value is read twice: its ReLU would change it.
     let mut graph = chain(&[5, 4], &[Activation::Relu]);
-    graph.push("other", Op::Affine, &[hidden], &arrays(3, 4)).unwrap();
-    let copied = "affine_packed_4x4_k4 gather_any activation_unbound affine_packed_4x4_k4 argmax_packed";
+    graph
+        .push("other", Op::Affine, &[hidden], &arrays(3, 4))
+        .unwrap();
+    let copied =
+        "affine_packed_4x4_k4 gather_any activation_unbound affine_packed_4x4_k4 argmax_packed";
     assert_eq!(plan(&graph, "generic"), copied);
 }
 
-/// ARM's products want their operand column major and give row major: a copy stands between, visibly.
+/// ARM's products want their operand column major and give row major: a copy stands between,
+/// visibly.
 #[test]
 fn layouts_that_do_not_meet_are_repacked() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
     let library = &baked.library;
     let recipe = library.plan("arm-nt").unwrap();
-    let plan_of =
-        |graph: &Graph, recipe: &PlanRecipe| planner::plan(&network_of(&baked, graph), recipe, library, None);
+    let plan_of = |graph: &Graph, recipe: &PlanRecipe| {
+        planner::plan(&network_of(&baked, graph), recipe, library, None)
+    };
     let wrong = |graph: &Graph, plan: &Plan| wrong_of(&baked, graph, plan);
     let graph = chain(&[5, 6, 3], &[Activation::Relu]);
     let plan = plan_of(&graph, recipe).unwrap();
@@ -1522,18 +2305,40 @@ fn layouts_that_do_not_meet_are_repacked() {
     assert_eq!((&*copy.options, copy.node), ("-DFROM=0,1,1 -DTO=1,1,1", 2));
     let sizes = [6, 100, 8, 6].map(crate::ir::plan::Arg::Size);
     assert_eq!(copy.args[..4], sizes);
-    let buffers: Vec<String> =
-        plan.buffers.iter().map(|b| format!("{} {} {}", b.name, b.padded_rows, b.layout)).collect();
-    assert_eq!(buffers, ["input 8 C", "affine 0 6 R", "affine 0 as C 8 C", "affine 1 4 R", "classes 1 C"]);
+    let buffers: Vec<String> = plan
+        .buffers
+        .iter()
+        .map(|b| format!("{} {} {}", b.name, b.padded_rows, b.layout))
+        .collect();
+    assert_eq!(
+        buffers,
+        [
+            "input 8 C",
+            "affine 0 6 R",
+            "affine 0 as C 8 C",
+            "affine 1 4 R",
+            "classes 1 C"
+        ]
+    );
 
     // Without such a kernel it is a mistake that says what would help.
-    let kernels =
-        |without: &str| recipe.kernels.iter().filter(|k| **k != without).cloned().collect::<Vec<_>>();
-    let without = PlanRecipe { kernels: kernels("repack_any").into(), ..recipe.clone() };
+    let kernels = |without: &str| {
+        recipe
+            .kernels
+            .iter()
+            .filter(|k| **k != without)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let without = PlanRecipe {
+        kernels: kernels("repack_any").into(),
+        ..recipe.clone()
+    };
     assert_eq!(
         plan_of(&graph, &without).unwrap_err(),
         [
-            "plan arm-nt: affine 1: matmul_blocked_nt takes its operand in layout C, relu_unbound before it gives R; use \
+            "plan arm-nt: affine 1: matmul_blocked_nt takes its operand in layout C, relu_unbound \
+             before it gives R; use \
           kernels whose layouts meet, or add a repack kernel to the plan"
         ]
     );
@@ -1542,30 +2347,77 @@ fn layouts_that_do_not_meet_are_repacked() {
     assert!(one.full().iter().all(|s| s.operation != Operation::Repack));
     let with = |name: &str, kernels: &[&str]| {
         let kernels: Vec<_> = kernels.iter().map(|k| k.to_string().into()).collect();
-        PlanRecipe { kernels: kernels.into(), ..library.plan(name).unwrap().clone() }
+        PlanRecipe {
+            kernels: kernels.into(),
+            ..library.plan(name).unwrap().clone()
+        }
     };
-    let packed = with("desktop", &["affine_packed_4x4", "repack_any", "argmax_packed"]);
-    assert_eq!(plan_of(&chain(&[5, 6, 3], &[]), &packed).unwrap().full().len(), 3);
+    let packed = with(
+        "desktop",
+        &["affine_packed_4x4", "repack_any", "argmax_packed"],
+    );
+    assert_eq!(
+        plan_of(&chain(&[5, 6, 3], &[]), &packed)
+            .unwrap()
+            .full()
+            .len(),
+        3
+    );
 
     // Any kernels chain: chunks to row major for the bias, to other chunks for the arg-max.
-    let mixed = with("desktop", &["matmul_morton_4_2", "bias_rm", "repack_any", "argmax_packed"]);
+    let mixed = with(
+        "desktop",
+        &[
+            "matmul_morton_4_2",
+            "bias_rm",
+            "repack_any",
+            "argmax_packed",
+        ],
+    );
     let chained = chain(&[5, 6, 3], &[]);
     let plan = plan_of(&chained, &mixed).unwrap();
     assert_eq!(wrong(&chained, &plan), Vec::<String>::new());
-    let copies: Vec<&str> =
-        plan.full().iter().filter(|s| s.operation == Operation::Repack).map(|s| &*s.options).collect();
-    let [to_rows, to_chunks] = ["-DFROM=1,4,2,1,1,1 -DTO=0,1,1", "-DFROM=0,1,1 -DTO=1,4,2,1,1,1"];
-    assert_eq!(copies, [to_rows, to_chunks, to_rows, "-DFROM=0,1,1 -DTO=1,1,16,0,1,1"]);
+    let copies: Vec<&str> = plan
+        .full()
+        .iter()
+        .filter(|s| s.operation == Operation::Repack)
+        .map(|s| &*s.options)
+        .collect();
+    let [to_rows, to_chunks] = [
+        "-DFROM=1,4,2,1,1,1 -DTO=0,1,1",
+        "-DFROM=0,1,1 -DTO=1,4,2,1,1,1",
+    ];
+    assert_eq!(
+        copies,
+        [
+            to_rows,
+            to_chunks,
+            to_rows,
+            "-DFROM=0,1,1 -DTO=1,1,16,0,1,1"
+        ]
+    );
 
     // Two readers of one value share the copy.
     let mut fork = chain(&[5, 6], &[Activation::Relu]);
     let value = fork.nodes[1].output;
     for name in ["left", "right"] {
-        fork.push(name, Op::Affine, &[value], &[(Role::Weights, 3, 6), (Role::Biases, 3, 1)]).unwrap();
+        fork.push(
+            name,
+            Op::Affine,
+            &[value],
+            &[(Role::Weights, 3, 6), (Role::Biases, 3, 1)],
+        )
+        .unwrap();
     }
     let plan = plan_of(&fork, recipe).unwrap();
     assert_eq!(wrong(&fork, &plan), Vec::<String>::new());
-    assert_eq!(plan.full().iter().filter(|s| s.operation == Operation::Repack).count(), 1);
+    assert_eq!(
+        plan.full()
+            .iter()
+            .filter(|s| s.operation == Operation::Repack)
+            .count(),
+        1
+    );
 }
 
 /// The checker sees a repack that copies between other layouts, with other sizes, or too little.
@@ -1575,7 +2427,11 @@ fn a_wrong_repack_is_found() {
     let baked = f.tiny("").bake_plan("arm-nt").unwrap();
     let wrong = |change: &dyn Fn(&mut crate::ir::plan::Step)| {
         let mut plan = baked.plan.clone();
-        plan.steps.to_mut().iter_mut().filter(|s| s.operation == Operation::Repack).for_each(change);
+        plan.steps
+            .to_mut()
+            .iter_mut()
+            .filter(|s| s.operation == Operation::Repack)
+            .for_each(change);
         planner::check::check(&plan, &baked.network, &baked.library).join("; ")
     };
     assert_eq!(wrong(&|_| ()), "");
@@ -1583,10 +2439,14 @@ fn a_wrong_repack_is_found() {
         (
             &(|s: &mut crate::ir::plan::Step| s.options = "-DFROM=1,1,1 -DTO=0,1,1".into())
                 as &dyn Fn(&mut crate::ir::plan::Step),
-            "repack_any: is compiled with -DFROM=1,1,1 -DTO=0,1,1, needed for R to C: -DFROM=0,1,1 -DTO=1,1,1",
+            "repack_any: is compiled with -DFROM=1,1,1 -DTO=0,1,1, needed for R to C: \
+             -DFROM=0,1,1 -DTO=1,1,1",
         ),
         (&|s| s.problem.l += 1, "its buffers are Problem"),
-        (&|s| s.args.to_mut().swap(4, 5), "is read, but its values are not there"),
+        (
+            &|s| s.args.to_mut().swap(4, 5),
+            "is read, but its values are not there",
+        ),
         (
             &|s| s.global.0 = crate::ir::plan::Extent::Fixed(1),
             "work-items for 1 rows of 100 records, needed for 4",
@@ -1605,7 +2465,9 @@ fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>
     let mut file = serde_json::json!({
         "format": 1, "name": "own", "engine": "host", "batch": 16, "about": "", "kernels": kernels,
     });
-    changed.iter().for_each(|(key, value)| file[key] = value.clone());
+    changed
+        .iter()
+        .for_each(|(key, value)| file[key] = value.clone());
     let path = f.put("plan.json", file.to_string()).0.join("plan.json");
     f.bake_plan(path.to_str().unwrap())
 }
@@ -1614,9 +2476,14 @@ fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>
 fn sizes_of_plan_files_have_bounds() {
     assert_eq!(plan_file(&[]).unwrap().plan.batch, 16);
     for batch in [0, 65537, u64::MAX] {
-        let mistakes = plan_file(&[("batch", batch.into())]).err().expect("the bake accepts it");
+        let mistakes = plan_file(&[("batch", batch.into())])
+            .err()
+            .expect("the bake accepts it");
         let why = format!("batch: expected a number from 1 to 65536, found {batch}");
-        assert!(mistakes.len() == 1 && mistakes[0].ends_with(&why), "{mistakes:?}");
+        assert!(
+            mistakes.len() == 1 && mistakes[0].ends_with(&why),
+            "{mistakes:?}"
+        );
     }
 }
 
@@ -1624,11 +2491,17 @@ fn sizes_of_plan_files_have_bounds() {
 #[test]
 fn layouts_of_plan_files_are_whole() {
     for key in ["node", "role", "layout"] {
-        let mut entry = serde_json::json!({ "node": "layers[0]", "role": "weights", "layout": "R" });
+        let mut entry =
+            serde_json::json!({ "node": "layers[0]", "role": "weights", "layout": "R" });
         entry.as_object_mut().unwrap().remove(key);
-        let mistakes = plan_file(&[("layouts", [entry].into())]).err().expect("the bake accepts it");
+        let mistakes = plan_file(&[("layouts", [entry].into())])
+            .err()
+            .expect("the bake accepts it");
         let why = format!("layouts[0]: the key \"{key}\" is missing");
-        assert!(mistakes.len() == 1 && mistakes[0].ends_with(&why), "{mistakes:?}");
+        assert!(
+            mistakes.len() == 1 && mistakes[0].ends_with(&why),
+            "{mistakes:?}"
+        );
     }
 }
 
@@ -1638,24 +2511,34 @@ fn mistakes_are_no_longer_than_people_read() {
     f.network(&affine(&"w".repeat(1 << 20), "b"), 1, "");
     let mistakes = f.bake().err().expect("the bake accepts it");
     assert!(
-        mistakes.iter().all(|m| m.chars().count() <= crate::registry::mistakes::LONGEST + 1),
+        mistakes
+            .iter()
+            .all(|m| m.chars().count() <= crate::registry::mistakes::LONGEST + 1),
         "{mistakes:?}"
     );
     assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
 }
 
-/// A plan that the second opinion finds nothing wrong with, but that does not compute the network: the bake carries it out.
+/// A plan that the second opinion finds nothing wrong with, but that does not compute the network:
+/// the bake carries it out.
 #[test]
 fn a_plan_that_computes_something_else_is_refused() {
     use crate::planner::bind::fault::{Fault, with};
     let f = Folder::new();
     f.tiny("");
-    let layers =
-        [affine("1_w", "1_b"), "{\"layer\":\"LeakyReLULayer\",\"slope\":0.25}".into(), affine("2_w", "2_b")];
+    let layers = [
+        affine("1_w", "1_b"),
+        "{\"layer\":\"LeakyReLULayer\",\"slope\":0.25}".into(),
+        affine("2_w", "2_b"),
+    ];
     f.network(&layers.join(","), 3, "");
     assert!(f.bake_plan("desktop").is_ok());
-    let mistakes = with(Fault::Parameters, || f.bake_plan("desktop")).err().expect("the bake accepts it");
-    let [mistake] = &mistakes[..] else { panic!("{mistakes:?}") };
+    let mistakes = with(Fault::Parameters, || f.bake_plan("desktop"))
+        .err()
+        .expect("the bake accepts it");
+    let [mistake] = &mistakes[..] else {
+        panic!("{mistakes:?}")
+    };
     for part in [
         "plan desktop does not compute the network",
         "golden vector ",
@@ -1675,9 +2558,14 @@ fn json_that_is_nested_deeply() {
         for text in [deep(close), deep("")] {
             let f = Folder::new();
             let mistakes = f.put("network.json", &text).mistakes();
-            let [one] = &mistakes[..] else { panic!("{mistakes:?}") };
+            let [one] = &mistakes[..] else {
+                panic!("{mistakes:?}")
+            };
             assert!(one.starts_with("network.json:1:"), "{one}");
-            assert!(one.contains("not valid JSON: recursion limit exceeded at line 1 column "), "{one}");
+            assert!(
+                one.contains("not valid JSON: recursion limit exceeded at line 1 column "),
+                "{one}"
+            );
         }
     }
 }
@@ -1695,7 +2583,9 @@ fn matrices_that_claim_more_than_they_have() {
         bytes
     };
     let define = |rows: u64, cols: u64, kind: &str| {
-        format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"1_w.{kind}\"}}")
+        format!(
+            "{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"1_w.{kind}\"}}"
+        )
     };
     for (definition, shape, why) in [
         (
@@ -1708,7 +2598,11 @@ fn matrices_that_claim_more_than_they_have() {
             "(4, 3)",
             "1_w.json: a matrix of 4294967296 × 4294967296 has more than",
         ),
-        (define(4, 3, "npy"), "(4294967296, 4294967296)", "1_w.npy: expected the shape (4, 3), found ["),
+        (
+            define(4, 3, "npy"),
+            "(4294967296, 4294967296)",
+            "1_w.npy: expected the shape (4, 3), found [",
+        ),
         (
             define(1 << 27, 3, "npy"),
             "(134217728, 3)",
@@ -1719,22 +2613,35 @@ fn matrices_that_claim_more_than_they_have() {
             "(4, 3)",
             "1_w.f32: expected 1610612736 bytes (134217728 × 3 f32), found ",
         ),
-        (define(1 << 27, 3, "csv"), "(4, 3)", "1_w.csv: expected 134217728 lines (rows), found 4"),
+        (
+            define(1 << 27, 3, "csv"),
+            "(4, 3)",
+            "1_w.csv: expected 134217728 lines (rows), found 4",
+        ),
     ] {
-        f.put("1_w.json", &definition).put("1_w.npy", npy(shape)).put("1_w.f32", npy(shape));
+        f.put("1_w.json", &definition)
+            .put("1_w.npy", npy(shape))
+            .put("1_w.f32", npy(shape));
         let mistakes = f.mistakes();
         assert!(mistakes[0].starts_with(why), "{mistakes:?}, expected {why}");
     }
 }
 
-/// Weights near the end of the range: the ReLU behind −6e38 would hide it from the scores, but no engine answers such a record.
+/// Weights near the end of the range: the ReLU behind −6e38 would hide it from the scores, but no
+/// engine answers such a record.
 #[test]
 fn golden_vectors_that_overflow_are_refused() {
     let folder = Folder::new();
     folder.tiny("").matrix("1_w", 4, 3, |_, _| -2e38);
     let mistakes = folder.bake().err().unwrap();
-    assert!(mistakes.len() == 1 && mistakes[0].contains("leave the range of f32"), "{mistakes:?}");
-    assert!(mistakes[0].contains("layers[0]") && mistakes[0].contains(" reaches -"), "{mistakes:?}");
+    assert!(
+        mistakes.len() == 1 && mistakes[0].contains("leave the range of f32"),
+        "{mistakes:?}"
+    );
+    assert!(
+        mistakes[0].contains("layers[0]") && mistakes[0].contains(" reaches -"),
+        "{mistakes:?}"
+    );
     assert!(folder.matrix("1_w", 4, 3, |_, _| -1e37).bake().is_ok());
 }
 
@@ -1743,14 +2650,21 @@ fn golden_vectors_that_overflow_are_refused() {
 fn labels_that_confuse_are_said() {
     let folder = Folder::new();
     let bake = |labels: &str| folder.tiny(&format!(",\"labels\":[{labels}]")).bake();
-    assert!(bake(r#""a","a ""#).err().unwrap()[0].contains("\"a \" is there twice, with other blanks"));
+    assert!(
+        bake(r#""a","a ""#).err().unwrap()[0].contains("\"a \" is there twice, with other blanks")
+    );
     assert!(bake(r#""a","a""#).err().unwrap()[0].ends_with("\"a\" is there twice"));
     assert!(bake(r#""0","1""#).ok().unwrap().notes.is_empty());
     let numbers = bake("3, 8").err().unwrap();
     assert!(
-        numbers[0].ends_with("labels: expected a list of strings (numbers in quotes: \"3\"), found [3,8]"),
+        numbers[0].ends_with(
+            "labels: expected a list of strings (numbers in quotes: \"3\"), found [3,8]"
+        ),
         "{numbers:?}"
     );
     let notes = bake(r#""3","8""#).ok().unwrap().notes;
-    assert!(notes.len() == 1 && notes[0].contains("class 0 is called \"3\""), "{notes:?}");
+    assert!(
+        notes.len() == 1 && notes[0].contains("class 0 is called \"3\""),
+        "{notes:?}"
+    );
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use opencl_sys::*;
 
 use super::error::ClError;
-use super::loader::{Handle, Library, handles, info_bytes, info_fixed, info_text, platforms, starting};
+use super::loader::{
+    Handle, Library, handles, info_bytes, info_fixed, info_text, platforms, starting,
+};
 
 /// All devices of all platforms, and what could not be asked.
 #[derive(Debug)]
@@ -126,7 +128,8 @@ pub(crate) struct Properties {
     pub(crate) little_endian: bool,
     /// CL_DEVICE_EXTENSIONS, separated by blanks.
     pub(crate) extensions: String,
-    /// The NVIDIA compute capability as (major, minor), where the device offers cl_nv_device_attribute_query.
+    /// The NVIDIA compute capability as (major, minor), where the device offers
+    /// cl_nv_device_attribute_query.
     pub(crate) compute_capability: Option<(u32, u32)>,
     /// CL_DEVICE_AVAILABLE.
     pub(crate) available: bool,
@@ -143,14 +146,18 @@ pub(crate) struct Details {
     pub(crate) cache_kind: Option<&'static str>,
     /// Bytes of a cache line.
     pub(crate) cache_line: Option<u32>,
-    /// A type, and the vector widths that the driver prefers for it and that the hardware has; 0: no such type.
+    /// A type, and the vector widths that the driver prefers for it and that the hardware has; 0:
+    /// no such type.
     pub(crate) vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
 /// Lists the devices of all platforms. A platform that fails does not hide the others.
 pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
     let _one_at_a_time = starting();
-    let mut all = Devices { devices: Vec::new(), errors: Vec::new() };
+    let mut all = Devices {
+        devices: Vec::new(),
+        errors: Vec::new(),
+    };
     for platform in platforms(&library.api)? {
         let (ids, name) = match platform_devices(library, platform) {
             Ok(found) => found,
@@ -162,7 +169,9 @@ pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
         for id in ids {
             match Device::ask(library, platform, id, all.devices.len()) {
                 Ok(device) => all.devices.push(device),
-                Err(error) => all.errors.push(error.detail(format!("a device of {name} cannot be asked"))),
+                Err(error) => all
+                    .errors
+                    .push(error.detail(format!("a device of {name} cannot be asked"))),
             }
         }
     }
@@ -172,14 +181,25 @@ pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
 /// The devices of one platform, and its name.
 fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>, String), ClError> {
     let name = platform_text(library, platform, CL_PLATFORM_NAME)?;
-    let ids = handles("clGetDeviceIDs", &format!("platform {name}"), &|room, ids, found| {
-        // SAFETY: `platform` comes from clGetPlatformIDs; `handles` passes room for `room` entries.
-        unsafe { (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, room, ids, found) }
-    })?;
+    let ids = handles(
+        "clGetDeviceIDs",
+        &format!("platform {name}"),
+        &|room, ids, found| {
+            // SAFETY: `platform` comes from clGetPlatformIDs; `handles` passes room for `room`
+            // entries.
+            unsafe {
+                (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, room, ids, found)
+            }
+        },
+    )?;
     Ok((ids, name))
 }
 
-fn platform_text(library: &Library, platform: Handle, what: cl_platform_info) -> Result<String, ClError> {
+fn platform_text(
+    library: &Library,
+    platform: Handle,
+    what: cl_platform_info,
+) -> Result<String, ClError> {
     info_text("clGetPlatformInfo", "a platform", &|size, value, needed| {
         // SAFETY: `platform` comes from clGetPlatformIDs; `value` has room for `size` bytes.
         unsafe { (library.api.clGetPlatformInfo)(platform.0, what, size, value, needed) }
@@ -204,32 +224,52 @@ impl Questions {
         })
     }
 
-    fn ask(&self, what: cl_device_info, size: usize, value: *mut c_void, needed: *mut usize) -> i32 {
+    fn ask(
+        &self,
+        what: cl_device_info,
+        size: usize,
+        value: *mut c_void,
+        needed: *mut usize,
+    ) -> i32 {
         // SAFETY: `raw` comes from clGetDeviceIDs; the info functions pass room for `size` bytes.
         unsafe { (self.library.api.clGetDeviceInfo)(self.raw.0, what, size, value, needed) }
     }
 
     fn text(&self, what: cl_device_info) -> Result<String, ClError> {
-        info_text("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))
+        info_text("clGetDeviceInfo", &self.name, &|s, v, n| {
+            self.ask(what, s, v, n)
+        })
     }
 
     fn uint(&self, what: cl_device_info) -> Result<u32, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n)).map(u32::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
+            self.ask(what, s, v, n)
+        })
+        .map(u32::from_ne_bytes)
     }
 
     fn ulong(&self, what: cl_device_info) -> Result<u64, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n)).map(u64::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
+            self.ask(what, s, v, n)
+        })
+        .map(u64::from_ne_bytes)
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))
-            .map(usize::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
+            self.ask(what, s, v, n)
+        })
+        .map(usize::from_ne_bytes)
     }
 
     fn sizes(&self, what: cl_device_info) -> Result<Vec<usize>, ClError> {
-        let bytes = info_bytes("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))?;
+        let bytes = info_bytes("clGetDeviceInfo", &self.name, &|s, v, n| {
+            self.ask(what, s, v, n)
+        })?;
         let words = bytes.chunks_exact(size_of::<usize>());
-        Ok(words.map(|w| usize::from_ne_bytes(w.try_into().expect("a chunk of this size"))).collect())
+        Ok(words
+            .map(|w| usize::from_ne_bytes(w.try_into().expect("a chunk of this size")))
+            .collect())
     }
 
     fn flag(&self, what: cl_device_info) -> Result<bool, ClError> {
@@ -244,7 +284,12 @@ impl Device {
         raw: Handle,
         index: usize,
     ) -> Result<Device, ClError> {
-        let mut q = Questions { library, raw, name: format!("device {index}"), failed: OnceCell::new() };
+        let mut q = Questions {
+            library,
+            raw,
+            name: format!("device {index}"),
+            failed: OnceCell::new(),
+        };
         let name = q.text(CL_DEVICE_NAME)?;
         q.name = format!("device {index} ({name})");
         let version = q.must(q.text(CL_DEVICE_VERSION));
@@ -253,7 +298,11 @@ impl Device {
         let extensions = q.must(q.text(CL_DEVICE_EXTENSIONS));
         let images = q.must(q.flag(CL_DEVICE_IMAGE_SUPPORT));
         let offers = |extension: &str| extensions.split_whitespace().any(|e| e == extension);
-        let capability = |what| q.uint(what).ok().filter(|_| offers("cl_nv_device_attribute_query"));
+        let capability = |what| {
+            q.uint(what)
+                .ok()
+                .filter(|_| offers("cl_nv_device_attribute_query"))
+        };
         let properties = Properties {
             library,
             raw,
@@ -293,7 +342,9 @@ impl Device {
             fp16: offers("cl_khr_fp16"),
             compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
                 .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
-            floats: q.ulong(CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or(CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST),
+            floats: q
+                .ulong(CL_DEVICE_SINGLE_FP_CONFIG)
+                .unwrap_or(CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST),
             unified_memory: q.flag(CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
             timer_resolution: q.must(q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)),
             little_endian: q.must(q.flag(CL_DEVICE_ENDIAN_LITTLE)),
@@ -301,13 +352,20 @@ impl Device {
             available: q.must(q.flag(CL_DEVICE_AVAILABLE)),
             compiler_available: q.must(q.flag(CL_DEVICE_COMPILER_AVAILABLE)),
         };
-        q.failed.into_inner().map_or_else(|| Ok(Device(Arc::new(properties))), Err)
+        q.failed
+            .into_inner()
+            .map_or_else(|| Ok(Device(Arc::new(properties))), Err)
     }
 
     /// Asks for what only a listing shows.
     pub(crate) fn details(&self) -> Details {
         let (name, failed) = (self.name.clone(), OnceCell::new());
-        let q = Questions { library: self.library, raw: self.raw, name, failed };
+        let q = Questions {
+            library: self.library,
+            raw: self.raw,
+            name,
+            failed,
+        };
         let widths = |name, preferred, native| (name, q.uint(preferred).ok(), q.uint(native).ok());
         Details {
             cache: q.ulong(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE).ok(),
@@ -319,12 +377,36 @@ impl Device {
             },
             cache_line: q.uint(CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE).ok(),
             vectors: [
-                widths("char", CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR, CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR),
-                widths("short", CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT, CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT),
-                widths("int", CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT, CL_DEVICE_NATIVE_VECTOR_WIDTH_INT),
-                widths("long", CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG, CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG),
-                widths("half", CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF, CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF),
-                widths("float", CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT),
+                widths(
+                    "char",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR,
+                ),
+                widths(
+                    "short",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT,
+                ),
+                widths(
+                    "int",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_INT,
+                ),
+                widths(
+                    "long",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG,
+                ),
+                widths(
+                    "half",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF,
+                ),
+                widths(
+                    "float",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT,
+                ),
                 widths(
                     "double",
                     CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE,
@@ -343,13 +425,15 @@ impl Device {
     pub(crate) fn unusable(&self) -> Option<&'static str> {
         if !self.little_endian {
             return Some(
-                "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), the baked constants \
+                "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), \
+                 the baked constants \
                  have the low byte first",
             );
         }
         if self.floats & CL_FP_INF_NAN == 0 {
             return Some(
-                "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG): a sum that leaves the range of \
+                "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG): a sum \
+                 that leaves the range of \
                  f32 could not be told from an answer",
             );
         }
@@ -364,8 +448,16 @@ impl Device {
             (false, true) => "rounded to zero",
             (false, false) => "rounding not told",
         };
-        let infinities = if has(CL_FP_INF_NAN) { "infinities and NaN" } else { "neither infinities nor NaN" };
-        let small = if has(CL_FP_DENORM) { "denormal numbers" } else { "no denormal numbers" };
+        let infinities = if has(CL_FP_INF_NAN) {
+            "infinities and NaN"
+        } else {
+            "neither infinities nor NaN"
+        };
+        let small = if has(CL_FP_DENORM) {
+            "denormal numbers"
+        } else {
+            "no denormal numbers"
+        };
         format!("{rounding}, {infinities}, {small}")
     }
 
@@ -377,7 +469,11 @@ impl Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({} {:?}, {} compute units)", self.index, self.name, self.compute_units)
+        write!(
+            f,
+            "Device({} {:?}, {} compute units)",
+            self.index, self.name, self.compute_units
+        )
     }
 }
 
@@ -396,7 +492,10 @@ fn parse_version(text: &str) -> (u32, u32) {
         let (major, minor) = t.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
-    text.split_whitespace().take(3).find_map(number).unwrap_or((0, 0))
+    text.split_whitespace()
+        .take(3)
+        .find_map(number)
+        .unwrap_or((0, 0))
 }
 
 #[cfg(test)]

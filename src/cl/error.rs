@@ -6,9 +6,9 @@ use opencl_sys::*;
 
 /// A failed OpenCL call.
 ///
-/// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range outside a buffer)
-/// use the code that the specification has for the case.
-/// One pointer, as [`Error`](crate::error::Error) is.
+/// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range
+/// outside a buffer) use the code that the specification has for the case. One pointer, as
+/// [`Error`](crate::error::Error) is.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ClError(Box<Failed>);
 
@@ -35,7 +35,12 @@ pub(crate) struct Failed {
 impl ClError {
     /// An error of `call` on `object`.
     pub(crate) fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
-        ClError(Box::new(Failed { call, code, object: object.into(), detail: String::new() }))
+        ClError(Box::new(Failed {
+            call,
+            code,
+            object: object.into(),
+            detail: String::new(),
+        }))
     }
 
     /// The same with more to say.
@@ -60,25 +65,40 @@ impl std::ops::Deref for ClError {
 
 /// `Ok` for `CL_SUCCESS`; text is only built for an error.
 pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), ClError> {
-    if code == CL_SUCCESS { Ok(()) } else { Err(ClError::new(call, code, object)) }
+    if code == CL_SUCCESS {
+        Ok(())
+    } else {
+        Err(ClError::new(call, code, object))
+    }
 }
 
 /// The same for a call that makes something, which must be there.
-pub(super) fn made<T>(raw: *mut T, code: i32, call: &'static str, object: &str) -> Result<(), ClError> {
+pub(super) fn made<T>(
+    raw: *mut T,
+    code: i32,
+    call: &'static str,
+    object: &str,
+) -> Result<(), ClError> {
     check(code, call, object)?;
     match raw.is_null() {
-        true => Err(ClError::new(call, code, object).detail("the driver gave nothing, and no error")),
+        true => {
+            Err(ClError::new(call, code, object).detail("the driver gave nothing, and no error"))
+        }
         false => Ok(()),
     }
 }
 
 /// A size or count that a driver tells, at most `most`: what it asks for is allocated.
-pub(super) fn told(n: usize, most: usize, call: &'static str, object: &str) -> Result<usize, ClError> {
+pub(super) fn told(
+    n: usize,
+    most: usize,
+    call: &'static str,
+    object: &str,
+) -> Result<usize, ClError> {
     match n <= most {
         true => Ok(n),
-        false => {
-            Err(ClError::new(call, CL_SUCCESS, object).detail(format!("the driver tells a size of {n}")))
-        }
+        false => Err(ClError::new(call, CL_SUCCESS, object)
+            .detail(format!("the driver tells a size of {n}"))),
     }
 }
 
@@ -88,19 +108,29 @@ impl fmt::Display for ClError {
         if !self.object.is_empty() {
             write!(f, " of {}", self.object)?;
         }
-        write!(f, ": {} ({})", self.name().unwrap_or("unknown code"), self.code)?;
+        write!(
+            f,
+            ": {} ({})",
+            self.name().unwrap_or("unknown code"),
+            self.code
+        )?;
         let detail = self.detail.trim_end();
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
             write!(f, "\n{detail}")?;
             // A log of PoCL's without a mistake of the source.
-            return if detail.lines().all(|line| line.ends_with(" failed to build the program")) {
+            return if detail
+                .lines()
+                .all(|line| line.ends_with(" failed to build the program"))
+            {
                 write!(f, "\n{POCL_CACHE}")
             } else {
                 Ok(())
             };
         }
         let advice = match self.code {
-            CL_DEVICE_NOT_FOUND if self.object.contains("Portable Computing Language") => Some(POCL_CACHE),
+            CL_DEVICE_NOT_FOUND if self.object.contains("Portable Computing Language") => {
+                Some(POCL_CACHE)
+            }
             code => advice(code),
         };
         match (detail, advice) {
@@ -121,8 +151,10 @@ impl From<ClError> for crate::error::Error {
 }
 
 /// What to do where PoCL, whose devices are the CPU's and always there, has none or builds nothing.
-const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else XDG_CACHE_HOME/pocl, else \
-                          HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may write to";
+const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \
+    XDG_CACHE_HOME/pocl, else \
+                          HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
+                          write to";
 
 /// What to do about the codes that users meet.
 fn advice(code: i32) -> Option<&'static str> {
@@ -132,18 +164,23 @@ fn advice(code: i32) -> Option<&'static str> {
              /etc/OpenCL/vendors, or name the driver's own library in MORTONNET_OPENCL"
         }
         CL_DEVICE_NOT_FOUND => {
-            "this driver sees no device; is the GPU's device file (/dev/mali0, /dev/dri/renderD128, ...) there, \
+            "this driver sees no device; is the GPU's device file (/dev/mali0, \
+             /dev/dri/renderD128, ...) there, \
              and may this user open it?"
         }
         CL_DEVICE_NOT_AVAILABLE => "the device is in use or switched off",
         CL_COMPILER_NOT_AVAILABLE => "this driver cannot compile kernels",
         CL_OUT_OF_RESOURCES => {
-            "the device ran out of registers, local memory or time; a smaller batch or work-group may fit"
+            "the device ran out of registers, local memory or time; a smaller batch or work-group \
+             may fit"
         }
         CL_OUT_OF_HOST_MEMORY => "too little memory on the host; a smaller batch may fit",
-        CL_MEM_OBJECT_ALLOCATION_FAILURE => "too little memory for the device; a smaller batch may fit",
+        CL_MEM_OBJECT_ALLOCATION_FAILURE => {
+            "too little memory for the device; a smaller batch may fit"
+        }
         CL_INVALID_WORK_GROUP_SIZE => {
-            "the work-group is larger than this kernel may have on this device, or does not divide the global size"
+            "the work-group is larger than this kernel may have on this device, or does not \
+             divide the global size"
         }
         _ => return None,
     })

@@ -13,8 +13,9 @@ use super::queue::Queue;
 /// Values in a pixel.
 const CHANNELS: usize = 4;
 
-/// What an image stores each of a pixel's four values as. Kernels read floats of the first two, whole numbers of bytes; every
-/// device with images has all (OpenCL 1.1, table of formats that must be supported, of both profiles).
+/// What an image stores each of a pixel's four values as. Kernels read floats of the first two,
+/// whole numbers of bytes; every device with images has all (OpenCL 1.1, table of formats that must
+/// be supported, of both profiles).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     /// CL_FLOAT.
@@ -45,8 +46,8 @@ pub(crate) struct Image2d {
 }
 
 impl Image2d {
-    /// An image of `width` × `height` pixels on `queue`, its contents undefined. Kernels read it or write it, not
-    /// both (OpenCL 1.x). The name appears in errors.
+    /// An image of `width` × `height` pixels on `queue`, its contents undefined. Kernels read it or
+    /// write it, not both (OpenCL 1.x). The name appears in errors.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
@@ -58,22 +59,34 @@ impl Image2d {
         const CALL: &str = "clCreateImage";
         let (most_wide, most_high) = queue.device().image2d_max;
         if !queue.device().images {
-            return Err(ClError::new(CALL, CL_INVALID_OPERATION, name).detail("the device has no images"));
+            return Err(
+                ClError::new(CALL, CL_INVALID_OPERATION, name).detail("the device has no images")
+            );
         }
         if !(1..=most_wide).contains(&width) || !(1..=most_high).contains(&height) {
-            return Err(ClError::new(CALL, CL_INVALID_IMAGE_SIZE, name)
-                .detail(format!("{width} x {height} pixels; the device allows {most_wide} x {most_high}")));
+            return Err(
+                ClError::new(CALL, CL_INVALID_IMAGE_SIZE, name).detail(format!(
+                    "{width} x {height} pixels; the device allows {most_wide} x {most_high}"
+                )),
+            );
         }
         let (data_type, values) = match channel {
             Channel::Float => (CL_FLOAT, "floats"),
             Channel::Half => (CL_HALF_FLOAT, "halves"),
             Channel::Byte => (CL_SIGNED_INT8, "bytes"),
         };
-        let format = cl_image_format { image_channel_order: CL_RGBA, image_channel_data_type: data_type };
+        let format = cl_image_format {
+            image_channel_order: CL_RGBA,
+            image_channel_data_type: data_type,
+        };
         let flags = access.flags() | CL_MEM_ALLOC_HOST_PTR;
         let context = queue.context().raw();
         let mut code = CL_SUCCESS;
-        let raw = match queue.api().clCreateImage.filter(|_| queue.device().has_1_2()) {
+        let raw = match queue
+            .api()
+            .clCreateImage
+            .filter(|_| queue.device().has_1_2())
+        {
             Some(create) => {
                 let shape = cl_image_desc {
                     image_type: CL_MEM_OBJECT_IMAGE2D,
@@ -93,12 +106,26 @@ impl Image2d {
             // SAFETY: as above.
             None => unsafe {
                 let create = queue.api().clCreateImage2D;
-                create(context, flags, &format, width, height, 0, ptr::null_mut(), &mut code)
+                create(
+                    context,
+                    flags,
+                    &format,
+                    width,
+                    height,
+                    0,
+                    ptr::null_mut(),
+                    &mut code,
+                )
             },
         };
         made(raw, code, CALL, name)
             .map_err(|e| e.detail(format!("{width} x {height} pixels of four {values}")))?;
-        Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height, channel })
+        Ok(Image2d {
+            memory: Memory::new(queue, raw, name, None),
+            width,
+            height,
+            channel,
+        })
     }
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
@@ -113,7 +140,10 @@ impl Image2d {
         let line = self.width * CHANNELS;
         assert!(values.len() == line * self.height);
         let mut mapped = self.map(MapMode::Overwrite)?;
-        values.chunks_exact(line).enumerate().for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
+        values
+            .chunks_exact(line)
+            .enumerate()
+            .for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
         mapped.unmap()
     }
 
@@ -149,21 +179,34 @@ impl Image2d {
             && row_pitch % ALIGN == 0
             && row_pitch >= self.width * CHANNELS * self.channel.bytes();
         if !sound {
-            return Err(ClError::new(CALL, CL_MAP_FAILURE, name)
-                .detail(format!("the driver gave the address {pointer:?} and {row_pitch} bytes per row")));
+            return Err(ClError::new(CALL, CL_MAP_FAILURE, name).detail(format!(
+                "the driver gave the address {pointer:?} and {row_pitch} bytes per row"
+            )));
         }
         self.memory.set_mapped(true, &lock);
-        Ok(MappedImage { image: self.clone(), pointer: pointer.cast(), row_pitch, mode })
+        Ok(MappedImage {
+            image: self.clone(),
+            pointer: pointer.cast(),
+            row_pitch,
+            mode,
+        })
     }
 }
 
 impl fmt::Debug for Image2d {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Image2d({}, {} x {})", self.memory.name(), self.width, self.height)
+        write!(
+            f,
+            "Image2d({}, {} x {})",
+            self.memory.name(),
+            self.width,
+            self.height
+        )
     }
 }
 
-/// A mapped image; unmapped by [`MappedImage::unmap`] or by drop. While it is mapped no kernel can be launched on it.
+/// A mapped image; unmapped by [`MappedImage::unmap`] or by drop. While it is mapped no kernel can
+/// be launched on it.
 pub(crate) struct MappedImage {
     image: Image2d,
     /// Null once it is unmapped.
@@ -180,8 +223,9 @@ impl MappedImage {
     #[cfg(test)]
     pub(crate) fn row<T: Element>(&self, y: usize) -> &[T] {
         let first = self.first(y);
-        // SAFETY: the row lies in the mapped region, its values have the size of `T` and are aligned (checked when
-        // mapped); the map lasts as long as `self`, is the only one, and kernels are refused meanwhile.
+        // SAFETY: the row lies in the mapped region, its values have the size of `T` and are
+        // aligned (checked when mapped); the map lasts as long as `self`, is the only one, and
+        // kernels are refused meanwhile.
         unsafe { std::slice::from_raw_parts(first, self.image.width * CHANNELS) }
     }
 
@@ -190,7 +234,11 @@ impl MappedImage {
     /// # Panics
     /// If there is no such row, values have another size, or the image is mapped to be read.
     pub(crate) fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
-        assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.image.memory.name());
+        assert!(
+            self.mode != MapMode::Read,
+            "{} is mapped to be read only",
+            self.image.memory.name()
+        );
         let first = self.first(y);
         // SAFETY: as above; `&mut self` makes it the only view, and the mode allows writing.
         unsafe { std::slice::from_raw_parts_mut(first, self.image.width * CHANNELS) }
@@ -227,6 +275,10 @@ impl Drop for MappedImage {
 
 impl fmt::Debug for MappedImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MappedImage({:?}, {} bytes per row)", self.image, self.row_pitch)
+        write!(
+            f,
+            "MappedImage({:?}, {} bytes per row)",
+            self.image, self.row_pitch
+        )
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the OpenCL library at run time and loads its entry points.
 //!
-//! Nothing links against OpenCL: the same binary starts on a machine without it. Every name that was tried is kept
-//! with the reason why it failed, because "no OpenCL" on a board nearly always is one wrong file name, one missing
-//! `.icd` file or a library for the wrong word size.
+//! Nothing links against OpenCL: the same binary starts on a machine without it. Every name that
+//! was tried is kept with the reason why it failed, because "no OpenCL" on a board nearly always is
+//! one wrong file name, one missing `.icd` file or a library for the wrong word size.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::escape;
 /// The environment variable that names the OpenCL library; if it is set, only that one is tried.
 pub(crate) const VARIABLE: &str = "MORTONNET_OPENCL";
 
-/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then drivers' own libraries (Mali,
-/// PowerVR, VideoCore).
+/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then drivers'
+/// own libraries (Mali, PowerVR, VideoCore).
 const NAMES: [&str; 10] = [
     "libOpenCL.so.1",
     "libOpenCL.so",
@@ -35,7 +35,8 @@ const NAMES: [&str; 10] = [
     "libVC4CL.so",
 ];
 
-/// Where boards keep these libraries outside the dynamic loader's own search path: distributions, makers, Android.
+/// Where boards keep these libraries outside the dynamic loader's own search path: distributions,
+/// makers, Android.
 const FOLDERS: [&str; 31] = [
     "/usr/lib/arm-linux-gnueabihf",
     "/usr/lib/arm-linux-gnueabihf/mali-egl",
@@ -95,8 +96,9 @@ macro_rules! api {
                 let api = Api {
                     $($need: {
                         let found = needed(library, concat!(stringify!($need), "\0"), &mut missing);
-                        // SAFETY: the type is the one that opencl-sys has for the entry point of this name (a test
-                        // compares the two columns of the table); where it is missing nobody calls it.
+                        // SAFETY: the type is the one that opencl-sys has for the entry point of
+                        // this name (a test compares the two columns of the table); where it is
+                        // missing nobody calls it.
                         unsafe { std::mem::transmute::<*const c_void, <types::$need_type as Pointer>::Fn>(found) }
                     },)*
                     $($may: {
@@ -117,8 +119,8 @@ macro_rules! api {
     };
 }
 
-/// The address of an entry point (its name ends with a zero), or null. One function for all types: forty copies of what
-/// `libloading` does were 9 KB.
+/// The address of an entry point (its name ends with a zero), or null. One function for all types:
+/// forty copies of what `libloading` does were 9 KB.
 fn symbol(library: &Dl, name: &str) -> *const c_void {
     // SAFETY: an address is read, nothing is called. The library is never unloaded.
     unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_or(ptr::null(), |found| *found)
@@ -187,19 +189,26 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that works and has at
-    /// least one platform. Later calls give the same library.
+    /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that
+    /// works and has at least one platform. Later calls give the same library.
     pub(crate) fn open() -> Result<&'static Library, LoadError> {
         static OPENED: OnceLock<&'static Library> = OnceLock::new();
         if let Some(library) = OPENED.get() {
             return Ok(library);
         }
         let library = match std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
-            Some(path) => open_from(&[path.to_string_lossy().into_owned()])
-                .map_err(|e| LoadError { variable: true, ..e }),
+            Some(path) => {
+                open_from(&[path.to_string_lossy().into_owned()]).map_err(|e| LoadError {
+                    variable: true,
+                    ..e
+                })
+            }
             None => open_from(&search_list()),
         };
-        let library = library.map_err(|e| LoadError { nodes: nodes(false), ..e })?;
+        let library = library.map_err(|e| LoadError {
+            nodes: nodes(false),
+            ..e
+        })?;
         Ok(OPENED.get_or_init(|| library))
     }
 
@@ -218,7 +227,9 @@ impl fmt::Debug for Library {
 /// The names, then each name in each folder.
 fn search_list() -> Vec<String> {
     let bare = NAMES.iter().map(|n| n.to_string());
-    let full = FOLDERS.iter().flat_map(|folder| NAMES.iter().map(move |n| format!("{folder}/{n}")));
+    let full = FOLDERS
+        .iter()
+        .flat_map(|folder| NAMES.iter().map(move |n| format!("{folder}/{n}")));
     bare.chain(full).collect()
 }
 
@@ -227,18 +238,29 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static Library, LoadError> 
     let mut attempts = Vec::new();
     for path in list {
         match try_open(path) {
-            // Leaked on purpose: drivers keep threads and exit handlers that live in the library's code.
+            // Leaked on purpose: drivers keep threads and exit handlers that live in the library's
+            // code.
             Ok(api) => {
-                return Ok(Box::leak(Box::new(Library { api, path: escape::line(path).into_owned() })));
+                return Ok(Box::leak(Box::new(Library {
+                    api,
+                    path: escape::line(path).into_owned(),
+                })));
             }
-            Err(reason) => attempts.push(Attempt { path: escape::line(path).into_owned(), reason }),
+            Err(reason) => attempts.push(Attempt {
+                path: escape::line(path).into_owned(),
+                reason,
+            }),
         }
     }
-    Err(LoadError { attempts, variable: false, nodes: Vec::new() })
+    Err(LoadError {
+        attempts,
+        variable: false,
+        nodes: Vec::new(),
+    })
 }
 
-/// Held while a driver may be starting: PoCL 3.1 sets up its devices on the first question without a lock, and a
-/// second thread finds them half done.
+/// Held while a driver may be starting: PoCL 3.1 sets up its devices on the first question without
+/// a lock, and a second thread finds them half done.
 pub(super) fn starting() -> MutexGuard<'static, ()> {
     static STARTING: Mutex<()> = Mutex::new(());
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -249,11 +271,15 @@ fn try_open(path: &str) -> Result<Api, Reason> {
         return Err(Reason::Missing);
     }
     // The dynamic loader would wait for the writer of a FIFO.
-    if path.contains('/') && Path::new(path).metadata().is_ok_and(|about| !about.is_file()) {
+    if path.contains('/')
+        && Path::new(path)
+            .metadata()
+            .is_ok_and(|about| !about.is_file())
+    {
         return Err(Reason::Failed("it is no plain file".into()));
     }
-    // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one that the user named,
-    // and is trusted like any other library of the process.
+    // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one
+    // that the user named, and is trusted like any other library of the process.
     let library = unsafe { Dl::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|e| Reason::Failed(loader_message(path, &e)))?;
     // Kept loaded even when it is refused: unloading a driver is not safe in general.
@@ -263,7 +289,9 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     // An ICD loader without a driver must not hide a driver's own library further down the list.
     match platforms(&api) {
         Err(e) => Err(Reason::Failed(e.to_string())),
-        Ok(platforms) if platforms.is_empty() => Err(Reason::Failed("offers no OpenCL platform".into())),
+        Ok(platforms) if platforms.is_empty() => {
+            Err(Reason::Failed("offers no OpenCL platform".into()))
+        }
         Ok(_) => Ok(api),
     }
 }
@@ -271,14 +299,16 @@ fn try_open(path: &str) -> Result<Api, Reason> {
 /// All platforms.
 pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
     // SAFETY: `handles` passes room for `room` entries.
-    handles("clGetPlatformIDs", "", &|room, ids, found| unsafe { (api.clGetPlatformIDs)(room, ids, found) })
+    handles("clGetPlatformIDs", "", &|room, ids, found| unsafe {
+        (api.clGetPlatformIDs)(room, ids, found)
+    })
 }
 
 /// Most platforms, and devices of one.
 const MOST: usize = 1024;
 
-/// The handles that a clGet…IDs call lists. It is asked with room for some at once, and again where there are more: VC4CL
-/// does not write the count of platforms when it is asked for that alone.
+/// The handles that a clGet…IDs call lists. It is asked with room for some at once, and again where
+/// there are more: VC4CL does not write the count of platforms when it is asked for that alone.
 pub(super) fn handles(
     call: &'static str,
     object: &str,
@@ -301,7 +331,10 @@ pub(super) fn handles(
 /// What the dynamic loader said, without the file name in front of it.
 fn loader_message(path: &str, error: &libloading::Error) -> String {
     let text = error.to_string();
-    let text = text.strip_prefix(path).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text);
+    let text = text
+        .strip_prefix(path)
+        .and_then(|t| t.strip_prefix(": "))
+        .unwrap_or(&text);
     escape::line(text).into_owned()
 }
 
@@ -319,7 +352,8 @@ enum Reason {
     Failed(String),
 }
 
-/// No OpenCL library could be used: what was tried, why each failed, and what is known of the machine's GPUs.
+/// No OpenCL library could be used: what was tried, why each failed, and what is known of the
+/// machine's GPUs.
 #[derive(Clone)]
 pub(crate) struct LoadError {
     attempts: Vec<Attempt>,
@@ -330,7 +364,9 @@ pub(crate) struct LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tried(f)?;
-        self.nodes.iter().try_for_each(|line| write!(f, "\n  {line}"))
+        self.nodes
+            .iter()
+            .try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -389,8 +425,8 @@ impl From<LoadError> for crate::error::Error {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(pub(super) *mut c_void);
 
-// SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a shared kernel, is
-// called by `Kernel::bind` only, which owns the kernel.
+// SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a
+// shared kernel, is called by `Kernel::bind` only, which owns the kernel.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -412,7 +448,11 @@ pub(super) fn info_bytes(
     // Behind them is room for a driver that writes more than it has told.
     let mut bytes = vec![0u8; super::error::told(size, LONGEST, call, object)? + SPARE];
     let mut written = size;
-    super::error::check(get(size, bytes.as_mut_ptr().cast(), &mut written), call, object)?;
+    super::error::check(
+        get(size, bytes.as_mut_ptr().cast(), &mut written),
+        call,
+        object,
+    )?;
     bytes.truncate(written.min(size));
     Ok(bytes)
 }
@@ -429,7 +469,8 @@ pub(super) fn info_lines(
     Ok(escape::lines(text.to_string_lossy().trim()).into_owned())
 }
 
-/// The same as text of one line: names and versions. Line ends and tabs are blanks, which separate words.
+/// The same as text of one line: names and versions. Line ends and tabs are blanks, which separate
+/// words.
 pub(super) fn info_text(
     call: &'static str,
     object: &str,
@@ -445,7 +486,11 @@ pub(super) fn info_fixed<const N: usize>(
     get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
 ) -> Result<[u8; N], ClError> {
     let mut bytes = [0u8; N];
-    super::error::check(get(N, bytes.as_mut_ptr().cast(), ptr::null_mut()), call, object)?;
+    super::error::check(
+        get(N, bytes.as_mut_ptr().cast(), ptr::null_mut()),
+        call,
+        object,
+    )?;
     Ok(bytes)
 }
 
@@ -473,11 +518,18 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no usable OpenCL library (name one in MORTONNET_OPENCL); tried\n  \
-             libnowhere-a.so.1, libnowhere-b.so: cannot open shared object file: No such file or directory\n  \
+             libnowhere-a.so.1, libnowhere-b.so: cannot open shared object file: No such file or \
+             directory\n  \
              not found in: /nowhere, /void"
         );
-        let named = LoadError { variable: true, ..open_from(&["/nowhere/libmali.so".into()]).unwrap_err() };
-        assert_eq!(named.to_string(), "MORTONNET_OPENCL=/nowhere/libmali.so: no such file");
+        let named = LoadError {
+            variable: true,
+            ..open_from(&["/nowhere/libmali.so".into()]).unwrap_err()
+        };
+        assert_eq!(
+            named.to_string(),
+            "MORTONNET_OPENCL=/nowhere/libmali.so: no such file"
+        );
     }
 
     #[test]

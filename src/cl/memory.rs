@@ -32,7 +32,8 @@ impl Access {
 /// Where a buffer should live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified memory.
+    /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified
+    /// memory.
     Shared,
     /// Wherever the device likes it best.
     Device,
@@ -47,8 +48,8 @@ pub(crate) enum MapMode {
     ReadWrite,
     /// To change it: what is not written keeps its value.
     Write,
-    /// To write all of it: the old contents may be lost (CL_MAP_WRITE_INVALIDATE_REGION where there is OpenCL 1.2),
-    /// so padding must be written again too.
+    /// To write all of it: the old contents may be lost (CL_MAP_WRITE_INVALIDATE_REGION where there
+    /// is OpenCL 1.2), so padding must be written again too.
     Overwrite,
 }
 
@@ -78,7 +79,8 @@ pub(crate) trait Element: Copy + sealed::Sealed + 'static {}
 
 /// The bytes of numbers, as they stand in memory.
 pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
-    // SAFETY: an element is a plain number without padding, and the slice's memory is borrowed for the result's life.
+    // SAFETY: an element is a plain number without padding, and the slice's memory is borrowed for
+    // the result's life.
     unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
 }
 
@@ -99,14 +101,26 @@ pub(super) struct Memory {
     name: String,
     /// For a sub-buffer: the buffer it is a part of, which is kept alive.
     parent: Option<Arc<Memory>>,
-    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's lock.
+    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's
+    /// lock.
     mapped: AtomicBool,
 }
 
 impl Memory {
-    pub(super) fn new(queue: &Queue, raw: cl_mem, name: &str, parent: Option<Arc<Memory>>) -> Arc<Memory> {
+    pub(super) fn new(
+        queue: &Queue,
+        raw: cl_mem,
+        name: &str,
+        parent: Option<Arc<Memory>>,
+    ) -> Arc<Memory> {
         let (queue, name) = (queue.clone(), name.to_string());
-        Arc::new(Memory { queue, raw: Handle(raw), name, parent, mapped: AtomicBool::new(false) })
+        Arc::new(Memory {
+            queue,
+            raw: Handle(raw),
+            name,
+            parent,
+            mapped: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn queue(&self) -> &Queue {
@@ -145,7 +159,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: created by a clCreate… call, released once. The driver keeps it while enqueued commands use it.
+        // SAFETY: created by a clCreate… call, released once. The driver keeps it while enqueued
+        // commands use it.
         unsafe { (self.queue.api().clReleaseMemObject)(self.raw.0) };
     }
 }
@@ -170,12 +185,20 @@ impl Buffer {
         const CALL: &str = "clCreateBuffer";
         let most = queue.device().max_alloc;
         if bytes as u64 > most || bytes > isize::MAX as usize {
-            return Err(ClError::new(CALL, CL_INVALID_BUFFER_SIZE, name)
-                .detail(format!("{bytes} bytes; the device allows {most} in one buffer")));
+            return Err(
+                ClError::new(CALL, CL_INVALID_BUFFER_SIZE, name).detail(format!(
+                    "{bytes} bytes; the device allows {most} in one buffer"
+                )),
+            );
         }
-        let host = if home == Home::Shared { CL_MEM_ALLOC_HOST_PTR } else { 0 };
+        let host = if home == Home::Shared {
+            CL_MEM_ALLOC_HOST_PTR
+        } else {
+            0
+        };
         let mut code = CL_SUCCESS;
-        // SAFETY: the context is alive; without USE_HOST_PTR or COPY_HOST_PTR the host pointer is null.
+        // SAFETY: the context is alive; without USE_HOST_PTR or COPY_HOST_PTR the host pointer is
+        // null.
         let raw = unsafe {
             (queue.api().clCreateBuffer)(
                 queue.context().raw(),
@@ -186,12 +209,21 @@ impl Buffer {
             )
         };
         made(raw, code, CALL, name).map_err(|e| e.detail(format!("{bytes} bytes")))?;
-        Ok(Buffer { memory: Memory::new(queue, raw, name, None), bytes, access })
+        Ok(Buffer {
+            memory: Memory::new(queue, raw, name, None),
+            bytes,
+            access,
+        })
     }
 
-    /// The part of this buffer at `origin`, which must be a multiple of the device's `mem_align`. It keeps the whole
-    /// buffer alive and counts as mapped while any part of that is.
-    pub(crate) fn sub_buffer(&self, name: &str, origin: usize, bytes: usize) -> Result<Buffer, ClError> {
+    /// The part of this buffer at `origin`, which must be a multiple of the device's `mem_align`.
+    /// It keeps the whole buffer alive and counts as mapped while any part of that is.
+    pub(crate) fn sub_buffer(
+        &self,
+        name: &str,
+        origin: usize,
+        bytes: usize,
+    ) -> Result<Buffer, ClError> {
         const CALL: &str = "clCreateSubBuffer";
         let queue = self.queue();
         let align = queue.device().mem_align;
@@ -200,7 +232,10 @@ impl Buffer {
             return Err(ClError::new(CALL, CL_MISALIGNED_SUB_BUFFER_OFFSET, name)
                 .detail(format!("origin {origin} is no multiple of {align}")));
         }
-        let region = cl_buffer_region { origin, size: bytes };
+        let region = cl_buffer_region {
+            origin,
+            size: bytes,
+        };
         let mut code = CL_SUCCESS;
         // SAFETY: `region` is what this create type reads, and lies within the buffer.
         let raw = unsafe {
@@ -214,7 +249,11 @@ impl Buffer {
         };
         made(raw, code, CALL, name)?;
         let memory = Memory::new(queue, raw, name, Some(self.memory.clone()));
-        Ok(Buffer { memory, bytes, access: self.access })
+        Ok(Buffer {
+            memory,
+            bytes,
+            access: self.access,
+        })
     }
 
     /// Its size in bytes.
@@ -236,23 +275,30 @@ impl Buffer {
         &self.memory
     }
 
-    /// Writes the whole buffer in place: maps it, lets `fill` write, unmaps. The slice has `bytes()` divided by the
-    /// element's size, rounded down, elements, whose old values may be lost. Waits for the commands before it.
+    /// Writes the whole buffer in place: maps it, lets `fill` write, unmaps. The slice has
+    /// `bytes()` divided by the element's size, rounded down, elements, whose old values may be
+    /// lost. Waits for the commands before it.
     pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
         let region = self.map(MapMode::Overwrite, self.bytes, true)?.0;
-        let mapped = Unmap { buffer: self, region: Some(region) };
-        // SAFETY: mapped for writing and complete, and the mapping is exclusive until `mapped` is gone.
+        let mapped = Unmap {
+            buffer: self,
+            region: Some(region),
+        };
+        // SAFETY: mapped for writing and complete, and the mapping is exclusive until `mapped` is
+        // gone.
         fill(unsafe { region.slice_mut() });
         mapped.now()
     }
 
-    /// Writes `data` to the start of the buffer by map and unmap. What lies behind it keeps no defined value.
+    /// Writes `data` to the start of the buffer by map and unmap. What lies behind it keeps no
+    /// defined value.
     pub(crate) fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
         self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
-    /// Writes several arrays by one map and unmap, each from its byte on. What lies between them keeps no defined value.
+    /// Writes several arrays by one map and unmap, each from its byte on. What lies between them
+    /// keeps no defined value.
     pub(crate) fn upload_parts<'d>(
         &self,
         parts: impl Iterator<Item = (usize, &'d [u8])>,
@@ -260,7 +306,10 @@ impl Buffer {
         let mut inside = Ok(());
         self.fill_with(|all: &mut [u8]| {
             for (start, bytes) in parts {
-                match start.checked_add(bytes.len()).and_then(|end| all.get_mut(start..end)) {
+                match start
+                    .checked_add(bytes.len())
+                    .and_then(|end| all.get_mut(start..end))
+                {
                     Some(to) => to.copy_from_slice(bytes),
                     None => inside = self.check_range("clEnqueueMapBuffer", start, bytes.len()),
                 }
@@ -304,8 +353,8 @@ impl Buffer {
         }
         let lock = self.queue().lock_maps();
         self.memory.free_for(CALL, &lock)?;
-        // SAFETY: the range lies within the buffer; the call blocks until `data` is written; any bit pattern is an
-        // element.
+        // SAFETY: the range lies within the buffer; the call blocks until `data` is written; any
+        // bit pattern is an element.
         let code = unsafe {
             (self.queue().api().clEnqueueReadBuffer)(
                 self.queue().raw(),
@@ -324,15 +373,24 @@ impl Buffer {
 
     fn check_range(&self, call: &'static str, offset: usize, bytes: usize) -> Result<(), ClError> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(ClError::new(call, CL_INVALID_VALUE, self.name())
-                .detail(format!("{bytes} bytes at {offset} are outside its {} bytes", self.bytes)));
+            return Err(
+                ClError::new(call, CL_INVALID_VALUE, self.name()).detail(format!(
+                    "{bytes} bytes at {offset} are outside its {} bytes",
+                    self.bytes
+                )),
+            );
         }
         Ok(())
     }
 
-    /// Maps the first `bytes` bytes and marks the memory as mapped. The region may be used once the event, which is
-    /// null for a blocking map, is complete.
-    fn map(&self, mode: MapMode, bytes: usize, blocking: bool) -> Result<(Region, cl_event), ClError> {
+    /// Maps the first `bytes` bytes and marks the memory as mapped. The region may be used once the
+    /// event, which is null for a blocking map, is complete.
+    fn map(
+        &self,
+        mode: MapMode,
+        bytes: usize,
+        blocking: bool,
+    ) -> Result<(Region, cl_event), ClError> {
         const CALL: &str = "clEnqueueMapBuffer";
         self.check_range(CALL, 0, bytes)?;
         let queue = self.queue();
@@ -340,7 +398,11 @@ impl Buffer {
         self.memory.free_for(CALL, &lock)?;
         let mut code = CL_SUCCESS;
         let mut event = ptr::null_mut();
-        let wanted = if blocking { ptr::null_mut() } else { &mut event as *mut cl_event };
+        let wanted = if blocking {
+            ptr::null_mut()
+        } else {
+            &mut event as *mut cl_event
+        };
         // SAFETY: the range lies within the buffer, and nothing else of it is mapped.
         let pointer = unsafe {
             (queue.api().clEnqueueMapBuffer)(
@@ -380,7 +442,8 @@ impl Buffer {
     }
 }
 
-/// Enqueues the unmapping of `pointer`, which a map of `memory` on its queue gave; on success it is free again.
+/// Enqueues the unmapping of `pointer`, which a map of `memory` on its queue gave; on success it is
+/// free again.
 pub(super) fn unmap(
     memory: &Memory,
     pointer: *mut u8,
@@ -390,7 +453,11 @@ pub(super) fn unmap(
     const CALL: &str = "clEnqueueUnmapMemObject";
     let queue = memory.queue();
     let mut raw = ptr::null_mut();
-    let wanted = if event.is_some() { &mut raw as *mut cl_event } else { ptr::null_mut() };
+    let wanted = if event.is_some() {
+        &mut raw as *mut cl_event
+    } else {
+        ptr::null_mut()
+    };
     // SAFETY: the pointer was mapped on this queue and is unmapped once: the callers give it up.
     let code = unsafe {
         (queue.api().clEnqueueUnmapMemObject)(
@@ -423,7 +490,8 @@ struct Region {
     bytes: usize,
 }
 
-// SAFETY: a mapped pointer is ordinary memory of the process; who may use it when is the owner's business.
+// SAFETY: a mapped pointer is ordinary memory of the process; who may use it when is the owner's
+// business.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -432,16 +500,24 @@ impl Region {
     /// # Safety
     /// The map is complete and not undone for `'a`, and nobody writes to it in `'a`.
     unsafe fn slice<'a, T: Element>(self) -> &'a [T] {
-        // SAFETY: the pointer is non-null and aligned for every `Element` (checked when it was mapped), `bytes` bytes
-        // are readable and any bit pattern is a value; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>()) }
+        // SAFETY: the pointer is non-null and aligned for every `Element` (checked when it was
+        // mapped), `bytes` bytes are readable and any bit pattern is a value; the rest is the
+        // caller's promise.
+        unsafe {
+            std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>())
+        }
     }
 
     /// # Safety
     /// The map is complete, for writing, and not undone for `'a`, and nobody else uses it in `'a`.
     unsafe fn slice_mut<'a, T: Element>(self) -> &'a mut [T] {
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.pointer.as_ptr().cast(),
+                self.bytes / size_of::<T>(),
+            )
+        }
     }
 }
 
@@ -453,7 +529,9 @@ struct Unmap<'a> {
 
 impl Unmap<'_> {
     fn now(mut self) -> Result<(), ClError> {
-        self.region.take().map_or(Ok(()), |region| self.buffer.unmap(region, None))
+        self.region
+            .take()
+            .map_or(Ok(()), |region| self.buffer.unmap(region, None))
     }
 }
 
@@ -470,7 +548,8 @@ pub(crate) struct MappedBuffer {
     buffer: Buffer,
     mode: MapMode,
     state: MapState,
-    /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's argument.
+    /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's
+    /// argument.
     staging: Option<(Buffer, Region)>,
     /// The event of the copy that still reads the staging memory.
     sent: Option<Handle>,
@@ -485,16 +564,29 @@ enum MapState {
 impl MappedBuffer {
     /// Takes `buffer` for mapping with `mode`; it starts unmapped.
     pub(crate) fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
-        MappedBuffer { buffer, mode, state: MapState::Unmapped, staging: None, sent: None }
+        MappedBuffer {
+            buffer,
+            mode,
+            state: MapState::Unmapped,
+            staging: None,
+            sent: None,
+        }
     }
 
-    /// The same where host and device have memories of their own: the host's view is page-locked memory that stays
-    /// where it is, and one copy between the two stands for a map to be read and for the unmap of one to be written.
-    /// What the host wrote stays in its view; [`MapMode::Write`] shows that, not what a kernel wrote. A view of mode
+    /// The same where host and device have memories of their own: the host's view is page-locked
+    /// memory that stays where it is, and one copy between the two stands for a map to be read and
+    /// for the unmap of one to be written. What the host wrote stays in its view;
+    /// [`MapMode::Write`] shows that, not what a kernel wrote. A view of mode
     /// [`MapMode::ReadWrite`] is read only.
     pub(crate) fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
-        let memory = Buffer::new(queue, buffer.name(), buffer.bytes, Access::ReadWrite, Home::Shared)?;
+        let memory = Buffer::new(
+            queue,
+            buffer.name(),
+            buffer.bytes,
+            Access::ReadWrite,
+            Home::Shared,
+        )?;
         let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
         Ok(MappedBuffer {
             buffer,
@@ -521,7 +613,10 @@ impl MappedBuffer {
         let (region, event) = match &self.staging {
             None => self.buffer.map(self.mode, bytes, false)?,
             Some((_, Region { pointer, .. })) => {
-                let region = Region { pointer: *pointer, bytes };
+                let region = Region {
+                    pointer: *pointer,
+                    bytes,
+                };
                 self.buffer.check_range("clEnqueueReadBuffer", 0, bytes)?;
                 let lock = self.buffer.queue().lock_maps();
                 self.buffer.memory.free_for("clEnqueueReadBuffer", &lock)?;
@@ -535,7 +630,10 @@ impl MappedBuffer {
         };
         self.state = match event.is_null() {
             true => MapState::Mapped { region },
-            false => MapState::Pending { region, event: Handle(event) },
+            false => MapState::Pending {
+                region,
+                event: Handle(event),
+            },
         };
         Ok(())
     }
@@ -543,11 +641,16 @@ impl MappedBuffer {
     /// Enqueues the copy between a staged buffer and `region`, its view, and gives its event.
     fn copy(&self, region: Region, _: &MapLock<'_>) -> Result<cl_event, ClError> {
         let queue = self.buffer.queue();
-        let (api, raw, pointer) = (queue.api(), *self.buffer.memory.raw(), region.pointer.as_ptr().cast());
+        let (api, raw, pointer) = (
+            queue.api(),
+            *self.buffer.memory.raw(),
+            region.pointer.as_ptr().cast(),
+        );
         let (bytes, none, mut event) = (region.bytes, ptr::null(), ptr::null_mut());
-        // SAFETY: the view is as large as the buffer, and lives until its unmapping, which the queue orders behind
-        // this command; the host has no reference into it before the event is complete: the next state is Pending
-        // (Read), or Unmapped, which keeps the event for the next Pending.
+        // SAFETY: the view is as large as the buffer, and lives until its unmapping, which the
+        // queue orders behind this command; the host has no reference into it before the event is
+        // complete: the next state is Pending (Read), or Unmapped, which keeps the event for the
+        // next Pending.
         let code = unsafe {
             match self.mode {
                 MapMode::Read | MapMode::ReadWrite => (api.clEnqueueReadBuffer)(
@@ -588,8 +691,8 @@ impl MappedBuffer {
         self.staging.is_some()
     }
 
-    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer, behind all that is enqueued. The view keeps
-    /// its values. Does not allocate.
+    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer, behind all that is
+    /// enqueued. The view keeps its values. Does not allocate.
     pub(crate) fn enqueue_copy_of(&mut self, from: &Buffer, bytes: usize) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueCopyBuffer";
         let queue = self.buffer.queue();
@@ -597,11 +700,19 @@ impl MappedBuffer {
         from.check_range(CALL, 0, bytes)?;
         let lock = queue.lock_maps();
         from.memory.free_for(CALL, &lock)?;
-        if !self.is_staged() || !from.queue().same(queue) || Arc::ptr_eq(&from.memory, &self.buffer.memory) {
-            return Err(ClError::new(CALL, CL_INVALID_MEM_OBJECT, self.buffer.name()));
+        if !self.is_staged()
+            || !from.queue().same(queue)
+            || Arc::ptr_eq(&from.memory, &self.buffer.memory)
+        {
+            return Err(ClError::new(
+                CALL,
+                CL_INVALID_MEM_OBJECT,
+                self.buffer.name(),
+            ));
         }
-        // SAFETY: both ranges lie within their buffers, which are two, on this queue. No reference into them exists: the
-        // source is not mapped, and the view of a staged buffer is memory of its own.
+        // SAFETY: both ranges lie within their buffers, which are two, on this queue. No reference
+        // into them exists: the source is not mapped, and the view of a staged buffer is memory of
+        // its own.
         let code = unsafe {
             (queue.api().clEnqueueCopyBuffer)(
                 queue.raw(),
@@ -627,13 +738,14 @@ impl MappedBuffer {
         }
     }
 
-    /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is unmapped again.
+    /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is
+    /// unmapped again.
     pub(crate) fn wait(&mut self) -> Result<(), ClError> {
         self.settle(false).map(|_| ())
     }
 
-    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue. All are zero where the driver
-    /// gives none, as it may where nothing had to be moved.
+    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue. All are
+    /// zero where the driver gives none, as it may where nothing had to be moved.
     pub(crate) fn wait_timed(&mut self) -> Result<Times, ClError> {
         self.settle(true)
     }
@@ -643,14 +755,22 @@ impl MappedBuffer {
             MapState::Pending { region, event } => (*region, event.0),
             MapState::Mapped { .. } if !timed => return Ok(Times::default()),
             MapState::Mapped { .. } => {
-                return Err(ClError::new("clGetEventProfilingInfo", CL_INVALID_EVENT, self.buffer.name())
-                    .detail("its map was waited for already"));
+                return Err(ClError::new(
+                    "clGetEventProfilingInfo",
+                    CL_INVALID_EVENT,
+                    self.buffer.name(),
+                )
+                .detail("its map was waited for already"));
             }
             MapState::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
         };
         let queue = self.buffer.queue();
         let waited = wait_event(queue, event, self.command(), self.buffer.name());
-        let times = if timed { event_times(queue, event).unwrap_or_default() } else { Times::default() };
+        let times = if timed {
+            event_times(queue, event).unwrap_or_default()
+        } else {
+            Times::default()
+        };
         release_event(queue, event);
         self.state = MapState::Mapped { region };
         if let Err(error) = waited {
@@ -660,8 +780,8 @@ impl MappedBuffer {
         Ok(times)
     }
 
-    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands. A staged
-    /// buffer keeps the event of its copy: it gives none.
+    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later
+    /// commands. A staged buffer keeps the event of its copy: it gives none.
     pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;
@@ -694,8 +814,9 @@ impl MappedBuffer {
     #[inline]
     pub(crate) fn slice<T: Element>(&self) -> &[T] {
         let region = self.region();
-        // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which ends the borrow;
-        // no other mapping of this memory exists, and the queue launches no kernel on it (`Memory::mapped`).
+        // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which
+        // ends the borrow; no other mapping of this memory exists, and the queue launches no kernel
+        // on it (`Memory::mapped`).
         unsafe { region.slice() }
     }
 
@@ -706,7 +827,11 @@ impl MappedBuffer {
     #[inline]
     pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
         let region = self.region();
-        assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.buffer.name());
+        assert!(
+            self.mode != MapMode::Read,
+            "{} is mapped to be read only",
+            self.buffer.name()
+        );
         // SAFETY: as for `slice`; `&mut self` makes it the only view, and the mode allows writing.
         unsafe { region.slice_mut() }
     }
@@ -715,12 +840,16 @@ impl MappedBuffer {
     fn region(&self) -> Region {
         match self.state {
             MapState::Mapped { region } => region,
-            _ => panic!("{} is not mapped for the host: enqueue_map and wait first", self.buffer.name()),
+            _ => panic!(
+                "{} is not mapped for the host: enqueue_map and wait first",
+                self.buffer.name()
+            ),
         }
     }
 
     fn not_mapped(&self, call: &'static str) -> ClError {
-        ClError::new(call, CL_INVALID_OPERATION, self.buffer.name()).detail("it is not mapped for the host")
+        ClError::new(call, CL_INVALID_OPERATION, self.buffer.name())
+            .detail("it is not mapped for the host")
     }
 
     /// Back to Unmapped whatever the driver says.

@@ -1,7 +1,8 @@
-//! Device nodes of GPUs: what a machine without a usable OpenCL device has after all, and what is missing.
+//! Device nodes of GPUs: what a machine without a usable OpenCL device has after all, and what is
+//! missing.
 //!
-//! On a board "no OpenCL" is often a user who is not in the group `video`, or a GPU whose driver package is not there.
-//! Both show in `/dev`.
+//! On a board "no OpenCL" is often a user who is not in the group `video`, or a GPU whose driver
+//! package is not there. Both show in `/dev`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -15,15 +16,39 @@ const NODES: [(&str, &str, &str); 10] = [
         "ARM Mali",
         "libmali.so of the board's maker (Odroid: mali-fbdev or mali-x11; Rockchip: libmali)",
     ),
-    ("kgsl-3d0", "Qualcomm Adreno", "libOpenCL.so of Qualcomm's or the board's image (qcom-adreno)"),
-    ("nvidia*", "NVIDIA", "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1"),
-    ("nvhost-gpu", "NVIDIA Tegra", "NVIDIA has none for it; PoCL can use CUDA"),
-    ("galcore", "Vivante", "libOpenCL.so of the board's image (NXP: imx-gpu-viv)"),
+    (
+        "kgsl-3d0",
+        "Qualcomm Adreno",
+        "libOpenCL.so of Qualcomm's or the board's image (qcom-adreno)",
+    ),
+    (
+        "nvidia*",
+        "NVIDIA",
+        "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1",
+    ),
+    (
+        "nvhost-gpu",
+        "NVIDIA Tegra",
+        "NVIDIA has none for it; PoCL can use CUDA",
+    ),
+    (
+        "galcore",
+        "Vivante",
+        "libOpenCL.so of the board's image (NXP: imx-gpu-viv)",
+    ),
     ("vchiq", "VideoCore IV", "VC4CL, built from its sources"),
     ("pvrsrvkm", "PowerVR", "libPVROCL.so of the board's maker"),
     ("pvr_sync", "PowerVR", "libPVROCL.so of the board's maker"),
-    ("kfd", "AMD", "rocm-opencl-icd or mesa-opencl-icd, with ocl-icd-libopencl1"),
-    ("dri/renderD*", "", "mesa-opencl-icd, with ocl-icd-libopencl1"),
+    (
+        "kfd",
+        "AMD",
+        "rocm-opencl-icd or mesa-opencl-icd, with ocl-icd-libopencl1",
+    ),
+    (
+        "dri/renderD*",
+        "",
+        "mesa-opencl-icd, with ocl-icd-libopencl1",
+    ),
 ];
 
 /// Kernel drivers behind a render node: the GPU, and what usually brings its OpenCL library.
@@ -39,27 +64,59 @@ const DRIVERS: [(&str, &str, &str); 12] = [
         "mesa-opencl-icd with RUSTICL_ENABLE=panfrost, or the maker's libmali.so and kernel driver",
     ),
     ("lima", "ARM Mali-4xx", "none: it cannot run OpenCL"),
-    ("v3d", "VideoCore VI or VII", "mesa-opencl-icd with RUSTICL_ENABLE=v3d, where Mesa is new enough"),
+    (
+        "v3d",
+        "VideoCore VI or VII",
+        "mesa-opencl-icd with RUSTICL_ENABLE=v3d, where Mesa is new enough",
+    ),
     ("vc4", "VideoCore IV", "VC4CL, built from its sources"),
-    ("msm", "Qualcomm Adreno", "mesa-opencl-icd with RUSTICL_ENABLE=freedreno"),
-    ("etnaviv", "Vivante", "mesa-opencl-icd with RUSTICL_ENABLE=etnaviv, where Mesa is new enough"),
+    (
+        "msm",
+        "Qualcomm Adreno",
+        "mesa-opencl-icd with RUSTICL_ENABLE=freedreno",
+    ),
+    (
+        "etnaviv",
+        "Vivante",
+        "mesa-opencl-icd with RUSTICL_ENABLE=etnaviv, where Mesa is new enough",
+    ),
     ("i915", "Intel", "intel-opencl-icd, with ocl-icd-libopencl1"),
     ("xe", "Intel", "intel-opencl-icd, with ocl-icd-libopencl1"),
-    ("amdgpu", "AMD", "mesa-opencl-icd with RUSTICL_ENABLE=radeonsi, or rocm-opencl-icd"),
-    ("nouveau", "NVIDIA", "NVIDIA's own driver, with nvidia-opencl-icd"),
-    ("nvidia", "NVIDIA", "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1"),
+    (
+        "amdgpu",
+        "AMD",
+        "mesa-opencl-icd with RUSTICL_ENABLE=radeonsi, or rocm-opencl-icd",
+    ),
+    (
+        "nouveau",
+        "NVIDIA",
+        "NVIDIA's own driver, with nvidia-opencl-icd",
+    ),
+    (
+        "nvidia",
+        "NVIDIA",
+        "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1",
+    ),
 ];
 
-/// A line for each GPU node of this machine that this process may not open, and, where no OpenCL device is a GPU
-/// (`served` false), for each that it may.
+/// A line for each GPU node of this machine that this process may not open, and, where no OpenCL
+/// device is a GPU (`served` false), for each that it may.
 pub(crate) fn nodes(served: bool) -> Vec<String> {
-    // What a driver does. Permissions alone do not tell: a container or a service may be kept from devices.
+    // What a driver does. Permissions alone do not tell: a container or a service may be kept from
+    // devices.
     let open = |node: &Path| {
-        fs::File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(node).map(drop)
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(node)
+            .map(drop)
     };
     // Names of drivers and groups are the system's.
     let lines = nodes_of(Path::new("/"), served, open).into_iter();
-    lines.map(|line| crate::escape::line(&line).into_owned()).collect()
+    lines
+        .map(|line| crate::escape::line(&line).into_owned())
+        .collect()
 }
 
 fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -> Vec<String> {
@@ -74,15 +131,26 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
             }
             None => name == pattern,
         };
-        let entries = fs::read_dir(root.join(&folder)).into_iter().flatten().flatten();
+        let entries = fs::read_dir(root.join(&folder))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut names: Vec<String> = Vec::new();
-        for name in entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| fits(n)) {
+        for name in entries
+            .filter_map(|e| e.file_name().into_string().ok())
+            .filter(|n| fits(n))
+        {
             names.insert(names.partition_point(|n| *n < name), name);
         }
         for name in names {
-            let driver = fs::read_link(root.join("sys/class/drm").join(&name).join("device/driver"));
-            let driver = driver.ok().and_then(|d| Some(d.file_name()?.to_str()?.to_string()));
-            let known = driver.as_ref().and_then(|d| DRIVERS.iter().find(|k| k.0 == d));
+            let driver =
+                fs::read_link(root.join("sys/class/drm").join(&name).join("device/driver"));
+            let driver = driver
+                .ok()
+                .and_then(|d| Some(d.file_name()?.to_str()?.to_string()));
+            let known = driver
+                .as_ref()
+                .and_then(|d| DRIVERS.iter().find(|k| k.0 == d));
             let (gpu, library) = known.map_or((gpu, library), |k| (k.1, k.2));
             let gpu = match (gpu, driver) {
                 ("", None) => String::new(),
@@ -93,12 +161,16 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
             let place = format!("/{}{gpu}", folder.join(&name).display());
             match open(&node) {
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                    lines.push(format!("{place} is there, but this user may not open it: {}", advice(root, &node)));
+                    lines.push(format!(
+                        "{place} is there, but this user may not open it: {}",
+                        advice(root, &node)
+                    ));
                 }
                 Err(e) => lines.push(format!("{place} is there, but cannot be opened: {e}")),
                 Ok(()) if served => {}
                 Ok(()) => lines.push(format!(
-                    "{place} is there, and may be opened, but no OpenCL library has a GPU; usually it takes {library}"
+                    "{place} is there, and may be opened, but no OpenCL library has a GPU; \
+                     usually it takes {library}"
                 )),
             }
         }
@@ -108,7 +180,9 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
 
 /// How to get at a node: by its group, where the group may use it.
 fn advice(root: &Path, node: &Path) -> String {
-    let Ok(about) = fs::metadata(node) else { return "it is gone".into() };
+    let Ok(about) = fs::metadata(node) else {
+        return "it is gone".into();
+    };
     let groups = fs::read_to_string(root.join("etc/group")).unwrap_or_default();
     let named = groups.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -119,11 +193,13 @@ fn advice(root: &Path, node: &Path) -> String {
     match about.mode() & 0o060 {
         // Everybody in root's group is as good as root.
         0o060 if about.gid() != 0 => format!(
-            "it belongs to the group {group}; sudo usermod -aG {group} USER, then log in again (a systemd service: \
+            "it belongs to the group {group}; sudo usermod -aG {group} USER, then log in again (a \
+             systemd service: \
              SupplementaryGroups={group})"
         ),
         _ => format!(
-            "mode {:03o}, group {group}; a udev rule gives it to a group: KERNEL==\"{}\", GROUP=\"video\", MODE=\"0660\"",
+            "mode {:03o}, group {group}; a udev rule gives it to a group: KERNEL==\"{}\", \
+             GROUP=\"video\", MODE=\"0660\"",
             about.mode() & 0o777,
             node.file_name().unwrap_or_default().to_string_lossy()
         ),
@@ -141,7 +217,8 @@ mod tests {
 
     impl Root {
         fn new(name: &str, nodes: &[(&str, u32)]) -> Root {
-            let root = std::env::temp_dir().join(format!("mortonnet-nodes-{name}-{}", std::process::id()));
+            let root =
+                std::env::temp_dir().join(format!("mortonnet-nodes-{name}-{}", std::process::id()));
             for (node, mode) in nodes {
                 let path = root.join("dev").join(node);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -151,19 +228,28 @@ mod tests {
             fs::create_dir_all(root.join("etc")).unwrap();
             // The files belong to the group of whoever runs the test.
             let gid = fs::metadata(&root).unwrap().gid();
-            fs::write(root.join("etc/group"), format!("other:x:{}:\nthe-group:x:{gid}:a,b\n", gid + 1))
-                .unwrap();
+            fs::write(
+                root.join("etc/group"),
+                format!("other:x:{}:\nthe-group:x:{gid}:a,b\n", gid + 1),
+            )
+            .unwrap();
             Root(root)
         }
 
         fn driver(&self, node: &str, driver: &str) {
             let device = self.0.join("sys/class/drm").join(node).join("device");
             fs::create_dir_all(&device).unwrap();
-            symlink(format!("../../../bus/platform/drivers/{driver}"), device.join("driver")).unwrap();
+            symlink(
+                format!("../../../bus/platform/drivers/{driver}"),
+                device.join("driver"),
+            )
+            .unwrap();
         }
 
         fn lines(&self, served: bool, answer: Option<ErrorKind>) -> Vec<String> {
-            nodes_of(&self.0, served, |_| answer.map_or(Ok(()), |kind| Err(kind.into())))
+            nodes_of(&self.0, served, |_| {
+                answer.map_or(Ok(()), |kind| Err(kind.into()))
+            })
         }
     }
 
@@ -175,7 +261,15 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_gpu_has_nothing_to_say() {
-        let others = ["null", "malicious", "nvidiactl", "dri/card0", "dri/renderD", "mali", "vchiq0"];
+        let others = [
+            "null",
+            "malicious",
+            "nvidiactl",
+            "dri/card0",
+            "dri/renderD",
+            "mali",
+            "vchiq0",
+        ];
         let root = Root::new("none", &others.map(|n| (n, 0o660)));
         assert!(root.lines(false, None).is_empty());
         assert!(nodes_of(Path::new("/nowhere"), false, |_| Ok(())).is_empty());
@@ -186,7 +280,9 @@ mod tests {
         let root = Root::new("denied", &[("mali0", 0o660), ("galcore", 0o600)]);
         for served in [false, true] {
             let lines = root.lines(served, Some(ErrorKind::PermissionDenied));
-            let [mali, galcore] = &lines[..] else { panic!("{lines:?}") };
+            let [mali, galcore] = &lines[..] else {
+                panic!("{lines:?}")
+            };
             let start = "/dev/mali0 (ARM Mali) is there, but this user may not open it: ";
             let gid = fs::metadata(&root.0).unwrap().gid();
             match gid {
@@ -203,10 +299,16 @@ mod tests {
                 galcore.contains("(Vivante)") && galcore.contains("mode 600, group the-group"),
                 "{galcore}"
             );
-            assert!(galcore.ends_with("KERNEL==\"galcore\", GROUP=\"video\", MODE=\"0660\""), "{galcore}");
+            assert!(
+                galcore.ends_with("KERNEL==\"galcore\", GROUP=\"video\", MODE=\"0660\""),
+                "{galcore}"
+            );
         }
         let busy = root.lines(true, Some(ErrorKind::ResourceBusy));
-        assert!(busy[0].starts_with("/dev/mali0 (ARM Mali) is there, but cannot be opened: "), "{busy:?}");
+        assert!(
+            busy[0].starts_with("/dev/mali0 (ARM Mali) is there, but cannot be opened: "),
+            "{busy:?}"
+        );
     }
 
     #[test]
@@ -222,10 +324,14 @@ mod tests {
         let lines = root.lines(true, Some(ErrorKind::PermissionDenied));
         assert_eq!(
             lines[1],
-            "/dev/dri/renderD128 is there, but this user may not open it: it belongs to the group render; sudo usermod \
+            "/dev/dri/renderD128 is there, but this user may not open it: it belongs to the group \
+             render; sudo usermod \
              -aG render USER, then log in again (a systemd service: SupplementaryGroups=render)"
         );
-        assert!(lines[0].starts_with("/dev/kgsl-3d0 (Qualcomm Adreno) is there"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("/dev/kgsl-3d0 (Qualcomm Adreno) is there"),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -248,11 +354,16 @@ mod tests {
         assert_eq!(lines.len(), nodes.len(), "{lines:?}");
         let has = |start: &str, part: &str| {
             assert!(
-                lines.iter().any(|l| l.starts_with(start) && l.contains(part)),
+                lines
+                    .iter()
+                    .any(|l| l.starts_with(start) && l.contains(part)),
                 "{start} {part}: {lines:?}"
             );
         };
-        has("/dev/mali0 (ARM Mali) is there, and may be opened", "mali-fbdev");
+        has(
+            "/dev/mali0 (ARM Mali) is there, and may be opened",
+            "mali-fbdev",
+        );
         has("/dev/nvidia1 (NVIDIA) ", "nvidia-opencl-icd");
         has("/dev/vchiq (VideoCore IV) ", "VC4CL");
         has("/dev/dri/renderD128 (ARM Mali) ", "RUSTICL_ENABLE=panfrost");

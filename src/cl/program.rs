@@ -14,8 +14,8 @@ use super::memory::{Buffer, Memory};
 use super::queue::Context;
 use crate::sys::own::OwnBytes;
 
-/// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root could write into a
-/// file. Drivers may run whatever stands in it, so no other bytes become one.
+/// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root
+/// could write into a file. Drivers may run whatever stands in it, so no other bytes become one.
 #[derive(Debug)]
 pub(crate) struct ProgramBinary(Vec<u8>);
 
@@ -44,7 +44,8 @@ struct ProgramInner {
 
 impl Drop for ProgramInner {
     fn drop(&mut self) {
-        // SAFETY: created by a clCreateProgram… call, released once; the driver keeps it while kernels of it exist.
+        // SAFETY: created by a clCreateProgram… call, released once; the driver keeps it while
+        // kernels of it exist.
         unsafe { (self.context.api().clReleaseProgram)(self.raw.0) };
     }
 }
@@ -53,7 +54,8 @@ impl Drop for ProgramInner {
 const SPARE_OF_BINARY: usize = 1 << 20;
 
 impl Program {
-    /// Builds `source` with `options`. An error of the compiler carries the driver's log. The name appears in errors.
+    /// Builds `source` with `options`. An error of the compiler carries the driver's log. The name
+    /// appears in errors.
     pub(crate) fn from_source(
         context: &Context,
         name: &str,
@@ -69,14 +71,20 @@ impl Program {
         let mut code = CL_SUCCESS;
         // SAFETY: one string with its length, not 0; the driver copies it.
         let raw = unsafe {
-            (context.api().clCreateProgramWithSource)(context.raw(), 1, &mut text, &source.len(), &mut code)
+            (context.api().clCreateProgramWithSource)(
+                context.raw(),
+                1,
+                &mut text,
+                &source.len(),
+                &mut code,
+            )
         };
         made(raw, code, CALL, name)?;
         Program::new(context, raw, name).build(options)
     }
 
-    /// Builds what [`binary`](Self::binary) gave before, for this device and driver. A driver refuses what it does
-    /// not know.
+    /// Builds what [`binary`](Self::binary) gave before, for this device and driver. A driver
+    /// refuses what it does not know.
     pub(crate) fn from_binary(
         context: &Context,
         name: &str,
@@ -114,16 +122,22 @@ impl Program {
 
     fn new(context: &Context, raw: cl_program, name: &str) -> Program {
         let (context, name) = (context.clone(), name.to_string());
-        Program(Arc::new(ProgramInner { context, raw: Handle(raw), name }))
+        Program(Arc::new(ProgramInner {
+            context,
+            raw: Handle(raw),
+            name,
+        }))
     }
 
     fn build(self, options: &str) -> Result<Program, ClError> {
         const CALL: &str = "clBuildProgram";
         let inner = &self.0;
         let options = CString::new(options).map_err(|_| {
-            ClError::new(CALL, CL_INVALID_BUILD_OPTIONS, &inner.name).detail("a zero byte in the options")
+            ClError::new(CALL, CL_INVALID_BUILD_OPTIONS, &inner.name)
+                .detail("a zero byte in the options")
         })?;
-        // SAFETY: one device, of the program's context; without a callback the call waits for the build.
+        // SAFETY: one device, of the program's context; without a callback the call waits for the
+        // build.
         let code = unsafe {
             (inner.context.api().clBuildProgram)(
                 inner.raw.0,
@@ -134,26 +148,32 @@ impl Program {
                 ptr::null_mut(),
             )
         };
-        check(code, CALL, &inner.name).map_err(|e| e.detail(self.build_log().unwrap_or_default()))?;
+        check(code, CALL, &inner.name)
+            .map_err(|e| e.detail(self.build_log().unwrap_or_default()))?;
         Ok(self)
     }
 
     /// What the driver's compiler said.
     pub(crate) fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.0;
-        info_lines("clGetProgramBuildInfo", &inner.name, &|size, value, needed| {
-            // SAFETY: the program is alive and its context has this device; `value` has room for `size` bytes.
-            unsafe {
-                (inner.context.api().clGetProgramBuildInfo)(
-                    inner.raw.0,
-                    inner.context.device().raw.0,
-                    CL_PROGRAM_BUILD_LOG,
-                    size,
-                    value,
-                    needed,
-                )
-            }
-        })
+        info_lines(
+            "clGetProgramBuildInfo",
+            &inner.name,
+            &|size, value, needed| {
+                // SAFETY: the program is alive and its context has this device; `value` has room
+                // for `size` bytes.
+                unsafe {
+                    (inner.context.api().clGetProgramBuildInfo)(
+                        inner.raw.0,
+                        inner.context.device().raw.0,
+                        CL_PROGRAM_BUILD_LOG,
+                        size,
+                        value,
+                        needed,
+                    )
+                }
+            },
+        )
     }
 
     /// The built program in the driver's own form, for a cache; empty where the driver gives none.
@@ -162,19 +182,28 @@ impl Program {
         let inner = &self.0;
         let ask = |what, size, value: *mut c_void, needed| {
             // SAFETY: the program is alive; `value` has room for `size` bytes.
-            unsafe { (inner.context.api().clGetProgramInfo)(inner.raw.0, what, size, value, needed) }
+            unsafe {
+                (inner.context.api().clGetProgramInfo)(inner.raw.0, what, size, value, needed)
+            }
         };
         // The context has one device, so each answer has one entry.
-        let size = info_fixed(CALL, &inner.name, &|s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
+        let size = info_fixed(CALL, &inner.name, &|s, v, n| {
+            ask(CL_PROGRAM_BINARY_SIZES, s, v, n)
+        })?;
         let size = told(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?;
         if size == 0 {
             return Ok(ProgramBinary(Vec::new()));
         }
-        // The call has no limit: behind the binary is room for a driver that writes more than it has told.
+        // The call has no limit: behind the binary is room for a driver that writes more than it
+        // has told.
         let mut binary = vec![0u8; size + SPARE_OF_BINARY];
         let mut places = [binary.as_mut_ptr()];
-        let code =
-            ask(CL_PROGRAM_BINARIES, size_of_val(&places), places.as_mut_ptr().cast(), ptr::null_mut());
+        let code = ask(
+            CL_PROGRAM_BINARIES,
+            size_of_val(&places),
+            places.as_mut_ptr().cast(),
+            ptr::null_mut(),
+        );
         check(code, CALL, &inner.name)?;
         binary.truncate(size);
         Ok(ProgramBinary(binary))
@@ -185,13 +214,20 @@ impl Program {
         const CALL: &str = "clCreateKernel";
         let inner = &self.0;
         let object = || format!("{function} in {}", inner.name);
-        let c_name =
-            CString::new(function).map_err(|_| ClError::new(CALL, CL_INVALID_KERNEL_NAME, object()))?;
+        let c_name = CString::new(function)
+            .map_err(|_| ClError::new(CALL, CL_INVALID_KERNEL_NAME, object()))?;
         let mut code = CL_SUCCESS;
         // SAFETY: the program is alive and the name ends with a zero.
-        let raw = unsafe { (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code) };
-        made(raw, code, CALL, "").map_err(|e| ClError::new(CALL, code, object()).detail(e.detail.clone()))?;
-        Ok(Kernel { program: self.clone(), raw: Handle(raw), name: function.to_string() })
+        let raw = unsafe {
+            (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code)
+        };
+        made(raw, code, CALL, "")
+            .map_err(|e| ClError::new(CALL, code, object()).detail(e.detail.clone()))?;
+        Ok(Kernel {
+            program: self.clone(),
+            raw: Handle(raw),
+            name: function.to_string(),
+        })
     }
 }
 
@@ -210,7 +246,8 @@ pub(crate) struct Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // SAFETY: created by clCreateKernel, released once; the driver keeps it while enqueued commands use it.
+        // SAFETY: created by clCreateKernel, released once; the driver keeps it while enqueued
+        // commands use it.
         unsafe { (self.context().api().clReleaseKernel)(self.raw.0) };
     }
 }
@@ -240,8 +277,8 @@ pub(crate) enum Argument<'a> {
     Local(usize),
 }
 
-/// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive with it, since
-/// clSetKernelArg does not keep them.
+/// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive
+/// with it, since clSetKernelArg does not keep them.
 pub(crate) struct BoundKernel {
     kernel: Kernel,
     /// Index and memory of the arguments that have some.
@@ -264,19 +301,29 @@ impl BoundKernel {
 }
 
 impl Kernel {
-    /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer is smaller than what
-    /// the kernel may touch, and where memory belongs to another context.
+    /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer
+    /// is smaller than what the kernel may touch, and where memory belongs to another context.
     pub(crate) fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
         let count = info_fixed("clGetKernelInfo", &self.name, &|size, value, needed| {
             // SAFETY: the kernel is alive; `value` has room for `size` bytes.
             unsafe {
-                (self.context().api().clGetKernelInfo)(self.raw.0, CL_KERNEL_NUM_ARGS, size, value, needed)
+                (self.context().api().clGetKernelInfo)(
+                    self.raw.0,
+                    CL_KERNEL_NUM_ARGS,
+                    size,
+                    value,
+                    needed,
+                )
             }
         })
         .map(u32::from_ne_bytes)?;
         if count as usize != arguments.len() {
-            return Err(ClError::new("clSetKernelArg", CL_INVALID_KERNEL_ARGS, &self.name)
-                .detail(format!("it takes {count} arguments, given were {}", arguments.len())));
+            return Err(
+                ClError::new("clSetKernelArg", CL_INVALID_KERNEL_ARGS, &self.name).detail(format!(
+                    "it takes {count} arguments, given were {}",
+                    arguments.len()
+                )),
+            );
         }
         let mut memory = Vec::new();
         for (index, argument) in arguments.iter().enumerate() {
@@ -289,9 +336,9 @@ impl Kernel {
                 Argument::Local(bytes) => (*bytes, ptr::null(), None),
                 Argument::Buffer { buffer, bytes } if buffer.bytes() < *bytes => {
                     let (name, has) = (buffer.name(), buffer.bytes());
-                    return Err(self
-                        .refused(index, CL_INVALID_BUFFER_SIZE)
-                        .detail(format!("{name} has {has} bytes, the kernel may touch {bytes}")));
+                    return Err(self.refused(index, CL_INVALID_BUFFER_SIZE).detail(format!(
+                        "{name} has {has} bytes, the kernel may touch {bytes}"
+                    )));
                 }
                 Argument::Buffer { buffer, .. } => handle(buffer.memory()),
                 Argument::Image(image) => handle(image.memory()),
@@ -304,47 +351,66 @@ impl Kernel {
                 }
                 memory.push((index, of.clone()));
             }
-            // SAFETY: `self` is owned, so this is the only call on the kernel; `value` points to `size` bytes, or is
-            // null for local memory.
-            let code =
-                unsafe { (self.context().api().clSetKernelArg)(self.raw.0, index as u32, size, value) };
+            // SAFETY: `self` is owned, so this is the only call on the kernel; `value` points to
+            // `size` bytes, or is null for local memory.
+            let code = unsafe {
+                (self.context().api().clSetKernelArg)(self.raw.0, index as u32, size, value)
+            };
             check(code, "clSetKernelArg", "").map_err(|e| self.refused(index, e.code))?;
         }
-        Ok(BoundKernel { kernel: self, memory })
+        Ok(BoundKernel {
+            kernel: self,
+            memory,
+        })
     }
 
     fn refused(&self, index: usize, code: i32) -> ClError {
-        ClError::new("clSetKernelArg", code, format!("argument {index} of {}", self.name))
+        ClError::new(
+            "clSetKernelArg",
+            code,
+            format!("argument {index} of {}", self.name),
+        )
     }
 
-    /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE). NVIDIA's driver says
-    /// 256 whatever the kernel (seen on an H200); one that it compiled for larger work-groups runs in those.
+    /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE).
+    /// NVIDIA's driver says 256 whatever the kernel (seen on an H200); one that it compiled for
+    /// larger work-groups runs in those.
     pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
-        let limit = self.info(CL_KERNEL_WORK_GROUP_SIZE).map(usize::from_ne_bytes)?;
+        let limit = self
+            .info(CL_KERNEL_WORK_GROUP_SIZE)
+            .map(usize::from_ne_bytes)?;
         if self.context().device().compute_capability.is_none() {
             return Ok(limit);
         }
         // Three sizes, the third is 1.
         const SIZE: usize = size_of::<usize>();
         let sizes = self.info::<{ 3 * SIZE }>(CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
-        let compiled = sizes.chunks_exact(SIZE).filter_map(|s| s.try_into().ok()).map(usize::from_ne_bytes);
+        let compiled = sizes
+            .chunks_exact(SIZE)
+            .filter_map(|s| s.try_into().ok())
+            .map(usize::from_ne_bytes);
         Ok(limit.max(compiled.product()))
     }
 
     fn info<const N: usize>(&self, what: cl_kernel_work_group_info) -> Result<[u8; N], ClError> {
-        info_fixed("clGetKernelWorkGroupInfo", &self.name, &|size, value, needed| {
-            // SAFETY: the kernel is alive and its context has this device; `value` has room for `size` bytes.
-            unsafe {
-                (self.context().api().clGetKernelWorkGroupInfo)(
-                    self.raw.0,
-                    self.context().device().raw.0,
-                    what,
-                    size,
-                    value,
-                    needed,
-                )
-            }
-        })
+        info_fixed(
+            "clGetKernelWorkGroupInfo",
+            &self.name,
+            &|size, value, needed| {
+                // SAFETY: the kernel is alive and its context has this device; `value` has room for
+                // `size` bytes.
+                unsafe {
+                    (self.context().api().clGetKernelWorkGroupInfo)(
+                        self.raw.0,
+                        self.context().device().raw.0,
+                        what,
+                        size,
+                        value,
+                        needed,
+                    )
+                }
+            },
+        )
     }
 
     /// Its function's name.

@@ -37,7 +37,10 @@ impl Context {
             )
         };
         made(raw, code, "clCreateContext", &device.name)?;
-        Ok(Context(Arc::new(ContextInner { device: device.clone(), raw: Handle(raw) })))
+        Ok(Context(Arc::new(ContextInner {
+            device: device.clone(),
+            raw: Handle(raw),
+        })))
     }
 
     /// Its device.
@@ -79,14 +82,27 @@ struct QueueInner {
 impl Queue {
     /// An in-order queue; with `profiling` its events carry times.
     pub(crate) fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
-        let properties = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
+        let properties = if profiling {
+            CL_QUEUE_PROFILING_ENABLE
+        } else {
+            0
+        };
         let mut code = CL_SUCCESS;
         // SAFETY: the context and its device are alive.
         let raw = unsafe {
-            (context.api().clCreateCommandQueue)(context.raw(), context.device().raw.0, properties, &mut code)
+            (context.api().clCreateCommandQueue)(
+                context.raw(),
+                context.device().raw.0,
+                properties,
+                &mut code,
+            )
         };
         made(raw, code, "clCreateCommandQueue", &context.device().name)?;
-        let inner = QueueInner { context: context.clone(), raw: Handle(raw), maps: Mutex::new(()) };
+        let inner = QueueInner {
+            context: context.clone(),
+            raw: Handle(raw),
+            maps: Mutex::new(()),
+        };
         Ok(Queue(Arc::new(inner)))
     }
 
@@ -100,10 +116,11 @@ impl Queue {
         self.0.context.device()
     }
 
-    /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver chooses). With
-    /// `event` its completion can be waited for and timed. Does not allocate.
+    /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver
+    /// chooses). With `event` its completion can be waited for and timed. Does not allocate.
     ///
-    /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to another queue.
+    /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to
+    /// another queue.
     pub(crate) fn launch(
         &self,
         kernel: &BoundKernel,
@@ -114,40 +131,60 @@ impl Queue {
         const CALL: &str = "clEnqueueNDRangeKernel";
         let refuse = |code, why: String| Err(ClError::new(CALL, code, kernel.name()).detail(why));
         if global.is_empty() || global.len() > 3 {
-            return refuse(CL_INVALID_WORK_DIMENSION, format!("{} dimensions", global.len()));
+            return refuse(
+                CL_INVALID_WORK_DIMENSION,
+                format!("{} dimensions", global.len()),
+            );
         }
         if let Some(local) = local {
-            let fits =
-                local.len() == global.len() && local.iter().zip(global).all(|(&l, &g)| l != 0 && g % l == 0);
+            let fits = local.len() == global.len()
+                && local
+                    .iter()
+                    .zip(global)
+                    .all(|(&l, &g)| l != 0 && g % l == 0);
             if !fits {
                 let why = format!("work-groups of {local:?} do not divide {global:?}");
                 return refuse(CL_INVALID_WORK_GROUP_SIZE, why);
             }
         }
         if !kernel.context().same(self.context()) {
-            return refuse(CL_INVALID_CONTEXT, "the kernel belongs to another context".into());
+            return refuse(
+                CL_INVALID_CONTEXT,
+                "the kernel belongs to another context".into(),
+            );
         }
         let mut raw = ptr::null_mut();
-        let wanted = if event.is_some() { &mut raw as *mut cl_event } else { ptr::null_mut() };
+        let wanted = if event.is_some() {
+            &mut raw as *mut cl_event
+        } else {
+            ptr::null_mut()
+        };
         let lock = self.lock_maps();
         for (index, memory) in kernel.memory() {
             if !memory.queue().same(self) {
                 return refuse(
                     CL_INVALID_COMMAND_QUEUE,
-                    format!("argument {index} ({}) belongs to another queue", memory.name()),
+                    format!(
+                        "argument {index} ({}) belongs to another queue",
+                        memory.name()
+                    ),
                 );
             }
             if memory.is_mapped(&lock) {
                 return refuse(
                     CL_INVALID_OPERATION,
-                    format!("argument {index} ({}) is mapped for the host", memory.name()),
+                    format!(
+                        "argument {index} ({}) is mapped for the host",
+                        memory.name()
+                    ),
                 );
             }
         }
-        // SAFETY: queue and kernel are alive and of one context; both size arrays have `global.len()` entries. All
-        // memory arguments are kept alive by the kernel, and the driver keeps what an enqueued command uses. None of
-        // it is mapped, and mappings are ordered after this command by the queue, so no reference into it exists
-        // while the kernel runs. That the kernel stays within its arguments is the kernel's contract (module text).
+        // SAFETY: queue and kernel are alive and of one context; both size arrays have
+        // `global.len()` entries. All memory arguments are kept alive by the kernel, and the driver
+        // keeps what an enqueued command uses. None of it is mapped, and mappings are ordered after
+        // this command by the queue, so no reference into it exists while the kernel runs. That the
+        // kernel stays within its arguments is the kernel's contract (module text).
         let code = unsafe {
             (self.api().clEnqueueNDRangeKernel)(
                 self.raw(),
@@ -199,9 +236,12 @@ impl Queue {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Held while mapping states are read or changed together with the command that depends on them.
+    /// Held while mapping states are read or changed together with the command that depends on
+    /// them.
     pub(super) fn lock_maps(&self) -> MapLock<'_> {
-        MapLock { _guard: self.0.maps.lock().unwrap_or_else(PoisonError::into_inner) }
+        MapLock {
+            _guard: self.0.maps.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 }
 
@@ -213,8 +253,8 @@ pub(super) struct MapLock<'a> {
 impl Drop for QueueInner {
     fn drop(&mut self) {
         let api = self.context.api();
-        // SAFETY: created by clCreateCommandQueue, released once. Finishing first lets the driver's threads come to
-        // rest before the process ends.
+        // SAFETY: created by clCreateCommandQueue, released once. Finishing first lets the driver's
+        // threads come to rest before the process ends.
         unsafe {
             (api.clFinish)(self.raw.0);
             (api.clReleaseCommandQueue)(self.raw.0);
@@ -235,8 +275,8 @@ pub(crate) struct Times {
     pub(crate) end: u64,
 }
 
-/// A place for the event of one command: empty, or holding an event that is released exactly once, when the next one
-/// takes its place, by [`Event::release`] or by drop.
+/// A place for the event of one command: empty, or holding an event that is released exactly once,
+/// when the next one takes its place, by [`Event::release`] or by drop.
 #[derive(Default)]
 pub(crate) struct Event(Option<Held>);
 
@@ -270,9 +310,9 @@ impl Event {
         wait_event(&held.queue, held.raw.0, held.command, "")
     }
 
-    /// Asks how the command ended, after it was waited for in some other way: an in-order queue whose later commands are
-    /// done may have had a kernel that failed. Waits where the driver says that it has not ended. The error is the
-    /// command's own, on `object`. Does not allocate.
+    /// Asks how the command ended, after it was waited for in some other way: an in-order queue
+    /// whose later commands are done may have had a kernel that failed. Waits where the driver says
+    /// that it has not ended. The error is the command's own, on `object`. Does not allocate.
     pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
         let held = self.held("clGetEventInfo")?;
         match event_status(&held.queue, held.raw.0)? {
@@ -282,7 +322,8 @@ impl Event {
         }
     }
 
-    /// An error if the command is known to have failed. Waits for nothing; an empty place is no error.
+    /// An error if the command is known to have failed. Waits for nothing; an empty place is no
+    /// error.
     pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
         let Some(held) = &self.0 else { return Ok(()) };
         match event_status(&held.queue, held.raw.0) {
@@ -303,24 +344,32 @@ impl Event {
     }
 
     pub(super) fn hold(&mut self, queue: &Queue, raw: cl_event, command: &'static str) {
-        self.0 = Some(Held { queue: queue.clone(), raw: Handle(raw), command });
+        self.0 = Some(Held {
+            queue: queue.clone(),
+            raw: Handle(raw),
+            command,
+        });
     }
 
     fn held(&self, call: &'static str) -> Result<&Held, ClError> {
-        self.0
-            .as_ref()
-            .ok_or_else(|| ClError::new(call, CL_INVALID_EVENT, "").detail("no command has this event"))
+        self.0.as_ref().ok_or_else(|| {
+            ClError::new(call, CL_INVALID_EVENT, "").detail("no command has this event")
+        })
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Event(held)" } else { "Event(empty)" })
+        f.write_str(if self.0.is_some() {
+            "Event(held)"
+        } else {
+            "Event(empty)"
+        })
     }
 }
 
-/// Waits for an event, and asks how its command ended: some drivers wait without an error for a command that failed.
-/// The error is the command's own code under `command`, if it has one.
+/// Waits for an event, and asks how its command ended: some drivers wait without an error for a
+/// command that failed. The error is the command's own code under `command`, if it has one.
 pub(super) fn wait_event(
     queue: &Queue,
     event: cl_event,
@@ -332,7 +381,8 @@ pub(super) fn wait_event(
     let waited = check(code, "clWaitForEvents", object);
     match event_status(queue, event) {
         Ok(status @ ..0) => Err(ClError::new(command, status, object)),
-        // A positive status is one that a driver has not brought up to date: its wait was for this event.
+        // A positive status is one that a driver has not brought up to date: its wait was for this
+        // event.
         Ok(_) => waited,
         Err(unknown) => waited.and(Err(unknown)),
     }
@@ -344,12 +394,21 @@ fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     let (what, mut status) = (CL_EVENT_COMMAND_EXECUTION_STATUS, i32::MAX);
     // SAFETY: the event is alive; the status has room for its own size.
     let code = unsafe {
-        (queue.api().clGetEventInfo)(event, what, size_of::<i32>(), (&raw mut status).cast(), ptr::null_mut())
+        (queue.api().clGetEventInfo)(
+            event,
+            what,
+            size_of::<i32>(),
+            (&raw mut status).cast(),
+            ptr::null_mut(),
+        )
     };
     check(code, CALL, "")?;
     match status {
         ..=CL_QUEUED => Ok(status),
-        _ => Err(ClError::new(CALL, code, "").detail(format!("the driver gave no status, but {status}"))),
+        _ => {
+            Err(ClError::new(CALL, code, "")
+                .detail(format!("the driver gave no status, but {status}")))
+        }
     }
 }
 

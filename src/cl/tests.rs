@@ -12,7 +12,8 @@ use crate::ir::half;
 use crate::sys::own::{OwnFile, ReadError};
 
 const SOURCE: &str = "\
-__kernel void add(__global const float *a, __global const float *b, __global float *sum, uint n, float plus)
+__kernel void add(__global const float *a, __global const float *b, __global float *sum, uint n, \
+float plus)
 {
     uint i = get_global_id(0);
     if (i < n) sum[i] = a[i] + b[i] + plus;
@@ -27,7 +28,8 @@ void turn(__global float *x, __local float *t)
 }
 __kernel void pick(__read_only image2d_t from, __global float4 *to)
 {
-    const sampler_t at = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP_TO_EDGE | CLK_FILTER_NEAREST;
+    const sampler_t at = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP_TO_EDGE | \
+    CLK_FILTER_NEAREST;
     int x = get_global_id(0), y = get_global_id(1);
     to[y * get_global_size(0) + x] = read_imagef(from, at, (int2)(x, y));
 }
@@ -37,7 +39,10 @@ const N: usize = 64;
 
 fn first_device(library: &'static Library) -> Device {
     let all = devices(library).expect("platforms can be listed");
-    all.devices.into_iter().next().expect("the tests need an OpenCL device")
+    all.devices
+        .into_iter()
+        .next()
+        .expect("the tests need an OpenCL device")
 }
 
 fn queue_on(library: &'static Library, profiling: bool) -> Queue {
@@ -59,13 +64,26 @@ fn host_buffer(queue: &Queue, name: &str, bytes: usize) -> Buffer {
 
 /// All of a buffer as an argument.
 fn whole(buffer: &Buffer) -> Argument<'_> {
-    Argument::Buffer { buffer, bytes: buffer.bytes() }
+    Argument::Buffer {
+        buffer,
+        bytes: buffer.bytes(),
+    }
 }
 
 /// The kernel `add` for the first `n` numbers of its buffers.
-fn add(program: &Program, buffers: [&Buffer; 3], n: u32, plus: f32) -> Result<BoundKernel, ClError> {
-    let [a, b, sum] = buffers.map(|buffer| Argument::Buffer { buffer, bytes: 4 * n as usize });
-    program.kernel("add")?.bind(&[a, b, sum, Argument::U32(n), Argument::F32(plus)])
+fn add(
+    program: &Program,
+    buffers: [&Buffer; 3],
+    n: u32,
+    plus: f32,
+) -> Result<BoundKernel, ClError> {
+    let [a, b, sum] = buffers.map(|buffer| Argument::Buffer {
+        buffer,
+        bytes: 4 * n as usize,
+    });
+    program
+        .kernel("add")?
+        .bind(&[a, b, sum, Argument::U32(n), Argument::F32(plus)])
 }
 
 /// A new folder for a test's files, removed at the end.
@@ -74,7 +92,11 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("mortonnet-cl-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "mortonnet-cl-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -108,7 +130,10 @@ impl Folder {
             format!("-DSHIM_FAIL=\"{fail}\""),
         ];
         options.extend(more.iter().map(|m| m.to_string()));
-        let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shim/opencl_shim.c"));
+        let source = Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/shim/opencl_shim.c"
+        ));
         open_from(&[self.compile("libshim.so", source, &options)]).unwrap()
     }
 
@@ -141,10 +166,22 @@ impl Slots {
         let ones = host_buffer(&queue, "ones", 4 * N);
         ones.upload(&[1f32; N]).unwrap();
         let slot = |i: usize| {
-            let input =
-                Buffer::new(&queue, &format!("input {i}"), 4 * N, Access::ReadOnly, Home::Shared).unwrap();
-            let results =
-                Buffer::new(&queue, &format!("results {i}"), 4 * N, Access::ReadWrite, Home::Shared).unwrap();
+            let input = Buffer::new(
+                &queue,
+                &format!("input {i}"),
+                4 * N,
+                Access::ReadOnly,
+                Home::Shared,
+            )
+            .unwrap();
+            let results = Buffer::new(
+                &queue,
+                &format!("results {i}"),
+                4 * N,
+                Access::ReadWrite,
+                Home::Shared,
+            )
+            .unwrap();
             let kernel = add(&program, [&input, &ones, &results], N as u32, 0.5).unwrap();
             let mut input = mapped(input, MapMode::Overwrite).unwrap();
             input.enqueue_map().unwrap();
@@ -155,7 +192,12 @@ impl Slots {
         Slots { queue, slots }
     }
 
-    fn submit(&mut self, slot: usize, batch: usize, event: Option<&mut Event>) -> Result<(), ClError> {
+    fn submit(
+        &mut self,
+        slot: usize,
+        batch: usize,
+        event: Option<&mut Event>,
+    ) -> Result<(), ClError> {
         let (input, results, kernel) = &mut self.slots[slot];
         if results.is_mapped() {
             results.enqueue_unmap(None)?;
@@ -174,7 +216,11 @@ impl Slots {
         let (input, results, _) = &mut self.slots[slot];
         results.wait()?;
         for (i, x) in results.slice::<f32>().iter().enumerate() {
-            assert_eq!(*x, (batch * N + i) as f32 + 1.5, "batch {batch}, element {i}");
+            assert_eq!(
+                *x,
+                (batch * N + i) as f32 + 1.5,
+                "batch {batch}, element {i}"
+            );
         }
         input.wait()
     }
@@ -218,7 +264,9 @@ fn objects_may_be_used_on_another_thread() {
         return;
     }
     let mut slots = Slots::new(queue(false));
-    std::thread::spawn(move || slots.run(4).unwrap()).join().unwrap();
+    std::thread::spawn(move || slots.run(4).unwrap())
+        .join()
+        .unwrap();
 }
 
 #[test]
@@ -231,7 +279,12 @@ fn a_library_of_1_1_is_enough() {
     image_roundtrip(&queue, Channel::Float, |v| v);
     image_roundtrip(&queue, Channel::Half, half::from_f32);
     Slots::new(queue).run(4).unwrap();
-    assert!(folder.calls().iter().all(|c| !["clCreateImage", "clEnqueueFillBuffer"].contains(&&**c)));
+    assert!(
+        folder
+            .calls()
+            .iter()
+            .all(|c| !["clCreateImage", "clEnqueueFillBuffer"].contains(&&**c))
+    );
 }
 
 #[test]
@@ -262,10 +315,18 @@ fn staged_slots_take_turns_with_one_copy_each_way() {
     slots.run(10).unwrap();
     let calls = folder.calls().split_off(before);
     let count = |name: &str| calls.iter().filter(|c| *c == name).count();
-    for name in ["clEnqueueNDRangeKernel", "clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clFlush"] {
+    for name in [
+        "clEnqueueNDRangeKernel",
+        "clEnqueueWriteBuffer",
+        "clEnqueueReadBuffer",
+        "clFlush",
+    ] {
         assert_eq!(count(name), 10, "{name}");
     }
-    assert_eq!((count("clWaitForEvents"), count("clReleaseEvent")), (20, 20));
+    assert_eq!(
+        (count("clWaitForEvents"), count("clReleaseEvent")),
+        (20, 20)
+    );
     assert_eq!(calls.len(), 80 + count("clGetEventInfo"), "{calls:?}");
     assert_eq!(count("clGetEventInfo"), 20);
 }
@@ -281,10 +342,19 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
     let mut input = MappedBuffer::staged(device("input"), MapMode::Overwrite).unwrap();
     input.enqueue_map().unwrap();
     assert!(input.is_mapped(), "nothing to wait for");
-    let bound = kernel.bind(&[whole(input.buffer()), Argument::Local(32)]).unwrap();
-    let error = queue.launch(&bound, &[N], Some(&[8]), None).unwrap_err().to_string();
+    let bound = kernel
+        .bind(&[whole(input.buffer()), Argument::Local(32)])
+        .unwrap();
+    let error = queue
+        .launch(&bound, &[N], Some(&[8]), None)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("(input) is mapped for the host"), "{error}");
-    input.slice_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
+    input
+        .slice_mut::<f32>()
+        .iter_mut()
+        .enumerate()
+        .for_each(|(i, x)| *x = i as f32);
     input.enqueue_unmap(None).unwrap();
     queue.launch(&bound, &[N], Some(&[8]), None).unwrap();
     let mut results = MappedBuffer::staged(input.buffer().clone(), MapMode::Read).unwrap();
@@ -302,7 +372,10 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
     let calls = folder.calls();
     let count = |name: &str| calls.iter().filter(|c| *c == name).count();
     assert_eq!(count("clCreateBuffer"), count("clReleaseMemObject"));
-    assert_eq!(count("clEnqueueMapBuffer"), count("clEnqueueUnmapMemObject"));
+    assert_eq!(
+        count("clEnqueueMapBuffer"),
+        count("clEnqueueUnmapMemObject")
+    );
     // The write, and two of three reads.
     assert_eq!(count("clReleaseEvent"), 3);
 }
@@ -339,14 +412,15 @@ fn everything_is_released() {
 #[test]
 fn failures_are_reported_and_leave_a_usable_state() {
     let folder = Folder::new();
-    let fail =
-        "clEnqueueNDRangeKernel:2:-5,clWaitForEvents:4:-6,clEnqueueMapBuffer:9:-12,clCreateKernel:3:-46";
+    let fail = "clEnqueueNDRangeKernel:2:-5,clWaitForEvents:4:-6,clEnqueueMapBuffer:9:-12,clCreateKernel:3:-46";
     let queue = queue_on(folder.shim(fail, &[]), false);
     let mut slots = Slots::new(queue.clone());
     slots.submit(0, 0, None).unwrap();
     let error = slots.submit(1, 1, None).unwrap_err().to_string();
     assert!(
-        error.starts_with("clEnqueueNDRangeKernel of add: CL_OUT_OF_RESOURCES (-5): global [64], work"),
+        error.starts_with(
+            "clEnqueueNDRangeKernel of add: CL_OUT_OF_RESOURCES (-5): global [64], work"
+        ),
         "{error}"
     );
     assert!(error.contains("a smaller batch"), "{error}");
@@ -368,7 +442,10 @@ fn failures_are_reported_and_leave_a_usable_state() {
     assert_eq!(error, "clEnqueueMapBuffer of other: CL_MAP_FAILURE (-12)");
     other.enqueue_map().unwrap();
     let error = program(&queue).kernel("add").unwrap_err().to_string();
-    assert_eq!(error, "clCreateKernel of add in test.cl: CL_INVALID_KERNEL_NAME (-46)");
+    assert_eq!(
+        error,
+        "clCreateKernel of add in test.cl: CL_INVALID_KERNEL_NAME (-46)"
+    );
 }
 
 #[test]
@@ -377,10 +454,14 @@ fn a_mapped_buffer_is_not_for_kernels() {
     let device = queue.device().clone();
     let mut slots = Slots::new(queue.clone());
     let (input, _, kernel) = &mut slots.slots[0];
-    let error = queue.launch(kernel, &[N], None, None).unwrap_err().to_string();
+    let error = queue
+        .launch(kernel, &[N], None, None)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
-        "clEnqueueNDRangeKernel of add: CL_INVALID_OPERATION (-59): argument 0 (input 0) is mapped for the host"
+        "clEnqueueNDRangeKernel of add: CL_INVALID_OPERATION (-59): argument 0 (input 0) is \
+         mapped for the host"
     );
     let twin = input.buffer().clone();
     for error in [
@@ -388,10 +469,15 @@ fn a_mapped_buffer_is_not_for_kernels() {
         zero(&twin).unwrap_err(),
         twin.write(0, &[0u8]).unwrap_err(),
         twin.read(0, &mut [0u8]).unwrap_err(),
-        MappedBuffer::new(twin.clone(), MapMode::Read).enqueue_map().unwrap_err(),
+        MappedBuffer::new(twin.clone(), MapMode::Read)
+            .enqueue_map()
+            .unwrap_err(),
         input.enqueue_map().unwrap_err(),
     ] {
-        assert_eq!((error.code, &*error.detail), (-59, "it is mapped for the host already"));
+        assert_eq!(
+            (error.code, &*error.detail),
+            (-59, "it is mapped for the host already")
+        );
     }
     // The refused second user did not unmap the first.
     assert!(input.is_mapped() && queue.launch(kernel, &[N], None, None).is_err());
@@ -414,29 +500,61 @@ fn memory_of_another_queue_is_refused() {
     let error = add(&program(&here), [&far; 3], 1, 0.0).unwrap_err();
     assert_eq!((error.code, &*error.object), (-38, "argument 0 of add"));
     let second = Queue::new(here.context(), false).unwrap();
-    let kernel = add(&program(&here), [&host_buffer(&second, "near", 64); 3], 1, 0.0).unwrap();
+    let kernel = add(
+        &program(&here),
+        [&host_buffer(&second, "near", 64); 3],
+        1,
+        0.0,
+    )
+    .unwrap();
     let error = here.launch(&kernel, &[1], None, None).unwrap_err();
     assert_eq!(error.detail, "argument 0 (near) belongs to another queue");
-    assert_eq!(there.launch(&kernel, &[1], None, None).unwrap_err().code, -34);
+    assert_eq!(
+        there.launch(&kernel, &[1], None, None).unwrap_err().code,
+        -34
+    );
 }
 
-/// What a launch would read or write freed or foreign memory for is refused before the driver sees it.
+/// What a launch would read or write freed or foreign memory for is refused before the driver sees
+/// it.
 #[test]
 fn only_a_kernel_with_all_its_arguments_can_be_launched() {
     let folder = Folder::new();
     let queue = queue_on(folder.shim("", &[]), false);
     let program = program(&queue);
     let buffer = host_buffer(&queue, "short", 4 * N - 4);
-    let refused =
-        |arguments: &[Argument<'_>]| program.kernel("add").unwrap().bind(arguments).unwrap_err().to_string();
-    let all = [whole(&buffer), whole(&buffer), whole(&buffer), Argument::U32(1), Argument::F32(0.0)];
-    for (count, given) in [(0, &all[..0]), (4, &all[..4]), (6, &[&all[..], &all[..1]].concat())] {
-        let text = format!("CL_INVALID_KERNEL_ARGS (-52): it takes 5 arguments, given were {count}");
+    let refused = |arguments: &[Argument<'_>]| {
+        program
+            .kernel("add")
+            .unwrap()
+            .bind(arguments)
+            .unwrap_err()
+            .to_string()
+    };
+    let all = [
+        whole(&buffer),
+        whole(&buffer),
+        whole(&buffer),
+        Argument::U32(1),
+        Argument::F32(0.0),
+    ];
+    for (count, given) in [
+        (0, &all[..0]),
+        (4, &all[..4]),
+        (6, &[&all[..], &all[..1]].concat()),
+    ] {
+        let text =
+            format!("CL_INVALID_KERNEL_ARGS (-52): it takes 5 arguments, given were {count}");
         assert_eq!(refused(given), format!("clSetKernelArg of add: {text}"));
     }
     let text = "CL_INVALID_BUFFER_SIZE (-61): short has 252 bytes, the kernel may touch 256";
-    let error = add(&program, [&buffer; 3], N as u32, 0.0).unwrap_err().to_string();
-    assert_eq!(error, format!("clSetKernelArg of argument 0 of add: {text}"));
+    let error = add(&program, [&buffer; 3], N as u32, 0.0)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        format!("clSetKernelArg of argument 0 of add: {text}")
+    );
     assert!(!folder.calls().iter().any(|c| c == "clSetKernelArg"));
     // Its memory outlives whoever made it.
     let ones = host_buffer(&queue, "ones", 4 * N);
@@ -457,9 +575,18 @@ fn sub_buffers() {
     let queue = queue(false);
     let align = queue.device().mem_align;
     let program = program(&queue);
-    let arena = Buffer::new(&queue, "arena", 3 * align.max(4 * N), Access::ReadWrite, Home::Device).unwrap();
+    let arena = Buffer::new(
+        &queue,
+        "arena",
+        3 * align.max(4 * N),
+        Access::ReadWrite,
+        Home::Device,
+    )
+    .unwrap();
     let step = align.max(4 * N);
-    let parts: Vec<Buffer> = (0..3).map(|i| arena.sub_buffer("part", i * step, 4 * N).unwrap()).collect();
+    let parts: Vec<Buffer> = (0..3)
+        .map(|i| arena.sub_buffer("part", i * step, 4 * N).unwrap())
+        .collect();
     drop(arena);
     parts[0].write(0, &[2f32; N]).unwrap();
     parts[1].write(0, &[3f32; N]).unwrap();
@@ -492,7 +619,9 @@ fn reads_and_writes_stay_inside() {
     let queue = queue(false);
     zeros(&queue);
     let buffer = host_buffer(&queue, "small", 12);
-    buffer.fill_with(|x: &mut [f32]| x.copy_from_slice(&[1.0, 2.0, 3.0])).unwrap();
+    buffer
+        .fill_with(|x: &mut [f32]| x.copy_from_slice(&[1.0, 2.0, 3.0]))
+        .unwrap();
     buffer.write(8, &[9f32]).unwrap();
     let mut values = [0f32; 3];
     buffer.read(0, &mut values).unwrap();
@@ -500,7 +629,8 @@ fn reads_and_writes_stay_inside() {
     let error = buffer.write(4, &values).unwrap_err().to_string();
     assert_eq!(
         error,
-        "clEnqueueWriteBuffer of small: CL_INVALID_VALUE (-30): 12 bytes at 4 are outside its 12 bytes"
+        "clEnqueueWriteBuffer of small: CL_INVALID_VALUE (-30): 12 bytes at 4 are outside its 12 \
+         bytes"
     );
     assert!(buffer.read(usize::MAX, &mut values).is_err() && buffer.upload(&[0u8; 13]).is_err());
     let mut mapped = MappedBuffer::new(buffer, MapMode::Read);
@@ -512,14 +642,19 @@ fn reads_and_writes_stay_inside() {
     let most = queue.device().max_alloc as usize;
     let error = Buffer::new(&queue, "huge", most + 1, Access::ReadOnly, Home::Device).unwrap_err();
     assert_eq!(error.code, -61);
-    assert!(error.to_string().ends_with(&format!("the device allows {most} in one buffer")));
+    assert!(
+        error
+            .to_string()
+            .ends_with(&format!("the device allows {most} in one buffer"))
+    );
 }
 
 #[test]
 fn a_panic_while_filling_unmaps() {
     let queue = queue(false);
     let buffer = host_buffer(&queue, "small", 16);
-    let fill = std::panic::AssertUnwindSafe(|| buffer.fill_with(|_: &mut [u8]| panic!("as intended")));
+    let fill =
+        std::panic::AssertUnwindSafe(|| buffer.fill_with(|_: &mut [u8]| panic!("as intended")));
     assert!(std::panic::catch_unwind(fill).is_err());
     zero(&buffer).unwrap();
 }
@@ -553,7 +688,10 @@ fn event_times_are_in_order() {
         slots.collect(0, batch).unwrap();
         event.wait().unwrap();
         let t = event.times().unwrap();
-        assert!(t.queued <= t.submit && t.submit <= t.start && t.start <= t.end, "{t:?}");
+        assert!(
+            t.queued <= t.submit && t.submit <= t.start && t.start <= t.end,
+            "{t:?}"
+        );
         assert!(t.start >= last && t.end > 0, "{t:?} after {last}");
         last = t.end;
     }
@@ -574,7 +712,9 @@ fn kernels_know_their_limits() {
     let program = program(&queue);
     let turn = program.kernel("turn").unwrap();
     let buffer = host_buffer(&queue, "x", 4 * N);
-    buffer.fill_with(|x: &mut [f32]| (0..N).for_each(|i| x[i] = i as f32)).unwrap();
+    buffer
+        .fill_with(|x: &mut [f32]| (0..N).for_each(|i| x[i] = i as f32))
+        .unwrap();
     let turn = turn.bind(&[whole(&buffer), Argument::Local(32)]).unwrap();
     assert!(turn.work_group_limit().unwrap() >= 8);
     queue.launch(&turn, &[N], Some(&[8]), None).unwrap();
@@ -582,28 +722,64 @@ fn kernels_know_their_limits() {
     buffer.read(0, &mut x).unwrap();
     assert!((0..N).all(|i| x[i] == (i ^ 7) as f32), "{x:?}");
 
-    assert_eq!(queue.launch(&turn, &[N], Some(&[16]), None).unwrap_err().code, -54);
-    assert_eq!(queue.launch(&turn, &[60], Some(&[8]), None).unwrap_err().code, -54);
-    assert_eq!(queue.launch(&turn, &[N], Some(&[8, 1]), None).unwrap_err().code, -54);
+    assert_eq!(
+        queue
+            .launch(&turn, &[N], Some(&[16]), None)
+            .unwrap_err()
+            .code,
+        -54
+    );
+    assert_eq!(
+        queue
+            .launch(&turn, &[60], Some(&[8]), None)
+            .unwrap_err()
+            .code,
+        -54
+    );
+    assert_eq!(
+        queue
+            .launch(&turn, &[N], Some(&[8, 1]), None)
+            .unwrap_err()
+            .code,
+        -54
+    );
     assert_eq!(queue.launch(&turn, &[], None, None).unwrap_err().code, -53);
     let error = program.kernel("nothing").unwrap_err().to_string();
-    assert_eq!(error, "clCreateKernel of nothing in test.cl: CL_INVALID_KERNEL_NAME (-46)");
+    assert_eq!(
+        error,
+        "clCreateKernel of nothing in test.cl: CL_INVALID_KERNEL_NAME (-46)"
+    );
 }
 
 #[test]
 fn a_wrong_source_gives_the_log() {
     let queue = queue(false);
-    let error =
-        Program::from_source(queue.context(), "kernels/bad.cl", "__kernel void f() { missing(); }", "")
-            .unwrap_err();
+    let error = Program::from_source(
+        queue.context(),
+        "kernels/bad.cl",
+        "__kernel void f() { missing(); }",
+        "",
+    )
+    .unwrap_err();
     assert_eq!((error.call, error.code), ("clBuildProgram", -11));
     assert!(error.detail.contains("missing"), "{}", error.detail);
     let whole = crate::error::Error::from(error.clone());
-    assert_eq!(std::error::Error::source(&whole).and_then(|e| e.downcast_ref()), Some(&error));
+    assert_eq!(
+        std::error::Error::source(&whole).and_then(|e| e.downcast_ref()),
+        Some(&error)
+    );
     let text = whole.to_string();
-    assert!(text.starts_with("clBuildProgram of kernels/bad.cl: CL_BUILD_PROGRAM_FAILURE (-11)\n"), "{text}");
+    assert!(
+        text.starts_with("clBuildProgram of kernels/bad.cl: CL_BUILD_PROGRAM_FAILURE (-11)\n"),
+        "{text}"
+    );
     assert!(Program::from_source(queue.context(), "empty.cl", "", "").is_err());
-    assert_eq!(Program::from_source(queue.context(), "x.cl", SOURCE, "-DA\0").unwrap_err().code, -43);
+    assert_eq!(
+        Program::from_source(queue.context(), "x.cl", SOURCE, "-DA\0")
+            .unwrap_err()
+            .code,
+        -43
+    );
 }
 
 #[test]
@@ -612,7 +788,11 @@ fn options_reach_the_compiler() {
     let source = "__kernel void five(__global uint *x) { x[0] = VALUE; }";
     let program = Program::from_source(queue.context(), "five.cl", source, "-DVALUE=5u").unwrap();
     let buffer = host_buffer(&queue, "x", 4);
-    let kernel = program.kernel("five").unwrap().bind(&[whole(&buffer)]).unwrap();
+    let kernel = program
+        .kernel("five")
+        .unwrap()
+        .bind(&[whole(&buffer)])
+        .unwrap();
     queue.launch(&kernel, &[1], None, None).unwrap();
     let mut x = [0u32];
     buffer.read(0, &mut x).unwrap();
@@ -626,17 +806,25 @@ fn binaries_come_back() {
     assert!(!binary.as_bytes().is_empty());
     let again = Program::from_binary(queue.context(), "test.cl", &binary, "").unwrap();
     again.kernel("add").unwrap();
-    // As the cache keeps it; a file that others may write gives no binary, nor does an empty one give a program.
+    // As the cache keeps it; a file that others may write gives no binary, nor does an empty one
+    // give a program.
     let folder = Folder::new();
     let file = folder.file("binary");
     std::fs::write(&file, binary.as_bytes()).unwrap();
     let from = |mode| {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        OwnFile::open(&file).and_then(|own| own.read(1 << 20)).map(ProgramBinary::from)
+        OwnFile::open(&file)
+            .and_then(|own| own.read(1 << 20))
+            .map(ProgramBinary::from)
     };
-    assert!(matches!(from(0o664), Err(ReadError::Refused(why)) if why.contains("others may write")));
+    assert!(
+        matches!(from(0o664), Err(ReadError::Refused(why)) if why.contains("others may write"))
+    );
     let kept = from(0o644).unwrap();
-    Program::from_binary(queue.context(), "test.cl", &kept, "").unwrap().kernel("add").unwrap();
+    Program::from_binary(queue.context(), "test.cl", &kept, "")
+        .unwrap()
+        .kernel("add")
+        .unwrap();
     std::fs::write(&file, b"").unwrap();
     assert!(Program::from_binary(queue.context(), "bad", &from(0o644).unwrap(), "").is_err());
 }
@@ -651,12 +839,19 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     let image = Image2d::new(queue, "image", width, height, channel, Access::ReadOnly).unwrap();
     let out = host_buffer(queue, "pixels", width * height * 16);
     let kernel = program(queue).kernel("pick").unwrap();
-    let kernel = kernel.bind(&[Argument::Image(&image), whole(&out)]).unwrap();
+    let kernel = kernel
+        .bind(&[Argument::Image(&image), whole(&out)])
+        .unwrap();
     // Of halves the second row is of the smallest ones, without all digits.
-    let value = |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
+    let value =
+        |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();
     for y in 0..height {
-        mapped.row_mut(y).iter_mut().enumerate().for_each(|(x, v)| *v = stored(value(y, x)));
+        mapped
+            .row_mut(y)
+            .iter_mut()
+            .enumerate()
+            .for_each(|(x, v)| *v = stored(value(y, x)));
     }
     assert!(image.map(MapMode::Read).is_err());
     assert!(queue.launch(&kernel, &[width, height], None, None).is_err());
@@ -674,7 +869,10 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     image.upload(&all).unwrap();
     queue.launch(&kernel, &[width, height], None, None).unwrap();
     out.read(0, &mut pixels).unwrap();
-    assert!(pixels.iter().enumerate().all(|(i, &p)| p == i as f32), "{pixels:?}");
+    assert!(
+        pixels.iter().enumerate().all(|(i, &p)| p == i as f32),
+        "{pixels:?}"
+    );
 }
 
 #[test]
@@ -694,15 +892,26 @@ fn libraries_that_are_not_opencl_are_passed_over() {
     let empty = folder.compile("libempty.so", &source, &[]);
     let text = folder.file("libtext.so").display().to_string();
     std::fs::write(&text, "not a library").unwrap();
-    let shim = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shim/opencl_shim.c"));
+    let shim = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/shim/opencl_shim.c"
+    ));
     let real = Library::open().unwrap().path().to_string();
-    let fail = [format!("-DSHIM_REAL=\"{real}\""), "-DSHIM_FAIL=\"clGetPlatformIDs:0:-1001\"".to_string()];
+    let fail = [
+        format!("-DSHIM_REAL=\"{real}\""),
+        "-DSHIM_FAIL=\"clGetPlatformIDs:0:-1001\"".to_string(),
+    ];
     let bare = folder.compile("libbare.so", shim, &fail);
-    let error = open_from(&[empty.clone(), text.clone(), bare.clone()]).unwrap_err().to_string();
+    let error = open_from(&[empty.clone(), text.clone(), bare.clone()])
+        .unwrap_err()
+        .to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 4, "{error}");
     assert_eq!(lines[1], format!("  {empty}: exports no clGetPlatformIDs"));
-    assert!(lines[2].starts_with(&format!("  {text}: ")) && lines[2].len() > text.len() + 6, "{error}");
+    assert!(
+        lines[2].starts_with(&format!("  {text}: ")) && lines[2].len() > text.len() + 6,
+        "{error}"
+    );
     assert!(
         lines[3].contains("CL_PLATFORM_NOT_FOUND_KHR (-1001): the OpenCL loader found no driver"),
         "{error}"
@@ -718,11 +927,15 @@ fn codes_have_names_and_advice() {
     assert_eq!(code_name(-9999), None);
     assert!((-19..=0).chain(-68..=-30).all(|c| code_name(c).is_some()));
     let error = ClError::new("clEnqueueMapBuffer", -9999, "");
-    assert_eq!(error.to_string(), "clEnqueueMapBuffer: unknown code (-9999)");
+    assert_eq!(
+        error.to_string(),
+        "clEnqueueMapBuffer: unknown code (-9999)"
+    );
     let error = ClError::new("clCreateBuffer", -4, "arena").detail("12 bytes");
     assert_eq!(
         error.to_string(),
-        "clCreateBuffer of arena: CL_MEM_OBJECT_ALLOCATION_FAILURE (-4): 12 bytes; too little memory for the device; \
+        "clCreateBuffer of arena: CL_MEM_OBJECT_ALLOCATION_FAILURE (-4): 12 bytes; too little \
+         memory for the device; \
          a smaller batch may fit"
     );
 }

@@ -58,7 +58,10 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
     let c = Classify {
         files: given.values().into_iter().map(PathBuf::from).collect(),
         format: given.parse("format", Format::parse)?,
-        rows: window.map(|window| Rows { window, hop: hop.unwrap_or(window) }),
+        rows: window.map(|window| Rows {
+            window,
+            hop: hop.unwrap_or(window),
+        }),
         keys,
         output: given.parse("output", Output::parse)?,
         expect: given.path("expect"),
@@ -66,17 +69,24 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
         expect_scores: given.path("expect-scores"),
         tolerance: given.parse("tolerance", tolerance)?,
         mark: given.parse("on-error", on_error)?.unwrap_or(false),
-        verify: given.number("verify", 0..=u64::from(u32::MAX))?.unwrap_or(0),
+        verify: given
+            .number("verify", 0..=u64::from(u32::MAX))?
+            .unwrap_or(0),
         timeout: given.parse("timeout", given::seconds)?,
         profile: given.parse("profile", profile)?,
         verbose: given.flag("verbose"),
-        request: Request { sources: given.sources(), ..request(given)? },
+        request: Request {
+            sources: given.sources(),
+            ..request(given)?
+        },
     };
     if hop.is_some() && c.rows.is_none() {
         return Err(Error::usage("--hop needs --window N"));
     }
     if keys > 0 && c.format.is_some_and(|format| format != Format::Csv) {
-        return Err(Error::usage("--key N takes the first fields of lines: it is for CSV"));
+        return Err(Error::usage(
+            "--key N takes the first fields of lines: it is for CSV",
+        ));
     }
     if c.min_accuracy.is_some() && c.expect.is_none() {
         return Err(Error::usage("--min-accuracy needs --expect FILE"));
@@ -90,18 +100,27 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
 /// `0.97` or `97%`.
 fn share(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |t| (t, 100.0));
-    let share = digits.parse::<f64>().ok().map(|v| v / unit).filter(|v| (0.0..=1.0).contains(v));
+    let share = digits
+        .parse::<f64>()
+        .ok()
+        .map(|v| v / unit)
+        .filter(|v| (0.0..=1.0).contains(v));
     share.ok_or_else(|| format!("expected 0 to 1 or 0% to 100%, found \"{text}\""))
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
-    let tolerance = text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0);
+    let tolerance = text
+        .parse()
+        .ok()
+        .filter(|t: &f64| t.is_finite() && *t >= 0.0);
     tolerance.ok_or_else(|| format!("expected a number from 0 on, found \"{text}\""))
 }
 
 /// `table`, `json` or `trace`, each with `:FILE` or without.
 fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
-    let (format, file) = text.split_once(':').map_or((text, None), |(format, file)| (format, Some(file)));
+    let (format, file) = text
+        .split_once(':')
+        .map_or((text, None), |(format, file)| (format, Some(file)));
     let format = match format {
         "table" => ProfileFormat::Table,
         "json" => ProfileFormat::Json,

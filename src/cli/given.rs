@@ -1,5 +1,5 @@
-//! The options of a line: gathered first, then taken by the command that the line asks for. What it does not take is
-//! refused, so none can be ignored.
+//! The options of a line: gathered first, then taken by the command that the line asks for. What it
+//! does not take is refused, so none can be ignored.
 
 use super::Command;
 use crate::engine::select::DeviceWish;
@@ -22,8 +22,9 @@ pub(super) enum Follows {
 /// An option: long name, letter, what follows.
 pub(super) type Spec = (&'static str, Option<char>, Follows);
 
-/// A command as lines ask for it: its name in messages, and what takes its options. `take` asks for everything that it
-/// uses, whether it is there or not: that is how messages know who uses an option.
+/// A command as lines ask for it: its name in messages, and what takes its options. `take` asks for
+/// everything that it uses, whether it is there or not: that is how messages know who uses an
+/// option.
 pub(super) struct Form {
     pub(super) name: &'static str,
     pub(super) take: fn(&mut Given) -> Result<Command, Error>,
@@ -82,10 +83,14 @@ impl Given {
     /// Takes a path.
     pub(super) fn path(&mut self, option: &'static str) -> Option<PathBuf> {
         self.asked.push(option);
-        self.options.iter().rfind(|o| o.0 == option).map(|o| o.1.clone().into())
+        self.options
+            .iter()
+            .rfind(|o| o.0 == option)
+            .map(|o| o.1.clone().into())
     }
 
-    /// Takes a value that `read` understands. Where it is given twice all are read, and the last one holds.
+    /// Takes a value that `read` understands. Where it is given twice all are read, and the last
+    /// one holds.
     pub(super) fn parse<T>(
         &mut self,
         option: &'static str,
@@ -105,10 +110,13 @@ impl Given {
         read: &mut dyn FnMut(&str) -> Result<(), String>,
     ) -> Result<(), Error> {
         self.asked.push(option);
-        self.options.iter().filter(|o| o.0 == option).try_for_each(|(_, value)| {
-            let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
-            read(&value).map_err(|e| named(option, &e))
-        })
+        self.options
+            .iter()
+            .filter(|o| o.0 == option)
+            .try_for_each(|(_, value)| {
+                let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
+                read(&value).map_err(|e| named(option, &e))
+            })
     }
 
     /// Takes a text.
@@ -127,12 +135,16 @@ impl Given {
 
     /// Takes `--batch`.
     pub(super) fn batch(&mut self) -> Result<Option<usize>, Error> {
-        Ok(self.number("batch", 1..=MOST_RECORDS as u64)?.map(|n| n as usize))
+        Ok(self
+            .number("batch", 1..=MOST_RECORDS as u64)?
+            .map(|n| n as usize))
     }
 
     /// Takes `--device` and `--compute-units`.
     pub(super) fn device(&mut self) -> Result<(DeviceWish, Option<u32>), Error> {
-        let device = self.parse("device", DeviceWish::parse)?.unwrap_or(DeviceWish::Auto);
+        let device = self
+            .parse("device", DeviceWish::parse)?
+            .unwrap_or(DeviceWish::Auto);
         let units = self.number("compute-units", 1..=u64::from(u32::MAX))?;
         Ok((device, units.map(|n| n as u32)))
     }
@@ -151,14 +163,26 @@ impl Given {
             return Err(unused(option, form, all));
         }
         if !self.values.is_empty() {
-            let what = if form.name.starts_with("bench") { "NAME" } else { "FILE" };
+            let what = if form.name.starts_with("bench") {
+                "NAME"
+            } else {
+                "FILE"
+            };
             return Err(Error::usage(format!("{} takes no {what}", form.name)));
         }
-        let device = self.options.iter().rfind(|o| o.0 == "device").and_then(|o| o.1.to_str());
+        let device = self
+            .options
+            .iter()
+            .rfind(|o| o.0 == "device")
+            .and_then(|o| o.1.to_str());
         if device.is_some_and(|d| DeviceWish::parse(d) == Ok(DeviceWish::Host)) {
-            if let Some(option) = ["compute-units", "kernels"].into_iter().find(|o| self.has(o)) {
+            if let Some(option) = ["compute-units", "kernels"]
+                .into_iter()
+                .find(|o| self.has(o))
+            {
                 return Err(Error::usage(format!(
-                    "--{option} is for OpenCL devices, --device host is none: name one, for example -d opencl"
+                    "--{option} is for OpenCL devices, --device host is none: name one, for \
+                     example -d opencl"
                 )));
             }
         }
@@ -183,17 +207,29 @@ fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
     users.retain(|user| user.strip_prefix("--") != Some(option));
     Error::usage(match users.is_empty() {
         true => format!("{} does not go together with --{option}", form.name),
-        false => format!("{} does not use --{option}, which is for {}", form.name, users.join(", ")),
+        false => format!(
+            "{} does not use --{option}, which is for {}",
+            form.name,
+            users.join(", ")
+        ),
     })
 }
 
-/// There is no option of this name; says which one of all it resembles: it begins so, or a third of the letters differ.
+/// There is no option of this name; says which one of all it resembles: it begins so, or a third of
+/// the letters differ.
 pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
-    let rank =
-        |option: &'s str| (name.len() < 2 || !option.starts_with(name), distance(name, option), option);
+    let rank = |option: &'s str| {
+        (
+            name.len() < 2 || !option.starts_with(name),
+            distance(name, option),
+            option,
+        )
+    };
     let near = all.chain(["help", "version"]).map(rank).min();
     let near = near.filter(|(other, d, option)| !other || 3 * d <= option.len().max(3));
-    let meant = near.map_or(String::new(), |(.., option)| format!("; did you mean --{option}?"));
+    let meant = near.map_or(String::new(), |(.., option)| {
+        format!("; did you mean --{option}?")
+    });
     Error::usage(format!("there is no option --{name}{meant}; see --help"))
 }
 
@@ -231,13 +267,22 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         Some(b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let bytes = digits.parse().ok().and_then(|n: u64| n.checked_mul(1 << shift)).filter(|&n| n > 0);
-    bytes.ok_or_else(|| format!("expected bytes, with k, M or G behind them or without, found \"{text}\""))
+    let bytes = digits
+        .parse()
+        .ok()
+        .and_then(|n: u64| n.checked_mul(1 << shift))
+        .filter(|&n| n > 0);
+    bytes.ok_or_else(|| {
+        format!("expected bytes, with k, M or G behind them or without, found \"{text}\"")
+    })
 }
 
 /// Seconds, a day at most.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|s: &f64| (0.0..=86400.0).contains(s));
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|s: &f64| (0.0..=86400.0).contains(s));
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("expected seconds from 0 (for ever) to 86400, found \"{text}\""))
@@ -245,7 +290,14 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// A number of `range`.
 pub(super) fn number(text: &str, range: &std::ops::RangeInclusive<u64>) -> Result<u64, String> {
-    text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
-        format!("expected a number from {} to {}, found \"{text}\"", range.start(), range.end())
-    })
+    text.parse()
+        .ok()
+        .filter(|n| range.contains(n))
+        .ok_or_else(|| {
+            format!(
+                "expected a number from {} to {}, found \"{text}\"",
+                range.start(),
+                range.end()
+            )
+        })
 }

@@ -19,7 +19,12 @@ use std::fmt::Write;
 
 /// `mortonnet 0.1.0, digits 0123456789abcdef`
 pub(crate) fn version() -> String {
-    format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), network().name, network().hash)
+    format!(
+        "mortonnet {}, {} {}",
+        env!("CARGO_PKG_VERSION"),
+        network().name,
+        network().hash
+    )
 }
 
 /// The page of `--info`.
@@ -31,30 +36,58 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     let mut s = String::new();
     // A name or a label is the model's: one line, whatever is in it.
     let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
-    row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
-    row("model", format!("{}, hash {}", network().name, network().hash));
+    row(
+        "program",
+        format!("mortonnet {}", env!("CARGO_PKG_VERSION")),
+    );
+    row(
+        "model",
+        format!("{}, hash {}", network().name, network().hash),
+    );
     let (bytes, block) = (baked::plan().constant_bytes(), baked::block());
     row("constants", format!("{bytes} bytes"));
-    let place = if cfg!(feature = "appended") { "appended" } else { "linked" };
+    let place = if cfg!(feature = "appended") {
+        "appended"
+    } else {
+        "linked"
+    };
     row(
         "block",
-        format!("{} bytes, {place}, SHA-256 {}, as it was written", block.len(), &block.hash()[..16]),
+        format!(
+            "{} bytes, {place}, SHA-256 {}, as it was written",
+            block.len(),
+            &block.hash()[..16]
+        ),
     );
     row("input", input(network()));
     row("output", output(network()));
     row("layers", layers(network()));
     row("work", format!("{} flop a record", network().flop()));
-    let given =
-        if baked::golden_given() { "given with the network" } else { "computed by the build in float64" };
+    let given = if baked::golden_given() {
+        "given with the network"
+    } else {
+        "computed by the build in float64"
+    };
     let golden = baked::golden();
     let overflow = match golden.overflow.len() / network().width {
         0 => "none that overflows f32".to_string(),
         n => format!("{n} more overflow f32: a device must refuse them"),
     };
-    row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
+    row(
+        "golden",
+        format!("{} vectors, {given}; {overflow}", golden.count),
+    );
     row("range", baked::range().to_string());
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
-    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), baked::plan().name, library().hash));
+    row(
+        "plans",
+        format!(
+            "{} (baked: {}); library {}",
+            plans.join(", "),
+            baked::plan().name,
+            library().hash
+        ),
+    );
     // The table is for whoever compares plans: a board's program says what its own takes.
     if cfg!(feature = "lab") {
         fits(&mut s, request);
@@ -62,22 +95,30 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decisions) => {
-            let request = &Request { grows: decisions.len() == 1, ..request.clone() };
-            decisions.into_iter().for_each(|d| s.push_str(&decided(request, d)));
+            let request = &Request {
+                grows: decisions.len() == 1,
+                ..request.clone()
+            };
+            decisions
+                .into_iter()
+                .for_each(|d| s.push_str(&decided(request, d)));
         }
         Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
     }
     Ok(s)
 }
 
-/// Every plan of the library for single records and for full batches (or batches of so many records).
+/// Every plan of the library for single records and for full batches (or batches of so many
+/// records).
 fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
     let host = (std::env::consts::ARCH, select::threads());
     let of = move |(recipe, batch)| {
         let plan = planned(network(), recipe, library(), batch).ok()?;
         Some((recipe, Fit::of(&plan, library(), host, network().flop())))
     };
-    let sizes = [Some(1), batch].into_iter().take(if batch == Some(1) { 1 } else { 2 });
+    let sizes = [Some(1), batch]
+        .into_iter()
+        .take(if batch == Some(1) { 1 } else { 2 });
     library()
         .plans
         .iter()
@@ -91,8 +132,21 @@ fn fits(s: &mut String, request: &Request) {
         let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>11}")).collect();
         format!("{name:<16}{} {class}", numbers.join(" "))
     };
-    let head = ["records", "memory", "constants", "arena", "at least", "launches", "programs", "µs a record"];
-    line(s, "fits", &row("plan, in bytes", head.map(str::to_string), "modelled on"));
+    let head = [
+        "records",
+        "memory",
+        "constants",
+        "arena",
+        "at least",
+        "launches",
+        "programs",
+        "µs a record",
+    ];
+    line(
+        s,
+        "fits",
+        &row("plan, in bytes", head.map(str::to_string), "modelled on"),
+    );
     for (recipe, fit) in table(request.batch) {
         let us = fit.modelled.map_or("-".into(), |m| format!("{:.2}", m.1));
         let (launches, programs) = match recipe.engine {
@@ -102,8 +156,21 @@ fn fits(s: &mut String, request: &Request) {
         let [batch, total, constants] =
             [fit.batch as u64, fit.memory.total(), fit.memory.constants].map(|n| n.to_string());
         let (bound, arena) = fit.arena;
-        let numbers = [batch, total, constants, arena.to_string(), bound.to_string(), launches, programs, us];
-        line(s, "", row(&recipe.name, numbers, fit.modelled.map_or("", |m| m.0)).trim_end());
+        let numbers = [
+            batch,
+            total,
+            constants,
+            arena.to_string(),
+            bound.to_string(),
+            launches,
+            programs,
+            us,
+        ];
+        line(
+            s,
+            "",
+            row(&recipe.name, numbers, fit.modelled.map_or("", |m| m.0)).trim_end(),
+        );
     }
 }
 
@@ -114,8 +181,18 @@ fn fits(s: &mut String, request: &Request) {
 pub(crate) fn json(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let n = network();
-    let fits = if cfg!(feature = "lab") { fits_json(request.batch) } else { String::new() };
-    let names = |names: &[Cow<'static, str>]| names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(",");
+    let fits = if cfg!(feature = "lab") {
+        fits_json(request.batch)
+    } else {
+        String::new()
+    };
+    let names = |names: &[Cow<'static, str>]| {
+        names
+            .iter()
+            .map(|n| quoted(n))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     Ok(format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\"outputs\":{},\
          \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
@@ -135,7 +212,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         names(&n.labels),
         names(&n.features),
         // A size that is not known is null.
-        Some(baked::range().up_to).filter(|&r| r > 0.0).map_or("null".into(), |r| format!("{r:e}"))
+        Some(baked::range().up_to)
+            .filter(|&r| r > 0.0)
+            .map_or("null".into(), |r| format!("{r:e}"))
     ))
 }
 
@@ -145,8 +224,14 @@ fn fits_json(batch: Option<usize>) -> String {
         .map(|(recipe, fit)| {
             let (class, us) = fit
                 .modelled
-                .map_or(("null".into(), "null".into()), |(class, us)| (quoted(class), format!("{us:.3}")));
-            let Memory { constants, arena, batch } = fit.memory;
+                .map_or(("null".into(), "null".into()), |(class, us)| {
+                    (quoted(class), format!("{us:.3}"))
+                });
+            let Memory {
+                constants,
+                arena,
+                batch,
+            } = fit.memory;
             format!(
                 "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\
                  \"constants\":{constants},\"between_steps\":{arena},\"input_and_results\":{batch},\
@@ -173,7 +258,10 @@ fn line(s: &mut String, name: &str, text: &str) {
 /// What would run on one device.
 fn decided(request: &Request, decision: Decision) -> String {
     let mut s = String::new();
-    decision.why.iter().for_each(|why| line(&mut s, "runs on", why));
+    decision
+        .why
+        .iter()
+        .for_each(|why| line(&mut s, "runs on", why));
     if let Some(warning) = &decision.warning {
         line(&mut s, "", &warning.replace('\n', "\n          "));
     }
@@ -181,9 +269,14 @@ fn decided(request: &Request, decision: Decision) -> String {
         Ok(model) => {
             s.push_str(&plan(&model.plan, model.laid_out_again));
             let apart = decision.device.as_ref().is_some_and(|d| !d.unified_memory);
-            let Memory { constants, arena, batch } = Memory::of(&model.plan, apart);
+            let Memory {
+                constants,
+                arena,
+                batch,
+            } = Memory::of(&model.plan, apart);
             let total = constants + arena + batch;
-            let of = format!("constants {constants}, between steps {arena}, input and results {batch}");
+            let of =
+                format!("constants {constants}, between steps {arena}, input and results {batch}");
             line(&mut s, "memory", &format!("{total} bytes: {of}"));
         }
         Err(e) => line(&mut s, "plan", &e.to_string()),
@@ -218,10 +311,23 @@ fn several(text: &mut String, values: &[Value]) {
 fn output(n: &Network) -> String {
     let o = n.output;
     let mut text = match o.kind {
-        Kind::Classes => format!("{} classes, probabilities by {}", n.outputs(), o.activation.name()),
-        Kind::Binary => format!("binary: class 1 where {} is above {}", o.activation.name(), o.threshold),
+        Kind::Classes => format!(
+            "{} classes, probabilities by {}",
+            n.outputs(),
+            o.activation.name()
+        ),
+        Kind::Binary => format!(
+            "binary: class 1 where {} is above {}",
+            o.activation.name(),
+            o.threshold
+        ),
         Kind::Multilabel => {
-            format!("{} labels, each where {} is above {}", n.outputs(), o.activation.name(), o.threshold)
+            format!(
+                "{} labels, each where {} is above {}",
+                n.outputs(),
+                o.activation.name(),
+                o.threshold
+            )
         }
         Kind::Values => format!("{} values, activation {}", n.outputs(), o.activation.name()),
     };
@@ -239,7 +345,12 @@ fn layers(n: &Network) -> String {
         let _ = match node.op {
             Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape),
             Op::Activation(a) => write!(text, " {}", a.name()),
-            op => write!(text, " → {} {}", op.name(), n.graph.values[node.output].shape),
+            op => write!(
+                text,
+                " → {} {}",
+                op.name(),
+                n.graph.values[node.output].shape
+            ),
         };
     }
     text
@@ -250,7 +361,8 @@ fn plan(p: &Plan, again: usize) -> String {
     let mut s = String::new();
     let _ = writeln!(
         s,
-        "plan      {} on the {} engine, batches of {} records (padded to {}, part batches to a multiple of {})",
+        "plan      {} on the {} engine, batches of {} records (padded to {}, part batches to a \
+         multiple of {})",
         p.name, p.engine, p.batch, p.padded_batch, p.granule
     );
     if again > 0 {
@@ -260,12 +372,20 @@ fn plan(p: &Plan, again: usize) -> String {
             baked::plan().name
         );
     }
-    let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();
+    let hidden: usize = p
+        .buffers
+        .iter()
+        .filter(|b| b.role == BufferRole::Hidden)
+        .count();
     let _ = writeln!(
         s,
         "          {hidden} hidden buffers in an arena of {} bytes{} (at least {} are needed)",
         p.arena_bytes,
-        if p.engine == EngineKind::Host { " for a record" } else { "" },
+        if p.engine == EngineKind::Host {
+            " for a record"
+        } else {
+            ""
+        },
         p.arena_bound
     );
     for c in p.constants.iter() {
@@ -291,7 +411,11 @@ fn plan(p: &Plan, again: usize) -> String {
             Extent::Fixed(n) => n.to_string(),
             Extent::Records { records: 1, items } => format!("{items} a record"),
             Extent::Records { records, items } => format!("{items} every {records} records"),
-            Extent::Columns { columns, tile, group } => {
+            Extent::Columns {
+                columns,
+                tile,
+                group,
+            } => {
                 format!("{group} for {tile} of {columns} columns a record")
             }
         };
@@ -303,11 +427,22 @@ fn plan(p: &Plan, again: usize) -> String {
         if fused && step.activation != crate::ir::network::Activation::None {
             let _ = write!(s, " + {}", step.activation.name());
         }
-        if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) = (step.operation, &*step.args) {
-            let _ = write!(s, " {} → {}", p.buffers[*from].layout, p.buffers[*to].layout);
+        if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) =
+            (step.operation, &*step.args)
+        {
+            let _ = write!(
+                s,
+                " {} → {}",
+                p.buffers[*from].layout, p.buffers[*to].layout
+            );
         }
         if p.engine == EngineKind::OpenCl {
-            let _ = write!(s, "  work-items {} × {}", items(step.global.0), items(step.global.1));
+            let _ = write!(
+                s,
+                "  work-items {} × {}",
+                items(step.global.0),
+                items(step.global.1)
+            );
             if let Some((y, x)) = step.local {
                 let _ = write!(s, ", groups {y}×{x}");
             }

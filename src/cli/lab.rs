@@ -40,7 +40,8 @@ with what is done by then.
                           launches above 1 s                                               [180]
       --full              skip nothing: on a small board what the documents' own rows need
       --kernels DIR       kernel sources from a folder instead of the baked ones
-      --library FILE      kernels of a file like kernels/library.json, which needs only \"format\" and
+      --library FILE      kernels of a file like kernels/library.json, which needs only \
+      \"format\" and
                           \"sources\", besides the baked ones or, of the same name, in their place;
                           without NAME they are what runs
   -o, --output FMT        table | md | csv | json                                       [table]
@@ -113,13 +114,34 @@ pub(super) enum Word {
 
 /// The commands.
 pub(super) static FORMS: [Form; 7] = [
-    Form { name: "bench", take: all_kernels },
-    Form { name: "bench NAME", take: named_kernels },
-    Form { name: "bench --check", take: check },
-    Form { name: "bench network", take: network },
-    Form { name: "bench --cache-model", take: cache_model },
-    Form { name: "bench --layout", take: drawing },
-    Form { name: "tune", take: tune },
+    Form {
+        name: "bench",
+        take: all_kernels,
+    },
+    Form {
+        name: "bench NAME",
+        take: named_kernels,
+    },
+    Form {
+        name: "bench --check",
+        take: check,
+    },
+    Form {
+        name: "bench network",
+        take: network,
+    },
+    Form {
+        name: "bench --cache-model",
+        take: cache_model,
+    },
+    Form {
+        name: "bench --layout",
+        take: drawing,
+    },
+    Form {
+        name: "tune",
+        take: tune,
+    },
 ];
 
 /// The word that this is, if it is one.
@@ -156,9 +178,14 @@ pub(super) fn form(word: Word, given: &Given) -> &'static Form {
 fn all_kernels(given: &mut Given) -> Result<Command, Error> {
     let plan = given.text("plan")?;
     if plan.is_some() && given.has("library") {
-        return Err(Error::usage("--plan is for networks, which bench --library leaves out"));
+        return Err(Error::usage(
+            "--plan is for networks, which bench --library leaves out",
+        ));
     }
-    Ok(Command::Bench(Bench::Kernels(KernelBench { plan, ..timed(given)? })))
+    Ok(Command::Bench(Bench::Kernels(KernelBench {
+        plan,
+        ..timed(given)?
+    })))
 }
 
 fn named_kernels(given: &mut Given) -> Result<Command, Error> {
@@ -172,19 +199,34 @@ fn timed(given: &mut Given) -> Result<KernelBench, Error> {
     let (limit, full) = (time_limit(given)?, given.flag("full"));
     let time_limit = match (limit, full) {
         (Some(_), true) => {
-            return Err(Error::usage("--full has no time limit: give it or --time-limit"));
+            return Err(Error::usage(
+                "--full has no time limit: give it or --time-limit",
+            ));
         }
         (limit, false) => limit.or(kernels.time_limit),
         (None, true) => None,
     };
-    let page = Page { against: given.path("against"), ..kernels.page };
-    Ok(KernelBench { sizes, repeat, time_limit, page, ..kernels })
+    let page = Page {
+        against: given.path("against"),
+        ..kernels.page
+    };
+    Ok(KernelBench {
+        sizes,
+        repeat,
+        time_limit,
+        page,
+        ..kernels
+    })
 }
 
 fn check(given: &mut Given) -> Result<Command, Error> {
     let check = given.flag("check");
     let inputs = given.flag("inputs");
-    Ok(Command::Bench(Bench::Kernels(KernelBench { check, inputs, ..kernels(given)? })))
+    Ok(Command::Bench(Bench::Kernels(KernelBench {
+        check,
+        inputs,
+        ..kernels(given)?
+    })))
 }
 
 /// What all that run kernels have.
@@ -214,7 +256,8 @@ fn network(given: &mut Given) -> Result<Command, Error> {
         plan: given.text("plan")?,
         shape: given.text("shape")?,
         weights: given.parse("weights", |name| {
-            Precision::parse(name).ok_or_else(|| format!("expected f32, f16 or i8, found \"{name}\""))
+            Precision::parse(name)
+                .ok_or_else(|| format!("expected f32, f16 or i8, found \"{name}\""))
         })?,
         host: given.flag("host"),
     };
@@ -231,7 +274,10 @@ fn cache_model(given: &mut Given) -> Result<Command, Error> {
         described: given.parse("cache", described)?.unwrap_or_default(),
         target: target(given, "bench")?,
         sizes: square(given)?,
-        page: Page { against: given.path("against"), ..page(given)? },
+        page: Page {
+            against: given.path("against"),
+            ..page(given)?
+        },
     })))
 }
 
@@ -243,12 +289,21 @@ fn drawing(given: &mut Given) -> Result<Command, Error> {
         Some(Sizes::Rectangle(size)) => size,
         Some(Sizes::Squares(sizes)) => match sizes[..] {
             [n] => (n, n),
-            _ => return Err(named("sizes", "a layout is drawn in one size, for example 8x8")),
+            _ => {
+                return Err(named(
+                    "sizes",
+                    "a layout is drawn in one size, for example 8x8",
+                ));
+            }
         },
         None => layout::usual(&layout),
     };
     layout::check(&layout, size).map_err(|e| named("sizes", &e))?;
-    Ok(Command::Bench(Bench::Layout(Drawing { layout, size, page })))
+    Ok(Command::Bench(Bench::Layout(Drawing {
+        layout,
+        size,
+        page,
+    })))
 }
 
 fn tune(given: &mut Given) -> Result<Command, Error> {
@@ -261,9 +316,10 @@ fn tune(given: &mut Given) -> Result<Command, Error> {
         sources: given.sources(),
     };
     match &tune.save {
-        Some(file) if file.extension().is_none_or(|e| e != "json") => {
-            Err(named("save", "expected a file name that ends in .json, as MORTONNET_PLAN takes it"))
-        }
+        Some(file) if file.extension().is_none_or(|e| e != "json") => Err(named(
+            "save",
+            "expected a file name that ends in .json, as MORTONNET_PLAN takes it",
+        )),
         _ => Ok(Command::Tune(tune)),
     }
 }
@@ -272,35 +328,54 @@ fn tune(given: &mut Given) -> Result<Command, Error> {
 const REPEAT: usize = 10;
 
 fn names(given: &mut Given) -> Result<Vec<String>, Error> {
-    given.values().into_iter().map(|name| lexopt::ValueExt::string(name).map_err(usage)).collect()
+    given
+        .values()
+        .into_iter()
+        .map(|name| lexopt::ValueExt::string(name).map_err(usage))
+        .collect()
 }
 
 /// One device: a list shares records among devices, which is not what is measured.
 fn target(given: &mut Given, action: &str) -> Result<Target, Error> {
     let (device, compute_units) = given.device()?;
     match device.is_several() {
-        true => Err(named("device", &format!("{action} measures one device: name one"))),
-        false => Ok(Target { device, compute_units }),
+        true => Err(named(
+            "device",
+            &format!("{action} measures one device: name one"),
+        )),
+        false => Ok(Target {
+            device,
+            compute_units,
+        }),
     }
 }
 
 fn repeat(given: &mut Given) -> Result<usize, Error> {
-    Ok(given.number("repeat", 1..=10_000)?.map_or(REPEAT, |n| n as usize))
+    Ok(given
+        .number("repeat", 1..=10_000)?
+        .map_or(REPEAT, |n| n as usize))
 }
 
 fn time_limit(given: &mut Given) -> Result<Option<Duration>, Error> {
-    Ok(given.number("time-limit", 1..=1 << 20)?.map(Duration::from_secs))
+    Ok(given
+        .number("time-limit", 1..=1 << 20)?
+        .map(Duration::from_secs))
 }
 
 fn output(given: &mut Given) -> Result<OutputFormat, Error> {
     let read = |text: &str| {
-        OutputFormat::parse(text).ok_or_else(|| format!("expected table, md, csv or json, found \"{text}\""))
+        OutputFormat::parse(text)
+            .ok_or_else(|| format!("expected table, md, csv or json, found \"{text}\""))
     };
     Ok(given.parse("output", read)?.unwrap_or(OutputFormat::Table))
 }
 
 fn page(given: &mut Given) -> Result<Page, Error> {
-    Ok(Page { output: output(given)?, file: given.path("report"), against: None })
+    Ok(Page {
+        output: output(given)?,
+        file: given.path("report"),
+        against: None,
+    })
 }
 
 /// The value of `--sizes`.
@@ -315,14 +390,21 @@ fn sizes(given: &mut Given) -> Result<Option<Sizes>, Error> {
     let size = |s: &str| number(s.trim(), &(1..=1 << 14)).map(|n| n as usize);
     given.parse("sizes", |list| match list.split_once('x') {
         Some((rows, cols)) => Ok(Sizes::Rectangle((size(rows)?, size(cols)?))),
-        None => list.split(',').map(size).collect::<Result<_, _>>().map(Sizes::Squares),
+        None => list
+            .split(',')
+            .map(size)
+            .collect::<Result<_, _>>()
+            .map(Sizes::Squares),
     })
 }
 
 /// Sizes of products and images.
 fn square(given: &mut Given) -> Result<Vec<usize>, Error> {
     match sizes(given)? {
-        Some(Sizes::Rectangle(_)) => Err(named("sizes", "ROWSxCOLS is for --layout, products are square")),
+        Some(Sizes::Rectangle(_)) => Err(named(
+            "sizes",
+            "ROWSxCOLS is for --layout, products are square",
+        )),
         Some(Sizes::Squares(sizes)) => Ok(sizes),
         None => Ok(Vec::new()),
     }

@@ -1,4 +1,5 @@
-//! The command line: a contract that scripts rely on. A line is one command, with just the options that it uses.
+//! The command line: a contract that scripts rely on. A line is one command, with just the options
+//! that it uses.
 
 #[cfg(feature = "bake")]
 pub(crate) mod bake;
@@ -141,11 +142,26 @@ const OPTIONS: &[Spec] = {
 
 /// The commands outside the lab. Those that are called like an option are asked for by it.
 static FORMS: [Form; 5] = [
-    Form { name: "classifying records", take: classify::take },
-    Form { name: "--selftest", take: selftest::take },
-    Form { name: "--list-devices", take: take_list_devices },
-    Form { name: "--info=block", take: lab::take_block },
-    Form { name: "--info", take: take_info },
+    Form {
+        name: "classifying records",
+        take: classify::take,
+    },
+    Form {
+        name: "--selftest",
+        take: selftest::take,
+    },
+    Form {
+        name: "--list-devices",
+        take: take_list_devices,
+    },
+    Form {
+        name: "--info=block",
+        take: lab::take_block,
+    },
+    Form {
+        name: "--info",
+        take: take_info,
+    },
 ];
 
 impl Command {
@@ -156,23 +172,31 @@ impl Command {
         let mut given = Given::default();
         let mut word = None;
         while let Some(arg) = parser.next().map_err(usage)? {
-            let spec = OPTIONS.iter().chain(lab::OPTIONS).find(|(long, letter, _)| match arg {
-                Long(name) => name == *long,
-                Short(short) => Some(short) == *letter,
-                Value(_) => false,
-            });
+            let spec = OPTIONS
+                .iter()
+                .chain(lab::OPTIONS)
+                .find(|(long, letter, _)| match arg {
+                    Long(name) => name == *long,
+                    Short(short) => Some(short) == *letter,
+                    Value(_) => false,
+                });
             match (arg, spec) {
-                (Value(value), _) if word.is_none() && given.values.is_empty() => match lab::word(&value)? {
-                    Some(_) if given.has("output") => {
-                        let word = value.to_string_lossy();
-                        let e = format!("{word} has an --output of its own: write it behind the word {word}");
-                        return Err(Error::usage(e));
+                (Value(value), _) if word.is_none() && given.values.is_empty() => {
+                    match lab::word(&value)? {
+                        Some(_) if given.has("output") => {
+                            let word = value.to_string_lossy();
+                            let e = format!(
+                                "{word} has an --output of its own: write it behind the word {word}"
+                            );
+                            return Err(Error::usage(e));
+                        }
+                        None => given.values.push(value),
+                        found => word = found,
                     }
-                    None => given.values.push(value),
-                    found => word = found,
-                },
+                }
                 (Value(value), _) => given.values.push(value),
-                // Help and version win over whatever else the line has, mistakes behind them included.
+                // Help and version win over whatever else the line has, mistakes behind them
+                // included.
                 (Short('h') | Long("help"), _) => {
                     let help = || format!("{SYNOPSIS}{}{HELP}", lab::SYNOPSIS);
                     return Ok(Command::Help(word.map_or_else(help, lab::help)));
@@ -181,7 +205,9 @@ impl Command {
                 (_, Some(&(option, _, follows))) => {
                     let value = match follows {
                         Follows::Nothing => None,
-                        Follows::ValueOr(default) => parser.optional_value().or(Some(default.into())),
+                        Follows::ValueOr(default) => {
+                            parser.optional_value().or(Some(default.into()))
+                        }
                         Follows::Value => Some(parser.value().map_err(usage)?),
                     };
                     given.options.push((option, value.unwrap_or_default()));
@@ -196,11 +222,18 @@ impl Command {
         given.repeated().iter().for_each(|note| say(note));
         let asks = |(option, value): &(&str, OsString)| {
             let whole = format!("--{option}={}", value.to_string_lossy());
-            FORMS.iter().find(|form| form.name == whole || form.name.strip_prefix("--") == Some(option))
+            FORMS
+                .iter()
+                .find(|form| form.name == whole || form.name.strip_prefix("--") == Some(option))
         };
         let form = match word {
             Some(word) => lab::form(word, &given),
-            None => given.options.iter().rev().find_map(asks).unwrap_or(&FORMS[0]),
+            None => given
+                .options
+                .iter()
+                .rev()
+                .find_map(asks)
+                .unwrap_or(&FORMS[0]),
         };
         given.command(form, &forms())
     }
@@ -218,21 +251,26 @@ impl Command {
             Command::Tune(tune) => tune.run(&mut print),
             Command::SelfTest(test) => watched(&|| test.run()),
             Command::ListDevices { verbose } => watched(&|| list_devices(verbose)),
-            Command::Info { request, json: false } => {
-                watched(&|| info::page(&request).and_then(|page| print(&escape::lines(&page))))
-            }
-            Command::Info { request, json: true } => {
-                watched(&|| info::json(&request).and_then(|page| print(&page)))
-            }
+            Command::Info {
+                request,
+                json: false,
+            } => watched(&|| info::page(&request).and_then(|page| print(&escape::lines(&page)))),
+            Command::Info {
+                request,
+                json: true,
+            } => watched(&|| info::json(&request).and_then(|page| print(&page))),
         }
     }
 }
 
-/// Runs what has to do with devices and has no records to save: where a driver hangs an error is all that is left.
+/// Runs what has to do with devices and has no records to save: where a driver hangs an error is
+/// all that is left.
 fn watched(work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watch(|ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());
-        end(Err(Error::device(format!("OpenCL: {silence} ({work}): a device or its driver hangs"))))
+        end(Err(Error::device(format!(
+            "OpenCL: {silence} ({work}): a device or its driver hangs"
+        ))))
     })?;
     watchdog::call(work)
 }
@@ -253,7 +291,8 @@ pub fn main() -> ExitCode {
 /// What ended the program, said where there is something to say; its exit code.
 fn end(result: Result<(), Error>) -> u8 {
     match (result, signal::stop()) {
-        // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.
+        // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd
+        // counts it as clean.
         (Ok(()), Some(stop)) => signal::die(stop),
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => 0,
@@ -278,7 +317,9 @@ fn forms() -> Vec<&'static Form> {
 
 fn take_list_devices(given: &mut Given) -> Result<Command, Error> {
     given.flag("list-devices");
-    Ok(Command::ListDevices { verbose: given.flag("verbose") })
+    Ok(Command::ListDevices {
+        verbose: given.flag("verbose"),
+    })
 }
 
 fn take_info(given: &mut Given) -> Result<Command, Error> {
@@ -290,7 +331,10 @@ fn take_info(given: &mut Given) -> Result<Command, Error> {
         "json" => Ok(true),
         _ => Err(format!("--info has a page, or json, found \"{kind}\"")),
     })?;
-    Ok(Command::Info { request: request(given)?, json: json.unwrap_or(false) })
+    Ok(Command::Info {
+        request: request(given)?,
+        json: json.unwrap_or(false),
+    })
 }
 
 /// Takes what says where the baked network runs.
@@ -302,7 +346,10 @@ fn request(given: &mut Given) -> Result<Request, Error> {
         plan: given.text("plan")?,
         batch: given.batch()?,
         max_memory: given.parse("max-memory", given::bytes)?,
-        wanted: Wanted { scores: true, classes: true },
+        wanted: Wanted {
+            scores: true,
+            classes: true,
+        },
         timed: false,
         track: None,
         sources: Sources::default(),
@@ -318,7 +365,10 @@ pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
         Ok(library) => {
             let devices = cl::devices(library)?;
             let failed = devices.devices.is_empty().then_some("no OpenCL device");
-            (format!("{}\n{}\n", library.path(), select::listing(&devices, all)), failed)
+            (
+                format!("{}\n{}\n", library.path(), select::listing(&devices, all)),
+                failed,
+            )
         }
         Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
     };
@@ -333,12 +383,22 @@ fn introduce(verbose: bool, running: &Running) {
         say(&running.device);
         running.why.iter().for_each(|line| say(line));
         if running.laid_out_again > 0 {
-            let plan = if running.members.is_empty() { &*running.plan.name } else { "of each device" };
-            say(&format!("{} constants were laid out again for plan {plan}", running.laid_out_again));
+            let plan = if running.members.is_empty() {
+                &*running.plan.name
+            } else {
+                "of each device"
+            };
+            say(&format!(
+                "{} constants were laid out again for plan {plan}",
+                running.laid_out_again
+            ));
         }
         if let Some(origins) = &running.phases.origins {
             say(&format!("kernels: {}", origins.line()));
-            origins.notes.iter().for_each(|note| say(&format!("kernels: {note}")));
+            origins
+                .notes
+                .iter()
+                .for_each(|note| say(&format!("kernels: {note}")));
         }
     }
 }

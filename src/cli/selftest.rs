@@ -19,7 +19,10 @@ pub(crate) struct SelfTest {
 pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
     given.flag("selftest");
     let verbose = given.flag("verbose");
-    let request = Request { sources: given.sources(), ..request(given)? };
+    let request = Request {
+        sources: given.sources(),
+        ..request(given)?
+    };
     Ok(Command::SelfTest(SelfTest { verbose, request }))
 }
 
@@ -37,7 +40,11 @@ impl SelfTest {
                 let line = format!("{}, plan {}: {report}", running.device, running.plan.name);
                 if report.passed() {
                     let range = baked::range();
-                    return Ok(Ok(if range.near { format!("{line}; {range}") } else { line }));
+                    return Ok(Ok(if range.near {
+                        format!("{line}; {range}")
+                    } else {
+                        line
+                    }));
                 }
                 if running.device.starts_with("host, ") {
                     return Ok(Err(format!("{line}; {}", selftest::blamed(None))));
@@ -46,7 +53,10 @@ impl SelfTest {
                 let on_host = selftest::run(host.as_mut(), network(), &baked::golden())?;
                 Ok(Err(match on_host.passed() {
                     true => {
-                        format!("{line}{}; do not trust this device with this plan", (running.diagnose)(&[]))
+                        format!(
+                            "{line}{}; do not trust this device with this plan",
+                            (running.diagnose)(&[])
+                        )
                     }
                     false => format!("{line}; {}", selftest::blamed(Some(&on_host))),
                 }))
@@ -61,6 +71,10 @@ impl SelfTest {
             }
             Ok(())
         })?;
-        if failed.is_empty() { Ok(()) } else { Err(Error::check(failed.join("\n"))) }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::check(failed.join("\n")))
+        }
     }
 }

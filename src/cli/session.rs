@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 /// The inputs of a run, each opened when it is its turn.
 type Inputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
 
-/// A run. It lives as long as the program, and whatever is needed to bring it to its end is here: where the driver hangs, and
-/// with it the thread that began, the watchdog's thread goes on.
+/// A run. It lives as long as the program, and whatever is needed to bring it to its end is here:
+/// where the driver hangs, and with it the thread that began, the watchdog's thread goes on.
 pub(super) struct Session {
     classify: Classify,
     /// Where it runs, with what the outputs need.
@@ -46,7 +46,8 @@ pub(super) struct Session {
 struct Started {
     facts: Facts<'static>,
     took: Duration,
-    /// The inputs of batches without an answer, where the host is to compute what the device does not.
+    /// The inputs of batches without an answer, where the host is to compute what the device does
+    /// not.
     kept: Option<Arc<Kept>>,
 }
 
@@ -63,26 +64,47 @@ impl Session {
     pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
         let spec = OutputSpec::of(network());
         let output = classify.output.unwrap_or(Output::default_for(spec.kind));
-        let whole = InputShape { keys: classify.keys, ..InputShape::of(network()) };
-        let shape = classify.rows.map_or(Ok(whole), |rows| whole.of_rows(rows)).map_err(Error::usage)?;
+        let whole = InputShape {
+            keys: classify.keys,
+            ..InputShape::of(network())
+        };
+        let shape = classify
+            .rows
+            .map_or(Ok(whole), |rows| whole.of_rows(rows))
+            .map_err(Error::usage)?;
         stream::check(output, &spec).map_err(Error::usage)?;
         if classify.mark {
             stream::check_mark(output, &spec).map_err(Error::usage)?;
         }
-        let expected = classify.expect.as_deref().map(|file| Expected::read(file, &spec)).transpose()?;
+        let expected = classify
+            .expect
+            .as_deref()
+            .map(|file| Expected::read(file, &spec))
+            .transpose()?;
         let read_scores = |file: &Path| {
             let tolerance = classify.tolerance.unwrap_or(ExpectedScores::TOLERANCE);
             ExpectedScores::read(file, tolerance, &spec)
         };
-        let expected_scores = classify.expect_scores.as_deref().map(read_scores).transpose()?;
+        let expected_scores = classify
+            .expect_scores
+            .as_deref()
+            .map(read_scores)
+            .transpose()?;
         let wanted = Wanted {
-            scores: stream::needs_scores(output, &spec) || expected_scores.is_some() || classify.verify > 0,
+            scores: stream::needs_scores(output, &spec)
+                || expected_scores.is_some()
+                || classify.verify > 0,
             classes: stream::needs_argmax(output, &spec, expected.is_some()),
         };
         let format = classify.profile.as_ref().map(|p| p.0);
         let track = (format == Some(ProfileFormat::Trace)).then(|| Track::new(start));
         classify.request.sources.check()?;
-        let request = Request { wanted, timed: format.is_some(), track, ..classify.request.clone() };
+        let request = Request {
+            wanted,
+            timed: format.is_some(),
+            track,
+            ..classify.request.clone()
+        };
         let files = match &classify.files[..] {
             [] => vec![PathBuf::from("-")],
             files => files.to_vec(),
@@ -93,11 +115,18 @@ impl Session {
             format: classify.format,
             shape,
             writer: leaked(ResultWriter::new(stdout, output, spec)),
-            bad: classify.mark.then(|| leaked(|why: &Error| say(&why.to_string())) as _),
+            bad: classify
+                .mark
+                .then(|| leaked(|why: &Error| say(&why.to_string())) as _),
             left: Some(leaked(left)),
             expected: expected.map(leaked),
             expected_scores: expected_scores.map(leaked),
-            times: format.map(|_| leaked(StreamTimes { track, ..StreamTimes::default() })),
+            times: format.map(|_| {
+                leaked(StreamTimes {
+                    track,
+                    ..StreamTimes::default()
+                })
+            }),
             asked: None,
         };
         Ok(leaked(Session {
@@ -113,7 +142,10 @@ impl Session {
 
     /// Records in, classes out.
     pub(super) fn run(&'static self) -> Result<(), Error> {
-        self.classify.timeout.into_iter().for_each(watchdog::set_limit);
+        self.classify
+            .timeout
+            .into_iter()
+            .for_each(watchdog::set_limit);
         if self.request.device != DeviceWish::Host {
             watch(|ticks| end(self.hung(ticks)))?;
         }
@@ -139,18 +171,35 @@ impl Session {
             }
             say(&format!("{ALONE}: nothing is compared"));
         }
-        let duties = Duties { verify, take_over: self.takes_over() };
+        let duties = Duties {
+            verify,
+            take_over: self.takes_over(),
+        };
         if alone || !(duties.take_over || duties.verify > 0) {
             return Ok((running, None));
         }
         let sizes = (network().width, network().outputs());
         let (asked, device) = (self.request.clone(), running.device.clone());
         let host = Box::new(move |batch| select::beside(&asked, batch));
-        let engine = BackedEngine::new(running.engine, device, running.diagnose, host, duties, sizes)?;
+        let engine = BackedEngine::new(
+            running.engine,
+            device,
+            running.diagnose,
+            host,
+            duties,
+            sizes,
+        )?;
         let kept = duties.take_over.then(|| engine.kept());
         // What finds a wrong step is where the answers are compared.
         let diagnose = Box::new(|_: &[f32]| String::new());
-        Ok((Running { engine: Box::new(engine), diagnose, ..running }, kept))
+        Ok((
+            Running {
+                engine: Box::new(engine),
+                diagnose,
+                ..running
+            },
+            kept,
+        ))
     }
 
     /// All records through a started engine.
@@ -161,23 +210,50 @@ impl Session {
             let numbers = self.rows;
             let what = match self.classify.rows {
                 None => format!("records of {numbers} numbers"),
-                Some(Rows { window, .. }) => format!("rows of {numbers} numbers, {window} of them a record,"),
+                Some(Rows { window, .. }) => {
+                    format!("rows of {numbers} numbers, {window} of them a record,")
+                }
             };
-            say(&format!("reading {what} from the terminal, one a line; --help says more"));
+            say(&format!(
+                "reading {what} from the terminal, one a line; --help says more"
+            ));
         }
         // Until here a signal ends the program at once: no record was read.
         signal::serve_stops();
         let took = self.start.elapsed();
-        self.request.track.iter().for_each(|t| t.span(Name::Text("start-up"), 0, 0, self.start, took));
-        let Running { mut engine, device, plan, laid_out_again, phases, members, .. } = running;
+        self.request
+            .track
+            .iter()
+            .for_each(|t| t.span(Name::Text("start-up"), 0, 0, self.start, took));
+        let Running {
+            mut engine,
+            device,
+            plan,
+            laid_out_again,
+            phases,
+            members,
+            ..
+        } = running;
         let (device, plan, phases, members) = leaked((device, plan, phases, members));
-        let facts = Facts { device, plan, laid_out_again, phases, members };
+        let facts = Facts {
+            device,
+            plan,
+            laid_out_again,
+            phases,
+            members,
+        };
         let started = Started { facts, took, kept };
         // A trace is for the end; who asks on the way reads the table.
         let wanted = self.classify.profile.as_ref().map(|p| p.0);
-        let format = wanted.filter(|f| *f == ProfileFormat::Json).unwrap_or(ProfileFormat::Table);
+        let format = wanted
+            .filter(|f| *f == ProfileFormat::Json)
+            .unwrap_or(ProfileFormat::Table);
         let tell = move |engine: &mut dyn Engine, times: Option<&StreamTimes>, summary: Summary| {
-            let totals = Totals { startup: took, elapsed: self.start.elapsed(), summary };
+            let totals = Totals {
+                startup: took,
+                elapsed: self.start.elapsed(),
+                summary,
+            };
             let text = report::text(format, facts, engine.measured(), times, totals);
             let _ = std::io::stderr().write_all(text.as_bytes());
         };
@@ -197,9 +273,13 @@ impl Session {
         const ADVICE: &str = "the device or its driver hangs; --timeout allows more";
         let silence = watchdog::silence(ticks);
         let started = lock(&self.started).clone();
-        let device = started.as_ref().map_or("OpenCL", |started| started.facts.device);
+        let device = started
+            .as_ref()
+            .map_or("OpenCL", |started| started.facts.device);
         if let Some(result) = lock(&self.end).take() {
-            say(&format!("{device}: {silence} at its end, after all results"));
+            say(&format!(
+                "{device}: {silence} at its end, after all results"
+            ));
             return result;
         }
         let Some(started) = started else {
@@ -208,15 +288,23 @@ impl Session {
                 return Err(Error::device(format!("{silence}: {ADVICE}")));
             }
             say(&format!("{silence}; running on the host instead"));
-            return self.go(select::start(&Request { device: DeviceWish::Host, ..self.request.clone() })?);
+            return self.go(select::start(&Request {
+                device: DeviceWish::Host,
+                ..self.request.clone()
+            })?);
         };
         let error = || Error::device(format!("{device}: {silence}: {ADVICE}"));
         let (result, measured) = match started.kept.as_ref().map(|kept| (kept, kept.host())) {
             Some((kept, Ok(mut host))) => {
                 let first = lock(&self.pipeline).done() + 1;
-                say(&format!("{device}: {silence}; from record {first} of the run on the host computes"));
+                say(&format!(
+                    "{device}: {silence}; from record {first} of the run on the host computes"
+                ));
                 let fill = |host: &mut dyn Engine, slot, records| kept.fill(host, slot, records);
-                (stream::resume(&self.pipeline, host.as_mut(), fill).map(drop), host.measured())
+                (
+                    stream::resume(&self.pipeline, host.as_mut(), fill).map(drop),
+                    host.measured(),
+                )
             }
             Some((_, Err(e))) => (Err(Kind::Both([error(), e]).into()), Measured::default()),
             None => (Err(error()), Measured::default()),
@@ -236,15 +324,33 @@ impl Session {
         measured: Measured,
     ) -> Result<(), Error> {
         let p = &mut *lock(&self.pipeline);
-        let Stream { writer, expected, expected_scores, times, .. } = &p.stream;
+        let Stream {
+            writer,
+            expected,
+            expected_scores,
+            times,
+            ..
+        } = &p.stream;
         let (marked, records) = (writer.marked(), writer.records());
         if let (Some((format, file)), Some(times)) = (&self.classify.profile, times) {
-            let summary = Summary { records: times.records, batches: times.batches, marked };
-            let totals = Totals { startup: started.took, elapsed: self.start.elapsed(), summary };
+            let summary = Summary {
+                records: times.records,
+                batches: times.batches,
+                marked,
+            };
+            let totals = Totals {
+                startup: started.took,
+                elapsed: self.start.elapsed(),
+                summary,
+            };
             let text = report::text(*format, started.facts, measured, Some(times), totals);
             result = Error::first(result, write_profile(file.as_deref(), &text));
             // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
-            let dropped = self.request.track.filter(|_| file.is_some()).map_or(0, Track::dropped);
+            let dropped = self
+                .request
+                .track
+                .filter(|_| file.is_some())
+                .map_or(0, Track::dropped);
             if dropped > 0 {
                 say(&format!(
                     "the trace is full: its first {} spans were kept, {dropped} dropped",
@@ -253,9 +359,16 @@ impl Session {
             }
         }
         let complete = result.is_ok();
-        if marked > 0 && !result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::ClosedOutput)) {
+        if marked > 0
+            && !result
+                .as_ref()
+                .is_err_and(|e| matches!(e.kind(), Kind::ClosedOutput))
+        {
             let count = format!("bad records: {marked} of {records}, answered with \"{ERROR}\"");
-            if result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::Stopped)) {
+            if result
+                .as_ref()
+                .is_err_and(|e| matches!(e.kind(), Kind::Stopped))
+            {
                 // Every record has its line: the end is a signal's.
                 say(&count);
             } else {
@@ -277,7 +390,9 @@ impl Session {
 /// Says that an input has rows left at its end.
 fn left(input: &str, rows: usize) {
     let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
-    say(&format!("{input}: the last {rows} row{s} {are} part of no record"));
+    say(&format!(
+        "{input}: the last {rows} row{s} {are} part of no record"
+    ));
 }
 
 /// `--expect` at the end of the run.
@@ -285,7 +400,10 @@ fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
     match least.filter(|&least| accuracy.fraction() < least) {
-        Some(least) => Err(Error::check(format!("accuracy {:.4} is below {least}", accuracy.fraction()))),
+        Some(least) => Err(Error::check(format!(
+            "accuracy {:.4} is below {least}",
+            accuracy.fraction()
+        ))),
         None => Ok(()),
     }
 }
@@ -306,7 +424,9 @@ fn open(file: &Path) -> Result<(String, FileSource), Error> {
         Some("-") => ("stdin".to_string(), FileSource::stdin()),
         _ => (escape::path(file), FileSource::open(file)),
     };
-    source.map(|s| (place.clone(), s)).map_err(|e| Error::io(place, e))
+    source
+        .map(|s| (place.clone(), s))
+        .map_err(|e| Error::io(place, e))
 }
 
 fn write_profile(file: Option<&Path>, text: &str) -> Result<(), Error> {

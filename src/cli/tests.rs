@@ -28,14 +28,20 @@ fn an_unknown_option_resembles_a_known_one() {
         ("--ouput scores", "did you mean --output?"),
         ("--expected e", "did you mean --expect?"),
         ("--prof", "did you mean --profile?"),
-        ("--device-list", "there is no option --device-list; see --help"),
+        (
+            "--device-list",
+            "there is no option --device-list; see --help",
+        ),
         ("--max-mem 3", "did you mean --max-memory?"),
         ("--verison", "did you mean --version?"),
         ("--x", "there is no option --x; see --help"),
         ("--zzzzzz", "there is no option --zzzzzz; see --help"),
     ] {
         let error = parse(line).unwrap_err();
-        assert!(error.contains(meant) && error.contains(" no option --"), "{line}: {error}");
+        assert!(
+            error.contains(meant) && error.contains(" no option --"),
+            "{line}: {error}"
+        );
     }
 }
 
@@ -43,13 +49,30 @@ fn an_unknown_option_resembles_a_known_one() {
 fn an_option_with_several_values_is_named() {
     let given = |options: &[(&'static str, &str)]| {
         let mut given = Given::default();
-        given.options = options.iter().map(|(name, value)| (*name, OsString::from(value))).collect();
+        given.options = options
+            .iter()
+            .map(|(name, value)| (*name, OsString::from(value)))
+            .collect();
         given
     };
-    let last = given(&[("output", "class"), ("batch", "3"), ("output", "class"), ("output", "scores")]);
-    assert_eq!(last.repeated(), ["--output is there more than once: the last one holds, scores"]);
+    let last = given(&[
+        ("output", "class"),
+        ("batch", "3"),
+        ("output", "class"),
+        ("output", "scores"),
+    ]);
     assert_eq!(
-        given(&[("batch", "3"), ("batch", "3"), ("verbose", ""), ("verbose", "")]).repeated(),
+        last.repeated(),
+        ["--output is there more than once: the last one holds, scores"]
+    );
+    assert_eq!(
+        given(&[
+            ("batch", "3"),
+            ("batch", "3"),
+            ("verbose", ""),
+            ("verbose", "")
+        ])
+        .repeated(),
         [""; 0]
     );
 }
@@ -59,22 +82,47 @@ fn the_contract_is_read() {
     let c = classify("-f u8 -o top=3 -b 50 -d 1 --compute-units=4 --plan baked a.bin - --expect e");
     assert_eq!(c.files, [PathBuf::from("a.bin"), PathBuf::from("-")]);
     let r = c.request;
-    assert_eq!((r.batch, r.device, r.compute_units), (Some(50), DeviceWish::Index(1), Some(4)));
-    assert_eq!((r.plan.as_deref(), c.expect), (Some("baked"), Some("e".into())));
+    assert_eq!(
+        (r.batch, r.device, r.compute_units),
+        (Some(50), DeviceWish::Index(1), Some(4))
+    );
+    assert_eq!(
+        (r.plan.as_deref(), c.expect),
+        (Some("baked"), Some("e".into()))
+    );
     let device = |line| classify(line).request.device;
     assert_eq!(device("-d Mali"), DeviceWish::Name("Mali".into()));
-    let list = DeviceWish::List(vec![DeviceWish::Host, DeviceWish::Index(0), DeviceWish::Name("g52".into())]);
+    let list = DeviceWish::List(vec![
+        DeviceWish::Host,
+        DeviceWish::Index(0),
+        DeviceWish::Name("g52".into()),
+    ]);
     assert_eq!(device("-d host,0,g52"), list);
     assert_eq!(device("--device=all"), DeviceWish::All);
-    assert_eq!(device("-d host,all"), DeviceWish::List(vec![DeviceWish::Host, DeviceWish::All]));
+    assert_eq!(
+        device("-d host,all"),
+        DeviceWish::List(vec![DeviceWish::Host, DeviceWish::All])
+    );
     let profile = |line| classify(line).profile;
     assert_eq!(profile("--profile"), Some((ProfileFormat::Table, None)));
-    assert_eq!(profile("--profile=json:x"), Some((ProfileFormat::Json, Some("x".into()))));
-    assert_eq!(profile("--profile=trace:x"), Some((ProfileFormat::Trace, Some("x".into()))));
-    assert_eq!(classify("--expect e --min-accuracy 97%").min_accuracy, Some(0.97));
+    assert_eq!(
+        profile("--profile=json:x"),
+        Some((ProfileFormat::Json, Some("x".into())))
+    );
+    assert_eq!(
+        profile("--profile=trace:x"),
+        Some((ProfileFormat::Trace, Some("x".into())))
+    );
+    assert_eq!(
+        classify("--expect e --min-accuracy 97%").min_accuracy,
+        Some(0.97)
+    );
     let c = classify("--expect-scores s --on-error mark");
     assert_eq!((c.tolerance, c.mark), (None, true));
-    assert_eq!(classify("--expect-scores s --tolerance 1e-3").tolerance, Some(1e-3));
+    assert_eq!(
+        classify("--expect-scores s --tolerance 1e-3").tolerance,
+        Some(1e-3)
+    );
     let memory = |line| classify(line).request.max_memory;
     assert_eq!((memory("--max-memory 5"), memory("")), (Some(5), None));
     assert_eq!(
@@ -82,10 +130,21 @@ fn the_contract_is_read() {
         [3 << 10, 3 << 10, 3 << 20, 3 << 30]
     );
     let rows = |line| classify(line).rows;
-    assert_eq!(rows("--window 16"), Some(Rows { window: 16, hop: 16 }));
-    assert_eq!((rows("--hop 1 --window 16"), rows("")), (Some(Rows { window: 16, hop: 1 }), None));
+    assert_eq!(
+        rows("--window 16"),
+        Some(Rows {
+            window: 16,
+            hop: 16
+        })
+    );
+    assert_eq!(
+        (rows("--hop 1 --window 16"), rows("")),
+        (Some(Rows { window: 16, hop: 1 }), None)
+    );
     assert!(!classify("").mark && !classify("--on-error mark --on-error stop").mark);
-    assert!(matches!(parse("--help --nonsense"), Ok(Command::Help(page)) if page.contains("--selftest")));
+    assert!(
+        matches!(parse("--help --nonsense"), Ok(Command::Help(page)) if page.contains("--selftest"))
+    );
     assert!(matches!(parse("-V bench"), Ok(Command::Version)));
 }
 
@@ -93,12 +152,18 @@ fn the_contract_is_read() {
 fn mistakes_are_usage_errors_that_name_the_flag() {
     for (line, part) in [
         ("--nonsense", "--nonsense"),
-        ("-b 0", "--batch: expected a number from 1 to 65536, found \"0\""),
+        (
+            "-b 0",
+            "--batch: expected a number from 1 to 65536, found \"0\"",
+        ),
         ("-b", "-b"),
         ("-f png", "--format"),
         ("-o klass", "--output"),
         ("-o top=0", "--output"),
-        ("--profile=svg", "--profile: expected table, json or trace, found \"svg\""),
+        (
+            "--profile=svg",
+            "--profile: expected table, json or trace, found \"svg\"",
+        ),
         ("--profile=json:", "a file name is missing"),
         ("--min-accuracy 0.5", "needs --expect"),
         ("--expect e --min-accuracy 2", "expected 0 to 1"),
@@ -110,14 +175,32 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
         ("--max-memory M", "--max-memory: expected bytes"),
         ("--max-memory 99999999999G", "--max-memory: expected bytes"),
         ("--hop 4", "--hop needs --window N"),
-        ("--window 0", "--window: expected a number from 1 to 4294967295, found \"0\""),
+        (
+            "--window 0",
+            "--window: expected a number from 1 to 4294967295, found \"0\"",
+        ),
         ("--window 4 --hop 0", "--hop: expected a number from 1"),
-        ("--window 4 --selftest", "--selftest does not use --window, which is for classifying records"),
-        ("--hop 4 tune", "tune does not use --hop, which is for classifying records"),
+        (
+            "--window 4 --selftest",
+            "--selftest does not use --window, which is for classifying records",
+        ),
+        (
+            "--hop 4 tune",
+            "tune does not use --hop, which is for classifying records",
+        ),
         ("--tolerance 0.1", "--tolerance needs --expect-scores FILE"),
-        ("--expect-scores e --tolerance -1", "--tolerance: expected a number from 0 on, found \"-1\""),
-        ("--expect-scores e --tolerance nan", "--tolerance: expected a number from 0 on"),
-        ("--on-error skip", "--on-error: expected stop or mark, found \"skip\""),
+        (
+            "--expect-scores e --tolerance -1",
+            "--tolerance: expected a number from 0 on, found \"-1\"",
+        ),
+        (
+            "--expect-scores e --tolerance nan",
+            "--tolerance: expected a number from 0 on",
+        ),
+        (
+            "--on-error skip",
+            "--on-error: expected stop or mark, found \"skip\"",
+        ),
         ("--selftest=1", "--selftest"),
         ("--selftest file", "takes no FILE"),
         ("-d=", "--device: expected auto"),
@@ -125,17 +208,26 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
         ("-d 0,auto", "--device: auto stands alone"),
         ("-d all,all", "--device: a device can take part once"),
         ("-d 0,1,0", "--device: a device can take part once"),
-        ("-d 0,1 bench", "--device: bench measures one device: name one"),
-        ("bench -d all", "--device: bench measures one device: name one"),
-        ("tune -d host,0", "--device: tune measures one device: name one"),
+        (
+            "-d 0,1 bench",
+            "--device: bench measures one device: name one",
+        ),
+        (
+            "bench -d all",
+            "--device: bench measures one device: name one",
+        ),
+        (
+            "tune -d host,0",
+            "--device: tune measures one device: name one",
+        ),
     ] {
         let e = parse(line).expect_err(line);
         assert!(e.contains(part), "{line}: {e}");
     }
 }
 
-/// Every option with every command: an `x` where it is used. Written from what the commands do, not from the table
-/// that the parser has.
+/// Every option with every command: an `x` where it is used. Written from what the commands do, not
+/// from the table that the parser has.
 #[test]
 fn what_a_command_ignores_is_refused() {
     const COMMANDS: [(&str, &str); 11] = [
@@ -202,12 +294,16 @@ fn what_a_command_ignores_is_refused() {
             // With these two, bench is another command.
             let name = match option {
                 "--check" if line == "bench matmul" => continue,
-                "--check" | "--cache-model" | "--cache=line=64" | "--layout=R" if line == "bench" => {
+                "--check" | "--cache-model" | "--cache=line=64" | "--layout=R"
+                    if line == "bench" =>
+                {
                     continue;
                 }
                 "--layout=R" if line != "tune" && bench => "bench --layout",
                 _ if line.starts_with("bench --layout") => name,
-                "--cache-model" | "--cache=line=64" if line != "tune" && bench => "bench --cache-model",
+                "--cache-model" | "--cache=line=64" if line != "tune" && bench => {
+                    "bench --cache-model"
+                }
                 _ => name,
             };
             pairs += 1;
@@ -215,15 +311,21 @@ fn what_a_command_ignores_is_refused() {
             let long = option.split('=').next().unwrap();
             match found {
                 Ok(_) => assert!(used, "{line} {option} is accepted"),
-                Err(e) if long == "file" => assert!(!used && e.contains(name), "{line} {option}: {e}"),
-                // Both --output options read their values before they are compared with the command.
+                Err(e) if long == "file" => {
+                    assert!(!used && e.contains(name), "{line} {option}: {e}")
+                }
+                // Both --output options read their values before they are compared with the
+                // command.
                 Err(e) if long == "--output" => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}")
                 }
                 Err(e) => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}");
                     // While the names behind bench are not read, it is just bench.
-                    assert!(e.contains(name) || (bench && e.starts_with("bench ")), "{line} {option}: {e}");
+                    assert!(
+                        e.contains(name) || (bench && e.starts_with("bench ")),
+                        "{line} {option}: {e}"
+                    );
                 }
             }
             // Before bench and tune as well, where the options of classifying stand.
@@ -239,24 +341,38 @@ fn what_a_command_ignores_is_refused() {
                 "format",
             ];
             if bench && before.iter().any(|o| long == format!("--{o}")) {
-                assert_eq!(parse(&format!("{option} {line}")).is_ok(), used, "{option} {line}");
+                assert_eq!(
+                    parse(&format!("{option} {line}")).is_ok(),
+                    used,
+                    "{option} {line}"
+                );
             }
         }
     }
     assert!(pairs > 250, "{pairs}");
 }
 
-/// An option that nobody takes would be refused everywhere, and one that is taken but not known could not be given.
+/// An option that nobody takes would be refused everywhere, and one that is taken but not known
+/// could not be given.
 #[test]
 fn every_option_has_a_user() {
     for (option, ..) in OPTIONS.iter().chain(lab::OPTIONS) {
         assert!(!given::users(option, &forms()).is_empty(), "{option}");
     }
     // Where it stands, before the word or behind it, is all one.
-    for line in ["bench --check -d 0", "-d 0 --check bench", "--check bench -d 0"] {
+    for line in [
+        "bench --check -d 0",
+        "-d 0 --check bench",
+        "--check bench -d 0",
+    ] {
         let found = parse(line);
-        let Ok(Command::Bench(Bench::Kernels(kernels))) = found else { panic!("{line}: {found:?}") };
-        assert!(kernels.check && kernels.target.device == DeviceWish::Index(0), "{line}");
+        let Ok(Command::Bench(Bench::Kernels(kernels))) = found else {
+            panic!("{line}: {found:?}")
+        };
+        assert!(
+            kernels.check && kernels.target.device == DeviceWish::Index(0),
+            "{line}"
+        );
     }
 }
 
@@ -267,53 +383,124 @@ fn what_contradicts_itself_is_refused() {
         ("-o scores tune", "tune has an --output of its own"),
         (
             "-v bench",
-            "bench does not use --verbose, which is for classifying records, --selftest, --list-devices",
+            "bench does not use --verbose, which is for classifying records, --selftest, \
+             --list-devices",
         ),
-        ("--selftest --info", "--info does not go together with --selftest"),
-        ("--selftest tune", "tune does not go together with --selftest"),
-        ("--selftest --expect e", "--selftest does not use --expect, which is for classifying records"),
-        ("--info --kernels d", "--info does not use --kernels, which is for classifying records, --selftest"),
+        (
+            "--selftest --info",
+            "--info does not go together with --selftest",
+        ),
+        (
+            "--selftest tune",
+            "tune does not go together with --selftest",
+        ),
+        (
+            "--selftest --expect e",
+            "--selftest does not use --expect, which is for classifying records",
+        ),
+        (
+            "--info --kernels d",
+            "--info does not use --kernels, which is for classifying records, --selftest",
+        ),
         ("--info x", "--info takes no FILE"),
         (
             "bench network --report p.html",
             "bench network does not use --report, which is for bench, bench NAME",
         ),
-        ("bench network --against p.json", "bench network does not use --against"),
-        ("bench matmul --cache-model", "bench --cache-model takes no NAME"),
+        (
+            "bench network --against p.json",
+            "bench network does not use --against",
+        ),
+        (
+            "bench matmul --cache-model",
+            "bench --cache-model takes no NAME",
+        ),
         ("bench matmul --layout R", "bench --layout takes no NAME"),
-        ("bench --layout Q", "--layout: layout \"Q\": expected the order R or C"),
+        (
+            "bench --layout Q",
+            "--layout: layout \"Q\": expected the order R or C",
+        ),
         (
             "bench --layout C_4_2_C --sizes 10x4",
             "--sizes: layout C_4_2_C: chunks of 4 rows × 2 columns do not",
         ),
-        ("bench --layout R --sizes 8,9", "--sizes: a layout is drawn in one size, for example 8x8"),
-        ("bench --layout R --sizes 8x", "--sizes: expected a number from 1 to 16384, found \"\""),
-        ("bench --layout R --sizes 300x2", "--sizes: 300 × 2: at most 256 rows and columns are drawn"),
+        (
+            "bench --layout R --sizes 8,9",
+            "--sizes: a layout is drawn in one size, for example 8x8",
+        ),
+        (
+            "bench --layout R --sizes 8x",
+            "--sizes: expected a number from 1 to 16384, found \"\"",
+        ),
+        (
+            "bench --layout R --sizes 300x2",
+            "--sizes: 300 × 2: at most 256 rows and columns are drawn",
+        ),
         ("bench --sizes 8x8", "--sizes: ROWSxCOLS is for --layout"),
-        ("bench --cache-model --layout R", "bench --layout does not use --cache-model"),
-        ("bench --layout R -d 0", "bench --layout does not use --device"),
+        (
+            "bench --cache-model --layout R",
+            "bench --layout does not use --cache-model",
+        ),
+        (
+            "bench --layout R -d 0",
+            "bench --layout does not use --device",
+        ),
         ("bench --full --time-limit 3", "--full has no time limit"),
-        ("bench -f u8", "bench does not use --format, which is for classifying records"),
-        ("--repeat 3", "classifying records does not use --repeat, which is for bench, bench NAME"),
-        ("-d host --kernels d", "--kernels is for OpenCL devices, --device host is none"),
-        ("-d 0 --kernels d -d host", "--kernels is for OpenCL devices, --device host is none"),
-        ("-d host --compute-units 4 x", "--compute-units is for OpenCL devices, --device host is none"),
-        ("tune -d host --kernels d", "--kernels is for OpenCL devices"),
-        ("bench network -d host --kernels d", "--kernels is for OpenCL devices"),
-        ("bench network -d host --compute-units 1", "--compute-units is for OpenCL devices"),
+        (
+            "bench -f u8",
+            "bench does not use --format, which is for classifying records",
+        ),
+        (
+            "--repeat 3",
+            "classifying records does not use --repeat, which is for bench, bench NAME",
+        ),
+        (
+            "-d host --kernels d",
+            "--kernels is for OpenCL devices, --device host is none",
+        ),
+        (
+            "-d 0 --kernels d -d host",
+            "--kernels is for OpenCL devices, --device host is none",
+        ),
+        (
+            "-d host --compute-units 4 x",
+            "--compute-units is for OpenCL devices, --device host is none",
+        ),
+        (
+            "tune -d host --kernels d",
+            "--kernels is for OpenCL devices",
+        ),
+        (
+            "bench network -d host --kernels d",
+            "--kernels is for OpenCL devices",
+        ),
+        (
+            "bench network -d host --compute-units 1",
+            "--compute-units is for OpenCL devices",
+        ),
     ] {
         let e = parse(line).expect_err(line);
         assert!(e.contains(part), "{line}: {e}");
     }
-    assert!(matches!(parse("--list-devices -v"), Ok(Command::ListDevices { verbose: true })));
+    assert!(matches!(
+        parse("--list-devices -v"),
+        Ok(Command::ListDevices { verbose: true })
+    ));
     assert!(parse("-d 0 -b 7 --kernels d bench network").is_ok());
-    assert!(matches!(parse("-v bench --help"), Ok(Command::Help(page)) if page.contains("--cache-model")));
+    assert!(
+        matches!(parse("-v bench --help"), Ok(Command::Help(page)) if page.contains("--cache-model"))
+    );
 }
 
 #[test]
 fn help_fits_a_screen() {
     for line in ["--help", "bench --help", "tune --help"] {
-        let Ok(Command::Help(page)) = parse(line) else { panic!("{line}") };
-        assert!(page.lines().count() <= 40 && page.lines().all(|l| l.chars().count() <= 100), "{line}");
+        let Ok(Command::Help(page)) = parse(line) else {
+            panic!("{line}")
+        };
+        assert!(
+            page.lines().count() <= 40 && page.lines().all(|l| l.chars().count() <= 100),
+            "{line}"
+        );
     }
 }

@@ -16,10 +16,14 @@ pub(super) static FORMS: [Form; 0] = [];
 pub(super) enum Word {}
 
 pub(super) fn word(value: &OsStr) -> Result<Option<Word>, Error> {
-    match value.to_str().filter(|word| ["bench", "tune"].contains(word)) {
+    match value
+        .to_str()
+        .filter(|word| ["bench", "tune"].contains(word))
+    {
         None => Ok(None),
         Some(word) => Err(Error::usage(format!(
-            "{word}: this program was built without the lab: build it without --no-default-features; a file of that name \
+            "{word}: this program was built without the lab: build it without \
+             --no-default-features; a file of that name \
              is ./{word}"
         ))),
     }
@@ -35,6 +39,7 @@ pub(super) fn form(word: Word, _: &Given) -> &'static Form {
 
 pub(super) fn take_block(_: &mut Given) -> Result<Command, Error> {
     Err(Error::usage(
-        "--info=block: this program was built without the lab: build it without --no-default-features",
+        "--info=block: this program was built without the lab: build it without \
+         --no-default-features",
     ))
 }

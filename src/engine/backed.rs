@@ -1,8 +1,9 @@
-//! A device with the host behind it: the host compares every N-th batch (`--verify N`), and under `auto` takes over when the
-//! device fails.
+//! A device with the host behind it: the host compares every N-th batch (`--verify N`), and under
+//! `auto` takes over when the device fails.
 //!
-//! The input of a batch stays here, in plain order, until it is answered, so that the host can have it, too: records are
-//! decoded where they are read, and copied once more. What that and the comparison cost is measured in docs/MEASURED.md.
+//! The input of a batch stays here, in plain order, until it is answered, so that the host can have
+//! it, too: records are decoded where they are read, and copied once more. What that and the
+//! comparison cost is measured in docs/MEASURED.md.
 
 use super::select::Diagnose;
 use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
@@ -41,8 +42,9 @@ struct Batch {
     on_host: bool,
 }
 
-/// The inputs of batches on their way, in plain order, for whoever computes them where the device does not come back. A batch
-/// stays until its slot is filled again: only then is nobody waited for.
+/// The inputs of batches on their way, in plain order, for whoever computes them where the device
+/// does not come back. A batch stays until its slot is filled again: only then is nobody waited
+/// for.
 pub(crate) struct Kept {
     width: usize,
     batch: usize,
@@ -61,7 +63,12 @@ impl Kept {
     }
 
     /// Hands the input of a slot to an engine.
-    pub(crate) fn fill(&self, engine: &mut dyn Engine, slot: usize, records: usize) -> Result<(), Error> {
+    pub(crate) fn fill(
+        &self,
+        engine: &mut dyn Engine,
+        slot: usize,
+        records: usize,
+    ) -> Result<(), Error> {
         match &self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] {
             Some(input) => fill(engine, input, self.width, slot, records),
             None => Err(Error::device(format!("slot {slot} was not kept"))),
@@ -92,8 +99,8 @@ pub(crate) struct BackedEngine {
 }
 
 impl BackedEngine {
-    /// `engine` on `device`, with the host behind it. Both hand out the scores of records of `width` numbers where they are
-    /// to be compared. A host that compares is started here.
+    /// `engine` on `device`, with the host behind it. Both hand out the scores of records of
+    /// `width` numbers where they are to be compared. A host that compares is started here.
     pub(crate) fn new(
         engine: Box<dyn Engine>,
         device: String,
@@ -103,10 +110,18 @@ impl BackedEngine {
         (width, outputs): (usize, usize),
     ) -> Result<BackedEngine, Error> {
         let batch = engine.batch();
-        memory::check(SLOTS * batch * width * size_of::<f32>(), "the inputs of two batches")?;
+        memory::check(
+            SLOTS * batch * width * size_of::<f32>(),
+            "the inputs of two batches",
+        )?;
         let inputs = [(); SLOTS].map(|()| vec![0.0; batch * width].into());
         let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
-        let kept = Arc::new(Kept { width, batch, start_host, slots: Mutex::default() });
+        let kept = Arc::new(Kept {
+            width,
+            batch,
+            start_host,
+            slots: Mutex::default(),
+        });
         Ok(BackedEngine {
             engine,
             device,
@@ -142,7 +157,9 @@ impl BackedEngine {
     }
 
     fn collect_from_host(&mut self, slot: usize) -> Result<(), Error> {
-        self.host.as_mut().map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
+        self.host
+            .as_mut()
+            .map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
     }
 
     /// The device has failed at a slot: from here on the host computes, if that is its duty.
@@ -153,11 +170,14 @@ impl BackedEngine {
         }
         if !self.failed {
             let first = self.submitted[slot].first;
-            let what =
-                format!("{}: {error}; from record {first} of the run on the host computes", self.device);
+            let what = format!(
+                "{}: {error}; from record {first} of the run on the host computes",
+                self.device
+            );
             watchdog::outside(|| say(&what));
         }
-        self.begin_on_host(slot).map_err(|e| Error::from(Kind::Both([error, e])))?;
+        self.begin_on_host(slot)
+            .map_err(|e| Error::from(Kind::Both([error, e])))?;
         // Only now: without a host the device answers what it has.
         self.failed = true;
         self.submitted[slot].on_host = true;
@@ -169,7 +189,9 @@ impl BackedEngine {
         let Batch { records, first, .. } = self.submitted[slot];
         self.begin_on_host(slot)?;
         self.collect_from_host(slot)?;
-        let Some(host) = &self.host else { return Ok(()) };
+        let Some(host) = &self.host else {
+            return Ok(());
+        };
         for i in 0..records {
             let (expected, found) = (host.answer(slot, i), self.engine.answer(slot, i));
             self.expected.clear();
@@ -185,10 +207,15 @@ impl BackedEngine {
 
     #[cold]
     fn differ(&self, record: u64, found: &Answer<'_>, step: &str) -> Error {
-        let off = |(i, score): &(usize, f32)| excess(&self.expected[*i..=*i], std::iter::once(*score)) > MOST;
+        let off = |(i, score): &(usize, f32)| {
+            excess(&self.expected[*i..=*i], std::iter::once(*score)) > MOST
+        };
         let what = match found.scores.iter().enumerate().find(off) {
             Some((i, score)) => {
-                format!("score {i} is {score} on {}, {} on the host", self.device, self.expected[i])
+                format!(
+                    "score {i} is {score} on {}, {} on the host",
+                    self.device, self.expected[i]
+                )
             }
             None => format!(
                 "{} gives class {:?} for scores whose largest is that of class {}",
@@ -198,8 +225,10 @@ impl BackedEngine {
             ),
         };
         Error::check(format!(
-            "--verify: record {record} of the run: {what}{step}: the device, its memory or its driver computes wrongly, or \
-             the record's sums cancel almost wholly; --selftest checks the device, --device host does without it"
+            "--verify: record {record} of the run: {what}{step}: the device, its memory or its \
+             driver computes wrongly, or \
+             the record's sums cancel almost wholly; --selftest checks the device, --device host \
+             does without it"
         ))
     }
 
@@ -239,8 +268,8 @@ fn fill(
         .try_for_each(|(i, record)| engine.record(slot, i).map(|mut to| to.fill(record)))
 }
 
-/// Whether an answer is the host's, whose scores are `expected`. Sums near the end of the range may leave it on one side
-/// only.
+/// Whether an answer is the host's, whose scores are `expected`. Sums near the end of the range may
+/// leave it on one side only.
 fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>, input: &[f32]) -> bool {
     const LARGE: f64 = 1e20;
     if found.overflowed() {
@@ -249,7 +278,9 @@ fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>, input: &[f32])
             || expected.iter().any(|&s| large(s))
             || input.iter().any(|&x| large(x.into()));
     }
-    let class = found.class.is_none_or(|class| class == found.scores.argmax());
+    let class = found
+        .class
+        .is_none_or(|class| class == found.scores.argmax());
     class && !host.overflowed() && excess(expected, found.scores.iter()) <= MOST
 }
 
@@ -293,8 +324,11 @@ impl Engine for BackedEngine {
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
-        let Batch { on_host, compared, .. } = self.submitted[slot];
-        // What the device was given before it failed at another batch it may have computed all the same.
+        let Batch {
+            on_host, compared, ..
+        } = self.submitted[slot];
+        // What the device was given before it failed at another batch it may have computed all the
+        // same.
         if !on_host {
             match self.engine.collect(slot) {
                 Ok(()) if compared => return self.compare(slot),

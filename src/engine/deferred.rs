@@ -1,5 +1,5 @@
-//! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and the core that
-//! computes a record has written its numbers itself.
+//! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and
+//! the core that computes a record has written its numbers itself.
 
 use crate::ir::plan::TEXT_BYTES;
 use std::ops::Range;
@@ -39,8 +39,8 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Room for `records` records of `width` numbers. (For none of them where memory is short.) What finds none is decoded
-    /// where it was read.
+    /// Room for `records` records of `width` numbers. (For none of them where memory is short.)
+    /// What finds none is decoded where it was read.
     pub(crate) fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(TEXT_BYTES));
@@ -54,8 +54,8 @@ impl Deferred {
         }
     }
 
-    /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of a batch are decoded
-    /// the same way.
+    /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of
+    /// a batch are decoded the same way.
     pub(crate) fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         if self.submitted || index == 0 {
             self.clear();
@@ -86,7 +86,9 @@ impl Deferred {
         self.records.clear();
         self.bytes.clear();
         if std::mem::take(self.any.get_mut()) {
-            self.refused.iter_mut().for_each(|refused| *refused.get_mut() = false);
+            self.refused
+                .iter_mut()
+                .for_each(|refused| *refused.get_mut() = false);
         }
     }
 
@@ -105,7 +107,9 @@ impl Deferred {
 
     /// Whether all of these records are bytes.
     pub(crate) fn has_all(&self, records: Range<usize>) -> bool {
-        self.records.get(records).is_some_and(|r| r.iter().all(Option::is_some))
+        self.records
+            .get(records)
+            .is_some_and(|r| r.iter().all(Option::is_some))
     }
 
     /// Writes the numbers of record `index`, if it is bytes; zeros where they are none.
@@ -124,9 +128,19 @@ impl Deferred {
         if !self.any.load(Relaxed) {
             return None;
         }
-        let index = from + self.refused.get(from..)?.iter().position(|refused| refused.load(Relaxed))?;
+        let index = from
+            + self
+                .refused
+                .get(from..)?
+                .iter()
+                .position(|refused| refused.load(Relaxed))?;
         let (start, end) = (*self.records.get(index)?)?;
-        Some((index, self.decode.as_ref()?.explain(&self.bytes[start..end], width)))
+        Some((
+            index,
+            self.decode
+                .as_ref()?
+                .explain(&self.bytes[start..end], width),
+        ))
     }
 }
 
@@ -146,13 +160,18 @@ mod tests {
         }
 
         fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
-            Refusal { number: width, message: format!("{bytes:?}") }
+            Refusal {
+                number: width,
+                message: format!("{bytes:?}"),
+            }
         }
     }
 
     fn decoded(batch: &Deferred, records: usize) -> Vec<[f32; 2]> {
         let mut data = vec![[-1.0; 2]; records];
-        data.iter_mut().enumerate().for_each(|(i, values)| batch.decode(i, values));
+        data.iter_mut()
+            .enumerate()
+            .for_each(|(i, values)| batch.decode(i, values));
         data
     }
 
@@ -164,7 +183,10 @@ mod tests {
         for _ in 0..3 {
             assert!(batch.push(0, &decode, &[1, 2]) && batch.push(2, &decode, &[3, 4]));
             batch.submit();
-            assert_eq!(decoded(&batch, 4), [[1.0, 2.0], [-1.0; 2], [3.0, 4.0], [-1.0; 2]]);
+            assert_eq!(
+                decoded(&batch, 4),
+                [[1.0, 2.0], [-1.0; 2], [3.0, 4.0], [-1.0; 2]]
+            );
             assert!(!batch.is_empty() && batch.refused(2, 0).is_none());
         }
         // A batch whose records came as numbers.
@@ -175,8 +197,13 @@ mod tests {
         assert!(batch.push(1, &decode, &[5]));
         let other: Arc<dyn Decode> = Arc::new(Small);
         assert!(!batch.push(2, &other, &[]));
-        assert!(batch.push(2, &decode, &[]) && batch.push(3, &decode, &[]) && !batch.push(4, &decode, &[]));
-        // That batch was never submitted: the next one starts over. And one whose first record came as numbers.
+        assert!(
+            batch.push(2, &decode, &[])
+                && batch.push(3, &decode, &[])
+                && !batch.push(4, &decode, &[])
+        );
+        // That batch was never submitted: the next one starts over. And one whose first record came
+        // as numbers.
         assert!(batch.push(0, &other, &[7, 8]));
         batch.submit();
         assert!(batch.push(1, &decode, &[9, 9]));
@@ -199,7 +226,10 @@ mod tests {
             batch.decode(i, &mut values);
             assert_eq!(values, expected, "no numbers of another record are left");
         }
-        let refused = |message: &str| Refusal { number: 2, message: message.into() };
+        let refused = |message: &str| Refusal {
+            number: 2,
+            message: message.into(),
+        };
         assert_eq!(batch.refused(2, 0), Some((1, refused("[3, 200]"))));
         assert_eq!(batch.refused(2, 2), Some((3, refused("[4, 250]"))));
         assert_eq!((batch.refused(2, 4), batch.refused(2, 9)), (None, None));

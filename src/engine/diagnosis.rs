@@ -1,7 +1,8 @@
 //! Which step of a network a device computes wrongly.
 //!
-//! The network is cut off behind each node in turn, in their order, and each part is run by itself: its last value is then a
-//! result that can be read, and no memory is used twice. What the host has for the same records is right.
+//! The network is cut off behind each node in turn, in their order, and each part is run by itself:
+//! its last value is then a result that can be read, and no memory is used twice. What the host has
+//! for the same records is right.
 
 use super::backed::MOST;
 use super::host::HostEngine;
@@ -18,8 +19,9 @@ use crate::ops::bound::excess;
 use crate::registry::{EngineKind, PlanRecipe};
 use crate::sys::watchdog;
 
-/// The first node that `device` computes wrongly under `plan`, and by how much, in words: for these records, or for the golden
-/// vectors where there are none. Takes as many starts as the network has nodes.
+/// The first node that `device` computes wrongly under `plan`, and by how much, in words: for these
+/// records, or for the golden vectors where there are none. Takes as many starts as the network has
+/// nodes.
 pub(crate) fn first_wrong(
     device: &Device,
     plan: &PlanRecipe,
@@ -36,17 +38,29 @@ pub(crate) fn first_wrong(
         part.labels = Default::default();
         part.outputs = Default::default();
         let model = |recipe, batch| {
-            Model::new(part.clone(), &tensors, recipe, baked::library(), batch).map_err(Error::device)
+            Model::new(part.clone(), &tensors, recipe, baked::library(), batch)
+                .map_err(Error::device)
         };
         let on_device = model(plan, None)?;
         let on_host = model(host, Some(on_device.plan.batch))?;
-        let wanted = Wanted { scores: true, classes: false };
+        let wanted = Wanted {
+            scores: true,
+            classes: false,
+        };
         let mut phases = Phases::default();
-        let mut device = OpenClEngine::new(device, &on_device, wanted, false, sources, &mut phases)?;
-        if let Some(wrong) =
-            difference(&mut device, &mut HostEngine::new(on_host, 1, false)?, &part, records)?
-        {
-            let step = on_device.plan.full().last().map_or("", |step| &*step.kernel);
+        let mut device =
+            OpenClEngine::new(device, &on_device, wanted, false, sources, &mut phases)?;
+        if let Some(wrong) = difference(
+            &mut device,
+            &mut HostEngine::new(on_host, 1, false)?,
+            &part,
+            records,
+        )? {
+            let step = on_device
+                .plan
+                .full()
+                .last()
+                .map_or("", |step| &*step.kernel);
             return Ok(format!(
                 "{} ({}, by {step}) is the first that is wrong: {wrong}",
                 node.name,
@@ -57,8 +71,8 @@ pub(crate) fn first_wrong(
     Ok("each step is right by itself: memory that steps share, the arg-max, or chance".into())
 }
 
-/// The first score that two engines do not agree on, of a full batch: of these records, over and over, or of the golden
-/// vectors.
+/// The first score that two engines do not agree on, of a full batch: of these records, over and
+/// over, or of the golden vectors.
 fn difference(
     device: &mut dyn Engine,
     host: &mut dyn Engine,
@@ -71,7 +85,11 @@ fn difference(
         if given.is_empty() {
             selftest::fill(engine, part, &golden, 0, records)?;
         }
-        let mut given = given.chunks_exact(part.width).cycle().take(records).enumerate();
+        let mut given = given
+            .chunks_exact(part.width)
+            .cycle()
+            .take(records)
+            .enumerate();
         given.try_for_each(|(i, record)| engine.record(0, i).map(|mut to| to.fill(record)))?;
         engine.submit(0, records)?;
         engine.collect(0)
@@ -82,7 +100,10 @@ fn difference(
     }
     run(host)?;
     for record in 0..records {
-        let (found, expected) = (device.answer(0, record).scores, host.answer(0, record).scores);
+        let (found, expected) = (
+            device.answer(0, record).scores,
+            host.answer(0, record).scores,
+        );
         for (i, (found, expected)) in found.iter().zip(expected.iter()).enumerate() {
             if excess(&[expected.into()], std::iter::once(found)) > MOST {
                 return Ok(Some(format!(

@@ -1,5 +1,5 @@
-//! Networks that are no chains of layers, on every engine and plan, against float64: single nodes at their edges, and
-//! random graphs.
+//! Networks that are no chains of layers, on every engine and plan, against float64: single nodes
+//! at their edges, and random graphs.
 
 use super::Engine;
 use super::host::HostEngine;
@@ -28,10 +28,17 @@ fn network(b: Builder, kind: Kind, order: InputOrder) -> Case {
         labels: Vec::new().into(),
         features: Vec::new().into(),
         transform: Transform::Identity,
-        output: Output { kind, ..baked.output },
+        output: Output {
+            kind,
+            ..baked.output
+        },
         ..baked
     };
-    Case { network, tensors: b.tensors, random: b.random }
+    Case {
+        network,
+        tensors: b.tensors,
+        random: b.random,
+    }
 }
 
 struct Case {
@@ -47,14 +54,24 @@ impl Case {
         let describe = || {
             let nodes = self.network.graph.nodes.iter();
             let shape = |v: usize| self.network.graph.values[v].shape;
-            let node = |n: &crate::ir::graph::Node| format!("{} {:?} -> {}", n.name, n.op, shape(n.output));
-            format!("{what}: {}: {}", self.network.input(), nodes.map(node).collect::<Vec<_>>().join("; "))
+            let node = |n: &crate::ir::graph::Node| {
+                format!("{} {:?} -> {}", n.name, n.op, shape(n.output))
+            };
+            format!(
+                "{what}: {}: {}",
+                self.network.input(),
+                nodes.map(node).collect::<Vec<_>>().join("; ")
+            )
         };
         let text = describe();
         for (turn, records) in [1, 3, most.min(11), 2].into_iter().enumerate() {
             let (records, slot) = (records.min(most), turn % super::SLOTS);
             let all: Vec<Vec<f32>> = (0..records)
-                .map(|_| (0..self.network.width).map(|_| self.random.float()).collect())
+                .map(|_| {
+                    (0..self.network.width)
+                        .map(|_| self.random.float())
+                        .collect()
+                })
                 .collect();
             for (n, record) in all.iter().enumerate() {
                 engine.record(slot, n).unwrap().fill(record);
@@ -70,9 +87,15 @@ impl Case {
                 let most = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
                 for (i, (&f, &e)) in found.iter().zip(&expected).enumerate() {
                     let near = (f64::from(f) - e).abs() <= 1e-4 * most;
-                    assert!(near, "{text}: {records} records, record {n}, value {i}: {f}, not {e}");
+                    assert!(
+                        near,
+                        "{text}: {records} records, record {n}, value {i}: {f}, not {e}"
+                    );
                 }
-                if let Some(class) = answer.class.filter(|_| !crate::ops::bound::too_close(&expected)) {
+                if let Some(class) = answer
+                    .class
+                    .filter(|_| !crate::ops::bound::too_close(&expected))
+                {
                     assert_eq!(Some(class), self.network.class(&expected), "{text}");
                 }
             }
@@ -81,15 +104,21 @@ impl Case {
 
     fn on_the_host(&mut self, what: &str) {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-        for (threads, weights) in
-            [(1, Precision::F32), (3, Precision::F32), (2, Precision::F16), (2, Precision::I8)]
-        {
+        for (threads, weights) in [
+            (1, Precision::F32),
+            (3, Precision::F32),
+            (2, Precision::F16),
+            (2, Precision::I8),
+        ] {
             self.network.weights = weights;
             values::round(weights, &self.network.graph, &mut self.tensors);
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None);
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
             let mut engine = HostEngine::new(model, threads, false).unwrap();
-            self.run(&mut engine, &format!("{what}, {threads} threads, {weights:?}"));
+            self.run(
+                &mut engine,
+                &format!("{what}, {threads} threads, {weights:?}"),
+            );
         }
     }
 
@@ -97,17 +126,36 @@ impl Case {
     fn on_opencl(&mut self, what: &str, plans: &[&str]) {
         let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
-        let recipes = library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl);
+        let recipes = library()
+            .plans
+            .iter()
+            .filter(|p| p.engine == EngineKind::OpenCl);
         for recipe in recipes.filter(|p| plans.is_empty() || plans.contains(&&*p.name)) {
             let weights = Precision::ALL[what.len() % 3];
             let what = format!("{what}, {}, {weights:?}", recipe.name);
             self.network.weights = weights;
             values::round(weights, &self.network.graph, &mut self.tensors);
-            let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), Some(20));
+            let model = Model::new(
+                self.network.clone(),
+                &self.tensors,
+                recipe,
+                library(),
+                Some(20),
+            );
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
-            let wanted = Wanted { scores: true, classes: true };
+            let wanted = Wanted {
+                scores: true,
+                classes: true,
+            };
             let sources = Sources::default().uncached();
-            let engine = OpenClEngine::new(device, &model, wanted, false, &sources, &mut Phases::default());
+            let engine = OpenClEngine::new(
+                device,
+                &model,
+                wanted,
+                false,
+                &sources,
+                &mut Phases::default(),
+            );
             self.run(&mut engine.unwrap_or_else(|e| panic!("{what}: {e}")), &what);
         }
     }
@@ -116,7 +164,11 @@ impl Case {
 #[test]
 fn single_nodes_are_right_on_the_host() {
     for (name, builder) in single() {
-        let order = if name.len() % 2 == 0 { InputOrder::Chw } else { InputOrder::Hwc };
+        let order = if name.len() % 2 == 0 {
+            InputOrder::Chw
+        } else {
+            InputOrder::Hwc
+        };
         network(builder, Kind::Values, order).on_the_host(name);
     }
 }
@@ -124,7 +176,11 @@ fn single_nodes_are_right_on_the_host() {
 /// Runs every single node on OpenCL under these plans.
 fn single_nodes(plans: &[&str]) {
     for (name, builder) in single() {
-        let order = if name.len() % 2 == 0 { InputOrder::Chw } else { InputOrder::Hwc };
+        let order = if name.len() % 2 == 0 {
+            InputOrder::Chw
+        } else {
+            InputOrder::Hwc
+        };
         network(builder, Kind::Values, order).on_opencl(name, plans);
     }
 }
@@ -140,14 +196,20 @@ fn single_nodes_are_right_on_opencl_under_other_plans() {
     single_nodes(&["cpu-simd", "thesis-morton"]);
 }
 
-/// What stands as its operand does gets pixels as wide as a later step wants them, however far back they were made.
+/// What stands as its operand does gets pixels as wide as a later step wants them, however far back
+/// they were made.
 #[test]
 fn pixels_are_widened_where_they_are_made() {
     for arithmetic in [Arithmetic::Add, Arithmetic::Multiply] {
         let mut b = Builder::new(Shape { c: 3, h: 3, w: 3 }, 5);
-        let scaled = b.of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases]).unwrap();
-        let again = b.of_channels(Op::Scale, scaled, &[Role::Factors, Role::Biases]).unwrap();
-        b.push(Op::Combine(arithmetic), &[again, scaled], &[]).unwrap();
+        let scaled = b
+            .of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases])
+            .unwrap();
+        let again = b
+            .of_channels(Op::Scale, scaled, &[Role::Factors, Role::Biases])
+            .unwrap();
+        b.push(Op::Combine(arithmetic), &[again, scaled], &[])
+            .unwrap();
         network(b, Kind::Values, InputOrder::Chw).on_opencl("scaled twice", &[]);
     }
 }
@@ -162,7 +224,11 @@ fn random_graphs_are_right_on_the_host() {
 /// Each graph under one plan, so that all plans have their turn.
 #[test]
 fn random_graphs_are_right_on_opencl() {
-    let plans: Vec<_> = library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl).collect();
+    let plans: Vec<_> = library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+        .collect();
     for (seed, plan) in (100..).zip(plans) {
         let what = format!("seed {seed}");
         network(random(seed), Kind::Classes, InputOrder::Chw).on_opencl(&what, &[&plan.name]);
@@ -173,23 +239,54 @@ fn random_graphs_are_right_on_opencl() {
 #[ignore = "long: tests/long.py"]
 fn random_graphs_are_right_on_opencl_under_every_plan() {
     for seed in 0..5 {
-        network(random(seed), Kind::Classes, InputOrder::Chw).on_opencl(&format!("seed {seed}"), &[]);
+        network(random(seed), Kind::Classes, InputOrder::Chw)
+            .on_opencl(&format!("seed {seed}"), &[]);
     }
 }
 
-/// A step with more rows than it has to read takes nothing for them: what stands behind is of other records, or nobody's.
+/// A step with more rows than it has to read takes nothing for them: what stands behind is of other
+/// records, or nobody's.
 #[test]
 fn rows_of_padding_hold_nothing_of_other_records() {
     let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
-    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+    {
         let mut b = Builder::new(Shape::vector(3), 5);
         let value = b.push(Op::PRelu, &[0], &[(Role::Factors, 3, 1)]).unwrap();
-        b.push(Op::Affine, &[value], &[(Role::Weights, 21, 3), (Role::Biases, 21, 1)]).unwrap();
+        b.push(
+            Op::Affine,
+            &[value],
+            &[(Role::Weights, 21, 3), (Role::Biases, 21, 1)],
+        )
+        .unwrap();
         let case = network(b, Kind::Values, InputOrder::Chw);
-        let model = Model::new(case.network.clone(), &case.tensors, recipe, library(), Some(20)).unwrap();
-        let (wanted, sources) = (Wanted { scores: true, classes: false }, Sources::default().uncached());
+        let model = Model::new(
+            case.network.clone(),
+            &case.tensors,
+            recipe,
+            library(),
+            Some(20),
+        )
+        .unwrap();
+        let (wanted, sources) = (
+            Wanted {
+                scores: true,
+                classes: false,
+            },
+            Sources::default().uncached(),
+        );
         let device = &all.devices[0];
-        let engine = OpenClEngine::new(device, &model, wanted, false, &sources, &mut Phases::default());
+        let engine = OpenClEngine::new(
+            device,
+            &model,
+            wanted,
+            false,
+            &sources,
+            &mut Phases::default(),
+        );
         let mut engine = engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
         // Then one record where infinite ones stood beside others before.
         for records in [20, 1] {
@@ -204,7 +301,11 @@ fn rows_of_padding_hold_nothing_of_other_records() {
                 let answer = engine.answer(0, n);
                 for (found, expected) in answer.scores.iter().zip(&expected) {
                     let near = (f64::from(found) - expected).abs() <= 1e-4;
-                    assert!(near, "{}: record {n} of {records}: {found}, not {expected}", recipe.name);
+                    assert!(
+                        near,
+                        "{}: record {n} of {records}: {found}, not {expected}",
+                        recipe.name
+                    );
                 }
             }
         }
@@ -215,23 +316,38 @@ fn rows_of_padding_hold_nothing_of_other_records() {
 #[test]
 fn values_that_are_turned_twice() {
     let mut b = Builder::new(Shape { c: 16, h: 4, w: 4 }, 5);
-    let turned = b.push(Op::Transpose([Axis::X, Axis::Y, Axis::C]), &[0], &[]).unwrap();
-    let same = b.push(Op::Transpose([Axis::C, Axis::Y, Axis::X]), &[turned], &[]).unwrap();
-    b.push(Op::Combine(Arithmetic::Add), &[same, turned], &[]).unwrap();
+    let turned = b
+        .push(Op::Transpose([Axis::X, Axis::Y, Axis::C]), &[0], &[])
+        .unwrap();
+    let same = b
+        .push(Op::Transpose([Axis::C, Axis::Y, Axis::X]), &[turned], &[])
+        .unwrap();
+    b.push(Op::Combine(Arithmetic::Add), &[same, turned], &[])
+        .unwrap();
     network(b, Kind::Values, InputOrder::Chw).on_the_host("turned twice");
 }
 
-/// A sum that is the network's output and gets a copy for its classes: it is added to what stands as the sum does, not as the
-/// copy.
+/// A sum that is the network's output and gets a copy for its classes: it is added to what stands
+/// as the sum does, not as the copy.
 #[test]
 fn a_residual_that_is_the_output() {
-    for shape in [Shape { c: 1, h: 5, w: 5 }, Shape { c: 1, h: 1, w: 2 }, Shape { c: 3, h: 2, w: 2 }] {
+    for shape in [
+        Shape { c: 1, h: 5, w: 5 },
+        Shape { c: 1, h: 1, w: 2 },
+        Shape { c: 3, h: 2, w: 2 },
+    ] {
         for plan in library().plans.iter() {
             let mut b = Builder::new(shape, 5);
-            let arrays = [(Role::Weights, shape.c, shape.c), (Role::Biases, shape.c, 1)];
+            let arrays = [
+                (Role::Weights, shape.c, shape.c),
+                (Role::Biases, shape.c, 1),
+            ];
             let window = Window::of((1, 1));
-            let value = b.push(Op::Convolution { window, groups: 1 }, &[0], &arrays).unwrap();
-            b.push(Op::Combine(Arithmetic::Add), &[value, 0], &[]).unwrap();
+            let value = b
+                .push(Op::Convolution { window, groups: 1 }, &[0], &arrays)
+                .unwrap();
+            b.push(Op::Combine(Arithmetic::Add), &[value, 0], &[])
+                .unwrap();
             let network = network(b, Kind::Classes, InputOrder::Hwc).network;
             for batch in [None, Some(1), Some(5)] {
                 let plan = crate::planner::plan(&network, plan, library(), batch).unwrap();

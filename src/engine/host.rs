@@ -26,8 +26,8 @@ pub(crate) struct HostEngine {
 }
 
 impl HostEngine {
-    /// Starts the engine with at most `threads` threads in all (the caller's is one of them). `timed` keeps the time of
-    /// every step.
+    /// Starts the engine with at most `threads` threads in all (the caller's is one of them).
+    /// `timed` keeps the time of every step.
     pub(crate) fn new(mut model: Model, threads: usize, timed: bool) -> Result<HostEngine, Error> {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
@@ -36,17 +36,39 @@ impl HostEngine {
         let hidden: Vec<usize> = plan
             .buffers
             .iter()
-            .map(|b| if b.role == BufferRole::Hidden { b.padded_rows } else { 0 })
+            .map(|b| {
+                if b.role == BufferRole::Hidden {
+                    b.padded_rows
+                } else {
+                    0
+                }
+            })
             .collect();
-        let places: Vec<usize> = plan.buffers.iter().map(|b| b.arena / size_of::<f32>()).collect();
+        let places: Vec<usize> = plan
+            .buffers
+            .iter()
+            .map(|b| b.arena / size_of::<f32>())
+            .collect();
         let arena = (&places[..], plan.arena_bytes / size_of::<f32>());
         let width = model.network.width;
         let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
         let shape = model.network.input();
-        let input: Vec<u32> = (0..width).map(|i| rows_of_input[order.element(shape, i)]).collect();
-        let rows = (rows(BufferRole::Input), &hidden[..], rows(BufferRole::Scores));
+        let input: Vec<u32> = (0..width)
+            .map(|i| rows_of_input[order.element(shape, i)])
+            .collect();
+        let rows = (
+            rows(BufferRole::Input),
+            &hidden[..],
+            rows(BufferRole::Scores),
+        );
         let (batch, flop) = (plan.batch, model.network.flop());
-        let sizes = Sizes { rows, width, arena, batch, flop };
+        let sizes = Sizes {
+            rows,
+            width,
+            arena,
+            batch,
+            flop,
+        };
         Ok(HostEngine {
             team: Team::new(steps, sizes, threads, timed)?,
             rows: RecordRows::new(input),
@@ -119,7 +141,9 @@ impl Engine for HostEngine {
 
 /// The rows of a record's elements in a buffer.
 fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
-    plan.buffer(role).map_or(Vec::new(), |i| plan.buffers[i].map.rows().map(|row| row as u32).collect())
+    plan.buffer(role).map_or(Vec::new(), |i| {
+        plan.buffers[i].map.rows().map(|row| row as u32).collect()
+    })
 }
 
 /// Biases are floats always.
@@ -138,7 +162,8 @@ fn beside(c: &Constant, values: Values, rows: usize) -> (Cow<'static, [f32]>, Ve
         return (values, Vec::new());
     }
     let both = c.layout.unpack(&values, (rows, 2), c.padded);
-    let (biases, scales): (Vec<f32>, _) = both.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
+    let (biases, scales): (Vec<f32>, _) =
+        both.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
     (biases.into(), scales)
 }
 
@@ -155,21 +180,42 @@ fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'st
 
 /// Whether the engine has what the plan's steps ask for; the error names the step.
 pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
-    plan.steps.iter().try_for_each(|s| step(plan, s, &mut |_| Values::default()).map(drop))
+    plan.steps
+        .iter()
+        .try_for_each(|s| step(plan, s, &mut |_| Values::default()).map(drop))
 }
 
 /// The plan's steps; takes the model's constants.
 fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
-    let Model { plan, constants, .. } = model;
+    let Model {
+        plan, constants, ..
+    } = model;
     // Steps may share one.
-    let later = |i: usize, c: usize| plan.steps[i + 1..].iter().any(|s| s.args.contains(&Arg::Constant(c)));
-    let mut values =
-        |i, c| if later(i, c) { constants[c].clone() } else { std::mem::take(&mut constants[c]) };
-    plan.steps.iter().enumerate().map(|(i, s)| step(plan, s, &mut |c| values(i, c))).collect()
+    let later = |i: usize, c: usize| {
+        plan.steps[i + 1..]
+            .iter()
+            .any(|s| s.args.contains(&Arg::Constant(c)))
+    };
+    let mut values = |i, c| {
+        if later(i, c) {
+            constants[c].clone()
+        } else {
+            std::mem::take(&mut constants[c])
+        }
+    };
+    plan.steps
+        .iter()
+        .enumerate()
+        .map(|(i, s)| step(plan, s, &mut |c| values(i, c)))
+        .collect()
 }
 
 /// One step; `constant` gives the values of the plan's constants.
-fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Values) -> Result<Step, Error> {
+fn step(
+    plan: &Plan,
+    step: &plan::Step,
+    constant: &mut dyn FnMut(usize) -> Values,
+) -> Result<Step, Error> {
     let refused = |what: &str| Error::device(format!("host engine: {}: {what}", step.kernel));
     let place = |i: usize| match plan.buffers[i].role {
         BufferRole::Input => Place::Input,
@@ -180,21 +226,29 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
     let operands = step.operation.parameters().len().min(step.args.len());
     let (first, operands) = step.args.split_at(step.args.len() - operands);
     let odd = || refused("it takes other arguments");
-    if !library().kernel(&step.kernel).is_some_and(|(_, k)| k.restrictions.needs.host) {
+    if !library()
+        .kernel(&step.kernel)
+        .is_some_and(|(_, k)| k.restrictions.needs.host)
+    {
         return Err(refused("it has no such kernel"));
     }
     let activation = step.activation;
     let (action, from, to) = match step.operation {
         Operation::Affine => {
-            let &[Arg::Constant(weights), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)] =
-                operands
+            let &[
+                Arg::Constant(weights),
+                Arg::Buffer(from),
+                Arg::Constant(biases),
+                Arg::Buffer(to),
+            ] = operands
             else {
                 return Err(odd());
             };
             let of = &plan.constants[weights];
             let layout = &of.layout;
-            let panel =
-                layout.panel_rows().ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
+            let panel = layout
+                .panel_rows()
+                .ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
             let weights = Weights::new(constant(weights))?;
             let (biases, scales) = beside(&plan.constants[biases], constant(biases), of.padded.0);
             let action = Action::Affine {
@@ -210,13 +264,20 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             (action, from, to)
         }
         Operation::Sigmoid | Operation::Relu | Operation::Activation => {
-            let &[Arg::Buffer(at)] = operands else { return Err(odd()) };
+            let &[Arg::Buffer(at)] = operands else {
+                return Err(odd());
+            };
             (Action::Activate(activation), at, at)
         }
         Operation::Convolution => {
             let (
                 &[Arg::Geometry(geometry)],
-                &[Arg::Constant(weights), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)],
+                &[
+                    Arg::Constant(weights),
+                    Arg::Buffer(from),
+                    Arg::Constant(biases),
+                    Arg::Buffer(to),
+                ],
             ) = (first, operands)
             else {
                 return Err(odd());
@@ -228,19 +289,33 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             let action = match panel {
                 Some(panel) => {
                     let weights = Weights::new(weights)?;
-                    Action::Convolution { weights, biases, scales, panel, columns, activation, geometry }
+                    Action::Convolution {
+                        weights,
+                        biases,
+                        scales,
+                        panel,
+                        columns,
+                        activation,
+                        geometry,
+                    }
                 }
                 // Element by element of the window, the channels side by side.
                 None => {
                     let weights = scaled(of, floats(weights), &scales);
                     let weights = Some((Weights::new(Values::F32(weights))?, biases));
-                    Action::Windows { made: Made::Products, weights, activation, geometry }
+                    Action::Windows {
+                        made: Made::Products,
+                        weights,
+                        activation,
+                        geometry,
+                    }
                 }
             };
             (action, from, to)
         }
         Operation::Pool => {
-            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) = (first, operands)
+            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
+                (first, operands)
             else {
                 return Err(odd());
             };
@@ -250,12 +325,26 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 " -DPOOL=2" => Made::PaddedMean,
                 other => return Err(refused(other)),
             };
-            (Action::Windows { made, weights: None, activation, geometry }, from, to)
+            (
+                Action::Windows {
+                    made,
+                    weights: None,
+                    activation,
+                    geometry,
+                },
+                from,
+                to,
+            )
         }
         Operation::Scale => {
             let (
                 [Arg::Moved(factor), Arg::Moved(summand)],
-                &[Arg::Constant(factors), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)],
+                &[
+                    Arg::Constant(factors),
+                    Arg::Buffer(from),
+                    Arg::Constant(biases),
+                    Arg::Buffer(to),
+                ],
             ) = (first, operands)
             else {
                 return Err(odd());
@@ -264,11 +353,22 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             let moves = Moves::of_numbers([factor, summand]);
             let factors = floats(constant(factors));
             let biases = (!prelu).then(|| floats(constant(biases)));
-            (Action::Scale { factors, biases, moves, activation }, from, to)
+            (
+                Action::Scale {
+                    factors,
+                    biases,
+                    moves,
+                    activation,
+                },
+                from,
+                to,
+            )
         }
         Operation::Combine => {
-            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)]) =
-                (first, operands)
+            let (
+                &[Arg::Geometry(geometry)],
+                &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)],
+            ) = (first, operands)
             else {
                 return Err(odd());
             };
@@ -279,14 +379,31 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 " -DCOMBINE=3" => Arithmetic::Divide,
                 other => return Err(refused(other)),
             };
-            (Action::Combine { arithmetic, other: place(other), activation, geometry }, from, to)
+            (
+                Action::Combine {
+                    arithmetic,
+                    other: place(other),
+                    activation,
+                    geometry,
+                },
+                from,
+                to,
+            )
         }
         Operation::Softmax => {
-            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) = (first, operands)
+            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
+                (first, operands)
             else {
                 return Err(odd());
             };
-            (Action::Softmax { geometry, logarithm: !step.options.is_empty() }, from, to)
+            (
+                Action::Softmax {
+                    geometry,
+                    logarithm: !step.options.is_empty(),
+                },
+                from,
+                to,
+            )
         }
         Operation::Gather => {
             let (&[Arg::Scalar(value), Arg::Moved(moved)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
@@ -294,10 +411,19 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             else {
                 return Err(odd());
             };
-            (Action::Gather { moves: Moves::of_rows(&moved), value }, from, to)
+            (
+                Action::Gather {
+                    moves: Moves::of_rows(&moved),
+                    value,
+                },
+                from,
+                to,
+            )
         }
         Operation::ArgMax => {
-            let &[Arg::Buffer(at), _] = operands else { return Err(odd()) };
+            let &[Arg::Buffer(at), _] = operands else {
+                return Err(odd());
+            };
             (Action::ArgMax(plan.buffers[at].rows), at, at)
         }
         Operation::Matmul
@@ -311,7 +437,11 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         | Operation::Order
         | Operation::Probe => return Err(refused("it has no such kernel")),
     };
-    Ok(Step { action, from: place(from), to: place(to) })
+    Ok(Step {
+        action,
+        from: place(from),
+        to: place(to),
+    })
 }
 
 #[cfg(test)]
@@ -323,7 +453,8 @@ mod tests {
     use crate::planner::fit::Memory;
     use crate::registry::EngineKind;
 
-    /// A record that overflows in a hidden layer is refused, behind whatever activation; its neighbours are not.
+    /// A record that overflows in a hidden layer is refused, behind whatever activation; its
+    /// neighbours are not.
     #[test]
     fn an_overflow_in_a_hidden_layer_arrives_as_nan() {
         for activation in Activation::ALL {
@@ -331,13 +462,22 @@ mod tests {
                 let mut graph = Graph::new(Shape::vector(1));
                 let arrays = |outputs| [(Role::Weights, outputs, 1), (Role::Biases, outputs, 1)];
                 let hidden = graph.push("affine", Op::Affine, &[0], &arrays(1)).unwrap();
-                let hidden = graph.push("activation", Op::Activation(activation), &[hidden], &[]).unwrap();
-                graph.push("affine", Op::Affine, &[hidden], &arrays(2)).unwrap();
+                let hidden = graph
+                    .push("activation", Op::Activation(activation), &[hidden], &[])
+                    .unwrap();
+                graph
+                    .push("affine", Op::Affine, &[hidden], &arrays(2))
+                    .unwrap();
                 let tensors = [vec![sign * 1e30], vec![0.0], vec![1.0; 2], vec![0.0; 2]];
-                let network =
-                    Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::network().clone() };
+                let network = Network {
+                    width: 1,
+                    graph,
+                    labels: Vec::new().into(),
+                    ..crate::baked::network().clone()
+                };
                 let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-                let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
+                let model =
+                    Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
                 let mut engine = HostEngine::new(model, 1, false).unwrap();
                 for (n, x) in [1e-30, 1e10, -1e-30].into_iter().enumerate() {
                     engine.record(0, n).unwrap().set(0, x);
@@ -347,8 +487,15 @@ mod tests {
                 for n in 0..3 {
                     let answer = engine.answer(0, n);
                     let scores: Vec<f32> = answer.scores.iter().collect();
-                    assert_eq!(answer.overflowed(), n == 1, "{activation:?} {sign}: {scores:?}");
-                    assert_eq!(answer.class, Some(if n == 1 { crate::engine::NAN_CLASS } else { 0 }));
+                    assert_eq!(
+                        answer.overflowed(),
+                        n == 1,
+                        "{activation:?} {sign}: {scores:?}"
+                    );
+                    assert_eq!(
+                        answer.class,
+                        Some(if n == 1 { crate::engine::NAN_CLASS } else { 0 })
+                    );
                 }
             }
         }
@@ -358,20 +505,41 @@ mod tests {
     #[test]
     fn memory_is_counted_as_it_is_allocated() {
         let baked = crate::baked::network();
-        for sizes in [&[64, 32, 10][..], &[5, 3], &[100, 300, 256, 700, 40, 3], &[1024, 2000, 1000, 10]] {
+        for sizes in [
+            &[64, 32, 10][..],
+            &[5, 3],
+            &[100, 300, 256, 700, 40, 3],
+            &[1024, 2000, 1000, 10],
+        ] {
             let mut graph = Graph::new(Shape::vector(sizes[0]));
             let (mut value, mut tensors) = (0, Vec::new());
             for pair in sizes.windows(2) {
-                let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+                let arrays = [
+                    (Role::Weights, pair[1], pair[0]),
+                    (Role::Biases, pair[1], 1),
+                ];
                 value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
-                value = graph.push("activation", Op::Activation(Activation::Tanh), &[value], &[]).unwrap();
+                value = graph
+                    .push(
+                        "activation",
+                        Op::Activation(Activation::Tanh),
+                        &[value],
+                        &[],
+                    )
+                    .unwrap();
                 tensors.extend([vec![0.0; pair[0] * pair[1]], vec![0.0; pair[1]]]);
             }
-            let network = Network { width: sizes[0], graph, labels: Vec::new().into(), ..baked.clone() };
+            let network = Network {
+                width: sizes[0],
+                graph,
+                labels: Vec::new().into(),
+                ..baked.clone()
+            };
             let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
             for batch in [1, 7, 256] {
                 let library = crate::baked::library();
-                let model = Model::new(network.clone(), &tensors, recipe, library, Some(batch)).unwrap();
+                let model =
+                    Model::new(network.clone(), &tensors, recipe, library, Some(batch)).unwrap();
                 let memory = Memory::of(&model.plan, false);
                 let found = HostEngine::new(model, 2, false).unwrap().team.bytes() as u64;
                 let counted = memory.arena + memory.batch;
@@ -383,14 +551,20 @@ mod tests {
         }
     }
 
-    /// Threads that share a record's pixels, lines and channels give what one thread gives, to the bit.
+    /// Threads that share a record's pixels, lines and channels give what one thread gives, to the
+    /// bit.
     #[test]
     fn threads_that_share_a_record_do_not_change_it() {
         let image = Shape { c: 3, h: 23, w: 25 };
         let mut graph = Graph::new(image);
         let window = |size: usize, stride: usize, border: usize| Window {
             stride: (stride, stride),
-            border: Border { top: border, left: border, bottom: border, right: border },
+            border: Border {
+                top: border,
+                left: border,
+                bottom: border,
+                right: border,
+            },
             ..Window::of((size, size))
         };
         let mut value = 0;
@@ -415,25 +589,57 @@ mod tests {
             push(&mut graph, Op::Convolution { window, groups }, &arrays);
             push(&mut graph, Op::Activation(activation), &[]);
         }
-        push(&mut graph, Op::Pool { kind: Pool::Mean, window: Window::of((3, 4)) }, &[]);
+        push(
+            &mut graph,
+            Op::Pool {
+                kind: Pool::Mean,
+                window: Window::of((3, 4)),
+            },
+            &[],
+        );
         push(&mut graph, Op::Reshape(Shape::vector(200)), &[]);
-        push(&mut graph, Op::Affine, &[(Role::Weights, 10, 200), (Role::Biases, 10, 1)]);
+        push(
+            &mut graph,
+            Op::Affine,
+            &[(Role::Weights, 10, 200), (Role::Biases, 10, 1)],
+        );
         graph.outputs = vec![value].into();
-        let random = |seed: usize| move |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 1009.0 - 0.5;
+        let random = |seed: usize| {
+            move |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 1009.0 - 0.5
+        };
         let tensors: Vec<Vec<f32>> = graph
             .tensors
             .iter()
             .enumerate()
             .map(|(seed, t)| {
-                let size = if t.role == Role::Weights { (3.0 / t.cols as f32).sqrt() } else { 0.5 };
-                (0..t.rows * t.cols).map(random(seed)).map(|v| v * size).collect()
+                let size = if t.role == Role::Weights {
+                    (3.0 / t.cols as f32).sqrt()
+                } else {
+                    0.5
+                };
+                (0..t.rows * t.cols)
+                    .map(random(seed))
+                    .map(|v| v * size)
+                    .collect()
             })
             .collect();
         let width = image.len();
-        let network = Network { width, graph, labels: Vec::new().into(), ..crate::baked::network().clone() };
+        let network = Network {
+            width,
+            graph,
+            labels: Vec::new().into(),
+            ..crate::baked::network().clone()
+        };
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
         let run = |threads: usize, records: usize| -> Vec<Vec<u32>> {
-            let model = Model::new(network.clone(), &tensors, recipe, crate::baked::library(), None).unwrap();
+            let model = Model::new(
+                network.clone(),
+                &tensors,
+                recipe,
+                crate::baked::library(),
+                None,
+            )
+            .unwrap();
             let mut engine = HostEngine::new(model, threads, false).unwrap();
             assert_eq!(engine.threads(), threads);
             for n in 0..records {
@@ -442,14 +648,31 @@ mod tests {
             }
             engine.submit(0, records).unwrap();
             engine.collect(0).unwrap();
-            (0..records).map(|n| engine.answer(0, n).scores.iter().map(f32::to_bits).collect()).collect()
+            (0..records)
+                .map(|n| {
+                    engine
+                        .answer(0, n)
+                        .scores
+                        .iter()
+                        .map(f32::to_bits)
+                        .collect()
+                })
+                .collect()
         };
         let expected = run(1, 7);
         assert!(
-            expected[0] != expected[1] && expected.iter().flatten().all(|&b| f32::from_bits(b).is_finite())
+            expected[0] != expected[1]
+                && expected
+                    .iter()
+                    .flatten()
+                    .all(|&b| f32::from_bits(b).is_finite())
         );
         for (threads, records) in [(2, 1), (3, 1), (3, 2), (4, 3), (2, 7)] {
-            assert_eq!(run(threads, records), expected[..records], "{threads} threads, {records} records");
+            assert_eq!(
+                run(threads, records),
+                expected[..records],
+                "{threads} threads, {records} records"
+            );
         }
     }
 }

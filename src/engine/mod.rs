@@ -1,8 +1,8 @@
 //! The engines: what turns a batch of records into scores and classes.
 //!
-//! A batch lives in one of [`SLOTS`] slots. The stream fills one slot with [`Engine::record`] while the other is
-//! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
-//! engine allocates.
+//! A batch lives in one of [`SLOTS`] slots. The stream fills one slot with [`Engine::record`] while
+//! the other is computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free
+//! again. After construction no engine allocates.
 
 pub(crate) mod backed;
 pub(crate) mod cache;
@@ -62,8 +62,8 @@ impl RecordRows {
 
 /// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
 ///
-/// This holds for every layout of the grammar, because an index is the sum of a part that depends on the row only
-/// and a part that depends on the column only (`spec::layout::Layout::offsets`).
+/// This holds for every layout of the grammar, because an index is the sum of a part that depends
+/// on the row only and a part that depends on the column only (`spec::layout::Layout::offsets`).
 pub(crate) struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a RecordRows,
@@ -94,7 +94,9 @@ impl<'a> RecordMut<'a> {
     /// All features in order, where they are neighbours in memory.
     pub(crate) fn contiguous(&mut self) -> Option<&mut [f32]> {
         let first = self.offset + *self.rows.rows.first()? as usize;
-        self.rows.neighbours.then(|| &mut self.data[first..][..self.rows.rows.len()])
+        self.rows
+            .neighbours
+            .then(|| &mut self.data[first..][..self.rows.rows.len()])
     }
 
     /// Sets all features, wherever they are.
@@ -143,7 +145,8 @@ impl<'a> Record<'a> {
         self.data[self.offset + self.rows[i] as usize]
     }
 
-    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
+    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or
+    /// infinite.
     pub(crate) fn argmax(&self) -> u32 {
         let mut best = (0, f32::NEG_INFINITY);
         for (i, v) in (0..).zip(self.iter()) {
@@ -154,7 +157,8 @@ impl<'a> Record<'a> {
         if self.is_finite() { best.0 } else { NAN_CLASS }
     }
 
-    /// Whether no score is NaN or infinite: one that is tells of a sum that has left the range of f32 on the way.
+    /// Whether no score is NaN or infinite: one that is tells of a sum that has left the range of
+    /// f32 on the way.
     pub(crate) fn is_finite(&self) -> bool {
         self.iter().fold(true, |all, v| all & v.is_finite())
     }
@@ -169,8 +173,8 @@ impl<'a> Record<'a> {
 /// What an engine says about one record.
 #[derive(Clone, Copy)]
 pub(crate) struct Answer<'a> {
-    /// The arg-max of the scores ([`NAN_CLASS`] where one is NaN or infinite); `None` where the plan has no arg-max
-    /// step.
+    /// The arg-max of the scores ([`NAN_CLASS`] where one is NaN or infinite); `None` where the
+    /// plan has no arg-max step.
     pub(crate) class: Option<u32>,
     /// The network's last values; there whenever the engine was built with `scores`.
     pub(crate) scores: Record<'a>,
@@ -191,23 +195,31 @@ pub(crate) trait Engine {
     /// Most records in a slot.
     fn batch(&self) -> usize;
 
-    /// Most records of the batches that a variant of the plan computes, whose sums are in another order; 0 where there is
-    /// none.
+    /// Most records of the batches that a variant of the plan computes, whose sums are in another
+    /// order; 0 where there is none.
     fn few(&self) -> usize {
         0
     }
 
-    /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before `submit`.
+    /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before
+    /// `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
 
-    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]: they are decoded before it is
-    /// computed, on a thread of the engine. `false` where the engine does not do this, or has no room left.
-    fn defer(&mut self, _slot: usize, _index: usize, _decode: &Arc<dyn Decode>, _bytes: &[u8]) -> bool {
+    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]: they are
+    /// decoded before it is computed, on a thread of the engine. `false` where the engine does not
+    /// do this, or has no room left.
+    fn defer(
+        &mut self,
+        _slot: usize,
+        _index: usize,
+        _decode: &Arc<dyn Decode>,
+        _bytes: &[u8],
+    ) -> bool {
         false
     }
 
-    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and why. Its answer means
-    /// nothing; those behind it have theirs.
+    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and
+    /// why. Its answer means nothing; those behind it have theirs.
     fn refused(&self, _slot: usize, _from: usize) -> Option<(usize, Refusal)> {
         None
     }
@@ -221,7 +233,8 @@ pub(crate) trait Engine {
     /// The answer for record `index` of a collected slot.
     fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
 
-    /// Runs the steps on the input that slot 0 holds, once, and waits; nothing is transferred. For benchmarks.
+    /// Runs the steps on the input that slot 0 holds, once, and waits; nothing is transferred. For
+    /// benchmarks.
     fn resident(&mut self, records: usize) -> Result<(), Error> {
         self.submit(0, records)?;
         self.collect(0)
@@ -242,10 +255,14 @@ pub(crate) trait Engine {
 
     /// Everything it measured.
     fn measured(&mut self) -> Measured {
-        Measured { clock: self.step_times(), members: self.members() }
+        Measured {
+            clock: self.step_times(),
+            members: self.members(),
+        }
     }
 
-    /// What each device has done, where several share the records, and the times of its plan's steps.
+    /// What each device has done, where several share the records, and the times of its plan's
+    /// steps.
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
         Vec::new()
     }

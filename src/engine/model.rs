@@ -59,41 +59,80 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are used where they
-    /// stand; under another one, that holds for constants whose layout is the baked one, the others are laid out again.
+    /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are
+    /// used where they stand; under another one, that holds for constants whose layout is the baked
+    /// one, the others are laid out again.
     pub(crate) fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::network().clone();
         if batch.is_none_or(|n| n == baked::plan().batch) && is_baked(recipe) {
             let plan = baked::plan().clone();
             let constants = (0..plan.constants.len()).map(baked::constant).collect();
-            return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
+            return Ok(Model {
+                network,
+                recipe: recipe.clone(),
+                plan,
+                constants,
+                laid_out_again: 0,
+            });
         }
         let plan = planned(&network, recipe, baked::library(), batch)?;
         let (constants, laid_out_again) = laid_out(&plan, baked::plan(), &baked::constant)?;
-        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
-    }
-
-    /// The same with less that a limit of a device may forbid, the least change first, and what that is: without the
-    /// variant for few records, with a launch for each layer, with both.
-    pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
-        let separate = baked::library().layer_by_layer(&self.recipe);
-        let alone = |recipe: &PlanRecipe| PlanRecipe { few: None, ..recipe.clone() };
-        // A plan of few records at most is that variant alone.
-        let (full, last) =
-            (self.recipe.few.as_ref().map(|_| alone(&self.recipe)), separate.as_ref().map(alone));
-        let separately = "a launch for each layer";
-        let all = [("nothing of its own for few records", full), (separately, separate), (separately, last)];
-        all.into_iter().filter_map(|(what, recipe)| {
-            let recipe = recipe?;
-            let plan = planned(&self.network, &recipe, baked::library(), Some(self.plan.batch)).ok()?;
-            (plan.steps != self.plan.steps).then_some(())?;
-            let (constants, again) = laid_out(&plan, &self.plan, &|i| self.constants[i].clone()).ok()?;
-            let laid_out_again = self.laid_out_again + again;
-            Some((what, Model { network: self.network.clone(), recipe, plan, constants, laid_out_again }))
+        Ok(Model {
+            network,
+            recipe: recipe.clone(),
+            plan,
+            constants,
+            laid_out_again,
         })
     }
 
-    /// A plan with its constants, for the host: under its own plan as it is, else laid out again for the host's.
+    /// The same with less that a limit of a device may forbid, the least change first, and what
+    /// that is: without the variant for few records, with a launch for each layer, with both.
+    pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
+        let separate = baked::library().layer_by_layer(&self.recipe);
+        let alone = |recipe: &PlanRecipe| PlanRecipe {
+            few: None,
+            ..recipe.clone()
+        };
+        // A plan of few records at most is that variant alone.
+        let (full, last) = (
+            self.recipe.few.as_ref().map(|_| alone(&self.recipe)),
+            separate.as_ref().map(alone),
+        );
+        let separately = "a launch for each layer";
+        let all = [
+            ("nothing of its own for few records", full),
+            (separately, separate),
+            (separately, last),
+        ];
+        all.into_iter().filter_map(|(what, recipe)| {
+            let recipe = recipe?;
+            let plan = planned(
+                &self.network,
+                &recipe,
+                baked::library(),
+                Some(self.plan.batch),
+            )
+            .ok()?;
+            (plan.steps != self.plan.steps).then_some(())?;
+            let (constants, again) =
+                laid_out(&plan, &self.plan, &|i| self.constants[i].clone()).ok()?;
+            let laid_out_again = self.laid_out_again + again;
+            Some((
+                what,
+                Model {
+                    network: self.network.clone(),
+                    recipe,
+                    plan,
+                    constants,
+                    laid_out_again,
+                },
+            ))
+        })
+    }
+
+    /// A plan with its constants, for the host: under its own plan as it is, else laid out again
+    /// for the host's.
     #[cfg(any(test, feature = "bake"))]
     pub(crate) fn for_host(
         network: &Network,
@@ -101,16 +140,32 @@ impl Model {
         plan: &Plan,
         constants: &dyn Fn(usize) -> Values,
     ) -> Result<Model, String> {
-        let name = if plan.engine == EngineKind::Host { &*plan.name } else { "host" };
+        let name = if plan.engine == EngineKind::Host {
+            &*plan.name
+        } else {
+            "host"
+        };
         let recipe = library.plan(name)?.clone();
         let network = network.clone();
         if plan.engine == EngineKind::Host {
             let constants = (0..plan.constants.len()).map(constants).collect();
-            return Ok(Model { network, recipe, plan: plan.clone(), constants, laid_out_again: 0 });
+            return Ok(Model {
+                network,
+                recipe,
+                plan: plan.clone(),
+                constants,
+                laid_out_again: 0,
+            });
         }
         let own = planned(&network, &recipe, library, None)?;
         let (constants, laid_out_again) = laid_out(&own, plan, constants)?;
-        Ok(Model { network, recipe, plan: own, constants, laid_out_again })
+        Ok(Model {
+            network,
+            recipe,
+            plan: own,
+            constants,
+            laid_out_again,
+        })
     }
 
     /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
@@ -124,12 +179,18 @@ impl Model {
         let plan = planned(&network, recipe, library, batch)?;
         let pack = |c: &Constant| Values::pack(c, &|t| Cow::Borrowed(&tensors[t][..]));
         let constants = plan.constants.iter().map(pack).collect();
-        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
+        Ok(Model {
+            network,
+            recipe: recipe.clone(),
+            plan,
+            constants,
+            laid_out_again: 0,
+        })
     }
 }
 
-/// A plan that is made at run time: the recipe may be of a record or of `--plan`, so it passes the check that the build
-/// makes.
+/// A plan that is made at run time: the recipe may be of a record or of `--plan`, so it passes the
+/// check that the build makes.
 pub(crate) fn planned(
     network: &Network,
     recipe: &PlanRecipe,
@@ -138,12 +199,19 @@ pub(crate) fn planned(
 ) -> Result<Plan, String> {
     let plan = planner::plan(network, recipe, library, batch).map_err(|e| e.join("; "))?;
     let wrong = planner::check::check(&plan, network, library);
-    if wrong.is_empty() { Ok(plan) } else { Err(wrong.join("; ")) }
+    if wrong.is_empty() {
+        Ok(plan)
+    } else {
+        Err(wrong.join("; "))
+    }
 }
 
 /// Whether `recipe` is the one that the baked plan was made of.
 fn is_baked(recipe: &PlanRecipe) -> bool {
-    recipe.name == baked::plan().name && baked::library().plan(&recipe.name).is_ok_and(|r| r == recipe)
+    recipe.name == baked::plan().name
+        && baked::library()
+            .plan(&recipe.name)
+            .is_ok_and(|r| r == recipe)
 }
 
 /// The constants of `plan` out of those of `from`, and how many had to be laid out again.
@@ -160,12 +228,19 @@ fn laid_out(
             continue;
         }
         let place = |tensor: usize| from.constants.iter().position(|f| f.tensor == tensor);
-        if std::iter::once(c.tensor).chain(c.scales).any(|t| place(t).is_none()) {
+        if std::iter::once(c.tensor)
+            .chain(c.scales)
+            .any(|t| place(t).is_none())
+        {
             let (name, role) = (&c.name, c.role.name());
-            return Err(format!("plan {}: {name}: plan {} has no {role}", plan.name, from.name));
+            return Err(format!(
+                "plan {}: {name}: plan {} has no {role}",
+                plan.name, from.name
+            ));
         }
         again += 1;
-        let array = |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, values));
+        let array =
+            |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, values));
         constants.push(Values::pack(c, &|t| array(t).into()));
     }
     Ok((constants, again))

@@ -7,25 +7,28 @@
 //! collect:  wait for the two maps, ask how each launch ended, then answers are read where the device wrote them
 //! ```
 //!
-//! A kernel that fails on the device is no error of a later command with every driver: each launch has an event, whose
-//! status is asked. An event costs one or two microseconds where a launch costs five, so classes of devices whose drivers
-//! refuse every call after a failure go without (`stopsAfterFailure` in the library). Results are [`UNWRITTEN`] before a batch, so that one that no kernel wrote is an error. The host writes
-//! that into the map; into memory of the device's own it is copied behind the batch before.
+//! A kernel that fails on the device is no error of a later command with every driver: each launch
+//! has an event, whose status is asked. An event costs one or two microseconds where a launch costs
+//! five, so classes of devices whose drivers refuse every call after a failure go without
+//! (`stopsAfterFailure` in the library). Results are [`UNWRITTEN`] before a batch, so that one that
+//! no kernel wrote is an error. The host writes that into the map; into memory of the device's own
+//! it is copied behind the batch before.
 //!
-//! Input is written in the plan's layout straight into mapped memory; with unified memory nothing is copied. Each slot
-//! has its own kernel objects, with all arguments set once. The hidden buffers are shared: the queue runs one batch
-//! after the other.
+//! Input is written in the plan's layout straight into mapped memory; with unified memory nothing
+//! is copied. Each slot has its own kernel objects, with all arguments set once. The hidden buffers
+//! are shared: the queue runs one batch after the other.
 //!
-//! A device with memory of its own gets staged buffers instead ([`MappedBuffer::staged`]): a batch is then one copy to
-//! it, the launches, and one copy back. Of few scores the arg-max is taken by the host: they are read as fast as the
-//! classes are, and a launch costs more than the host's work.
+//! A device with memory of its own gets staged buffers instead ([`MappedBuffer::staged`]): a batch
+//! is then one copy to it, the launches, and one copy back. Of few scores the arg-max is taken by
+//! the host: they are read as fast as the classes are, and a launch costs more than the host's
+//! work.
 
 use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, RecordRows, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, DeviceKind, Event, Home, Image2d,
-    Kernel, MapMode, MappedBuffer, Queue, Times,
+    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, DeviceKind, Event, Home,
+    Image2d, Kernel, MapMode, MappedBuffer, Queue, Times,
 };
 use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
@@ -97,7 +100,8 @@ pub(crate) struct OpenClEngine {
 struct Timeline {
     track: Track,
     clocks: Clocks,
-    /// What was submitted last in each slot: its records, and the host's times around the calls that enqueued it.
+    /// What was submitted last in each slot: its records, and the host's times around the calls
+    /// that enqueued it.
     flying: [(usize, u64, u64); SLOTS],
 }
 
@@ -105,9 +109,10 @@ struct Timeline {
 const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
-    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where a limit
-    /// of the device does not allow the plan one launch for all layers, or its variant for few records, it goes without
-    /// ([`OpenClEngine::instead`] says which limit). A kernel that does not compile, or a driver that fails, is an error.
+    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up
+    /// took. Where a limit of the device does not allow the plan one launch for all layers, or its
+    /// variant for few records, it goes without ([`OpenClEngine::instead`] says which limit). A
+    /// kernel that does not compile, or a driver that fails, is an error.
     pub(crate) fn new(
         device: &Device,
         model: &Model,
@@ -161,7 +166,10 @@ impl OpenClEngine {
         let mut read = wanted;
         if host_classes {
             plan = without_argmax(plan);
-            read = Wanted { scores: true, classes: false };
+            read = Wanted {
+                scores: true,
+                classes: false,
+            };
         }
         let (queue, context) = phases.time("context", || {
             let context = Context::new(device)?;
@@ -175,35 +183,67 @@ impl OpenClEngine {
         for _ in 0..SLOTS {
             let kernels = phases.time("kernels", || programs.kernels(&plan))?;
             slots.push(phases.time("buffers", || {
-                Slot::new(&queue, &plan, kernels, &constants, &hidden, unwritten.as_ref(), read)
+                Slot::new(
+                    &queue,
+                    &plan,
+                    kernels,
+                    &constants,
+                    &hidden,
+                    unwritten.as_ref(),
+                    read,
+                )
             })?);
         }
         let launches: Vec<StepLaunch> = plan
             .steps
             .iter()
-            .map(|step| StepLaunch { step: step.clone(), local: step.local.map(|(y, x)| [y, x]) })
+            .map(|step| StepLaunch {
+                step: step.clone(),
+                local: step.local.map(|(y, x)| [y, x]),
+            })
             .collect();
         let offsets = |role| {
-            plan.buffer(role).map_or(Offsets { rows: Vec::new(), cols: Vec::new() }, |i| {
-                let b = &plan.buffers[i];
-                b.layout.offsets(b.padded_rows, plan.padded_batch)
-            })
+            plan.buffer(role).map_or(
+                Offsets {
+                    rows: Vec::new(),
+                    cols: Vec::new(),
+                },
+                |i| {
+                    let b = &plan.buffers[i];
+                    b.layout.offsets(b.padded_rows, plan.padded_batch)
+                },
+            )
         };
         let places = |role, offsets: &Offsets| -> Vec<u32> {
             let map = plan.buffer(role).map(|i| &plan.buffers[i].map);
-            map.map_or(Vec::new(), |map| map.rows().map(|row| offsets.rows[row]).collect())
+            map.map_or(Vec::new(), |map| {
+                map.rows().map(|row| offsets.rows[row]).collect()
+            })
         };
         let (of_input, of_scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
         let network = &model.network;
         let elements = places(BufferRole::Input, &of_input);
-        let features =
-            (0..network.width).map(|i| elements[network.order.element(network.input(), i)]).collect();
-        let end = of_input.rows.iter().max().map_or(0, |&row| row as usize + 1);
+        let features = (0..network.width)
+            .map(|i| elements[network.order.element(network.input(), i)])
+            .collect();
+        let end = of_input
+            .rows
+            .iter()
+            .max()
+            .map_or(0, |&row| row as usize + 1);
         let mut taken = vec![false; end];
         elements.iter().for_each(|&row| taken[row as usize] = true);
-        let padding = of_input.rows.iter().copied().filter(|&row| !taken[row as usize]).collect();
+        let padding = of_input
+            .rows
+            .iter()
+            .copied()
+            .filter(|&row| !taken[row as usize])
+            .collect();
         let input = (of_input.cols, RecordRows::new(features), padding);
-        let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
+        let scores = (
+            of_scores.cols.clone(),
+            places(BufferRole::Scores, &of_scores),
+        );
         let asks = timed || !class(device).is_some_and(|class| class.stops_after_failure);
         let mut engine = OpenClEngine {
             asks,
@@ -229,9 +269,16 @@ impl OpenClEngine {
 }
 
 impl OpenClEngine {
-    /// Gives the buffers of a slot to the device: the columns behind the last record are zero, everything is unmapped.
+    /// Gives the buffers of a slot to the device: the columns behind the last record are zero,
+    /// everything is unmapped.
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        let Slot { input, scores, classes, handed, .. } = &mut self.slots[slot];
+        let Slot {
+            input,
+            scores,
+            classes,
+            handed,
+            ..
+        } = &mut self.slots[slot];
         let data = input.slice_mut::<f32>();
         let (cols, features, padding) = &self.input;
         for &col in &cols[records..self.plan.columns(records)] {
@@ -242,7 +289,8 @@ impl OpenClEngine {
             let (cols, rows) = &self.scores;
             give_back(scores, |values| {
                 for &col in &cols[..records] {
-                    rows.iter().for_each(|&row| values[(col + row) as usize] = UNWRITTEN);
+                    rows.iter()
+                        .for_each(|&row| values[(col + row) as usize] = UNWRITTEN);
                 }
             })?;
         }
@@ -253,11 +301,16 @@ impl OpenClEngine {
         Ok(input.enqueue_unmap(event)?)
     }
 
-    /// Makes results in the device's own memory unwritten again, behind a batch. The whole buffers are copied: oclgrind
-    /// takes what stands behind a part that is copied for uninitialised ever after.
+    /// Makes results in the device's own memory unwritten again, behind a batch. The whole buffers
+    /// are copied: oclgrind takes what stands behind a part that is copied for uninitialised ever
+    /// after.
     fn clear_results(&mut self, slot: usize) -> Result<(), Error> {
-        let Some(unwritten) = &self.unwritten else { return Ok(()) };
-        let Slot { scores, classes, .. } = &mut self.slots[slot];
+        let Some(unwritten) = &self.unwritten else {
+            return Ok(());
+        };
+        let Slot {
+            scores, classes, ..
+        } = &mut self.slots[slot];
         for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
             let bytes = results.bytes();
             results.enqueue_copy_of(unwritten, bytes)?;
@@ -265,28 +318,45 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// An error if no kernel has written the answer of a record: its class or its first score. (Other scores are NaN then.)
+    /// An error if no kernel has written the answer of a record: its class or its first score.
+    /// (Other scores are NaN then.)
     fn written(&self, slot: usize) -> Result<(), Error> {
-        let Slot { scores, classes, records, .. } = &self.slots[slot];
+        let Slot {
+            scores,
+            classes,
+            records,
+            ..
+        } = &self.slots[slot];
         let (cols, rows) = &self.scores;
-        let first = |col: u32| scores.as_ref().map(|s| s.slice::<u32>()[(col + rows[0]) as usize]);
-        let class = |index: usize| classes.as_ref().map(|classes| classes.slice::<u32>()[index]);
+        let first = |col: u32| {
+            scores
+                .as_ref()
+                .map(|s| s.slice::<u32>()[(col + rows[0]) as usize])
+        };
+        let class = |index: usize| {
+            classes
+                .as_ref()
+                .map(|classes| classes.slice::<u32>()[index])
+        };
         let unwritten = |index: &usize| {
             class(*index) == Some(UNWRITTEN)
-                || cols.get(*index).is_some_and(|&col| first(col) == Some(UNWRITTEN))
+                || cols
+                    .get(*index)
+                    .is_some_and(|&col| first(col) == Some(UNWRITTEN))
         };
         match (0..*records).find(unwritten) {
             None => Ok(()),
             Some(index) => Err(Error::device(format!(
-                "record {} of a batch of {records} has no result, although every launch ended without an error",
+                "record {} of a batch of {records} has no result, although every launch ended \
+                 without an error",
                 index + 1
             ))),
         }
     }
 
-    /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first runs (PoCL does, for
-    /// the sizes at hand), and what they have not compiled cannot be kept. The full one comes first, as it does where
-    /// several devices share a stream (`multi`).
+    /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first
+    /// runs (PoCL does, for the sizes at hand), and what they have not compiled cannot be kept. The
+    /// full one comes first, as it does where several devices share a stream (`multi`).
     fn rehearse(&mut self) -> Result<(), Error> {
         for records in [self.plan.batch, 1] {
             self.record(0, 0)?;
@@ -300,26 +370,47 @@ impl OpenClEngine {
 
     /// Enqueues all steps.
     fn launch(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        let Slot { kernels, events, records: launched, .. } = &mut self.slots[slot];
+        let Slot {
+            kernels,
+            events,
+            records: launched,
+            ..
+        } = &mut self.slots[slot];
         *launched = records;
         let steps = self.plan.variant(records).0;
         let launches = self.launches.iter().zip(kernels.iter()).zip(events);
         for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
-            let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
+            let global = [
+                launch.step.global.0.items(records),
+                launch.step.global.1.items(records),
+            ];
             let local = launch.local.as_ref().map(<[usize; 2]>::as_slice);
-            self.queue.launch(kernel, &global, local, self.asks.then_some(event))?;
+            self.queue
+                .launch(kernel, &global, local, self.asks.then_some(event))?;
         }
         Ok(())
     }
 
-    /// Asks each command of a batch that was `waited` for how it ended, takes the launches' times where they are measured,
-    /// and gives the events back. A launch that failed is the error before whatever the wait said.
+    /// Asks each command of a batch that was `waited` for how it ended, takes the launches' times
+    /// where they are measured, and gives the events back. A launch that failed is the error before
+    /// whatever the wait said.
     fn end(&mut self, slot: usize, waited: Result<(), Error>) -> Result<(), Error> {
-        let Slot { events, handed, records, kernels, .. } = &mut self.slots[slot];
+        let Slot {
+            events,
+            handed,
+            records,
+            kernels,
+            ..
+        } = &mut self.slots[slot];
         if waited.is_err() {
             // The wait may have been for a command that never ran: none is waited for.
             let failed = |(event, kernel): (&Event, &BoundKernel)| event.failed(kernel.name());
-            return events.iter().zip(kernels.iter()).try_for_each(failed).map_err(Error::from).and(waited);
+            return events
+                .iter()
+                .zip(kernels.iter())
+                .try_for_each(failed)
+                .map_err(Error::from)
+                .and(waited);
         }
         if handed.is_held() {
             handed.ended("input")?;
@@ -328,16 +419,26 @@ impl OpenClEngine {
         for (i, (event, kernel)) in events.iter_mut().zip(kernels.iter()).enumerate() {
             let clock = self.clock.as_mut().map(|clock| &mut clock.steps[i]);
             if !event.is_held() {
-                clock.into_iter().for_each(|times| times.missed += *records as u64);
+                clock
+                    .into_iter()
+                    .for_each(|times| times.missed += *records as u64);
                 continue;
             }
             event.ended(kernel.name())?;
             if let Some(times) = clock {
                 let t = event.times()?;
-                self.timeline.iter_mut().for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
-                times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
-                times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
-                times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
+                self.timeline
+                    .iter_mut()
+                    .for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
+                times
+                    .queued
+                    .record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
+                times
+                    .wait
+                    .record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
+                times
+                    .run
+                    .record(Duration::from_nanos(t.end.saturating_sub(t.start)));
             }
             event.release();
         }
@@ -345,13 +446,18 @@ impl OpenClEngine {
     }
 }
 
-/// A result that no kernel has written: a NaN with bits that arithmetic does not give as a score, no class as a class.
+/// A result that no kernel has written: a NaN with bits that arithmetic does not give as a score,
+/// no class as a class.
 const UNWRITTEN: u32 = 0xFFFF_FFFE;
 
 /// Lets `clear` make results unwritten where the host can, and gives them to the device.
 fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
     if results.is_staged() {
-        return if results.is_mapped() { results.enqueue_unmap(None) } else { Ok(()) };
+        return if results.is_mapped() {
+            results.enqueue_unmap(None)
+        } else {
+            Ok(())
+        };
     }
     if !results.is_mapped() {
         // Only before the first batch, and behind `resident`.
@@ -367,10 +473,21 @@ fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<Buffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
     }
-    let results = [BufferRole::Scores, BufferRole::Classes].into_iter().filter_map(|role| plan.buffer(role));
-    let values = results.map(|i| plan.buffers[i].len(plan.padded_batch)).max().unwrap_or(1);
+    let results = [BufferRole::Scores, BufferRole::Classes]
+        .into_iter()
+        .filter_map(|role| plan.buffer(role));
+    let values = results
+        .map(|i| plan.buffers[i].len(plan.padded_batch))
+        .max()
+        .unwrap_or(1);
     let bytes = values * size_of_val(&UNWRITTEN);
-    let buffer = Buffer::new(queue, "unwritten results", bytes, Access::ReadWrite, Home::Device)?;
+    let buffer = Buffer::new(
+        queue,
+        "unwritten results",
+        bytes,
+        Access::ReadWrite,
+        Home::Device,
+    )?;
     buffer.fill_with(|all: &mut [u32]| all.fill(UNWRITTEN))?;
     Ok(Some(buffer))
 }
@@ -380,7 +497,8 @@ impl Timeline {
     fn keep(&mut self, name: Name, slot: usize, t: Times) {
         let (records, before, after) = self.flying[slot];
         if let Some(times) = self.clocks.host([before, after, self.track.now()], t) {
-            self.track.command(name, slot, records, times, t.start.saturating_sub(t.queued));
+            self.track
+                .command(name, slot, records, times, t.start.saturating_sub(t.queued));
         }
     }
 }
@@ -388,7 +506,12 @@ impl Timeline {
 /// The class of a device.
 pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
     let (cpu, compute_capability) = (device.kind == DeviceKind::Cpu, device.compute_capability);
-    library().device_class(Traits { vendor: &device.vendor, name: &device.name, cpu, compute_capability })
+    library().device_class(Traits {
+        vendor: &device.vendor,
+        name: &device.name,
+        cpu,
+        compute_capability,
+    })
 }
 
 /// What kernels need to know of a device.
@@ -410,24 +533,43 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     for step in plan.steps.iter() {
         if let Some((_, kernel)) = library().kernel(&step.kernel) {
             let mut kernel = kernel.clone();
-            let local = step.local.map(|local| programs::shrunk(&kernel, local, limits.work_group, &limits));
-            kernel.restrictions.work_group = local.map(|local| kernel.restrictions.dimensions(local));
-            failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
+            let local = step
+                .local
+                .map(|local| programs::shrunk(&kernel, local, limits.work_group, &limits));
+            kernel.restrictions.work_group =
+                local.map(|local| kernel.restrictions.dimensions(local));
+            failed.extend(
+                kernel
+                    .admits(step.problem, Some(&limits))
+                    .err()
+                    .unwrap_or_default(),
+            );
         }
     }
     for c in plan.constants.iter().filter(|c| c.image) {
         let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
         if width > most_wide || height > most_high {
             failed.push(format!(
-                "{} as an image of {width}×{height} pixels, the device allows {most_wide}×{most_high}",
+                "{} as an image of {width}×{height} pixels, the device allows \
+                 {most_wide}×{most_high}",
                 c.name
             ));
         }
     }
     let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
-    let buffers = plan.buffers.iter().map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
-    let all = if takes_all(plan) { places(&plan.constants).1 } else { 0 };
-    let others = [("the arena", plan.arena_bytes), ("the constants together", all)];
+    let buffers = plan
+        .buffers
+        .iter()
+        .map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
+    let all = if takes_all(plan) {
+        places(&plan.constants).1
+    } else {
+        0
+    };
+    let others = [
+        ("the arena", plan.arena_bytes),
+        ("the constants together", all),
+    ];
     for (what, bytes) in constants.chain(buffers).chain(others) {
         if bytes as u64 > limits.max_alloc {
             failed.push(format!(
@@ -437,7 +579,10 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
         }
     }
     if device.mem_align > 0 && ARENA_ALIGN % device.mem_align != 0 {
-        failed.push(format!("buffers aligned to {} bytes, the plan has {ARENA_ALIGN}", device.mem_align));
+        failed.push(format!(
+            "buffers aligned to {} bytes, the plan has {ARENA_ALIGN}",
+            device.mem_align
+        ));
     }
     if !device.compiler_available {
         failed.push("its driver has no OpenCL C compiler".into());
@@ -450,7 +595,12 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Error::limit(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
+    Err(Error::limit(format!(
+        "plan {} cannot run on {}: {}",
+        plan.name,
+        device.name,
+        failed.join("; ")
+    )))
 }
 
 /// A constant on the device.
@@ -459,23 +609,39 @@ enum Resident {
     Image(Image2d),
 }
 
-/// Pixels of an image that holds a matrix of so many rows and columns: four rows of a column each, a column to a line.
+/// Pixels of an image that holds a matrix of so many rows and columns: four rows of a column each,
+/// a column to a line.
 fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
     (rows / 4, cols)
 }
 
-/// The constants in buffers (or images) of their own, written once through a map: on unified memory where the host
-/// reaches them too, else in the device's own memory. Where a kernel takes all of them, one buffer is all there is.
+/// The constants in buffers (or images) of their own, written once through a map: on unified memory
+/// where the host reaches them too, else in the device's own memory. Where a kernel takes all of
+/// them, one buffer is all there is.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
-    let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
+    let home = if queue.device().unified_memory {
+        Home::Shared
+    } else {
+        Home::Device
+    };
     if takes_all(&model.plan) {
         let (starts, bytes) = places(&model.plan.constants);
         let all = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
-        all.upload_parts(starts.iter().copied().zip(model.constants.iter().map(model::bytes)))?;
+        all.upload_parts(
+            starts
+                .iter()
+                .copied()
+                .zip(model.constants.iter().map(model::bytes)),
+        )?;
         // Kernels of other steps take theirs alone.
         let parts = starts.iter().zip(model.plan.constants.iter());
-        let parts =
-            parts.map(|(&start, c)| Ok(Resident::Buffer(all.sub_buffer(&c.name, start, c.bytes())?)));
+        let parts = parts.map(|(&start, c)| {
+            Ok(Resident::Buffer(all.sub_buffer(
+                &c.name,
+                start,
+                c.bytes(),
+            )?))
+        });
         let mut residents = parts.collect::<Result<Vec<_>, Error>>()?;
         residents.push(Resident::Buffer(all));
         return Ok(residents);
@@ -513,8 +679,9 @@ fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
-/// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each
-/// for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers overlap (measured on an H200).
+/// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory
+/// of its own each for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers
+/// overlap (measured on an H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
     let new = |name: &str, bytes| Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device);
     let shared = queue.device().unified_memory && plan.arena_bytes > 0;
@@ -535,14 +702,19 @@ fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
         .collect()
 }
 
-/// Columns of buffer `i` of which a step for few records writes those of the records at hand alone, where the next one reads
-/// whole granules: they hold something from the start.
+/// Columns of buffer `i` of which a step for few records writes those of the records at hand alone,
+/// where the next one reads whole granules: they hold something from the start.
 fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);
-    let some =
-        |s: &Step| matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i));
-    if records <= granule && plan.steps[steps].iter().any(some) { granule } else { 0 }
+    let some = |s: &Step| {
+        matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i))
+    };
+    if records <= granule && plan.steps[steps].iter().any(some) {
+        granule
+    } else {
+        0
+    }
 }
 
 impl Slot {
@@ -563,7 +735,13 @@ impl Slot {
             .zip(hidden)
             .map(|(b, hidden)| match hidden {
                 Some(buffer) => Ok(buffer.clone()),
-                None => Buffer::new(queue, &b.name, b.len(plan.padded_batch) * 4, Access::ReadWrite, home),
+                None => Buffer::new(
+                    queue,
+                    &b.name,
+                    b.len(plan.padded_batch) * 4,
+                    Access::ReadWrite,
+                    home,
+                ),
             })
             .collect::<Result<_, _>>()?;
         let bind = |(step, kernel): (&Step, Kernel)| {
@@ -576,23 +754,45 @@ impl Slot {
                 Arg::Moved(moved) => Argument::U32x16(moved.words()),
                 Arg::Constant(_) | Arg::Constants => {
                     // All of them together are the last one.
-                    let i = if let Arg::Constant(i) = *arg { i } else { constants.len() - 1 };
+                    let i = if let Arg::Constant(i) = *arg {
+                        i
+                    } else {
+                        constants.len() - 1
+                    };
                     match &constants[i] {
                         Resident::Buffer(buffer) => Argument::Buffer { buffer, bytes },
                         Resident::Image(image) => Argument::Image(image),
                     }
                 }
-                Arg::Buffer(i) => Argument::Buffer { buffer: &buffers[i], bytes },
+                Arg::Buffer(i) => Argument::Buffer {
+                    buffer: &buffers[i],
+                    bytes,
+                },
             };
-            kernel.bind(&step.args.iter().zip(touched).map(argument).collect::<Vec<_>>())
+            kernel.bind(
+                &step
+                    .args
+                    .iter()
+                    .zip(touched)
+                    .map(argument)
+                    .collect::<Vec<_>>(),
+            )
         };
-        let kernels = plan.steps.iter().zip(kernels).map(bind).collect::<Result<_, _>>()?;
+        let kernels = plan
+            .steps
+            .iter()
+            .zip(kernels)
+            .map(bind)
+            .collect::<Result<_, _>>()?;
         let mapped = |i: usize, mode| match unified {
             true => Ok(MappedBuffer::new(buffers[i].clone(), mode)),
             false => MappedBuffer::staged(buffers[i].clone(), mode),
         };
         let result = |role, wanted: bool| {
-            plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::ReadWrite)).transpose()
+            plan.buffer(role)
+                .filter(|_| wanted)
+                .map(|i| mapped(i, MapMode::ReadWrite))
+                .transpose()
         };
         let Some(input) = plan.buffer(BufferRole::Input) else {
             return Err(Error::device(format!("plan {} has no input", plan.name)));
@@ -637,7 +837,9 @@ impl Engine for OpenClEngine {
         let (cols, rows, padding) = &self.input;
         let offset = cols[index] as usize;
         // The map may have lost the old contents: padding is written with each record.
-        padding.iter().for_each(|&r| data[offset + r as usize] = 0.0);
+        padding
+            .iter()
+            .for_each(|&r| data[offset + r as usize] = 0.0);
         Ok(RecordMut::new(data, rows, offset))
     }
 
@@ -645,7 +847,12 @@ impl Engine for OpenClEngine {
         let before = self.timeline.as_ref().map(|t| t.track.now());
         self.hand_over(slot, records)?;
         self.launch(slot, records)?;
-        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
+        let Slot {
+            input,
+            scores,
+            classes,
+            ..
+        } = &mut self.slots[slot];
         for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
             results.enqueue_map()?;
         }
@@ -659,16 +866,32 @@ impl Engine for OpenClEngine {
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
-        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
+        let Slot {
+            input,
+            scores,
+            classes,
+            ..
+        } = &mut self.slots[slot];
         let buffers = [scores.as_mut(), classes.as_mut(), Some(input)];
         // Unified memory is mapped to be written again, a copy is what was written.
-        let third = if self.queue.device().unified_memory { "map input" } else { "write input" };
+        let third = if self.queue.device().unified_memory {
+            "map input"
+        } else {
+            "write input"
+        };
         let mut waited = Ok(());
-        for (buffer, name) in buffers.into_iter().zip(["read scores", "read classes", third]) {
-            let (Some(buffer), Ok(())) = (buffer, &waited) else { continue };
+        for (buffer, name) in buffers
+            .into_iter()
+            .zip(["read scores", "read classes", third])
+        {
+            let (Some(buffer), Ok(())) = (buffer, &waited) else {
+                continue;
+            };
             waited = match &mut self.timeline {
                 None => buffer.wait(),
-                Some(timeline) => buffer.wait_timed().map(|t| timeline.keep(Name::Text(name), slot, t)),
+                Some(timeline) => buffer
+                    .wait_timed()
+                    .map(|t| timeline.keep(Name::Text(name), slot, t)),
             };
         }
         self.end(slot, waited.map_err(Error::from))?;
@@ -722,7 +945,11 @@ impl Engine for OpenClEngine {
         if let Some(error) = clocks.error() {
             track.command(CLOCK, 0, 0, (begun, track.now()), error);
         }
-        self.timeline = Some(Timeline { track, clocks, flying: Default::default() });
+        self.timeline = Some(Timeline {
+            track,
+            clocks,
+            flying: Default::default(),
+        });
         Ok(())
     }
 }
@@ -732,21 +959,37 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// Buffers and constants of every plan have room for what kernels touch, and none of the matrices has more.
+    /// Buffers and constants of every plan have room for what kernels touch, and none of the
+    /// matrices has more.
     #[test]
     fn kernels_touch_all_of_their_operands_and_nothing_behind() {
         let mut exact = 0;
-        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
-            let Ok(Model { plan, .. }) = Model::baked(recipe, None) else { continue };
+        for recipe in library()
+            .plans
+            .iter()
+            .filter(|p| p.engine == EngineKind::OpenCl)
+        {
+            let Ok(Model { plan, .. }) = Model::baked(recipe, None) else {
+                continue;
+            };
             for step in plan.steps.iter() {
                 for (arg, touched) in step.args.iter().zip(touched(&plan, step, library())) {
                     let has = match *arg {
                         Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
                         Arg::Constant(i) => plan.constants[i].bytes(),
                         Arg::Constants => places(&plan.constants).1,
-                        Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_) => 0,
+                        Arg::Size(_)
+                        | Arg::Scalar(_)
+                        | Arg::Pair(_)
+                        | Arg::Geometry(_)
+                        | Arg::Moved(_) => 0,
                     };
-                    assert!(touched <= has, "{}: {}: {arg:?}: {touched} of {has}", plan.name, step.kernel);
+                    assert!(
+                        touched <= has,
+                        "{}: {}: {arg:?}: {touched} of {has}",
+                        plan.name,
+                        step.kernel
+                    );
                     exact += usize::from(touched == has && has > 0);
                 }
             }

@@ -1,5 +1,5 @@
-//! Numbers near the end of the range of f32, on every engine and plan: a record is refused, or has the class that it has
-//! in float64; one that nowhere comes near the end is never refused.
+//! Numbers near the end of the range of f32, on every engine and plan: a record is refused, or has
+//! the class that it has in float64; one that nowhere comes near the end is never refused.
 
 use super::host::HostEngine;
 use super::opencl::{OpenClEngine, Wanted};
@@ -36,22 +36,34 @@ impl Case {
         let (mut tensors, mut value) = (Vec::new(), 0);
         for (i, (w, b)) in rows.iter().enumerate() {
             if i > 0 {
-                value = graph.push("activation", Op::Activation(activation), &[value], &[]).unwrap();
+                value = graph
+                    .push("activation", Op::Activation(activation), &[value], &[])
+                    .unwrap();
             }
-            let arrays = [(Role::Weights, b.len(), w.len() / b.len()), (Role::Biases, b.len(), 1)];
+            let arrays = [
+                (Role::Weights, b.len(), w.len() / b.len()),
+                (Role::Biases, b.len(), 1),
+            ];
             value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
             tensors.extend([w.clone(), b.clone()]);
         }
         let network = Network {
             width: records[0].len(),
             graph,
-            output: Output { kind: Kind::Classes, ..crate::baked::network().output },
+            output: Output {
+                kind: Kind::Classes,
+                ..crate::baked::network().output
+            },
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
             ..crate::baked::network().clone()
         };
-        Case { network, tensors, records }
+        Case {
+            network,
+            tensors,
+            records,
+        }
     }
 
     /// Random weights of sizes from 0.001 to 10, inputs up to the largest f32.
@@ -64,8 +76,10 @@ impl Case {
         };
         let mut numbers =
             |n: usize, low: f32, high: f32| (0..n).map(|_| number(low, high)).collect::<Vec<f32>>();
-        let rows: Vec<_> =
-            sizes.windows(2).map(|s| (numbers(s[0] * s[1], -3.0, 1.0), numbers(s[1], -2.0, 1.0))).collect();
+        let rows: Vec<_> = sizes
+            .windows(2)
+            .map(|s| (numbers(s[0] * s[1], -3.0, 1.0), numbers(s[1], -2.0, 1.0)))
+            .collect();
         let records = (0..count).map(|n| {
             let most = 38.6 - [0.0, 0.5, 1.5, 6.0, 38.0][n % 5];
             numbers(sizes[0], most - 2.0, most)
@@ -80,19 +94,29 @@ impl Case {
         for node in self.network.graph.nodes.iter() {
             match node.op {
                 Op::Affine => {
-                    let (weights, biases) = (&self.tensors[node.tensors[0]], &self.tensors[node.tensors[1]]);
+                    let (weights, biases) = (
+                        &self.tensors[node.tensors[0]],
+                        &self.tensors[node.tensors[1]],
+                    );
                     let inputs = values.len();
                     let sum = |(row, &b): (&[f32], &f32)| {
-                        let (mut sum, mut size, mut error) = (f64::from(b), f64::from(b).abs(), 0.0);
+                        let (mut sum, mut size, mut error) =
+                            (f64::from(b), f64::from(b).abs(), 0.0);
                         for (&w, &(x, e)) in row.iter().zip(&values) {
                             let product = f64::from(w) * x;
-                            (sum, size, error) =
-                                (sum + product, size + product.abs(), error + f64::from(w).abs() * e);
+                            (sum, size, error) = (
+                                sum + product,
+                                size + product.abs(),
+                                error + f64::from(w).abs() * e,
+                            );
                         }
                         harmless &= size + error < 0.9 * f64::from(f32::MAX);
                         // Products and sums are rounded, those of the smallest numbers to zero.
                         let steps = (inputs + 2) as f64;
-                        (sum, error + steps * (2f64.powi(-23) * size + f64::from(f32::MIN_POSITIVE)))
+                        (
+                            sum,
+                            error + steps * (2f64.powi(-23) * size + f64::from(f32::MIN_POSITIVE)),
+                        )
                     };
                     values = weights.chunks_exact(inputs).zip(biases).map(sum).collect();
                 }
@@ -104,10 +128,14 @@ impl Case {
                 op => panic!("{op:?}: these networks are chains of affine layers"),
             }
         }
-        Truth { scores: values, harmless }
+        Truth {
+            scores: values,
+            harmless,
+        }
     }
 
-    /// Runs the records in batches that are part batches too; counts those that were answered and refused.
+    /// Runs the records in batches that are part batches too; counts those that were answered and
+    /// refused.
     fn run(&self, engine: &mut dyn Engine, what: &str) -> (usize, usize) {
         let (mut answered, mut refused) = (0, 0);
         for (n, some) in self.records.chunks(engine.batch().min(29)).enumerate() {
@@ -121,10 +149,18 @@ impl Case {
                 let (answer, truth) = (engine.answer(slot, i), self.truth(record));
                 let scores: Vec<f32> = answer.scores.iter().collect();
                 let say = || {
-                    format!("{what}: {record:?}: class {:?}, {scores:?}, {:?}", answer.class, truth.scores)
+                    format!(
+                        "{what}: {record:?}: class {:?}, {scores:?}, {:?}",
+                        answer.class, truth.scores
+                    )
                 };
                 // Whoever reads the class alone learns of it, too.
-                assert_eq!(answer.class == Some(NAN_CLASS), !answer.scores.is_finite(), "{}", say());
+                assert_eq!(
+                    answer.class == Some(NAN_CLASS),
+                    !answer.scores.is_finite(),
+                    "{}",
+                    say()
+                );
                 if answer.overflowed() {
                     refused += 1;
                     assert!(!truth.harmless, "refused: {}", say());
@@ -133,7 +169,11 @@ impl Case {
                 answered += 1;
                 let class = answer.class.unwrap() as usize;
                 let (score, error) = truth.scores[class];
-                assert!(truth.scores.iter().all(|(s, e)| s - e <= score + error), "wrong class: {}", say());
+                assert!(
+                    truth.scores.iter().all(|(s, e)| s - e <= score + error),
+                    "wrong class: {}",
+                    say()
+                );
                 for (&found, (s, e)) in scores.iter().zip(&truth.scores) {
                     assert!((f64::from(found) - s).abs() <= *e, "wrong score: {}", say());
                 }
@@ -145,7 +185,8 @@ impl Case {
     fn on_the_host(&self, what: &str) -> (usize, usize) {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
         let run = |threads| {
-            let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
+            let model =
+                Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
             self.run(
                 &mut HostEngine::new(model, threads, false).unwrap(),
                 &format!("{what}, {threads} threads"),
@@ -160,14 +201,28 @@ impl Case {
     fn on_opencl(&self, what: &str) -> Vec<(usize, usize)> {
         let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
-        let plans = library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl);
+        let plans = library()
+            .plans
+            .iter()
+            .filter(|p| p.engine == EngineKind::OpenCl);
         plans
             .map(|recipe| {
-                let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
-                let wanted = Wanted { scores: true, classes: true };
+                let model =
+                    Model::new(self.network.clone(), &self.tensors, recipe, library(), None)
+                        .unwrap();
+                let wanted = Wanted {
+                    scores: true,
+                    classes: true,
+                };
                 let sources = Sources::default().uncached();
-                let engine =
-                    OpenClEngine::new(device, &model, wanted, false, &sources, &mut Phases::default());
+                let engine = OpenClEngine::new(
+                    device,
+                    &model,
+                    wanted,
+                    false,
+                    &sources,
+                    &mut Phases::default(),
+                );
                 self.run(&mut engine.unwrap(), &format!("{what}, {}", recipe.name))
             })
             .collect()
@@ -176,8 +231,15 @@ impl Case {
 
 /// w1, w2 and b2 of a network of two inputs, two hidden values and three classes.
 fn small(w1: [f32; 4], activation: Activation, records: &[[f32; 2]]) -> Case {
-    let layers = [(w1.to_vec(), vec![0.0; 2]), (vec![1.0, 0.1, 2.0, 0.1, 3.0, 0.1], vec![1.0, 0.0, 0.0])];
-    Case::new(&layers, activation, records.iter().map(|r| r.to_vec()).collect())
+    let layers = [
+        (w1.to_vec(), vec![0.0; 2]),
+        (vec![1.0, 0.1, 2.0, 0.1, 3.0, 0.1], vec![1.0, 0.0, 0.0]),
+    ];
+    Case::new(
+        &layers,
+        activation,
+        records.iter().map(|r| r.to_vec()).collect(),
+    )
 }
 
 /// Two networks whose answers were wrong once: infinities that met a ReLU or each other.
@@ -194,7 +256,13 @@ fn known() -> [(Case, usize); 2] {
 }
 
 /// Networks of several depths; the sizes are around those of tiles.
-const SHAPES: [&[usize]; 5] = [&[2, 2, 3], &[7, 5], &[5, 33, 4], &[40, 17, 20, 5], &[3, 6, 6, 6, 6, 2]];
+const SHAPES: [&[usize]; 5] = [
+    &[2, 2, 3],
+    &[7, 5],
+    &[5, 33, 4],
+    &[40, 17, 20, 5],
+    &[3, 6, 6, 6, 6, 2],
+];
 
 #[test]
 fn the_host_refuses_what_overflows_and_answers_all_else() {
@@ -211,20 +279,30 @@ fn the_host_refuses_what_overflows_and_answers_all_else() {
             (answered, refused) = (answered + a, refused + r);
         }
     }
-    assert!(answered > 1000 && refused > 500, "{answered} answered, {refused} refused");
+    assert!(
+        answered > 1000 && refused > 500,
+        "{answered} answered, {refused} refused"
+    );
 }
 
 #[test]
 fn opencl_refuses_what_overflows_and_answers_all_else_under_every_plan() {
     for (case, ordinary) in known() {
         let found = case.on_opencl("known");
-        assert!(found.iter().all(|&(answered, refused)| answered >= ordinary && refused > 0), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|&(answered, refused)| answered >= ordinary && refused > 0),
+            "{found:?}"
+        );
     }
     for (n, activation) in Activation::ALL.into_iter().enumerate() {
         let case = Case::random(SHAPES[2 + n % 3], activation, 120, n as u64 + 100);
         let found = case.on_opencl(&format!("{activation:?}"));
         assert!(
-            found.iter().all(|&(answered, refused)| answered > 40 && refused >= 10),
+            found
+                .iter()
+                .all(|&(answered, refused)| answered > 40 && refused >= 10),
             "{activation:?} {found:?}"
         );
     }

@@ -1,4 +1,5 @@
-//! The programs of a plan: out of the cache folder or compiled, in work-groups that the device allows their kernels.
+//! The programs of a plan: out of the cache folder or compiled, in work-groups that the device
+//! allows their kernels.
 
 use super::opencl::limits;
 use crate::baked::library;
@@ -29,18 +30,28 @@ struct Built {
 }
 
 impl Programs {
-    /// Builds what the steps of `plan` need. A step whose work-group is larger than the device allows its kernel gets a
-    /// smaller one where the kernel runs with any.
+    /// Builds what the steps of `plan` need. A step whose work-group is larger than the device
+    /// allows its kernel gets a smaller one where the kernel runs with any.
     pub(super) fn build(
         context: &Context,
         plan: &mut Plan,
         sources: &Sources,
         phases: &mut Phases,
     ) -> Result<Programs, Error> {
-        let blobs = if sources.uncached { Err("off: not for measurements".into()) } else { Blobs::open() };
+        let blobs = if sources.uncached {
+            Err("off: not for measurements".into())
+        } else {
+            Blobs::open()
+        };
         let origins = phases.origins.insert(Origins::default());
-        blobs.iter().flat_map(Blobs::ignored).for_each(|line| origins.note(line));
-        let mut programs = Programs { built: Vec::new(), blobs };
+        blobs
+            .iter()
+            .flat_map(Blobs::ignored)
+            .for_each(|line| origins.note(line));
+        let mut programs = Programs {
+            built: Vec::new(),
+            blobs,
+        };
         let limits = limits(context.device());
         let mut most = limits.work_group;
         let mut i = 0;
@@ -52,11 +63,14 @@ impl Programs {
             // First what the device allows, then, when it is compiled, what it allows this kernel.
             let local = step.local.map(|local| shrunk(kernel, local, most, &limits));
             if local != step.local {
-                let words = |l: Option<(usize, usize)>| l.map_or(String::new(), |(x, y)| format!("{x}×{y}"));
+                let words = |l: Option<(usize, usize)>| {
+                    l.map_or(String::new(), |(x, y)| format!("{x}×{y}"))
+                };
                 let (wanted, found) = (words(step.local), words(local));
                 let name = &step.kernel;
                 let text = format!(
-                    "{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items"
+                    "{name}: work-groups of {found}, not {wanted}: the device allows {most} \
+                     work-items"
                 );
                 phases.origins.get_or_insert_default().note(text);
                 plan.steps.to_mut()[i].local = local;
@@ -67,8 +81,13 @@ impl Programs {
                 Some(at) => &programs.built[at],
                 None => {
                     let text = sources.text(kernel)?;
-                    let built =
-                        programs.program(context, (source, options), &text, &kernel.function, phases)?;
+                    let built = programs.program(
+                        context,
+                        (source, options),
+                        &text,
+                        &kernel.function,
+                        phases,
+                    )?;
                     programs.built.push(built);
                     &programs.built[programs.built.len() - 1]
                 }
@@ -84,7 +103,8 @@ impl Programs {
                 most = allowed;
             } else {
                 return Err(Error::limit(format!(
-                    "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this device allows this \
+                    "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this \
+                     device allows this \
                      kernel {allowed}",
                     plan.name,
                     context.device().name,
@@ -122,17 +142,31 @@ impl Programs {
             Err(why) => {
                 origins.misses += 1;
                 origins.note(why);
-                let program =
-                    phases.time("build", || Program::from_source(context, &name, text, &options))?;
+                let program = phases.time("build", || {
+                    Program::from_source(context, &name, text, &options)
+                })?;
                 // Mali's driver compiles here.
-                (phases.time("kernels", || program.kernel(function))?, program, true)
+                (
+                    phases.time("kernels", || program.kernel(function))?,
+                    program,
+                    true,
+                )
             }
         };
-        Ok(Built { source, options, program, spare: Some(spare), key, new })
+        Ok(Built {
+            source,
+            options,
+            program,
+            spare: Some(spare),
+            key,
+            new,
+        })
     }
 
     fn find(&self, source: &str, options: &str) -> Option<usize> {
-        self.built.iter().position(|b| b.source == source && b.options == options)
+        self.built
+            .iter()
+            .position(|b| b.source == source && b.options == options)
     }
 
     /// A kernel for each step, for a slot.
@@ -142,8 +176,12 @@ impl Programs {
             .map(|step| {
                 let (source, options) = fit::program(plan, step, library());
                 let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
-                let missing = || Error::device(format!("{}: its program was not built", step.kernel));
-                let built = self.find(&source, &options).map(|i| &mut self.built[i]).ok_or_else(missing)?;
+                let missing =
+                    || Error::device(format!("{}: its program was not built", step.kernel));
+                let built = self
+                    .find(&source, &options)
+                    .map(|i| &mut self.built[i])
+                    .ok_or_else(missing)?;
                 Ok(match built.spare.take() {
                     Some(kernel) => kernel,
                     None => built.program.kernel(function)?,
@@ -157,8 +195,9 @@ impl Programs {
         self.blobs.is_ok() && self.built.iter().any(|b| b.new)
     }
 
-    /// Leaves what was compiled in the cache folder. Called when the kernels exist: before that, Mali's driver has
-    /// nothing worth keeping. What goes wrong is a note, the next start compiles again.
+    /// Leaves what was compiled in the cache folder. Called when the kernels exist: before that,
+    /// Mali's driver has nothing worth keeping. What goes wrong is a note, the next start compiles
+    /// again.
     pub(super) fn store(&self, phases: &mut Phases) {
         let Ok(blobs) = &self.blobs else { return };
         for built in self.built.iter().filter(|b| b.new) {
@@ -173,7 +212,9 @@ impl Programs {
                     .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder())),
                 Err(e) => Some(format!("the driver gives no binary: {e}")),
             });
-            trouble.into_iter().for_each(|text| phases.origins.get_or_insert_default().note(text));
+            trouble
+                .into_iter()
+                .for_each(|text| phases.origins.get_or_insert_default().note(text));
         }
     }
 }
@@ -182,7 +223,10 @@ impl Programs {
 fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     let d = context.device();
     let hash = format!("{source} {:016x}", crate::engine::cache::hash(&[text]));
-    let units = format!("{} compute units, work-groups of {}", d.compute_units, d.max_work_group);
+    let units = format!(
+        "{} compute units, work-groups of {}",
+        d.compute_units, d.max_work_group
+    );
     let platform = format!("{}, {}", d.platform_name, d.platform_version);
     let driver = [
         ("device", &*d.name),
@@ -197,8 +241,9 @@ fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     Key::new(&driver, &[("source", &hash), ("options", options)])
 }
 
-/// The work-group for a kernel where it may have `most` work-items: `local` (dimensions 0 and 1) or, where the kernel
-/// runs with any, one whose sizes divide those of `local`, so that the global sizes stay multiples.
+/// The work-group for a kernel where it may have `most` work-items: `local` (dimensions 0 and 1)
+/// or, where the kernel runs with any, one whose sizes divide those of `local`, so that the global
+/// sizes stay multiples.
 pub(super) fn shrunk(
     kernel: &registry::Kernel,
     local: (usize, usize),
@@ -229,12 +274,20 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// Such options let a compiler assume that there is neither infinity nor NaN, which overflows are seen by.
+    /// Such options let a compiler assume that there is neither infinity nor NaN, which overflows
+    /// are seen by.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {
-            let Ok(model) = crate::engine::model::Model::baked(recipe, None) else { continue };
-            for step in model.plan.steps.iter().filter(|_| model.plan.engine == EngineKind::OpenCl) {
+            let Ok(model) = crate::engine::model::Model::baked(recipe, None) else {
+                continue;
+            };
+            for step in model
+                .plan
+                .steps
+                .iter()
+                .filter(|_| model.plan.engine == EngineKind::OpenCl)
+            {
                 let options = fit::program(&model.plan, step, library()).1;
                 assert!(options.starts_with("-cl-std=CL1.1"), "{options}");
                 for bad in ["-cl-fast", "-cl-finite", "-cl-unsafe", "-ffast"] {
@@ -260,7 +313,10 @@ mod tests {
             for y in 1..=24 {
                 for most in 1..=x * y {
                     let (a, b) = shrunk(free, (x, y), most, &wide);
-                    assert!(a * b <= most && x % a == 0 && y % b == 0, "{x}×{y} in {most}: {a}×{b}");
+                    assert!(
+                        a * b <= most && x % a == 0 && y % b == 0,
+                        "{x}×{y} in {most}: {a}×{b}"
+                    );
                 }
                 assert_eq!(shrunk(free, (x, y), x * y, &wide), (x, y));
                 let (a, b) = shrunk(free, (x, y), 1024, &limits(1024, (7, 5)));
@@ -271,8 +327,9 @@ mod tests {
         assert_eq!(shrunk(free, (4, 8), 0, &limits(0, (0, 0))), (1, 1));
         // Tiles, and kernels with local memory, keep theirs.
         // Without the lab there are the kernels of plans alone.
-        let of_lab =
-            ["matmul_tiled_16x32", "matmul_columns_local"].into_iter().filter(|_| cfg!(feature = "lab"));
+        let of_lab = ["matmul_tiled_16x32", "matmul_columns_local"]
+            .into_iter()
+            .filter(|_| cfg!(feature = "lab"));
         for name in of_lab.chain(["affine_narrow"]) {
             assert_eq!(shrunk(kernel(name), (16, 16), 8, &wide), (16, 16), "{name}");
         }

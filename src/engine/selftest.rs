@@ -40,7 +40,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} answers, largest error {:.2e} ({:.3} of what is allowed), {} wrong classes, {} too close to compare",
+            "{} answers, largest error {:.2e} ({:.3} of what is allowed), {} wrong classes, {} \
+             too close to compare",
             self.records,
             self.error,
             self.excess.min(1e9),
@@ -57,7 +58,8 @@ impl fmt::Display for Report {
             let all = self.refused + self.lost;
             write!(
                 f,
-                ", lost an overflow: {} of {all} records whose sums leave the range of f32 were answered, expected infinity \
+                ", lost an overflow: {} of {all} records whose sums leave the range of f32 were \
+                 answered, expected infinity \
                  or NaN among the scores (its compiler computes as if there were none)",
                 self.lost
             )?;
@@ -66,25 +68,38 @@ impl fmt::Display for Report {
     }
 }
 
-/// The end of a message where the host engine, with which every release is tested, has failed: `host` is its report, unless
-/// the message has that already.
+/// The end of a message where the host engine, with which every release is tested, has failed:
+/// `host` is its report, unless the message has that already.
 pub(crate) fn blamed(host: Option<&Report>) -> String {
-    let too = host.map_or(String::new(), |report| format!("the host engine fails as well: {report}; "));
+    let too = host.map_or(String::new(), |report| {
+        format!("the host engine fails as well: {report}; ")
+    });
     format!(
-        "{too}this is the network's fault, not the device's: its numbers are too large or too small for f32, or its golden \
+        "{too}this is the network's fault, not the device's: its numbers are too large or too \
+         small for f32, or its golden \
          vectors are wrong; bake it again, and report this"
     )
 }
 
-/// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
-/// in the batch. Then the records that overflow, alone and behind a batch of golden vectors, which must not notice. The
-/// engine must have been started for scores (and classes).
-pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden<'_>) -> Result<Report, Error> {
+/// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may
+/// depend on the place in the batch. Then the records that overflow, alone and behind a batch of
+/// golden vectors, which must not notice. The engine must have been started for scores (and
+/// classes).
+pub(crate) fn run(
+    engine: &mut dyn Engine,
+    network: &Network,
+    golden: &Golden<'_>,
+) -> Result<Report, Error> {
     let mut report = Report::default();
     // The first answers of either variant of the plan: their sums are in different orders.
     let mut answers: [Vec<f32>; 2] = Default::default();
     let few = engine.few();
-    for records in [1, few.max(1), golden.count.min(engine.batch()), engine.batch()] {
+    for records in [
+        1,
+        few.max(1),
+        golden.count.min(engine.batch()),
+        engine.batch(),
+    ] {
         let first = &mut answers[usize::from(records <= few)];
         for start in (0..golden.count).step_by(records) {
             fill(engine, network, golden, start, records)?;
@@ -95,8 +110,10 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden<'_
                 let answer = engine.answer(0, index);
                 let n = (start + index) % golden.count;
                 let outputs = network.outputs();
-                let expected: Vec<f64> =
-                    golden.scores[n * outputs..(n + 1) * outputs].iter().map(|&s| f64::from(s)).collect();
+                let expected: Vec<f64> = golden.scores[n * outputs..(n + 1) * outputs]
+                    .iter()
+                    .map(|&s| f64::from(s))
+                    .collect();
                 report.compare(network, &expected, &answer);
                 if first.len() < golden.count * outputs {
                     first.extend(answer.scores.iter());
@@ -122,7 +139,11 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden<'_
             // Some read the class alone, others the scores: each must tell, where it is there.
             let by_scores = answer.scores.len() == 0 || !answer.scores.is_finite();
             let refused = by_scores && answer.class.is_none_or(|c| c == NAN_CLASS);
-            *if refused { &mut report.refused } else { &mut report.lost } += 1;
+            *if refused {
+                &mut report.refused
+            } else {
+                &mut report.lost
+            } += 1;
         }
     }
     Ok(report)
@@ -136,7 +157,14 @@ pub(crate) fn fill(
     start: usize,
     records: usize,
 ) -> Result<(), Error> {
-    (0..records).try_for_each(|index| put(engine, network, index, vector(golden, network, start + index)))
+    (0..records).try_for_each(|index| {
+        put(
+            engine,
+            network,
+            index,
+            vector(golden, network, start + index),
+        )
+    })
 }
 
 /// Writes a record of raw inputs.
@@ -147,7 +175,10 @@ pub(super) fn put(
     raw: &[f32],
 ) -> Result<(), Error> {
     let mut record = engine.record(0, index)?;
-    let scaled = raw.iter().enumerate().map(|(i, &v)| network.transform.apply(i, f64::from(v)) as f32);
+    let scaled = raw
+        .iter()
+        .enumerate()
+        .map(|(i, &v)| network.transform.apply(i, f64::from(v)) as f32);
     scaled.enumerate().for_each(|(i, z)| record.set(i, z));
     Ok(())
 }
@@ -155,7 +186,11 @@ pub(super) fn put(
 /// Whether the scores are those of golden vector `n` in `first`, to the bit.
 fn same(first: &[f32], n: usize, answer: &Answer<'_>) -> bool {
     let outputs = answer.scores.len();
-    answer.scores.iter().zip(&first[n * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits())
+    answer
+        .scores
+        .iter()
+        .zip(&first[n * outputs..])
+        .all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
 fn vector<'g>(golden: &Golden<'g>, network: &Network, index: usize) -> &'g [f32] {
@@ -166,8 +201,13 @@ impl Report {
     fn compare(&mut self, network: &Network, expected: &[f64], answer: &Answer<'_>) {
         self.records += 1;
         self.excess = self.excess.max(excess(expected, answer.scores.iter()));
-        let errors = expected.iter().zip(answer.scores.iter()).map(|(e, f)| (f64::from(f) - e).abs());
-        self.error = errors.fold(self.error, |a, b| if b.is_nan() { f64::INFINITY } else { a.max(b) });
+        let errors = expected
+            .iter()
+            .zip(answer.scores.iter())
+            .map(|(e, f)| (f64::from(f) - e).abs());
+        self.error = errors.fold(self.error, |a, b| {
+            if b.is_nan() { f64::INFINITY } else { a.max(b) }
+        });
         match network.output.kind {
             Kind::Classes if too_close(expected) => self.close += 1,
             Kind::Classes if answer.class != network.class(expected) => self.wrong_classes += 1,
@@ -206,7 +246,9 @@ mod tests {
         let mut model = Model::baked(recipe, None).unwrap();
         let network = model.network.clone();
         // A bias of the last layer: it is part of every score of its class.
-        let Some(Values::F32(biases)) = model.constants.last_mut() else { panic!("biases are floats") };
+        let Some(Values::F32(biases)) = model.constants.last_mut() else {
+            panic!("biases are floats")
+        };
         biases.to_mut()[2] += 0.5;
         let mut engine = HostEngine::new(model, 1, false).unwrap();
         assert!(!run(&mut engine, &network, &golden()).unwrap().passed());

@@ -1,9 +1,9 @@
-//! The first start with a driver under `auto`: the golden vectors on the device and on the host, checked and timed. What
-//! came of it is a record in the cache folder; it holds for this model and library, this device, driver and host, and
-//! these plans and batches.
+//! The first start with a driver under `auto`: the golden vectors on the device and on the host,
+//! checked and timed. What came of it is a record in the cache folder; it holds for this model and
+//! library, this device, driver and host, and these plans and batches.
 //!
-//! A driver that computes wrongly is found here, before its first answer. Without a cache folder every start is a first
-//! one.
+//! A driver that computes wrongly is found here, before its first answer. Without a cache folder
+//! every start is a first one.
 
 use super::cache::{self, Folder};
 use super::{Engine, selftest, tuning};
@@ -42,7 +42,8 @@ pub(crate) enum Trial {
 pub(crate) struct Subject(Vec<String>);
 
 impl Subject {
-    /// A device against the host, each with its plan, in batches that `--batch` and `--max-memory` bound.
+    /// A device against the host, each with its plan, in batches that `--batch` and `--max-memory`
+    /// bound.
     pub(crate) fn new(
         device: &Device,
         plan: &PlanRecipe,
@@ -56,8 +57,17 @@ impl Subject {
         ];
         for (device, plan) in [(Some(device), plan), (None, host)] {
             let (name, driver) = tuning::identity(device);
-            parts.extend([name, driver, plan.kernels.join(" "), batch.unwrap_or(plan.batch).to_string()]);
-            parts.extend(plan.groups.iter().map(|(kernel, (rows, cols))| format!("{kernel} {rows} {cols}")));
+            parts.extend([
+                name,
+                driver,
+                plan.kernels.join(" "),
+                batch.unwrap_or(plan.batch).to_string(),
+            ]);
+            parts.extend(
+                plan.groups
+                    .iter()
+                    .map(|(kernel, (rows, cols))| format!("{kernel} {rows} {cols}")),
+            );
         }
         parts.extend(memory.map(|bytes| bytes.to_string()));
         Subject(parts)
@@ -65,7 +75,9 @@ impl Subject {
 
     /// Where the record stands, for messages.
     pub(crate) fn file(&self) -> String {
-        Folder::named().map_or(String::new(), |folder| escape::path(&folder.at(&self.file_name())))
+        Folder::named().map_or(String::new(), |folder| {
+            escape::path(&folder.at(&self.file_name()))
+        })
     }
 
     fn file_name(&self) -> String {
@@ -75,7 +87,12 @@ impl Subject {
 
     /// The text of a record; the numbers in it are written so that they read back as they are.
     fn text(&self, trial: &Trial) -> String {
-        let about = self.0.iter().map(|part| escape::line(part)).collect::<Vec<_>>().join("\n");
+        let about = self
+            .0
+            .iter()
+            .map(|part| escape::line(part))
+            .collect::<Vec<_>>()
+            .join("\n");
         let found = match trial {
             Trial::Right { device, host } => format!("right {device} {host}"),
             Trial::Wrong(why) => format!("wrong {}", escape::line(why)),
@@ -90,8 +107,15 @@ impl Subject {
         let trial = match found.split_once(' ')? {
             ("right", times) => {
                 let (device, host) = times.split_once(' ')?;
-                let time = |text: &str| text.parse().ok().filter(|us: &f64| us.is_finite() && *us > 0.0);
-                Trial::Right { device: time(device)?, host: time(host)? }
+                let time = |text: &str| {
+                    text.parse()
+                        .ok()
+                        .filter(|us: &f64| us.is_finite() && *us > 0.0)
+                };
+                Trial::Right {
+                    device: time(device)?,
+                    host: time(host)?,
+                }
             }
             ("wrong", why) => Trial::Wrong(why.into()),
             _ => return None,
@@ -102,7 +126,9 @@ impl Subject {
 
     /// What came of the first start, if there was one that this user's cache folder knows of.
     pub(crate) fn known(&self) -> Option<Trial> {
-        let folder = Folder::named().ok().filter(|folder| folder.check().is_ok())?;
+        let folder = Folder::named()
+            .ok()
+            .filter(|folder| folder.check().is_ok())?;
         self.parse(&folder.text(&self.file_name(), MOST_BYTES).ok()??)
     }
 
@@ -121,7 +147,10 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
     if !report.passed() {
         let on_host = selftest::run(host, network, &golden)?;
         if !on_host.passed() {
-            return Err(Error::check(format!("{report}; {}", selftest::blamed(Some(&on_host)))));
+            return Err(Error::check(format!(
+                "{report}; {}",
+                selftest::blamed(Some(&on_host))
+            )));
         }
         return Ok(Trial::Wrong(report.to_string()));
     }
@@ -142,7 +171,10 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
     };
     // The host's first batch wakes its threads.
     time(host)?;
-    Ok(Trial::Right { device: time(device)?, host: time(host)? })
+    Ok(Trial::Right {
+        device: time(device)?,
+        host: time(host)?,
+    })
 }
 
 #[cfg(test)]
@@ -155,7 +187,9 @@ mod tests {
     /// The host engine, with another bias of the last layer if it is to be wrong.
     fn engine(wrong: bool) -> HostEngine {
         let mut model = Model::baked(recipe("host", EngineKind::Host).unwrap(), None).unwrap();
-        let Some(Values::F32(biases)) = model.constants.last_mut() else { panic!("biases are floats") };
+        let Some(Values::F32(biases)) = model.constants.last_mut() else {
+            panic!("biases are floats")
+        };
         biases.to_mut()[2] += if wrong { 0.5 } else { 0.0 };
         HostEngine::new(model, 1, false).unwrap()
     }
@@ -174,11 +208,24 @@ mod tests {
 
     #[test]
     fn records_read_back_and_every_changed_byte_is_seen() {
-        let subject =
-            Subject(["1.0", "model", "library", "a\u{1b}[1m device", "driver"].map(String::from).to_vec());
-        let other = Subject(["1.0", "model", "library", "a device", "driver 2"].map(String::from).to_vec());
+        let subject = Subject(
+            ["1.0", "model", "library", "a\u{1b}[1m device", "driver"]
+                .map(String::from)
+                .to_vec(),
+        );
+        let other = Subject(
+            ["1.0", "model", "library", "a device", "driver 2"]
+                .map(String::from)
+                .to_vec(),
+        );
         assert_ne!(subject.file_name(), other.file_name());
-        for trial in [Trial::Right { device: 0.1, host: 1.0 / 3.0 }, Trial::Wrong("2 wrong classes".into())] {
+        for trial in [
+            Trial::Right {
+                device: 0.1,
+                host: 1.0 / 3.0,
+            },
+            Trial::Wrong("2 wrong classes".into()),
+        ] {
             let text = subject.text(&trial);
             assert_eq!(subject.parse(&text), Some(trial));
             assert_eq!(other.parse(&text), None);

@@ -1,8 +1,10 @@
-//! What `mortonnet tune` found, as the cache folder has it: the fastest plan of an engine, of the host or of a device.
+//! What `mortonnet tune` found, as the cache folder has it: the fastest plan of an engine, of the
+//! host or of a device.
 //!
-//! A record holds for this model, kernel library, device and driver, as lines `key value` with a checksum. It is a hint:
-//! it must name a variant that tuning could have tried, of a plan that can be made for the network and that the device
-//! admits. One that does not is ignored, and a line under `-v` says why.
+//! A record holds for this model, kernel library, device and driver, as lines `key value` with a
+//! checksum. It is a hint: it must name a variant that tuning could have tried, of a plan that can
+//! be made for the network and that the device admits. One that does not is ignored, and a line
+//! under `-v` says why.
 
 use super::cache::{self, Folder};
 use super::{host, model, opencl};
@@ -45,18 +47,32 @@ const HOST: &str = "host";
 /// What identifies a device: name and compute units, driver. `None` is the host.
 pub(crate) fn identity(device: Option<&Device>) -> (String, String) {
     match device {
-        Some(d) => (format!("{}, {} compute units", d.name, d.compute_units), d.driver.clone()),
-        None => (HOST.into(), format!("{} threads, {}", crate::sys::io::cores(), std::env::consts::ARCH)),
+        Some(d) => (
+            format!("{}, {} compute units", d.name, d.compute_units),
+            d.driver.clone(),
+        ),
+        None => (
+            HOST.into(),
+            format!(
+                "{} threads, {}",
+                crate::sys::io::cores(),
+                std::env::consts::ARCH
+            ),
+        ),
     }
 }
 
 fn file_name((device, driver): &(String, String)) -> String {
     let model = &network().hash[..network().hash.len().min(16)];
-    format!("tune-{model}-{:016x}", cache::hash(&[&library().hash, device, driver]))
+    format!(
+        "tune-{model}-{:016x}",
+        cache::hash(&[&library().hash, device, driver])
+    )
 }
 
-/// The record for a device (`None`: the host), if there is one for this model, library and driver, whose plan can run
-/// there in batches of `batch` (else its own). What is ignored is a line of `notes`.
+/// The record for a device (`None`: the host), if there is one for this model, library and driver,
+/// whose plan can run there in batches of `batch` (else its own). What is ignored is a line of
+/// `notes`.
 pub(crate) fn record(
     device: Option<&Device>,
     batch: Option<usize>,
@@ -65,23 +81,29 @@ pub(crate) fn record(
     let folder = folder(notes)?;
     let name = file_name(&identity(device));
     let found = read(&folder, &name).and_then(|record| {
-        let Some(record) = record else { return Ok(None) };
-        let plan = planner::plan(network(), &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let plan =
+            planner::plan(network(), &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
         let admitted = device.map_or_else(|| host::admits(&plan), |d| opencl::admits(d, &plan));
         admitted.map(|()| Some(record)).map_err(|e| e.to_string())
     });
     unless_ignored(&folder, &name, found, notes)
 }
 
-/// The record of the fastest OpenCL device that was tuned for this model and library. What is ignored is a line of
-/// `notes`.
+/// The record of the fastest OpenCL device that was tuned for this model and library. What is
+/// ignored is a line of `notes`.
 pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
     let names = folder.names(&host[..host.len() - HASH]);
     // Longer names are of files that are being written.
-    let names = names.iter().filter(|name| name.len() == host.len() && **name != host);
-    let records = names.filter_map(|name| unless_ignored(&folder, name, read(&folder, name), notes));
+    let names = names
+        .iter()
+        .filter(|name| name.len() == host.len() && **name != host);
+    let records =
+        names.filter_map(|name| unless_ignored(&folder, name, read(&folder, name), notes));
     records
         .filter(|r| r.recipe.engine == EngineKind::OpenCl)
         .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
@@ -106,7 +128,13 @@ fn unless_ignored(
     notes: &mut Vec<String>,
 ) -> Option<TuningRecord> {
     found.unwrap_or_else(|why| {
-        note(notes, format!("tuning record {} is ignored: {why}", escape::path(&folder.at(name))));
+        note(
+            notes,
+            format!(
+                "tuning record {} is ignored: {why}",
+                escape::path(&folder.at(name))
+            ),
+        );
         None
     })
 }
@@ -129,10 +157,17 @@ const HASH: usize = 16;
 
 /// The record in a file; `None` where there is none. The error says why it is of no use.
 fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
-    let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
+    let Some(text) = folder.text(name, MOST_BYTES)? else {
+        return Ok(None);
+    };
     let (recipe, device, median_us) = parse(&text, name)?;
     model::planned(network(), &recipe, library(), None)?;
-    Ok(Some(TuningRecord { file: escape::path(&folder.at(name)), recipe, device, median_us }))
+    Ok(Some(TuningRecord {
+        file: escape::path(&folder.at(name)),
+        recipe,
+        device,
+        median_us,
+    }))
 }
 
 /// Plan, device and time of a record, out of the file called `name`.
@@ -141,13 +176,18 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     if !text.starts_with(FIRST_LINE) {
         return Err(OTHER.into());
     }
-    let parts = text.strip_suffix('\n').and_then(|t| t.rsplit_once("\nchecksum "));
+    let parts = text
+        .strip_suffix('\n')
+        .and_then(|t| t.rsplit_once("\nchecksum "));
     let (lines, _) = parts
         .filter(|(lines, sum)| *sum == format!("{:016x}", cache::hash(&[lines])))
         .filter(|(lines, _)| lines.split('\n').all(|line| escape::line(line) == line))
         .ok_or("it is damaged")?;
     let find = |key: &str| {
-        lines.split('\n').find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key)).map(|(_, value)| value)
+        lines
+            .split('\n')
+            .find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key))
+            .map(|(_, value)| value)
     };
     let value = |key: &str| find(key).ok_or_else(|| format!("it has no {key}"));
     if value("program")? != env!("CARGO_PKG_VERSION") {
@@ -162,12 +202,19 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     }
     let base = library().plan(value("plan")?)?;
     if (device.0 == HOST) != (base.engine == EngineKind::Host) {
-        return Err(format!("plan {} is for the engine {}", base.name, base.engine));
+        return Err(format!(
+            "plan {} is for the engine {}",
+            base.name, base.engine
+        ));
     }
     let number = |key: &str| {
         let found = value(key)?;
         let wrong = || format!("{key}: expected a number from 1 to {MOST_RECORDS}, found {found}");
-        found.parse().ok().filter(|n| (1..=MOST_RECORDS).contains(n)).ok_or_else(wrong)
+        found
+            .parse()
+            .ok()
+            .filter(|n| (1..=MOST_RECORDS).contains(n))
+            .ok_or_else(wrong)
     };
     let found = value("median-us")?;
     let median_us: f64 = found
@@ -178,9 +225,19 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     let kernels = kernels(base, value("kernels")?)?;
     let groups = groups(base, &kernels, lines)?;
     let same = *kernels == *base.kernels && groups == base.groups;
-    let name = if same { base.name.clone() } else { tuned_name(&base.name).into() };
+    let name = if same {
+        base.name.clone()
+    } else {
+        tuned_name(&base.name).into()
+    };
     let batch = number("batch")?;
-    let recipe = PlanRecipe { name, batch, kernels: kernels.into(), groups, ..base.clone() };
+    let recipe = PlanRecipe {
+        name,
+        batch,
+        kernels: kernels.into(),
+        groups,
+        ..base.clone()
+    };
     Ok((recipe, device, median_us))
 }
 
@@ -189,21 +246,34 @@ fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, Stri
     let index = |name: &str| library().kernel(name).map(|k| k.0);
     let mut of_plan = base.kernels.iter();
     text.split(' ')
-        .map(|name| match of_plan.find(|k| index(k).is_some() && index(k) == index(name)) {
-            Some(kernel) => Ok(kernel.clone()),
-            None => Err(format!("{name} is no kernel of plan {}, or not in its order", base.name)),
-        })
+        .map(
+            |name| match of_plan.find(|k| index(k).is_some() && index(k) == index(name)) {
+                Some(kernel) => Ok(kernel.clone()),
+                None => Err(format!(
+                    "{name} is no kernel of plan {}, or not in its order",
+                    base.name
+                )),
+            },
+        )
         .collect()
 }
 
 /// The work-groups of a record: of its kernels, once each, and one of those that tuning tries.
 fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Result<Groups, String> {
     let mut groups: Vec<(Cow<'static, str>, (usize, usize))> = Vec::new();
-    for line in lines.split('\n').filter_map(|l| l.strip_prefix("work-group ")) {
+    for line in lines
+        .split('\n')
+        .filter_map(|l| l.strip_prefix("work-group "))
+    {
         let mut words = line.split(' ');
-        let kernel = words.next().and_then(|name| kernels.iter().find(|k| **k == name));
+        let kernel = words
+            .next()
+            .and_then(|name| kernels.iter().find(|k| **k == name));
         let kernel = kernel.and_then(|name| Some((name, library().kernel(name)?.1)));
-        let sizes: Vec<usize> = words.map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
+        let sizes: Vec<usize> = words
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .unwrap_or_default();
         match (kernel, sizes.as_slice()) {
             (Some((name, kernel)), &[rows, cols])
                 if groups.iter().all(|g| g.0 != *name)
@@ -213,7 +283,12 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
             {
                 groups.push((name.clone(), (rows, cols)));
             }
-            _ => return Err(format!("work-group {line} is none that tuning tries for plan {}", base.name)),
+            _ => {
+                return Err(format!(
+                    "work-group {line} is none that tuning tries for plan {}",
+                    base.name
+                ));
+            }
         }
     }
     Ok(groups.into())
@@ -224,8 +299,8 @@ pub(crate) fn tuned_name(plan: &str) -> String {
     format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }
 
-/// Writes the record of `recipe`, a variant of the library's `plan`, with the median and spread of its times in
-/// microseconds; the error says why not. Gives the file's name, for messages.
+/// Writes the record of `recipe`, a variant of the library's `plan`, with the median and spread of
+/// its times in microseconds; the error says why not. Gives the file's name, for messages.
 pub(crate) fn remember(
     plan: &str,
     recipe: &PlanRecipe,
@@ -233,8 +308,9 @@ pub(crate) fn remember(
     times: (f64, f64),
 ) -> Result<String, String> {
     let text = record_text(plan, recipe, identity, times);
-    let folder = Folder::named()
-        .map_err(|why| format!("there is no cache folder to remember it in (MORTONNET_CACHE): {why}"))?;
+    let folder = Folder::named().map_err(|why| {
+        format!("there is no cache folder to remember it in (MORTONNET_CACHE): {why}")
+    })?;
     let written = folder.write(&file_name(identity), text.as_bytes());
     written
         .map(|file| escape::path(&file))
@@ -249,7 +325,8 @@ fn record_text(
     (median, spread): (f64, f64),
 ) -> String {
     let mut text = format!(
-        "{FIRST_LINE}program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nplan {plan}\nkernels {}\n",
+        "{FIRST_LINE}program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nplan {plan}\nkernels \
+         {}\n",
         env!("CARGO_PKG_VERSION"),
         network().hash,
         library().hash,
@@ -260,7 +337,11 @@ fn record_text(
     for (kernel, (rows, cols)) in recipe.groups.iter() {
         let _ = writeln!(text, "work-group {kernel} {rows} {cols}");
     }
-    let _ = write!(text, "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}", recipe.batch);
+    let _ = write!(
+        text,
+        "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}",
+        recipe.batch
+    );
     let sum = cache::hash(&[&text]);
     let _ = writeln!(text, "\nchecksum {sum:016x}");
     text
@@ -271,8 +352,15 @@ fn record_text(
 fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
     let host = identity(None);
     let device = ("Mali-T628, 4 compute units".to_string(), "1.1".to_string());
-    let identity = if recipe.engine == EngineKind::Host { host } else { device };
-    (file_name(&identity), record_text(plan, recipe, &identity, (12.5, 1.0)))
+    let identity = if recipe.engine == EngineKind::Host {
+        host
+    } else {
+        device
+    };
+    (
+        file_name(&identity),
+        record_text(plan, recipe, &identity, (12.5, 1.0)),
+    )
 }
 
 /// What a record of `recipe` reads back as, for the tests here and of the lab.
@@ -291,7 +379,10 @@ mod tests {
     fn what_tuning_writes_comes_back() {
         for plan in library().plans.iter() {
             assert_eq!(read_back(&plan.name, plan), Ok(plan.clone()));
-            let batch = PlanRecipe { batch: 7, ..plan.clone() };
+            let batch = PlanRecipe {
+                batch: 7,
+                ..plan.clone()
+            };
             assert_eq!(
                 read_back(&plan.name, &batch),
                 Ok(batch.clone()),
@@ -300,12 +391,17 @@ mod tests {
         }
     }
 
-    /// A plan with the kernels of another is refused, and the host engine, should one reach it, refuses it as well.
+    /// A plan with the kernels of another is refused, and the host engine, should one reach it,
+    /// refuses it as well.
     #[test]
     fn kernels_of_another_plan_are_refused() {
         let mut refused = 0;
         for plan in library().plans.iter() {
-            for other in library().plans.iter().filter(|other| other.kernels != plan.kernels) {
+            for other in library()
+                .plans
+                .iter()
+                .filter(|other| other.kernels != plan.kernels)
+            {
                 let mixed = PlanRecipe {
                     kernels: other.kernels.clone(),
                     groups: Cow::Borrowed(&[]),
@@ -314,8 +410,16 @@ mod tests {
                 };
                 let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
                 let found = read_back(&plan.name, &mixed);
-                assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);
-                let Ok(lowered) = planner::plan(network(), &mixed, library(), None) else { continue };
+                assert_eq!(
+                    found.is_ok(),
+                    part_of,
+                    "{} {}: {found:?}",
+                    plan.name,
+                    other.name
+                );
+                let Ok(lowered) = planner::plan(network(), &mixed, library(), None) else {
+                    continue;
+                };
                 assert_eq!(
                     host::admits(&lowered).is_ok(),
                     other.engine == EngineKind::Host,
@@ -325,7 +429,12 @@ mod tests {
                 if plan.engine == EngineKind::Host {
                     let model = Model::baked(&mixed, None).unwrap();
                     let started = host::HostEngine::new(model, 1, false).map(drop);
-                    assert!(started.unwrap_err().to_string().starts_with("host engine: "));
+                    assert!(
+                        started
+                            .unwrap_err()
+                            .to_string()
+                            .starts_with("host engine: ")
+                    );
                     refused += 1;
                 }
             }
@@ -345,6 +454,10 @@ mod tests {
             }
             assert!(parse(&text[..i], &name).is_err(), "{i} bytes");
         }
-        assert!(parse(&text, "tune-0-0").unwrap_err().contains("of another device or driver"));
+        assert!(
+            parse(&text, "tune-0-0")
+                .unwrap_err()
+                .contains("of another device or driver")
+        );
     }
 }

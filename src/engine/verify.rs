@@ -17,10 +17,13 @@ const MOST: u64 = 1_000_000_000;
 /// Records of whole tiles of every instruction set and a rest.
 const TILES_AND_REST: usize = 13;
 
-/// The batches that are run: single records, tiles and a rest, the largest that costs at most [`MOST`].
+/// The batches that are run: single records, tiles and a rest, the largest that costs at most
+/// [`MOST`].
 fn batches(model: &Model) -> Vec<usize> {
     let macs = (model.network.flop() / 2).max(1);
-    let most = usize::try_from(MOST / macs).unwrap_or(usize::MAX).clamp(1, model.plan.batch);
+    let most = usize::try_from(MOST / macs)
+        .unwrap_or(usize::MAX)
+        .clamp(1, model.plan.batch);
     let mut sizes = vec![1, TILES_AND_REST.min(most), most];
     sizes.dedup();
     sizes
@@ -29,7 +32,8 @@ fn batches(model: &Model) -> Vec<usize> {
 /// Runs the golden vectors through a plan of the host engine.
 ///
 /// # Errors
-/// The first score that is wrong, with the step that made the first wrong value; what the engine says.
+/// The first score that is wrong, with the step that made the first wrong value; what the engine
+/// says.
 pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     let (network, outputs) = (&model.network, model.network.outputs());
     let mut engine = HostEngine::new(model.clone(), 1, false)?;
@@ -42,15 +46,23 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
                 let n = (start + index) % golden.count;
                 let expected = &golden.scores[n * outputs..][..outputs];
                 let answer = engine.answer(0, index);
-                let mut pairs = answer.scores.iter().zip(expected.iter().map(|&e| f64::from(e))).enumerate();
+                let mut pairs = answer
+                    .scores
+                    .iter()
+                    .zip(expected.iter().map(|&e| f64::from(e)))
+                    .enumerate();
                 let wrong = |&(_, (found, e)): &(usize, (f32, f64))| {
                     let near = (f64::from(found) - e).abs() <= score_bound(e);
                     !near
                 };
-                let Some((output, (found, expected))) = pairs.find(wrong) else { continue };
-                let step = first_wrong(model, &golden.inputs[n * network.width..][..network.width])?;
+                let Some((output, (found, expected))) = pairs.find(wrong) else {
+                    continue;
+                };
+                let step =
+                    first_wrong(model, &golden.inputs[n * network.width..][..network.width])?;
                 return Err(Error::check(format!(
-                    "the host engine does not give the network's answers: golden vector {}, output {output}: expected \
+                    "the host engine does not give the network's answers: golden vector {}, \
+                     output {output}: expected \
                      {expected}, found {found} in a batch of {records}; {}",
                     n + 1,
                     blamed(step, records)
@@ -61,13 +73,15 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The end of a message about a wrong score in a batch of `records`; `step` is the first wrong step of the record alone.
+/// The end of a message about a wrong score in a batch of `records`; `step` is the first wrong step
+/// of the record alone.
 fn blamed(step: Option<String>, records: usize) -> String {
     const OURS: &str = "This is a mistake of mortonnet: please report it";
     match step {
         Some(step) => format!("{step}. {OURS}"),
         None if records > 1 => format!("alone the record is right. {OURS}"),
-        None => "every step is right to 1e-4 of its largest value, but digits are lost where large numbers cancel: scale \
+        None => "every step is right to 1e-4 of its largest value, but digits are lost where \
+            large numbers cancel: scale \
                  the network's inputs or outputs"
             .into(),
     }
@@ -83,19 +97,28 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     let mut expected = vec![Vec::new(); network.graph.values.len()];
     let wide: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
     let input = network.graph_input(&wide);
-    network.graph.evaluate(&tensors, input, |value, numbers| expected[value] = numbers.to_vec());
+    network.graph.evaluate(&tensors, input, |value, numbers| {
+        expected[value] = numbers.to_vec()
+    });
     let mut stands = Stands::of_input(plan, network);
     for (i, step) in plan.full().iter().enumerate() {
         stands.follow(step);
-        let (Some(node), Some(&Arg::Buffer(buffer))) = (network.graph.nodes.get(step.node), step.args.last())
+        let (Some(node), Some(&Arg::Buffer(buffer))) =
+            (network.graph.nodes.get(step.node), step.args.last())
         else {
             continue;
         };
-        let Some(map) = stands.rows(buffer, node.output) else { continue };
+        let Some(map) = stands.rows(buffer, node.output) else {
+            continue;
+        };
         // The plan up to this step, whose value are its scores.
         let mut steps = plan.full().to_vec();
         steps.truncate(i + 1);
-        let mut part = Plan { few: None, steps: steps.into(), ..plan.clone() };
+        let mut part = Plan {
+            few: None,
+            steps: steps.into(),
+            ..plan.clone()
+        };
         for (n, b) in part.buffers.to_mut().iter_mut().enumerate() {
             match b.role {
                 _ if n == buffer => (b.role, b.map) = (BufferRole::Scores, map),
@@ -103,7 +126,14 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
                 _ => {}
             }
         }
-        let mut engine = HostEngine::new(Model { plan: part, ..model.clone() }, 1, false)?;
+        let mut engine = HostEngine::new(
+            Model {
+                plan: part,
+                ..model.clone()
+            },
+            1,
+            false,
+        )?;
         put(&mut engine, network, 0, raw)?;
         engine.submit(0, 1)?;
         engine.collect(0)?;
@@ -114,7 +144,8 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
             let near = (f64::from(found) - e).abs() <= bound;
             if !near {
                 return Ok(Some(format!(
-                    "the first wrong value is number {value} of node {}: expected {e}, found {found} (step {i}, {})",
+                    "the first wrong value is number {value} of node {}: expected {e}, found \
+                     {found} (step {i}, {})",
                     node.name, step.kernel
                 )));
             }
@@ -139,16 +170,25 @@ mod tests {
     fn scaled() -> (Model, Vec<f32>, Vec<f32>) {
         let shape = Shape { c: 3, h: 4, w: 5 };
         let mut graph = Graph::new(shape);
-        let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
+        let op = Op::Convolution {
+            window: Window::of((1, 1)),
+            groups: 1,
+        };
         let arrays = [(Role::Weights, 6, 3), (Role::Biases, 6, 1)];
         let value = graph.push("conv", op, &[0], &arrays).unwrap();
-        let value = graph.push("tanh", Op::Activation(Activation::Tanh), &[value], &[]).unwrap();
+        let value = graph
+            .push("tanh", Op::Activation(Activation::Tanh), &[value], &[])
+            .unwrap();
         let arrays = [(Role::Factors, 6, 1), (Role::Biases, 120, 1)];
         let value = graph.push("sum", Op::Scale, &[value], &arrays).unwrap();
-        graph.push("last", Op::Activation(Activation::Gelu), &[value], &[]).unwrap();
+        graph
+            .push("last", Op::Activation(Activation::Gelu), &[value], &[])
+            .unwrap();
         let mut random = Random::new(3);
         let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
-        let tensors: Vec<Vec<f32>> = sizes.map(|n| (0..n).map(|_| random.float()).collect()).collect();
+        let tensors: Vec<Vec<f32>> = sizes
+            .map(|n| (0..n).map(|_| random.float()).collect())
+            .collect();
         let baked = baked::network().clone();
         let network = Network {
             width: shape.len(),
@@ -157,39 +197,81 @@ mod tests {
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
-            output: Output { kind: Kind::Values, ..baked.output },
+            output: Output {
+                kind: Kind::Values,
+                ..baked.output
+            },
             ..baked
         };
         let inputs: Vec<f32> = (0..5 * shape.len()).map(|_| random.float()).collect();
-        let scores =
-            network.scores_of_all(&tensors, &inputs).concat().into_iter().map(|s| s as f32).collect();
+        let scores = network
+            .scores_of_all(&tensors, &inputs)
+            .concat()
+            .into_iter()
+            .map(|s| s as f32)
+            .collect();
         let recipe = recipe("host", EngineKind::Host).unwrap();
-        (Model::new(network, &tensors, recipe, baked::library(), None).unwrap(), inputs, scores)
+        (
+            Model::new(network, &tensors, recipe, baked::library(), None).unwrap(),
+            inputs,
+            scores,
+        )
     }
 
-    /// The fault that a scale's summands were placed as its factors are is found, and named by node, value and step.
+    /// The fault that a scale's summands were placed as its factors are is found, and named by
+    /// node, value and step.
     #[test]
     fn numbers_of_other_elements_are_found() {
         let (right, inputs, scores) = scaled();
-        let golden = Golden { count: 5, inputs: &inputs, scores: &scores, overflow: &[] };
+        let golden = Golden {
+            count: 5,
+            inputs: &inputs,
+            scores: &scores,
+            overflow: &[],
+        };
         verify(&right, &golden).unwrap();
         let mut wrong = right.clone();
-        let maps = wrong.plan.steps.to_mut().iter_mut().flat_map(|s| s.args.to_mut());
-        let summands =
-            maps.filter_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None }).nth(1).unwrap();
+        let maps = wrong
+            .plan
+            .steps
+            .to_mut()
+            .iter_mut()
+            .flat_map(|s| s.args.to_mut());
+        let summands = maps
+            .filter_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None })
+            .nth(1)
+            .unwrap();
         summands.from = RowMap::of_channels(Shape { c: 6, h: 4, w: 5 });
         let said = verify(&wrong, &golden).unwrap_err().to_string();
-        assert!(said.contains("of node last") && said.contains("scale_host"), "{said}");
-        assert!(said.contains("golden vector 1, output") && said.contains("expected"), "{said}");
+        assert!(
+            said.contains("of node last") && said.contains("scale_host"),
+            "{said}"
+        );
+        assert!(
+            said.contains("golden vector 1, output") && said.contains("expected"),
+            "{said}"
+        );
     }
 
     /// A weight that was laid out wrongly is found at its own node.
     #[test]
     fn wrong_weights_are_found() {
         let (mut model, inputs, scores) = scaled();
-        let golden = Golden { count: 5, inputs: &inputs, scores: &scores, overflow: &[] };
-        let weights = model.plan.constants.iter().position(|c| c.role == Role::Biases).unwrap();
-        let crate::ir::values::Values::F32(numbers) = &mut model.constants[weights] else { panic!("floats") };
+        let golden = Golden {
+            count: 5,
+            inputs: &inputs,
+            scores: &scores,
+            overflow: &[],
+        };
+        let weights = model
+            .plan
+            .constants
+            .iter()
+            .position(|c| c.role == Role::Biases)
+            .unwrap();
+        let crate::ir::values::Values::F32(numbers) = &mut model.constants[weights] else {
+            panic!("floats")
+        };
         numbers.to_mut()[3] += 0.5;
         let said = verify(&model, &golden).unwrap_err().to_string();
         assert!(said.contains("golden vector 1"), "{said}");
@@ -201,11 +283,24 @@ mod tests {
         let (model, inputs, scores) = scaled();
         let mut tensors = vec![Vec::new(); model.network.graph.tensors.len()];
         for (i, c) in model.plan.constants.iter().enumerate() {
-            tensors[c.tensor] = values::array(&model.plan.constants, i, &|i| model.constants[i].clone());
+            tensors[c.tensor] =
+                values::array(&model.plan.constants, i, &|i| model.constants[i].clone());
         }
         let recipe = recipe("mali-midgard", EngineKind::OpenCl).unwrap();
-        let device = Model::new(model.network.clone(), &tensors, recipe, baked::library(), None).unwrap();
-        let golden = Golden { count: 5, inputs: &inputs, scores: &scores, overflow: &[] };
+        let device = Model::new(
+            model.network.clone(),
+            &tensors,
+            recipe,
+            baked::library(),
+            None,
+        )
+        .unwrap();
+        let golden = Golden {
+            count: 5,
+            inputs: &inputs,
+            scores: &scores,
+            overflow: &[],
+        };
         for (factor, right) in [(1.0, true), (1.5, false)] {
             let constant = |i: usize| match &device.constants[i] {
                 crate::ir::values::Values::F32(v) => {
@@ -213,7 +308,8 @@ mod tests {
                 }
                 other => other.clone(),
             };
-            let host = Model::for_host(&device.network, baked::library(), &device.plan, &constant).unwrap();
+            let host = Model::for_host(&device.network, baked::library(), &device.plan, &constant)
+                .unwrap();
             assert_eq!(verify(&host, &golden).is_ok(), right);
         }
     }

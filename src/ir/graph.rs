@@ -1,4 +1,5 @@
-//! A network as a graph: values, and the nodes that compute them from other values and from weights.
+//! A network as a graph: values, and the nodes that compute them from other values and from
+//! weights.
 //!
 //! Plain data in topological order. What a node computes stands in `ops`, one file an operation.
 
@@ -6,7 +7,8 @@ use super::op::Op;
 use super::view::RowMap;
 use std::borrow::Cow;
 
-/// Most elements of a value of one record, 256 MB of floats: the build computes them in float64, several at a time.
+/// Most elements of a value of one record, 256 MB of floats: the build computes them in float64,
+/// several at a time.
 pub(crate) const MOST_VALUES: usize = if cfg!(fuzzing) { 1 << 20 } else { 1 << 26 };
 
 /// The shape of a value of one record: channels × height × width. A vector has height and width 1.
@@ -33,10 +35,15 @@ impl Shape {
 
     /// Refuses what has more than [`MOST_VALUES`].
     pub(crate) fn bounded(self) -> Result<Shape, String> {
-        let len = self.c.checked_mul(self.h).and_then(|n| n.checked_mul(self.w));
+        let len = self
+            .c
+            .checked_mul(self.h)
+            .and_then(|n| n.checked_mul(self.w));
         match len {
             Some(n) if n <= MOST_VALUES => Ok(self),
-            _ => Err(format!("expected at most {MOST_VALUES} values of a record, found {self}")),
+            _ => Err(format!(
+                "expected at most {MOST_VALUES} values of a record, found {self}"
+            )),
         }
     }
 
@@ -105,21 +112,26 @@ pub(crate) struct Tensor {
     pub(crate) cols: usize,
     /// For an array that works on single elements: the number for each element of the node's value.
     pub(crate) map: Option<RowMap>,
-    /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has looked.
+    /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has
+    /// looked.
     pub(crate) spread: usize,
 }
 
-/// The binary logarithm, rounded up, of the largest number of an array by the largest of the column where that is least;
-/// [`COLUMN_OF_ZEROS`] where a column is all zeros.
+/// The binary logarithm, rounded up, of the largest number of an array by the largest of the column
+/// where that is least; [`COLUMN_OF_ZEROS`] where a column is all zeros.
 pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     let mut most = vec![0.0f32; cols];
     for row in array.chunks_exact(cols.max(1)) {
-        most.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x.abs()));
+        most.iter_mut()
+            .zip(row)
+            .for_each(|(most, x)| *most = most.max(x.abs()));
     }
     let largest = most.iter().fold(0.0f32, |x, &y| x.max(y));
     let least = most.iter().fold(f32::INFINITY, |x, &y| x.min(y));
     if least > 0.0 {
-        f64::log2(f64::from(largest) / f64::from(least)).max(0.0).ceil() as usize
+        f64::log2(f64::from(largest) / f64::from(least))
+            .max(0.0)
+            .ceil() as usize
     } else {
         COLUMN_OF_ZEROS
     }
@@ -164,7 +176,10 @@ pub(crate) struct Graph {
 impl Graph {
     /// A graph of one input and no nodes.
     pub(crate) fn new(input: Shape) -> Graph {
-        let value = Value { name: "input".into(), shape: input };
+        let value = Value {
+            name: "input".into(),
+            shape: input,
+        };
         Graph {
             values: vec![value].into(),
             inputs: vec![0].into(),
@@ -180,11 +195,15 @@ impl Graph {
 
     /// The nodes that read `value`.
     pub(crate) fn consumers(&self, value: usize) -> impl Iterator<Item = usize> + '_ {
-        self.nodes.iter().enumerate().filter(move |(_, n)| n.inputs.contains(&value)).map(|(i, _)| i)
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(move |(_, n)| n.inputs.contains(&value))
+            .map(|(i, _)| i)
     }
 
-    /// The one node that reads `value`, where exactly one does and it does not go out: what may be fused with the node
-    /// that computes it.
+    /// The one node that reads `value`, where exactly one does and it does not go out: what may be
+    /// fused with the node that computes it.
     pub(crate) fn only_consumer(&self, value: usize) -> Option<usize> {
         let mut found = self.consumers(value);
         let one = found.next().filter(|_| !self.outputs.contains(&value))?;
@@ -204,10 +223,18 @@ mod tests {
         let relu = Op::Activation(Activation::Relu);
         let once = graph.push("once", relu, &[0], &[]).unwrap();
         let twice = graph.push("twice", relu, &[once], &[]).unwrap();
-        let sum = graph.push("sum", Op::Combine(Arithmetic::Add), &[once, twice], &[]).unwrap();
-        assert_eq!([0, once, twice, sum].map(|v| graph.producer(v)), [None, Some(0), Some(1), Some(2)]);
+        let sum = graph
+            .push("sum", Op::Combine(Arithmetic::Add), &[once, twice], &[])
+            .unwrap();
+        assert_eq!(
+            [0, once, twice, sum].map(|v| graph.producer(v)),
+            [None, Some(0), Some(1), Some(2)]
+        );
         assert_eq!(graph.consumers(once).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!([0, once, twice, sum].map(|v| graph.only_consumer(v)), [Some(0), None, Some(2), None]);
+        assert_eq!(
+            [0, once, twice, sum].map(|v| graph.only_consumer(v)),
+            [Some(0), None, Some(2), None]
+        );
         graph.outputs = vec![sum, twice].into();
         assert_eq!([0, twice].map(|v| graph.only_consumer(v)), [Some(0), None]);
     }
@@ -219,7 +246,10 @@ mod tests {
         assert_eq!(spread(&[0.0, -1.0, 0.25, 0.0], 2), 2);
         assert_eq!(spread(&[3.0, 1.0], 2), 2);
         assert_eq!(spread(&[1e30, 1e-30], 2), 200);
-        assert_eq!([spread(&[1.0, 0.0, 2.0, 0.0], 2), spread(&[0.0], 1)], [COLUMN_OF_ZEROS; 2]);
+        assert_eq!(
+            [spread(&[1.0, 0.0, 2.0, 0.0], 2), spread(&[0.0], 1)],
+            [COLUMN_OF_ZEROS; 2]
+        );
     }
 
     #[test]
@@ -227,7 +257,10 @@ mod tests {
         let shape = Shape { c: 2, h: 3, w: 4 };
         let all = (0..2).flat_map(|c| (0..3).flat_map(move |y| (0..4).map(move |x| (c, y, x))));
         assert!(all.map(|(c, y, x)| shape.index(c, y, x)).eq(0..shape.len()));
-        assert_eq!((shape.to_string(), Shape::vector(5).to_string()), ("2×3×4".into(), "5".into()));
+        assert_eq!(
+            (shape.to_string(), Shape::vector(5).to_string()),
+            ("2×3×4".into(), "5".into())
+        );
         assert!(!shape.is_empty() && Shape { h: 0, ..shape }.is_empty());
     }
 }

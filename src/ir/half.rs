@@ -7,7 +7,8 @@ pub(crate) fn from_f32(x: f32) -> u16 {
     if magnitude > 0x7f80_0000 {
         return sign | 0x7e00;
     }
-    // Below 2^-14 halves are multiples of 2^-24: adding 0.5, whose last bit is worth that, rounds to one of them.
+    // Below 2^-14 halves are multiples of 2^-24: adding 0.5, whose last bit is worth that, rounds
+    // to one of them.
     if magnitude < 0x3880_0000 {
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0.5f32.to_bits()) as u16;
@@ -18,7 +19,10 @@ pub(crate) fn from_f32(x: f32) -> u16 {
 
 /// The value of a half.
 pub(crate) fn to_f32(half: u16) -> f32 {
-    let (sign, magnitude) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
+    let (sign, magnitude) = (
+        u32::from(half & 0x8000) << 16,
+        u32::from(half & 0x7fff) << 13,
+    );
     let value = match magnitude {
         0x0f80_0000.. => f32::from_bits(magnitude | 0x7000_0000),
         // Scaling by 2^112 moves the exponent, of normal and subnormal halves alike.
@@ -33,13 +37,20 @@ mod tests {
 
     /// The definition: sign, exponent of five bits, fraction of ten.
     fn exact(half: u16) -> f64 {
-        let (exponent, fraction) = (i32::from(half >> 10 & 0x1f), f64::from(half & 0x3ff) / 1024.0);
+        let (exponent, fraction) = (
+            i32::from(half >> 10 & 0x1f),
+            f64::from(half & 0x3ff) / 1024.0,
+        );
         let magnitude = match exponent {
             0 => fraction * 2f64.powi(-14),
             31 => f64::INFINITY,
             e => (1.0 + fraction) * 2f64.powi(e - 15),
         };
-        if half & 0x8000 == 0 { magnitude } else { -magnitude }
+        if half & 0x8000 == 0 {
+            magnitude
+        } else {
+            -magnitude
+        }
     }
 
     #[test]
@@ -61,9 +72,19 @@ mod tests {
             let middle = ((low + high) / 2.0) as f32;
             assert_eq!(from_f32(middle), half + (half & 1), "{half:#x}");
             assert_eq!(from_f32(f32::from_bits(middle.to_bits() - 1)), half);
-            assert_eq!(from_f32(-f32::from_bits(middle.to_bits() + 1)), (half + 1) | 0x8000);
+            assert_eq!(
+                from_f32(-f32::from_bits(middle.to_bits() + 1)),
+                (half + 1) | 0x8000
+            );
         }
-        assert_eq!((from_f32(65519.0), from_f32(65520.0), from_f32(f32::INFINITY)), (0x7bff, 0x7c00, 0x7c00));
+        assert_eq!(
+            (
+                from_f32(65519.0),
+                from_f32(65520.0),
+                from_f32(f32::INFINITY)
+            ),
+            (0x7bff, 0x7c00, 0x7c00)
+        );
         assert_eq!((from_f32(1e-8), from_f32(-0.0)), (0, 0x8000));
     }
 }

@@ -6,8 +6,9 @@
 //! Y0 X0 Base0  Y1 X1 Base1  …  1 1 A
 //! ```
 //!
-//! where Y0×X0 is the matrix, Yk×Xk the chunks of level k, and `Base` (R or C) the order in which the chunks of the
-//! next level stand inside a chunk of this one. The first and the last pair are redundant and not written:
+//! where Y0×X0 is the matrix, Yk×Xk the chunks of level k, and `Base` (R or C) the order in which
+//! the chunks of the next level stand inside a chunk of this one. The first and the last pair are
+//! redundant and not written:
 //!
 //! | written       | meaning                                                                      |
 //! |---------------|------------------------------------------------------------------------------|
@@ -42,7 +43,8 @@ pub(crate) struct Chunk {
 
 /// A layout: the order of the outermost chunks, then the levels from the outside in.
 ///
-/// Two layouts are equal when they are written equally; [`Layout::same_placement`] compares what they do.
+/// Two layouts are equal when they are written equally; [`Layout::same_placement`] compares what
+/// they do.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Order of the outermost chunks in the matrix (Base0).
@@ -53,9 +55,9 @@ pub(crate) struct Layout {
 
 /// The two parts of an index: element (r, c) stands at `rows[r] + cols[c]`.
 ///
-/// Every level of the grammar places chunk (i, j) at i·a + j·b, and (i, j) depend on r and c separately, so an index
-/// is always the sum of a row part and a column part. This makes packing, reading records and printing scores one
-/// addition for every layout.
+/// Every level of the grammar places chunk (i, j) at i·a + j·b, and (i, j) depend on r and c
+/// separately, so an index is always the sum of a row part and a column part. This makes packing,
+/// reading records and printing scores one addition for every layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offsets {
     /// Row part of the index, one for each row.
@@ -66,9 +68,15 @@ pub(crate) struct Offsets {
 
 impl Layout {
     /// Plain row-major order.
-    pub(crate) const R: Layout = Layout { outer: Order::R, chunks: Cow::Borrowed(&[]) };
+    pub(crate) const R: Layout = Layout {
+        outer: Order::R,
+        chunks: Cow::Borrowed(&[]),
+    };
     /// Plain column-major order.
-    pub(crate) const C: Layout = Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) };
+    pub(crate) const C: Layout = Layout {
+        outer: Order::C,
+        chunks: Cow::Borrowed(&[]),
+    };
 
     /// Reads a layout; the error says what was expected at which part.
     pub(crate) fn parse(text: &str) -> Result<Layout, String> {
@@ -86,12 +94,18 @@ impl Layout {
         };
         let size = |part: &str| match part.parse::<u32>() {
             Ok(n) if n > 0 && !part.starts_with('+') => Ok(n as usize),
-            _ => Err(fail(format!("expected a chunk size above 0, found \"{part}\""))),
+            _ => Err(fail(format!(
+                "expected a chunk size above 0, found \"{part}\""
+            ))),
         };
         let outer = order(parts[0])?;
         let mut chunks: Vec<Chunk> = Vec::with_capacity(parts.len() / 3);
         for level in parts[1..].chunks_exact(3) {
-            let chunk = Chunk { rows: size(level[0])?, cols: size(level[1])?, order: order(level[2])? };
+            let chunk = Chunk {
+                rows: size(level[0])?,
+                cols: size(level[1])?,
+                order: order(level[2])?,
+            };
             if let Some(above) = chunks.last() {
                 if above.rows % chunk.rows != 0 || above.cols % chunk.cols != 0 {
                     return Err(fail(format!(
@@ -102,7 +116,10 @@ impl Layout {
             }
             chunks.push(chunk);
         }
-        Ok(Layout { outer, chunks: Cow::Owned(chunks) })
+        Ok(Layout {
+            outer,
+            chunks: Cow::Owned(chunks),
+        })
     }
 
     /// Rows and columns of the largest chunk: a matrix's size must be a multiple of both.
@@ -110,27 +127,36 @@ impl Layout {
         self.chunks.first().map_or((1, 1), |c| (c.rows, c.cols))
     }
 
-    /// Whether a `rows` × `cols` matrix can be stored in this layout; the error names sizes and chunks.
+    /// Whether a `rows` × `cols` matrix can be stored in this layout; the error names sizes and
+    /// chunks.
     pub(crate) fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
         let (y, x) = self.granularity();
         if rows % y != 0 || cols % x != 0 {
             return Err(format!(
-                "layout {self}: chunks of {y} rows × {x} columns do not divide a matrix of {rows} × {cols}"
+                "layout {self}: chunks of {y} rows × {x} columns do not divide a matrix of {rows} \
+                 × {cols}"
             ));
         }
         if rows.checked_mul(cols).is_none_or(|n| n > u32::MAX as usize) {
-            return Err(format!("layout {self}: a matrix of {rows} × {cols} has more than 2^32 elements"));
+            return Err(format!(
+                "layout {self}: a matrix of {rows} × {cols} has more than 2^32 elements"
+            ));
         }
         Ok(())
     }
 
-    /// Where element (`row`, `col`) of a `rows` × `cols` matrix stands; `fits(rows, cols)` must hold.
+    /// Where element (`row`, `col`) of a `rows` × `cols` matrix stands; `fits(rows, cols)` must
+    /// hold.
     ///
     /// `MIndex` of the thesis, §8.2, with `MIndex(1, 1) = 0`.
     pub(crate) fn index(&self, rows: usize, cols: usize, row: usize, col: usize) -> usize {
         let (mut index, mut order) = (0, self.outer);
         let (mut y, mut x, mut r, mut c) = (rows, cols, row, col);
-        let element = Chunk { rows: 1, cols: 1, order: Order::R };
+        let element = Chunk {
+            rows: 1,
+            cols: 1,
+            order: Order::R,
+        };
         for chunk in self.chunks.iter().chain(std::iter::once(&element)) {
             let (i, j) = (r / chunk.rows, c / chunk.cols);
             let place = match order {
@@ -144,21 +170,31 @@ impl Layout {
         index
     }
 
-    /// The row and column parts of every index of a `rows` × `cols` matrix; `fits(rows, cols)` must hold.
+    /// The row and column parts of every index of a `rows` × `cols` matrix; `fits(rows, cols)` must
+    /// hold.
     pub(crate) fn offsets(&self, rows: usize, cols: usize) -> Offsets {
         Offsets {
-            rows: (0..rows).map(|r| self.index(rows, cols, r, 0) as u32).collect(),
-            cols: (0..cols).map(|c| self.index(rows, cols, 0, c) as u32).collect(),
+            rows: (0..rows)
+                .map(|r| self.index(rows, cols, r, 0) as u32)
+                .collect(),
+            cols: (0..cols)
+                .map(|c| self.index(rows, cols, 0, c) as u32)
+                .collect(),
         }
     }
 
-    /// The row and the column parts of every index of a `rows` × `cols` matrix as nested loops from the outermost in: how
-    /// often each turns, and by how much the index grows from a turn to the next. There are as few of them as possible, so
-    /// that equal placements have equal loops, without a look at each of a million rows. `fits(rows, cols)` must hold.
+    /// The row and the column parts of every index of a `rows` × `cols` matrix as nested loops from
+    /// the outermost in: how often each turns, and by how much the index grows from a turn to the
+    /// next. There are as few of them as possible, so that equal placements have equal loops,
+    /// without a look at each of a million rows. `fits(rows, cols)` must hold.
     fn loops(&self, rows: usize, cols: usize) -> [Vec<(usize, usize)>; 2] {
         let mut loops = [Vec::new(), Vec::new()];
         let (mut y, mut x, mut order) = (rows, cols, self.outer);
-        let element = Chunk { rows: 1, cols: 1, order: Order::R };
+        let element = Chunk {
+            rows: 1,
+            cols: 1,
+            order: Order::R,
+        };
         for chunk in self.chunks.iter().chain(std::iter::once(&element)) {
             let (down, along, size) = (y / chunk.rows, x / chunk.cols, chunk.rows * chunk.cols);
             let steps = match order {
@@ -169,7 +205,9 @@ impl Layout {
                 match loops.last_mut() {
                     _ if n == 1 => {}
                     // The outer loop steps over whole inner ones.
-                    Some((outer, before)) if *before == n * step => (*outer, *before) = (*outer * n, step),
+                    Some((outer, before)) if *before == n * step => {
+                        (*outer, *before) = (*outer * n, step)
+                    }
                     _ => loops.push((n, step)),
                 }
             }
@@ -178,7 +216,8 @@ impl Layout {
         loops
     }
 
-    /// From an element of a column to the next below it, where that is the same in all of a `rows` × `cols` matrix.
+    /// From an element of a column to the next below it, where that is the same in all of a `rows`
+    /// × `cols` matrix.
     pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
         match self.loops(rows, cols)[0][..] {
             [(_, step)] => Some(step as u32),
@@ -193,23 +232,32 @@ impl Layout {
 
     /// `R_rows_1_C`
     pub(crate) fn panels(rows: usize) -> Layout {
-        Layout { outer: Order::R, chunks: Cow::Owned(vec![Chunk { rows, cols: 1, order: Order::C }]) }
+        Layout {
+            outer: Order::R,
+            chunks: Cow::Owned(vec![Chunk {
+                rows,
+                cols: 1,
+                order: Order::C,
+            }]),
+        }
     }
 
-    /// Rows of a panel, where the layout is `R_P_1_C` (panels whose columns are contiguous) and P a multiple of 4.
+    /// Rows of a panel, where the layout is `R_P_1_C` (panels whose columns are contiguous) and P a
+    /// multiple of 4.
     pub(crate) fn panel_rows(&self) -> Option<usize> {
         let p = self.granularity().0;
         let cols = 3 * self.granularity().1;
         (p % 4 == 0 && self.same_placement(&Layout::panels(p), 2 * p, cols)).then_some(p)
     }
 
-    /// How many columns at a time form a prefix of the memory, if columns are outermost: the first `n` columns of a
-    /// matrix, `n` a multiple of this, are its first `n · rows` elements.
+    /// How many columns at a time form a prefix of the memory, if columns are outermost: the first
+    /// `n` columns of a matrix, `n` a multiple of this, are its first `n · rows` elements.
     pub(crate) fn column_prefix(&self) -> Option<usize> {
         (self.outer == Order::C).then(|| self.granularity().1)
     }
 
-    /// Lays a row-major `rows` × `cols` matrix out, in a padded matrix whose other elements are `pad`.
+    /// Lays a row-major `rows` × `cols` matrix out, in a padded matrix whose other elements are
+    /// `pad`.
     ///
     /// `fits(padded.0, padded.1)` must hold, and the padded size must cover the matrix.
     pub(crate) fn pack<T: Copy>(
@@ -219,7 +267,10 @@ impl Layout {
         padded: (usize, usize),
         pad: T,
     ) -> Vec<T> {
-        assert!(matrix.len() == rows * cols && rows <= padded.0 && cols <= padded.1, "not of this size");
+        assert!(
+            matrix.len() == rows * cols && rows <= padded.0 && cols <= padded.1,
+            "not of this size"
+        );
         let at = self.offsets(padded.0, padded.1);
         let mut packed = vec![pad; padded.0 * padded.1];
         for (line, &r) in matrix.chunks_exact(cols).zip(&at.rows) {
@@ -262,7 +313,9 @@ impl fmt::Display for Order {
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.outer)?;
-        self.chunks.iter().try_for_each(|c| write!(f, "_{}_{}_{}", c.rows, c.cols, c.order))
+        self.chunks
+            .iter()
+            .try_for_each(|c| write!(f, "_{}_{}_{}", c.rows, c.cols, c.order))
     }
 }
 
@@ -312,14 +365,29 @@ mod tests {
                     for r in 0..padded.0 {
                         for c in 0..padded.1 {
                             let i = l.index(padded.0, padded.1, r, c);
-                            assert_eq!(i, (at.rows[r] + at.cols[c]) as usize, "{text} {padded:?} ({r}, {c})");
-                            assert!(!std::mem::replace(&mut seen[i], true), "{text} {padded:?}: {i} twice");
+                            assert_eq!(
+                                i,
+                                (at.rows[r] + at.cols[c]) as usize,
+                                "{text} {padded:?} ({r}, {c})"
+                            );
+                            assert!(
+                                !std::mem::replace(&mut seen[i], true),
+                                "{text} {padded:?}: {i} twice"
+                            );
                         }
                     }
                     let matrix: Vec<u32> = (1..=(rows * cols) as u32).collect();
                     let packed = l.pack(&matrix, (rows, cols), padded, 0);
-                    assert_eq!(l.unpack(&packed, (rows, cols), padded), matrix, "{text} {rows}×{cols}");
-                    assert_eq!(packed.iter().filter(|&&v| v != 0).count(), rows * cols, "{text}: padding");
+                    assert_eq!(
+                        l.unpack(&packed, (rows, cols), padded),
+                        matrix,
+                        "{text} {rows}×{cols}"
+                    );
+                    assert_eq!(
+                        packed.iter().filter(|&&v| v != 0).count(),
+                        rows * cols,
+                        "{text}: padding"
+                    );
                 }
             }
         }
@@ -329,24 +397,38 @@ mod tests {
     #[test]
     fn placements_are_compared_by_loops() {
         let mut counts = [0, 0];
-        for (a, b) in LAYOUTS.iter().flat_map(|a| LAYOUTS.map(|b| (layout(a), layout(b)))) {
-            for (rows, cols) in (1..=48).flat_map(|rows| [1, 2, 4, 5, 8, 16].map(|cols| (rows, cols))) {
+        for (a, b) in LAYOUTS
+            .iter()
+            .flat_map(|a| LAYOUTS.map(|b| (layout(a), layout(b))))
+        {
+            for (rows, cols) in
+                (1..=48).flat_map(|rows| [1, 2, 4, 5, 8, 16].map(|cols| (rows, cols)))
+            {
                 if a.fits(rows, cols).and(b.fits(rows, cols)).is_err() {
                     continue;
                 }
                 let same = a.offsets(rows, cols) == b.offsets(rows, cols);
-                assert_eq!(a.same_placement(&b, rows, cols), same, "{a} {b} {rows}×{cols}");
+                assert_eq!(
+                    a.same_placement(&b, rows, cols),
+                    same,
+                    "{a} {b} {rows}×{cols}"
+                );
                 counts[usize::from(same)] += 1;
                 let down = a.offsets(rows, cols).rows;
                 let step = down.get(1).map(|next| next - down[0]);
                 let alike = down.windows(2).all(|w| w[1].checked_sub(w[0]) == step);
-                assert_eq!(a.row_step(rows, cols), step.filter(|_| alike), "{a} {rows}×{cols}");
+                assert_eq!(
+                    a.row_step(rows, cols),
+                    step.filter(|_| alike),
+                    "{a} {rows}×{cols}"
+                );
             }
         }
         assert!(counts.iter().all(|&n| n > 300), "{counts:?}");
     }
 
-    /// Addresses of the thesis's kernels (§12.6 and §12.7), as float4 loads of `a` and `b` and float2 stores of `c`.
+    /// Addresses of the thesis's kernels (§12.6 and §12.7), as float4 loads of `a` and `b` and
+    /// float2 stores of `c`.
     #[test]
     fn morton_kernels_address_these_layouts() {
         let (h, w, l) = (16usize, 12usize, 20usize);
@@ -367,7 +449,10 @@ mod tests {
                 let ix = (h / 4) * col * 4 + (row / 2) * 4 + (row & 1);
                 for lane in 0..2 {
                     assert_eq!(ix * 2 + lane, c.index(h, w, 2 * row + lane, 2 * col));
-                    assert_eq!((ix + 2) * 2 + lane, c.index(h, w, 2 * row + lane, 2 * col + 1));
+                    assert_eq!(
+                        (ix + 2) * 2 + lane,
+                        c.index(h, w, 2 * row + lane, 2 * col + 1)
+                    );
                 }
             }
         }
@@ -389,7 +474,10 @@ mod tests {
                 let ix = (h * 4 / 2) * col_chunk + row_chunk * 8 + ((col * 2) & 3) * 2 + (row & 1);
                 for lane in 0..2 {
                     assert_eq!(ix * 2 + lane, c.index(h, w, 2 * row + lane, 2 * col));
-                    assert_eq!((ix + 2) * 2 + lane, c.index(h, w, 2 * row + lane, 2 * col + 1));
+                    assert_eq!(
+                        (ix + 2) * 2 + lane,
+                        c.index(h, w, 2 * row + lane, 2 * col + 1)
+                    );
                 }
             }
         }
@@ -404,22 +492,37 @@ mod tests {
         assert_eq!(at("R_16_1_C", 32, 3, 19, 2), (3 + 2) * 16 + 3);
         // Z-order of 16×16 interleaves the bits of row and column, row above column.
         for (r, c) in [(0usize, 1usize), (1, 0), (5, 3), (15, 9)] {
-            let z = (0..4).map(|b| ((c >> b & 1) << (2 * b)) | ((r >> b & 1) << (2 * b + 1))).sum::<usize>();
+            let z = (0..4)
+                .map(|b| ((c >> b & 1) << (2 * b)) | ((r >> b & 1) << (2 * b + 1)))
+                .sum::<usize>();
             assert_eq!(at("R_8_8_R_4_4_R_2_2_R", 16, 16, r, c), z);
         }
     }
 
     #[test]
     fn column_prefixes() {
-        for (text, prefix) in [("R", None), ("C", Some(1)), ("C_4_2_C", Some(2)), ("R_2_4_R", None)] {
+        for (text, prefix) in [
+            ("R", None),
+            ("C", Some(1)),
+            ("C_4_2_C", Some(2)),
+            ("R_2_4_R", None),
+        ] {
             assert_eq!(layout(text).column_prefix(), prefix, "{text}");
         }
-        for text in LAYOUTS.map(layout).iter().filter(|l| l.column_prefix().is_some()) {
+        for text in LAYOUTS
+            .map(layout)
+            .iter()
+            .filter(|l| l.column_prefix().is_some())
+        {
             let (y, x) = text.granularity();
             let at = text.offsets(3 * y, 4 * x);
             for n in 1..4 {
                 let last = at.cols[..n * x].iter().max().unwrap() + at.rows.iter().max().unwrap();
-                assert_eq!(last as usize + 1, n * x * 3 * y, "{text}: {n} chunk columns are a prefix");
+                assert_eq!(
+                    last as usize + 1,
+                    n * x * 3 * y,
+                    "{text}: {n} chunk columns are a prefix"
+                );
             }
         }
     }
@@ -452,13 +555,19 @@ mod tests {
             ("R_0_4_R", "expected a chunk size above 0, found \"0\""),
             ("R_-2_4_R", "found \"-2\""),
             ("R_2_x_R", "found \"x\""),
-            ("R_4_4_R_3_2_R", "chunks of 3×2 do not divide the chunks of 4×4 around them"),
+            (
+                "R_4_4_R_3_2_R",
+                "chunks of 3×2 do not divide the chunks of 4×4 around them",
+            ),
         ] {
             let e = Layout::parse(text).unwrap_err();
             assert!(e.contains(part), "{text}: {e}");
         }
         let e = layout("C_4_2_C").fits(10, 4).unwrap_err();
-        assert!(e.contains("4 rows × 2 columns do not divide a matrix of 10 × 4"), "{e}");
+        assert!(
+            e.contains("4 rows × 2 columns do not divide a matrix of 10 × 4"),
+            "{e}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The intermediate representation that the build and the running program share: plain data, no I/O, no unsafe.
+//! The intermediate representation that the build and the running program share: plain data, no
+//! I/O, no unsafe.
 
 pub(crate) mod graph;
 pub(crate) mod half;

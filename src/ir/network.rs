@@ -64,7 +64,9 @@ impl FinalActivation {
                 let sum: f64 = values.iter().sum();
                 values.iter_mut().for_each(|v| *v /= sum);
             }
-            FinalActivation::Sigmoid => values.iter_mut().for_each(|v| *v = Activation::Sigmoid.apply(*v)),
+            FinalActivation::Sigmoid => values
+                .iter_mut()
+                .for_each(|v| *v = Activation::Sigmoid.apply(*v)),
             FinalActivation::Tanh => values.iter_mut().for_each(|v| *v = libm::tanh(*v)),
             FinalActivation::None => {}
         }
@@ -82,8 +84,8 @@ pub(crate) struct Output {
     pub(crate) threshold: f64,
 }
 
-/// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for all features or one
-/// per feature.
+/// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for
+/// all features or one per feature.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Transform {
     /// The network takes the input as it is (or the scaling is folded into the first layer).
@@ -147,7 +149,9 @@ impl InputOrder {
     pub(crate) fn element(self, shape: Shape, i: usize) -> usize {
         match self {
             InputOrder::Chw => i,
-            InputOrder::Hwc => shape.index(i % shape.c, i / shape.c / shape.w, i / shape.c % shape.w),
+            InputOrder::Hwc => {
+                shape.index(i % shape.c, i / shape.c / shape.w, i / shape.c % shape.w)
+            }
         }
     }
 }
@@ -195,9 +199,11 @@ impl Precision {
 /// How large inputs may be before sums overflow f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Range {
-    /// The size of raw inputs up to which no sum overflows: `f32::MAX` if none ever does, 0 if no such size is known.
+    /// The size of raw inputs up to which no sum overflows: `f32::MAX` if none ever does, 0 if no
+    /// such size is known.
     pub(crate) up_to: f32,
-    /// True if golden vectors overflow where they are a million times as large: real inputs may do so, too.
+    /// True if golden vectors overflow where they are a million times as large: real inputs may do
+    /// so, too.
     pub(crate) near: bool,
 }
 
@@ -207,10 +213,16 @@ impl fmt::Display for Range {
             0.0 => f.write_str("it is not known from which size of inputs on sums overflow f32"),
             f32::MAX => f.write_str("no finite input makes a sum overflow f32"),
             up_to @ 0.001..1e6 => {
-                write!(f, "no sum overflows f32 up to inputs of ±{up_to}; larger ones may be refused")
+                write!(
+                    f,
+                    "no sum overflows f32 up to inputs of ±{up_to}; larger ones may be refused"
+                )
             }
             up_to => {
-                write!(f, "no sum overflows f32 up to inputs of ±{up_to:.1e}; larger ones may be refused")
+                write!(
+                    f,
+                    "no sum overflows f32 up to inputs of ±{up_to:.1e}; larger ones may be refused"
+                )
             }
         }
     }
@@ -227,7 +239,8 @@ pub(crate) struct Network {
     pub(crate) width: usize,
     /// Their order.
     pub(crate) order: InputOrder,
-    /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it belongs to [`Output`].
+    /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it
+    /// belongs to [`Output`].
     pub(crate) graph: Graph,
     /// What the last values mean.
     pub(crate) output: Output,
@@ -235,7 +248,8 @@ pub(crate) struct Network {
     pub(crate) labels: Cow<'static, [Cow<'static, str>]>,
     /// Names of the inputs; empty where none were given.
     pub(crate) features: Cow<'static, [Cow<'static, str>]>,
-    /// What the reader does to every value (identity where the build folded it into the first layer).
+    /// What the reader does to every value (identity where the build folded it into the first
+    /// layer).
     pub(crate) transform: Transform,
     /// The scaling that was folded into the first layer's weights, for `--info`.
     pub(crate) folded: bool,
@@ -243,7 +257,8 @@ pub(crate) struct Network {
     pub(crate) weights: Precision,
     /// The model's inputs, which stand one behind the other in a record; empty where it has one.
     pub(crate) inputs: Cow<'static, [Value]>,
-    /// The model's outputs, which stand one behind the other in the last value; empty where it has one.
+    /// The model's outputs, which stand one behind the other in the last value; empty where it has
+    /// one.
     pub(crate) outputs: Cow<'static, [Value]>,
 }
 
@@ -255,11 +270,14 @@ impl Network {
 
     /// Values of a record after the last layer.
     pub(crate) fn outputs(&self) -> usize {
-        self.graph.outputs.first().map_or(self.width, |&v| self.graph.values[v].shape.len())
+        self.graph
+            .outputs
+            .first()
+            .map_or(self.width, |&v| self.graph.values[v].shape.len())
     }
 
-    /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold for `Binary`. `None`
-    /// for the kinds without a single class.
+    /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold
+    /// for `Binary`. `None` for the kinds without a single class.
     pub(crate) fn class(&self, scores: &[f64]) -> Option<u32> {
         match self.output.kind {
             Kind::Classes => Some(argmax(scores)),
@@ -272,8 +290,8 @@ impl Network {
         }
     }
 
-    /// `1×28×28-20×24×24-10 relu`: the shapes behind layers with weights, and the activations where they are all the same
-    /// or listed otherwise.
+    /// `1×28×28-20×24×24-10 relu`: the shapes behind layers with weights, and the activations where
+    /// they are all the same or listed otherwise.
     pub(crate) fn shape(&self) -> String {
         let mut sizes = vec![self.input().to_string()];
         let mut activations: Vec<&str> = Vec::new();
@@ -327,7 +345,11 @@ mod tests {
             width: 2,
             order: InputOrder::Chw,
             graph: Graph::new(Shape::vector(2)),
-            output: Output { kind, activation, threshold },
+            output: Output {
+                kind,
+                activation,
+                threshold,
+            },
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
@@ -338,7 +360,8 @@ mod tests {
         }
     }
 
-    /// One entry serves all features; what `linear` says is what `apply` does, and `invert` undoes it.
+    /// One entry serves all features; what `linear` says is what `apply` does, and `invert` undoes
+    /// it.
     #[test]
     fn transforms_are_linear_and_can_be_undone() {
         let scaled = |scale: &'static [f64], offset: &'static [f64]| Transform::ScaleOffset {
@@ -392,9 +415,18 @@ mod tests {
         };
         let near = |a: [f64; 2], b: [f64; 2]| (a[0] - b[0]).abs().max((a[1] - b[1]).abs()) < 1e-12;
         // Far beyond what e^x can be.
-        assert!(near(applied(FinalActivation::Softmax, [1000.0, 1000.0 + 3f64.ln()]), [0.25, 0.75]));
-        assert!(near(applied(FinalActivation::Sigmoid, [0.0, -3f64.ln()]), [0.5, 0.25]));
-        assert!(near(applied(FinalActivation::Tanh, [0.0, 3f64.ln() / 2.0]), [0.0, 0.5]));
+        assert!(near(
+            applied(FinalActivation::Softmax, [1000.0, 1000.0 + 3f64.ln()]),
+            [0.25, 0.75]
+        ));
+        assert!(near(
+            applied(FinalActivation::Sigmoid, [0.0, -3f64.ln()]),
+            [0.5, 0.25]
+        ));
+        assert!(near(
+            applied(FinalActivation::Tanh, [0.0, 3f64.ln() / 2.0]),
+            [0.0, 0.5]
+        ));
         assert_eq!(applied(FinalActivation::None, [3.0, -4.0]), [3.0, -4.0]);
     }
 
@@ -407,34 +439,69 @@ mod tests {
             (&[0.0, 0.0], 0),
             (&[1.0, 0.0, 2.0], 2),
         ] {
-            assert_eq!(network(Kind::Classes, FinalActivation::Softmax, 0.5).class(scores), Some(class));
+            assert_eq!(
+                network(Kind::Classes, FinalActivation::Softmax, 0.5).class(scores),
+                Some(class)
+            );
         }
-        let binary =
-            |activation, threshold, score: f64| network(Kind::Binary, activation, threshold).class(&[score]);
+        let binary = |activation, threshold, score: f64| {
+            network(Kind::Binary, activation, threshold).class(&[score])
+        };
         for (score, class) in [(-0.01, 0), (0.0, 0), (0.01, 1)] {
             assert_eq!(binary(FinalActivation::Sigmoid, 0.5, score), Some(class));
-            assert_eq!(binary(FinalActivation::None, 0.75, score + 0.75), Some(class));
+            assert_eq!(
+                binary(FinalActivation::None, 0.75, score + 0.75),
+                Some(class)
+            );
         }
         for kind in [Kind::Multilabel, Kind::Values] {
-            assert_eq!(network(kind, FinalActivation::None, 0.5).class(&[1.0, 2.0]), None);
+            assert_eq!(
+                network(kind, FinalActivation::None, 0.5).class(&[1.0, 2.0]),
+                None
+            );
         }
     }
 
     #[test]
     fn networks_are_described_by_their_layers() {
         let mut n = network(Kind::Values, FinalActivation::None, 0.5);
-        assert_eq!((n.shape(), n.outputs(), n.input()), ("2".into(), 2, Shape::vector(2)));
+        assert_eq!(
+            (n.shape(), n.outputs(), n.input()),
+            ("2".into(), 2, Shape::vector(2))
+        );
         let mut value = 0;
-        for (outputs, activation) in [(3, Activation::Relu), (5, Activation::Relu), (1, Activation::Tanh)] {
+        for (outputs, activation) in [
+            (3, Activation::Relu),
+            (5, Activation::Relu),
+            (1, Activation::Tanh),
+        ] {
             use crate::ir::graph::Role;
             let columns = n.graph.values[value].shape.len();
-            let arrays = [(Role::Weights, outputs, columns), (Role::Biases, outputs, 1)];
-            let sum = n.graph.push("layer", Op::Affine, &[value], &arrays).unwrap();
-            value = n.graph.push("layer", Op::Activation(activation), &[sum], &[]).unwrap();
+            let arrays = [
+                (Role::Weights, outputs, columns),
+                (Role::Biases, outputs, 1),
+            ];
+            let sum = n
+                .graph
+                .push("layer", Op::Affine, &[value], &arrays)
+                .unwrap();
+            value = n
+                .graph
+                .push("layer", Op::Activation(activation), &[sum], &[])
+                .unwrap();
         }
         assert_eq!((n.shape(), n.outputs()), ("2-3-5-1 relu,tanh".into(), 1));
         let shape = Shape { c: 1, h: 8, w: 8 };
-        let values = [Value { name: "a".into(), shape: Shape::vector(3) }, Value { name: "b".into(), shape }];
+        let values = [
+            Value {
+                name: "a".into(),
+                shape: Shape::vector(3),
+            },
+            Value {
+                name: "b".into(),
+                shape,
+            },
+        ];
         assert_eq!(named(&values), "a 3, b 1×8×8");
     }
 }

@@ -6,7 +6,8 @@
 /// The first bytes of every .npy file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// Longest dictionary that is read: longer ones belong to structured types, which are no feature vectors.
+/// Longest dictionary that is read: longer ones belong to structured types, which are no feature
+/// vectors.
 const LONGEST: usize = 1 << 16;
 
 /// The type of an element.
@@ -71,7 +72,11 @@ impl Dtype {
 /// 1 to 8 bytes as an integer.
 fn unsigned(bytes: &[u8], big_endian: bool) -> u64 {
     let join = |n: u64, b: &u8| n << 8 | u64::from(*b);
-    if big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
+    if big_endian {
+        bytes.iter().fold(0, join)
+    } else {
+        bytes.iter().rev().fold(0, join)
+    }
 }
 
 /// 1 to 8 bytes as an integer in two's complement.
@@ -105,44 +110,70 @@ impl Header {
     }
 }
 
-/// The header at the start of `bytes`; `None` where more bytes are needed. The error says what to do.
+/// The header at the start of `bytes`; `None` where more bytes are needed. The error says what to
+/// do.
 pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
-        return Err("expected an npy file (it starts with \\x93NUMPY), found something else".into());
+        return Err(
+            "expected an npy file (it starts with \\x93NUMPY), found something else".into(),
+        );
     }
-    let (Some(&major), Some(&minor)) = (bytes.get(6), bytes.get(7)) else { return Ok(None) };
+    let (Some(&major), Some(&minor)) = (bytes.get(6), bytes.get(7)) else {
+        return Ok(None);
+    };
     let length_bytes = match (major, minor) {
         (1, 0) => 2,
         (2 | 3, 0) => 4,
-        _ => return Err(format!("expected npy format version 1.0, 2.0 or 3.0, found {major}.{minor}")),
+        _ => {
+            return Err(format!(
+                "expected npy format version 1.0, 2.0 or 3.0, found {major}.{minor}"
+            ));
+        }
     };
     let start = 8 + length_bytes;
-    let Some(length) = bytes.get(8..start) else { return Ok(None) };
+    let Some(length) = bytes.get(8..start) else {
+        return Ok(None);
+    };
     let length = unsigned(length, false) as usize;
     if length > LONGEST {
-        return Err(format!("expected an npy header of at most {LONGEST} bytes, found {length}"));
+        return Err(format!(
+            "expected an npy header of at most {LONGEST} bytes, found {length}"
+        ));
     }
-    let Some(text) = bytes.get(start..start + length) else { return Ok(None) };
+    let Some(text) = bytes.get(start..start + length) else {
+        return Ok(None);
+    };
     let text = String::from_utf8_lossy(text);
     let fields = Python { rest: &text }.dictionary().ok_or_else(|| {
-        format!("expected an npy header with descr, fortran_order and shape, found {:?}", shorten(&text))
+        format!(
+            "expected an npy header with descr, fortran_order and shape, found {:?}",
+            shorten(&text)
+        )
     })?;
     let (dtype, big_endian) = dtype(&fields.descr)?;
     // With at most one size above 1 both orders are the same.
     if fields.fortran && fields.shape.iter().filter(|&&n| n > 1).count() > 1 {
         return Err(
-            "expected an array in C order, found Fortran order: save np.ascontiguousarray(array)".into()
+            "expected an array in C order, found Fortran order: save np.ascontiguousarray(array)"
+                .into(),
         );
     }
-    Ok(Some(Header { dtype, big_endian, shape: fields.shape, data_offset: start + length }))
+    Ok(Some(Header {
+        dtype,
+        big_endian,
+        shape: fields.shape,
+        data_offset: start + length,
+    }))
 }
 
 /// The element type of a `descr` such as `<f4`.
 fn dtype(descr: &str) -> Result<(Dtype, bool), String> {
     let refused = |what: &str| {
         let advice = "save array.astype(np.float32)";
-        Err(format!("expected numbers (float32, float64, integers or bool), found {what}: {advice}"))
+        Err(format!(
+            "expected numbers (float32, float64, integers or bool), found {what}: {advice}"
+        ))
     };
     if descr.starts_with('[') {
         return refused("a structured type");
@@ -218,7 +249,11 @@ impl<'a> Python<'a> {
         }
         // Behind it blanks and a line end fill up to a multiple of bytes.
         self.rest.trim_start().is_empty().then_some(())?;
-        Some(Fields { descr: descr?, fortran: fortran?, shape: shape? })
+        Some(Fields {
+            descr: descr?,
+            fortran: fortran?,
+            shape: shape?,
+        })
     }
 
     /// The next character that is no blank, if it is `c`.
@@ -317,11 +352,17 @@ mod tests {
     #[test]
     fn the_header_that_numpy_writes() {
         for version in [1, 2, 3] {
-            let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (597, 64), }            \n";
+            let text =
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (597, 64), }            \n";
             let mut bytes = file(version, text);
             let data_offset = bytes.len();
             bytes.extend([0; 4]);
-            let expected = Header { dtype: Dtype::F4, big_endian: false, shape: vec![597, 64], data_offset };
+            let expected = Header {
+                dtype: Dtype::F4,
+                big_endian: false,
+                shape: vec![597, 64],
+                data_offset,
+            };
             assert_eq!(parse_header(&bytes), Ok(Some(expected)));
             for cut in 0..data_offset {
                 assert_eq!(parse_header(&bytes[..cut]), Ok(None), "{cut} bytes");
@@ -331,8 +372,13 @@ mod tests {
 
     #[test]
     fn shapes_and_types() {
-        let shape =
-            |s: &str| parse(&format!("{{'descr':'>u2','fortran_order':False,'shape':{s}}}")).unwrap().shape;
+        let shape = |s: &str| {
+            parse(&format!(
+                "{{'descr':'>u2','fortran_order':False,'shape':{s}}}"
+            ))
+            .unwrap()
+            .shape
+        };
         assert_eq!(shape("()"), Vec::<usize>::new());
         assert_eq!(shape("(7,)"), [7]);
         assert_eq!(shape("(3L, 4L)"), [3, 4]);
@@ -358,22 +404,45 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        let text =
-            |d: &str, f: &str, s: &str| format!("{{'descr': {d}, 'fortran_order': {f}, 'shape': {s}, }}");
+        let text = |d: &str, f: &str, s: &str| {
+            format!("{{'descr': {d}, 'fortran_order': {f}, 'shape': {s}, }}")
+        };
         let refused = |d: &str| parse(&text(d, "False", "(2, 2)")).unwrap_err();
         assert_eq!(
             refused("'<f2'"),
-            "expected numbers (float32, float64, integers or bool), found float16 ('<f2'): save array.astype(np.float32)"
+            "expected numbers (float32, float64, integers or bool), found float16 ('<f2'): save \
+             array.astype(np.float32)"
         );
         assert!(refused("'|O'").contains("Python objects"));
         assert!(refused("'<c8'").contains("complex numbers"));
         assert!(refused("'<U5'").contains("text"));
-        assert!(refused("[('a', '<f4', (2,)), ('b', [('c', '<i4')])]").contains("a structured type"));
-        assert!(parse(&text("'<f4'", "True", "(2, 2)")).unwrap_err().contains("np.ascontiguousarray"));
-        assert_eq!(parse(&text("'<f4'", "True", "(1, 5)")).unwrap().shape, [1, 5]);
-        assert!(parse_header(b"\x93NUMPX").unwrap_err().starts_with("expected an npy file"));
-        assert!(parse_header(b"\x93NUMPY\x04\x00").unwrap_err().contains("found 4.0"));
-        assert!(parse_header(b"\x93NUMPY\x02\x00\xff\xff\xff\x7f").unwrap_err().contains("at most"));
+        assert!(
+            refused("[('a', '<f4', (2,)), ('b', [('c', '<i4')])]").contains("a structured type")
+        );
+        assert!(
+            parse(&text("'<f4'", "True", "(2, 2)"))
+                .unwrap_err()
+                .contains("np.ascontiguousarray")
+        );
+        assert_eq!(
+            parse(&text("'<f4'", "True", "(1, 5)")).unwrap().shape,
+            [1, 5]
+        );
+        assert!(
+            parse_header(b"\x93NUMPX")
+                .unwrap_err()
+                .starts_with("expected an npy file")
+        );
+        assert!(
+            parse_header(b"\x93NUMPY\x04\x00")
+                .unwrap_err()
+                .contains("found 4.0")
+        );
+        assert!(
+            parse_header(b"\x93NUMPY\x02\x00\xff\xff\xff\x7f")
+                .unwrap_err()
+                .contains("at most")
+        );
         for broken in [
             "",
             "{",
@@ -389,20 +458,49 @@ mod tests {
 
     #[test]
     fn elements() {
-        let header = |dtype, big_endian| Header { dtype, big_endian, shape: vec![], data_offset: 0 };
+        let header = |dtype, big_endian| Header {
+            dtype,
+            big_endian,
+            shape: vec![],
+            data_offset: 0,
+        };
         assert_eq!(header(Dtype::F4, false).decode(&1.5f32.to_le_bytes()), 1.5);
-        assert_eq!(header(Dtype::F8, true).decode(&(-0.1f64).to_be_bytes()), -0.1);
+        assert_eq!(
+            header(Dtype::F8, true).decode(&(-0.1f64).to_be_bytes()),
+            -0.1
+        );
         assert_eq!(header(Dtype::I1, false).decode(&[0xfe]), -2.0);
-        assert_eq!(header(Dtype::I2, true).decode(&(-300i16).to_be_bytes()), -300.0);
-        assert_eq!(header(Dtype::I4, false).decode(&i32::MIN.to_le_bytes()), -2147483648.0);
-        assert_eq!(header(Dtype::I8, false).decode(&(-5i64).to_le_bytes()), -5.0);
+        assert_eq!(
+            header(Dtype::I2, true).decode(&(-300i16).to_be_bytes()),
+            -300.0
+        );
+        assert_eq!(
+            header(Dtype::I4, false).decode(&i32::MIN.to_le_bytes()),
+            -2147483648.0
+        );
+        assert_eq!(
+            header(Dtype::I8, false).decode(&(-5i64).to_le_bytes()),
+            -5.0
+        );
         assert_eq!(header(Dtype::U1, false).decode(&[255]), 255.0);
-        assert_eq!(header(Dtype::U4, true).decode(&4_000_000_000u32.to_be_bytes()), 4e9);
+        assert_eq!(
+            header(Dtype::U4, true).decode(&4_000_000_000u32.to_be_bytes()),
+            4e9
+        );
         assert_eq!(header(Dtype::Bool, false).decode(&[2]), 1.0);
         // 2^60 + 2^36 + 1 is just above the middle of two f32; f64 loses the 1.
         let n = (1u64 << 60) + (1 << 36) + 1;
-        assert_eq!(header(Dtype::U8, false).decode_f32(&n.to_le_bytes()), n as f32);
-        assert_ne!(header(Dtype::U8, false).decode(&n.to_le_bytes()) as f32, n as f32);
-        assert_eq!(header(Dtype::I8, true).decode_f32(&(n as i64).to_be_bytes()), n as f32);
+        assert_eq!(
+            header(Dtype::U8, false).decode_f32(&n.to_le_bytes()),
+            n as f32
+        );
+        assert_ne!(
+            header(Dtype::U8, false).decode(&n.to_le_bytes()) as f32,
+            n as f32
+        );
+        assert_eq!(
+            header(Dtype::I8, true).decode_f32(&(n as i64).to_be_bytes()),
+            n as f32
+        );
     }
 }

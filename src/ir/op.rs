@@ -27,7 +27,8 @@ pub(crate) enum Op {
     PRelu,
     /// x · factor + bias, of each channel or of each element.
     Scale,
-    /// Two values, element by element; of the second each channel may have one element for all pixels.
+    /// Two values, element by element; of the second each channel may have one element for all
+    /// pixels.
     Combine(Arithmetic),
     /// Values one behind the other along an axis.
     Concat(Axis),
@@ -61,8 +62,13 @@ impl Op {
         match self {
             Op::Affine => "affine",
             Op::Convolution { .. } => "convolution",
-            Op::Pool { kind: Pool::Max, .. } => "max_pool",
-            Op::Pool { kind: Pool::Mean | Pool::PaddedMean, .. } => "average_pool",
+            Op::Pool {
+                kind: Pool::Max, ..
+            } => "max_pool",
+            Op::Pool {
+                kind: Pool::Mean | Pool::PaddedMean,
+                ..
+            } => "average_pool",
             Op::Activation(a) => a.name(),
             Op::PRelu => "prelu",
             Op::Scale => "scale",
@@ -78,7 +84,8 @@ impl Op {
     }
 }
 
-/// How a window runs over an image, (height, width) each. What it covers of the border does not count, or counts as 0.
+/// How a window runs over an image, (height, width) each. What it covers of the border does not
+/// count, or counts as 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Its size.
@@ -96,8 +103,19 @@ pub(crate) struct Window {
 impl Window {
     /// A window of `size` that stands side by side.
     pub(crate) const fn of(size: (usize, usize)) -> Window {
-        let border = Border { top: 0, left: 0, bottom: 0, right: 0 };
-        Window { size, stride: (1, 1), dilation: (1, 1), border, ceil: false }
+        let border = Border {
+            top: 0,
+            left: 0,
+            bottom: 0,
+            right: 0,
+        };
+        Window {
+            size,
+            stride: (1, 1),
+            dilation: (1, 1),
+            border,
+            ceil: false,
+        }
     }
 }
 
@@ -151,8 +169,12 @@ pub(crate) enum Arithmetic {
 
 impl Arithmetic {
     /// Every one, in the order of their codes.
-    pub(crate) const ALL: [Arithmetic; 4] =
-        [Arithmetic::Add, Arithmetic::Subtract, Arithmetic::Multiply, Arithmetic::Divide];
+    pub(crate) const ALL: [Arithmetic; 4] = [
+        Arithmetic::Add,
+        Arithmetic::Subtract,
+        Arithmetic::Multiply,
+        Arithmetic::Divide,
+    ];
 
     /// Its name in `library.json`.
     pub(crate) fn name(self) -> &'static str {
@@ -239,14 +261,17 @@ impl std::fmt::Debug for Float {
 }
 
 impl Activation {
-    /// Those that kernels apply to their results, with some parameters: kernels and entries serve every other, tests use
-    /// these.
+    /// Those that kernels apply to their results, with some parameters: kernels and entries serve
+    /// every other, tests use these.
     pub(crate) const FUSED: [Activation; 5] = [
         Activation::Sigmoid,
         Activation::Relu,
         Activation::Tanh,
         Activation::LeakyRelu(Float::new(0.25)),
-        Activation::Clip { low: Float::new(-0.25), high: Float::new(0.5) },
+        Activation::Clip {
+            low: Float::new(-0.25),
+            high: Float::new(0.5),
+        },
     ];
 
     /// Every one that is a function, in the order of their codes.
@@ -256,10 +281,16 @@ impl Activation {
         Activation::FUSED[2],
         Activation::FUSED[3],
         Activation::FUSED[4],
-        Activation::Elu { alpha: Float::new(1.5), gamma: Float::new(0.75) },
+        Activation::Elu {
+            alpha: Float::new(1.5),
+            gamma: Float::new(0.75),
+        },
         Activation::Gelu,
         Activation::GeluTanh,
-        Activation::HardSigmoid { alpha: Float::new(0.2), beta: Float::new(0.5) },
+        Activation::HardSigmoid {
+            alpha: Float::new(0.2),
+            beta: Float::new(0.5),
+        },
         Activation::HardSwish,
     ];
 
@@ -297,7 +328,8 @@ impl Activation {
         }
     }
 
-    /// Its parameters, of which kernels have arguments: a slope, or two limits; 0 where it has none.
+    /// Its parameters, of which kernels have arguments: a slope, or two limits; 0 where it has
+    /// none.
     pub(crate) fn parameters(self) -> [f32; 2] {
         match self {
             Activation::LeakyRelu(slope) => [slope.get(), 0.0],
@@ -324,11 +356,13 @@ pub(crate) enum Operation {
     Bias,
     /// R = activation(A·B + b) in one kernel
     Affine,
-    /// R = activation(sum of `l` parts + b): ends an affine layer whose common dimension work-groups have shared
+    /// R = activation(sum of `l` parts + b): ends an affine layer whose common dimension
+    /// work-groups have shared
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
-    /// R = A2·activation(sum of `c` parts + b) + b2: ends an affine layer as `Reduce` does, and computes the next one
+    /// R = A2·activation(sum of `c` parts + b) + b2: ends an affine layer as `Reduce` does, and
+    /// computes the next one
     ReducePair,
     /// all affine layers with their activations, then the arg-max: a network in one kernel
     Layers,
@@ -352,10 +386,11 @@ pub(crate) enum Operation {
     Gather,
     /// the same matrix in another layout
     Repack,
-    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
-    /// infinite
+    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS`
+    /// if one is NaN or infinite
     ArgMax,
-    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1); the border stays as it is
+    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1); the border stays as it
+    /// is
     Sobel,
     /// r[i] = number of work-items before this one (the thesis, fig. 12.1)
     Order,

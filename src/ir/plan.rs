@@ -1,7 +1,8 @@
-//! A plan: the steps that a batch goes through, over named buffers in one arena, with constants laid out for them.
+//! A plan: the steps that a batch goes through, over named buffers in one arena, with constants
+//! laid out for them.
 //!
-//! A plan is not a list of layers: a step is one launch of one kernel, with all its arguments. What a step needs is
-//! here as numbers; the engines only carry it out.
+//! A plan is not a list of layers: a step is one launch of one kernel, with all its arguments. What
+//! a step needs is here as numbers; the engines only carry it out.
 
 use super::layout::Layout;
 use super::network::Precision;
@@ -19,7 +20,8 @@ pub(crate) struct Constant {
     pub(crate) name: Cow<'static, str>,
     /// Which array (index in the graph's tensors).
     pub(crate) tensor: usize,
-    /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a second column.
+    /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a
+    /// second column.
     pub(crate) scales: Option<usize>,
     /// The part that it plays in its node.
     pub(crate) role: Role,
@@ -42,8 +44,8 @@ pub(crate) struct Constant {
 pub(crate) enum Placing {
     /// As they do in the array.
     Plain,
-    /// Column j of the array is column `.0`(j) of the matrix: the array's columns follow the elements of a value, the
-    /// matrix's its rows.
+    /// Column j of the array is column `.0`(j) of the matrix: the array's columns follow the
+    /// elements of a value, the matrix's its rows.
     Columns(RowMap),
 }
 
@@ -65,12 +67,16 @@ impl Constant {
 
     /// What the weights are stored as that a kernel reads here, or whose scales it does.
     pub(crate) fn weights(&self) -> Precision {
-        if self.scales.is_some() { Precision::I8 } else { self.precision }
+        if self.scales.is_some() {
+            Precision::I8
+        } else {
+            self.precision
+        }
     }
 }
 
-/// Where each constant starts in a buffer that holds all of them, in bytes (multiples of [`ARENA_ALIGN`]), and the
-/// bytes of that buffer.
+/// Where each constant starts in a buffer that holds all of them, in bytes (multiples of
+/// [`ARENA_ALIGN`]), and the bytes of that buffer.
 pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
     let mut end = 0;
     let place = |c: &Constant| {
@@ -84,8 +90,8 @@ pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
 /// Batches in flight: one is filled while the other is computed.
 pub(crate) const SLOTS: usize = 2;
 
-/// Bytes that the host engine keeps room for of each number of a slot's records that come as text: more than whole numbers
-/// need, and as much as six digits and a point.
+/// Bytes that the host engine keeps room for of each number of a slot's records that come as text:
+/// more than whole numbers need, and as much as six digits and a point.
 pub(crate) const TEXT_BYTES: usize = 8;
 
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
@@ -130,7 +136,8 @@ impl Buffer {
     }
 }
 
-/// Alignment of buffers in the arena, in bytes: no less than any device's CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+/// Alignment of buffers in the arena, in bytes: no less than any device's
+/// CL_DEVICE_MEM_BASE_ADDR_ALIGN.
 pub(crate) const ARENA_ALIGN: usize = 4096;
 
 /// Work-items of one dimension of a launch.
@@ -162,15 +169,22 @@ impl Extent {
         match self {
             Extent::Fixed(items) => items,
             Extent::Records { records, items } => n.div_ceil(records) * items,
-            Extent::Columns { columns, tile, group } => (n * columns).div_ceil(tile) * group,
+            Extent::Columns {
+                columns,
+                tile,
+                group,
+            } => (n * columns).div_ceil(tile) * group,
         }
     }
 
-    /// Records that the work-groups for `n` reach, where there are more: the last tile ends behind the last of them.
+    /// Records that the work-groups for `n` reach, where there are more: the last tile ends behind
+    /// the last of them.
     fn reach(self, n: usize) -> usize {
         match self {
             Extent::Fixed(_) | Extent::Records { .. } => n,
-            Extent::Columns { columns, tile, .. } => (n * columns).next_multiple_of(tile).div_ceil(columns),
+            Extent::Columns { columns, tile, .. } => {
+                (n * columns).next_multiple_of(tile).div_ceil(columns)
+            }
         }
     }
 }
@@ -264,7 +278,10 @@ impl Plan {
     pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
         match self.few {
             Some(few) if n <= few.records => (few.first..self.steps.len(), few.granule),
-            few => (0..few.map_or(self.steps.len(), |few| few.first), self.granule),
+            few => (
+                0..few.map_or(self.steps.len(), |few| few.first),
+                self.granule,
+            ),
         }
     }
 
@@ -280,13 +297,22 @@ impl Plan {
 
     /// Node, role (`weights`, `biases`) and layout of each constant.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
-        self.constants.iter().map(|c| (c.name.to_string(), c.role.name().to_string(), c.layout.to_string()))
+        self.constants.iter().map(|c| {
+            (
+                c.name.to_string(),
+                c.role.name().to_string(),
+                c.layout.to_string(),
+            )
+        })
     }
 
     /// Bytes of the buffers that a record adds to: those of every slot, and its part of the arena.
     pub(crate) fn record_bytes(&self) -> usize {
-        let of_slots =
-            self.buffers.iter().filter(|b| b.role != BufferRole::Hidden).map(|b| b.padded_rows * 4);
+        let of_slots = self
+            .buffers
+            .iter()
+            .filter(|b| b.role != BufferRole::Hidden)
+            .map(|b| b.padded_rows * 4);
         let columns = self.engine.arena_columns(self.padded_batch);
         SLOTS * of_slots.sum::<usize>() + self.arena_bytes / columns.max(1)
     }
@@ -296,10 +322,13 @@ impl Plan {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
-    /// Columns that a batch of `n` records uses: whole granules, and what the last work-groups reach.
+    /// Columns that a batch of `n` records uses: whole granules, and what the last work-groups
+    /// reach.
     pub(crate) fn columns(&self, n: usize) -> usize {
         let (steps, granule) = self.variant(n);
-        let extents = self.steps[steps].iter().flat_map(|s| [s.global.0, s.global.1]);
+        let extents = self.steps[steps]
+            .iter()
+            .flat_map(|s| [s.global.0, s.global.1]);
         let most = extents.map(|e| e.reach(n)).max().unwrap_or(n);
         most.next_multiple_of(granule).min(self.padded_batch)
     }
@@ -315,8 +344,8 @@ pub(crate) enum EngineKind {
 }
 
 impl EngineKind {
-    /// Columns of the buffers in a plan's arena, of `padded` that a batch has: the host's threads take the records one
-    /// by one through the steps, each with an arena for one of them.
+    /// Columns of the buffers in a plan's arena, of `padded` that a batch has: the host's threads
+    /// take the records one by one through the steps, each with an arena for one of them.
     pub(crate) fn arena_columns(self, padded: usize) -> usize {
         match self {
             EngineKind::Host => 1,
@@ -367,7 +396,15 @@ mod tests {
 
     fn buffer(role: BufferRole, padded_rows: usize) -> Buffer {
         let map = RowMap::vector(padded_rows);
-        Buffer { name: "".into(), role, rows: padded_rows, map, padded_rows, layout: Layout::C, arena: 0 }
+        Buffer {
+            name: "".into(),
+            role,
+            rows: padded_rows,
+            map,
+            padded_rows,
+            layout: Layout::C,
+            arena: 0,
+        }
     }
 
     fn step(global: Extent) -> Step {
@@ -385,16 +422,24 @@ mod tests {
         }
     }
 
-    /// Two steps, of which the second reaches 3 columns of each of 8 records at a time, and one step for few records.
+    /// Two steps, of which the second reaches 3 columns of each of 8 records at a time, and one
+    /// step for few records.
     fn plan(engine: EngineKind) -> Plan {
-        let granules = Extent::Records { records: 2, items: 5 };
+        let granules = Extent::Records {
+            records: 2,
+            items: 5,
+        };
         Plan {
             name: "".into(),
             engine,
             batch: 60,
             padded_batch: 64,
             granule: 2,
-            constants: vec![constant(4, 3, Precision::F16), constant(5, 2, Precision::F32)].into(),
+            constants: vec![
+                constant(4, 3, Precision::F16),
+                constant(5, 2, Precision::F32),
+            ]
+            .into(),
             buffers: vec![
                 buffer(BufferRole::Input, 7),
                 buffer(BufferRole::Hidden, 100),
@@ -406,16 +451,25 @@ mod tests {
             arena_bound: 6400,
             steps: vec![
                 step(granules),
-                step(Extent::Columns { columns: 3, tile: 24, group: 4 }),
+                step(Extent::Columns {
+                    columns: 3,
+                    tile: 24,
+                    group: 4,
+                }),
                 step(granules),
             ]
             .into(),
-            few: Some(Few { records: 4, first: 2, granule: 1 }),
+            few: Some(Few {
+                records: 4,
+                first: 2,
+                granule: 1,
+            }),
         }
     }
 
     proptest! {
-        /// A launch has the granules or tiles that its records begin, and no more; what they reach are whole records.
+        /// A launch has the granules or tiles that its records begin, and no more; what they reach
+        /// are whole records.
         #[test]
         fn launches_cover_their_records(n in 1usize..300, size in 1usize..40, tile in 1usize..70, group in 1usize..9) {
             prop_assert_eq!(Extent::Fixed(group).items(n), group);
@@ -459,23 +513,31 @@ mod tests {
         assert_eq!(alone.full().len(), 3);
     }
 
-    /// Batches of few records take what they are; others whole granules and whole tiles, as far as there are columns.
+    /// Batches of few records take what they are; others whole granules and whole tiles, as far as
+    /// there are columns.
     #[test]
     fn columns_that_batches_use() {
         let plan = plan(EngineKind::OpenCl);
         assert_eq!([1, 3, 4].map(|n| plan.columns(n)), [1, 3, 4]);
         assert_eq!([5, 8, 9, 60].map(|n| plan.columns(n)), [8, 8, 16, 64]);
-        let small = Plan { padded_batch: 12, ..plan };
+        let small = Plan {
+            padded_batch: 12,
+            ..plan
+        };
         assert_eq!(small.columns(9), 12);
     }
 
-    /// Input, scores and classes are there for both slots. The arena is that of a batch, or of a thread's record.
+    /// Input, scores and classes are there for both slots. The arena is that of a batch, or of a
+    /// thread's record.
     #[test]
     fn bytes_that_a_record_adds() {
         let slots = 2 * 4 * (7 + 3 + 1);
         assert_eq!(plan(EngineKind::OpenCl).record_bytes(), slots + 100);
         assert_eq!(plan(EngineKind::Host).record_bytes(), slots + 6400);
-        assert_eq!(plan(EngineKind::Host).constant_bytes(), 4 * 3 * 2 + 5 * 2 * 4);
+        assert_eq!(
+            plan(EngineKind::Host).constant_bytes(),
+            4 * 3 * 2 + 5 * 2 * 4
+        );
     }
 
     #[test]
@@ -486,7 +548,10 @@ mod tests {
         let text = |(node, role, layout)| format!("{node} {role} {layout}");
         let found: Vec<String> = plan.layouts().map(text).collect();
         assert_eq!(found, ["layers[1] weights R", "layers[1] biases C"]);
-        assert_eq!([EngineKind::Host, EngineKind::OpenCl].map(|e| e.to_string()), ["host", "opencl"]);
+        assert_eq!(
+            [EngineKind::Host, EngineKind::OpenCl].map(|e| e.to_string()),
+            ["host", "opencl"]
+        );
         assert_eq!(plan.buffer(BufferRole::Scores), Some(2));
     }
 }

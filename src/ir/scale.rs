@@ -1,14 +1,15 @@
 //! Weights as bytes: whole numbers from −127 to 127, times a scale for each row.
 //!
-//! An array of rounded weights holds its scales: every weight of a row is the product of its number and the scale, rounded
-//! to a float. Of a row that is rounded here the largest number is 127, and the scale has at most [`DIGITS`] binary digits,
-//! so that products are floats exactly. Weights that were such numbers before keep their numbers, whatever the largest.
+//! An array of rounded weights holds its scales: every weight of a row is the product of its number
+//! and the scale, rounded to a float. Of a row that is rounded here the largest number is 127, and
+//! the scale has at most [`DIGITS`] binary digits, so that products are floats exactly. Weights
+//! that were such numbers before keep their numbers, whatever the largest.
 
 /// The largest number.
 pub(crate) const MOST: f32 = 127.0;
 
-/// Biases and scales are the columns of a matrix in panels of so many rows, a vector of any kernel: so many biases, then the
-/// scales of these rows.
+/// Biases and scales are the columns of a matrix in panels of so many rows, a vector of any kernel:
+/// so many biases, then the scales of these rows.
 pub(crate) const BESIDE: usize = 16;
 
 /// Binary digits of a scale: with the seven of a number they are those of a float.
@@ -22,8 +23,8 @@ pub(crate) fn of_row(row: &[f32]) -> f32 {
     of_numbers(row, 0.0).unwrap_or(largest(row) / MOST)
 }
 
-/// A scale with which all weights of a row are whole numbers from −127 to 127, each off by at most `error` of itself: the
-/// least one, of the largest numbers.
+/// A scale with which all weights of a row are whole numbers from −127 to 127, each off by at most
+/// `error` of itself: the least one, of the largest numbers.
 fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     let largest = largest(row);
     let fits = |scale: f32| {
@@ -34,27 +35,36 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
             })
     };
     // The quotient may be a digit away from the scale that gave the product.
-    let near = |scale: f32| [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)));
-    let scales = (1..=MOST as u8).rev().flat_map(|n| near(largest / f32::from(n)));
+    let near = |scale: f32| {
+        [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)))
+    };
+    let scales = (1..=MOST as u8)
+        .rev()
+        .flat_map(|n| near(largest / f32::from(n)));
     scales.into_iter().find(|&scale| fits(scale))
 }
 
-/// Weights that training or a quantised model left as products of whole numbers and a scale are so but for rounding, of the
-/// product itself and of a factor that was folded into it.
+/// Weights that training or a quantised model left as products of whole numbers and a scale are so
+/// but for rounding, of the product itself and of a factor that was folded into it.
 const ROUNDED: f32 = 1.0 / (1 << 21) as f32;
 
 /// The number that stands for a rounded weight of a row with this scale.
 pub(crate) fn number(weight: f32, scale: f32) -> i8 {
-    if scale > 0.0 { (weight / scale).round() as i8 } else { 0 }
+    if scale > 0.0 {
+        (weight / scale).round() as i8
+    } else {
+        0
+    }
 }
 
 fn largest(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |most, w| w.abs().max(most))
 }
 
-/// Rounds a row to numbers times a scale. Weights that are whole numbers times one scale keep these. Else the scale is the one of those tried with the least sum of the squares of each weight's error
-/// times its column's `sizes`. Smaller scales than that of the largest weight cut the few largest weights, and round
-/// the others better.
+/// Rounds a row to numbers times a scale. Weights that are whole numbers times one scale keep
+/// these. Else the scale is the one of those tried with the least sum of the squares of each
+/// weight's error times its column's `sizes`. Smaller scales than that of the largest weight cut
+/// the few largest weights, and round the others better.
 pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
     let largest = largest(row);
     if largest < LEAST {
@@ -67,7 +77,10 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
         return;
     }
     let error = |scale: f32| {
-        let errors = row.iter().zip(sizes).map(|(&w, size)| (rounded(w, scale) - w) * size);
+        let errors = row
+            .iter()
+            .zip(sizes)
+            .map(|(&w, size)| (rounded(w, scale) - w) * size);
         errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
     };
     // In steps of 1/32, from the largest weight to half of it.
@@ -90,8 +103,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Rounded rows are their numbers times their scale, exactly, and none is farther off than half of the largest
-        /// scale; whoever rounds them again changes nothing.
+        /// Rounded rows are their numbers times their scale, exactly, and none is farther off than
+        /// half of the largest scale; whoever rounds them again changes nothing.
         #[test]
         fn a_rounded_row_holds_its_scale(
             row in proptest::collection::vec(-2.0f32..2.0, 1..40),
@@ -123,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// Weights that came from integers keep them, also where the largest is below 127 and where a factor was folded
-        /// into the row.
+        /// Weights that came from integers keep them, also where the largest is below 127 and where
+        /// a factor was folded into the row.
         #[test]
         fn a_models_own_integers_stay(
             numbers in proptest::collection::vec(-90i8..=90, 3..40),
@@ -155,7 +168,11 @@ mod tests {
         let mut sizes = vec![1.0; 100];
         sizes[7] = 1e-3;
         round(&mut row, &sizes);
-        assert!(row[7] < 1.1 && row.iter().all(|w| w.abs() <= row[7]), "{}", row[7]);
+        assert!(
+            row[7] < 1.1 && row.iter().all(|w| w.abs() <= row[7]),
+            "{}",
+            row[7]
+        );
         let mut nothing = vec![1e-33, -1e-35];
         round(&mut nothing, &[1.0, 1.0]);
         assert_eq!((of_row(&nothing), number(0.0, 0.0)), (0.0, 0));

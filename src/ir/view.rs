@@ -1,17 +1,17 @@
 //! Where the elements of a value stand among the rows of its matrix.
 //!
-//! A matrix has a column for each record. The elements of an image stand pixel by pixel, the channels of a pixel side by
-//! side, with rows of padding behind them where kernels want that: row `first + y · line + x · pixel + c`. Then a
-//! flattened image is the same rows in another order, a part of it is a view with another first row, and channels behind
-//! one another are a wider pixel.
+//! A matrix has a column for each record. The elements of an image stand pixel by pixel, the
+//! channels of a pixel side by side, with rows of padding behind them where kernels want that: row
+//! `first + y · line + x · pixel + c`. Then a flattened image is the same rows in another order, a
+//! part of it is a view with another first row, and channels behind one another are a wider pixel.
 
 use super::graph::Shape;
 use super::op::Window;
 use std::fmt;
 
-/// Rows for the elements of a value in their order (c, y, x): nested loops over them, from the outermost in. Loops that
-/// turn once stand in front. The same type says which number of an array belongs to each element: there a step of 0
-/// repeats a number.
+/// Rows for the elements of a value in their order (c, y, x): nested loops over them, from the
+/// outermost in. Loops that turn once stand in front. The same type says which number of an array
+/// belongs to each element: there a step of 0 repeats a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
@@ -24,7 +24,10 @@ pub(crate) struct RowMap {
 impl fmt::Debug for RowMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.first)?;
-        self.loops.iter().filter(|l| l.0 != 1).try_for_each(|(n, step)| write!(f, "+{n}×{step}"))
+        self.loops
+            .iter()
+            .filter(|l| l.0 != 1)
+            .try_for_each(|(n, step)| write!(f, "+{n}×{step}"))
     }
 }
 
@@ -38,7 +41,10 @@ impl RowMap {
     /// `n` rows one after the other.
     pub(crate) const fn vector(n: usize) -> RowMap {
         let last = if n == 1 { (1, 0) } else { (n, 1) };
-        RowMap { first: 0, loops: [(1, 0), (1, 0), last] }
+        RowMap {
+            first: 0,
+            loops: [(1, 0), (1, 0), last],
+        }
     }
 
     /// The map of these loops with as few of them as possible; `None` where three are too few.
@@ -51,7 +57,10 @@ impl RowMap {
                 _ => merged.push((n, step)),
             }
         }
-        let mut map = RowMap { first, loops: [(1, 0); 3] };
+        let mut map = RowMap {
+            first,
+            loops: [(1, 0); 3],
+        };
         let unused = map.loops.len().checked_sub(merged.len())?;
         map.loops[unused..].copy_from_slice(&merged);
         Some(map)
@@ -64,7 +73,10 @@ impl RowMap {
 
     /// An image of `shape`.
     pub(crate) fn image(image: Image, shape: Shape) -> RowMap {
-        RowMap::of_axes(image.first, [(shape.c, 1), (shape.h, image.line), (shape.w, image.pixel)])
+        RowMap::of_axes(
+            image.first,
+            [(shape.c, 1), (shape.h, image.line), (shape.w, image.pixel)],
+        )
     }
 
     /// The numbers of an array that has one for each channel of `shape`.
@@ -91,7 +103,10 @@ impl RowMap {
 
     /// The rows in the order of the elements.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + use<> {
-        let RowMap { first, loops: [(outer, a), (middle, b), (inner, c)] } = *self;
+        let RowMap {
+            first,
+            loops: [(outer, a), (middle, b), (inner, c)],
+        } = *self;
         (0..outer).flat_map(move |i| {
             (0..middle).flat_map(move |j| (0..inner).map(move |k| first + i * a + j * b + k * c))
         })
@@ -99,7 +114,13 @@ impl RowMap {
 
     /// The row behind the last one that it uses.
     pub(crate) fn end(&self) -> usize {
-        self.first + self.loops.iter().map(|&(n, step)| (n - 1) * step).sum::<usize>() + 1
+        self.first
+            + self
+                .loops
+                .iter()
+                .map(|&(n, step)| (n - 1) * step)
+                .sum::<usize>()
+            + 1
     }
 
     /// True if element i is row i.
@@ -107,8 +128,8 @@ impl RowMap {
         *self == RowMap::vector(self.len())
     }
 
-    /// True if no row belongs to two elements, and each loop steps over all rows of those with smaller steps. Then the
-    /// element of a row is found by division.
+    /// True if no row belongs to two elements, and each loop steps over all rows of those with
+    /// smaller steps. Then the element of a row is found by division.
     pub(crate) fn is_nested(&self) -> bool {
         let mut loops = self.loops;
         loops.sort_by_key(|l| l.1);
@@ -120,9 +141,11 @@ impl RowMap {
         })
     }
 
-    /// The rows from one element to the next along c, y and x of `shape`; `None` where it has no such loops.
+    /// The rows from one element to the next along c, y and x of `shape`; `None` where it has no
+    /// such loops.
     pub(crate) fn steps(&self, shape: Shape) -> Option<[usize; 3]> {
-        let mut loops: Vec<(usize, usize)> = self.loops.iter().copied().filter(|l| l.0 > 1).collect();
+        let mut loops: Vec<(usize, usize)> =
+            self.loops.iter().copied().filter(|l| l.0 > 1).collect();
         // From the innermost axis out, each takes whole loops, or a part of one.
         let mut axis = |n: usize| -> Option<usize> {
             let (mut left, mut steps) = (n, None);
@@ -166,40 +189,54 @@ impl RowMap {
             shape.c
         };
         let line = if shape.h > 1 { y } else { pixel * shape.w };
-        (c == 1 || shape.c == 1).then_some(Image { first: self.first, pixel, line })
+        (c == 1 || shape.c == 1).then_some(Image {
+            first: self.first,
+            pixel,
+            line,
+        })
     }
 
-    /// The map of the value with its axes in another order; `None` where its loops do not follow the axes.
+    /// The map of the value with its axes in another order; `None` where its loops do not follow
+    /// the axes.
     pub(crate) fn transposed(&self, shape: Shape, axes: [super::op::Axis; 3]) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let turn = |axis: super::op::Axis| (shape.along(axis), steps[axis as usize]);
         Some(RowMap::of_axes(self.first, axes.map(turn)))
     }
 
-    /// The map of a part of the value, of shape `part` from element (c, y, x) on; `None` where its loops do not follow the
-    /// axes.
+    /// The map of a part of the value, of shape `part` from element (c, y, x) on; `None` where its
+    /// loops do not follow the axes.
     pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
-        Some(RowMap::of_axes(first, [(part.c, steps[0]), (part.h, steps[1]), (part.w, steps[2])]))
+        Some(RowMap::of_axes(
+            first,
+            [(part.c, steps[0]), (part.h, steps[1]), (part.w, steps[2])],
+        ))
     }
 }
 
-/// Elements that a step takes from one place for another: element i is read at `from`(i) and belongs to row `to`(i).
+/// Elements that a step takes from one place for another: element i is read at `from`(i) and
+/// belongs to row `to`(i).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Rows of a matrix that are read, or numbers of an array.
     pub(crate) from: RowMap,
     /// Rows of the result. See [`RowMap::is_nested`].
     pub(crate) to: RowMap,
-    /// The step writes the rows of the result below this one, those of no element too. 0: the rows of elements alone.
+    /// The step writes the rows of the result below this one, those of no element too. 0: the rows
+    /// of elements alone.
     pub(crate) filled: usize,
 }
 
 impl Moved {
     /// Work-items that carry it out: one for each row that is written.
     pub(crate) fn items(&self) -> usize {
-        if self.filled > 0 { self.filled } else { self.to.len() }
+        if self.filled > 0 {
+            self.filled
+        } else {
+            self.to.len()
+        }
     }
 
     /// The kernels' argument, `kernels/common/moved.cl`.
@@ -209,11 +246,18 @@ impl Moved {
             let inner = map.loops[2].0;
             [map.loops[1].0 * inner, inner, 1]
         };
-        // Divisor, turns and weight of each loop over what a work-item's number says: the row, or the element.
+        // Divisor, turns and weight of each loop over what a work-item's number says: the row, or
+        // the element.
         let mut loops = [(u32::MAX, 1, 0); 3];
-        for ((to, &(n, step)), elements) in loops.iter_mut().zip(&self.to.loops).zip(within(&self.to)) {
+        for ((to, &(n, step)), elements) in
+            loops.iter_mut().zip(&self.to.loops).zip(within(&self.to))
+        {
             if n > 1 {
-                let (divisor, weight) = if self.filled > 0 { (step, elements) } else { (elements, step) };
+                let (divisor, weight) = if self.filled > 0 {
+                    (step, elements)
+                } else {
+                    (elements, step)
+                };
                 *to = (divisor as u32, n as u32, weight as u32);
             }
         }
@@ -226,7 +270,24 @@ impl Moved {
         let ([first, second, _], steps) = (within(&self.from), self.from.loops.map(|l| l.1 as u32));
         let (from, to) = (self.from.first as u32, self.to.first as u32);
         let [x, y, z] = steps;
-        [from, to, a, b, c, d, e, f, g, h, i, first as u32, x, second as u32, y, z]
+        [
+            from,
+            to,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            i,
+            first as u32,
+            x,
+            second as u32,
+            y,
+            z,
+        ]
     }
 }
 
@@ -244,7 +305,11 @@ pub(crate) struct Image {
 impl Image {
     /// An image whose pixels take `pixel` rows each, one after the other.
     pub(crate) fn dense(shape: Shape, pixel: usize) -> Image {
-        Image { first: 0, pixel, line: shape.w * pixel }
+        Image {
+            first: 0,
+            pixel,
+            line: shape.w * pixel,
+        }
     }
 }
 
@@ -266,7 +331,13 @@ impl Geometry {
     pub(crate) fn words(&self) -> [u32; 16] {
         let two = |low: usize, high: usize| low as u32 | (high as u32) << 16;
         let ((input, from), (output, to)) = (self.input, self.output);
-        let Window { size, stride, dilation, border, .. } = self.window;
+        let Window {
+            size,
+            stride,
+            dilation,
+            border,
+            ..
+        } = self.window;
         let groups = self.groups.max(1);
         [
             input.first as u32,
@@ -291,10 +362,19 @@ impl Geometry {
     /// Whether its sizes fit the halves of the kernels' argument.
     pub(crate) fn fits(&self) -> bool {
         let ((_, from), (_, to)) = (self.input, self.output);
-        let Window { size, stride, dilation, border, .. } = self.window;
+        let Window {
+            size,
+            stride,
+            dilation,
+            border,
+            ..
+        } = self.window;
         let pairs = [(from.h, from.w), (to.h, to.w), size, stride, dilation];
         let borders = [(border.top, border.left), (border.bottom, border.right)];
-        pairs.into_iter().chain(borders).all(|(a, b)| a.max(b) < 1 << 15)
+        pairs
+            .into_iter()
+            .chain(borders)
+            .all(|(a, b)| a.max(b) < 1 << 15)
     }
 }
 
@@ -309,7 +389,8 @@ mod tests {
     }
 
     proptest! {
-        /// An image is found again in its map, in every shape that keeps its axes; its rows are those of the formula.
+        /// An image is found again in its map, in every shape that keeps its axes; its rows are
+        /// those of the formula.
         #[test]
         fn images_and_maps(shape in shape(), padding in 0usize..3, first in 0usize..9, gap in 0usize..4) {
             let pixel = shape.c + padding;
@@ -363,28 +444,82 @@ mod tests {
     fn sizes_of_a_geometry_fit_halves_of_words() {
         let pixels = |c: usize, h: usize, w: usize| Shape { c, h, w };
         let geometry = Geometry {
-            input: (Image { first: 1, pixel: 2, line: 3 }, pixels(8, 4, 5)),
-            output: (Image { first: 6, pixel: 7, line: 8 }, pixels(6, 9, 10)),
+            input: (
+                Image {
+                    first: 1,
+                    pixel: 2,
+                    line: 3,
+                },
+                pixels(8, 4, 5),
+            ),
+            output: (
+                Image {
+                    first: 6,
+                    pixel: 7,
+                    line: 8,
+                },
+                pixels(6, 9, 10),
+            ),
             window: Window {
                 size: (11, 12),
                 stride: (13, 14),
                 dilation: (15, 16),
-                border: super::super::op::Border { top: 17, left: 18, bottom: 19, right: 20 },
+                border: super::super::op::Border {
+                    top: 17,
+                    left: 18,
+                    bottom: 19,
+                    right: 20,
+                },
                 ceil: false,
             },
             groups: 2,
         };
         let two = |low: u32, high: u32| low + (high << 16);
-        let sizes = [two(4, 5), two(9, 10), two(11, 12), two(13, 14), two(15, 16), two(17, 18), two(19, 20)];
+        let sizes = [
+            two(4, 5),
+            two(9, 10),
+            two(11, 12),
+            two(13, 14),
+            two(15, 16),
+            two(17, 18),
+            two(19, 20),
+        ];
         let [from, to, size, stride, dilation, before, behind] = sizes;
-        let words = [1, 2, 3, from, 6, 7, 8, to, size, stride, dilation, before, behind, 4, 3, 6];
+        let words = [
+            1, 2, 3, from, 6, 7, 8, to, size, stride, dilation, before, behind, 4, 3, 6,
+        ];
         assert_eq!(geometry.words(), words);
-        assert_eq!(Geometry { groups: 0, ..geometry }.words()[13..], [8, 6, 6]);
-        let wide = |w: usize| Geometry { output: (Image::default(), pixels(1, 1, w)), ..geometry };
-        let dilated = |n: usize| Window { dilation: (n, 1), ..geometry.window };
+        assert_eq!(
+            Geometry {
+                groups: 0,
+                ..geometry
+            }
+            .words()[13..],
+            [8, 6, 6]
+        );
+        let wide = |w: usize| Geometry {
+            output: (Image::default(), pixels(1, 1, w)),
+            ..geometry
+        };
+        let dilated = |n: usize| Window {
+            dilation: (n, 1),
+            ..geometry.window
+        };
         let most = (1 << 15) - 1;
         assert!(geometry.fits() && wide(most).fits() && !wide(most + 1).fits());
-        assert!(Geometry { window: dilated(most), ..geometry }.fits());
-        assert!(!Geometry { window: dilated(most + 1), ..geometry }.fits());
+        assert!(
+            Geometry {
+                window: dilated(most),
+                ..geometry
+            }
+            .fits()
+        );
+        assert!(
+            !Geometry {
+                window: dilated(most + 1),
+                ..geometry
+            }
+            .fits()
+        );
     }
 }

@@ -1,7 +1,10 @@
-//! Plain data as bytes: how the build writes networks, plans and the kernel library, and how the program reads them back.
+//! Plain data as bytes: how the build writes networks, plans and the kernel library, and how the
+//! program reads them back.
 //!
-//! The same on every machine: numbers are little-endian, a size is as long as it needs to be (LEB128: seven bits a byte, the
-//! lowest first, the eighth says that more follow), an index of an enum a byte; text and lists follow their length. Reading never panics, whatever the bytes are: what does not fit is [`Damaged`].
+//! The same on every machine: numbers are little-endian, a size is as long as it needs to be
+//! (LEB128: seven bits a byte, the lowest first, the eighth says that more follow), an index of an
+//! enum a byte; text and lists follow their length. Reading never panics, whatever the bytes are:
+//! what does not fit is [`Damaged`].
 
 use std::borrow::Cow;
 
@@ -49,7 +52,11 @@ pub(crate) fn bytes(value: &impl Wire) -> Vec<u8> {
 pub(crate) fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
     let mut reader = Reader(bytes);
     let value = T::take(&mut reader)?;
-    if reader.0.is_empty() { Ok(value) } else { Err(Damaged) }
+    if reader.0.is_empty() {
+        Ok(value)
+    } else {
+        Err(Damaged)
+    }
 }
 
 /// Numbers are their little-endian bytes.
@@ -119,7 +126,9 @@ impl Wire for Cow<'static, str> {
 
     fn take(from: &mut Reader) -> Result<Self, Damaged> {
         let n = usize::take(from)?;
-        std::str::from_utf8(from.bytes(n)?).map(Cow::Borrowed).map_err(|_| Damaged)
+        std::str::from_utf8(from.bytes(n)?)
+            .map(Cow::Borrowed)
+            .map_err(|_| Damaged)
     }
 }
 
@@ -192,8 +201,8 @@ macro_rules! fields {
     )*};
 }
 
-/// An enum is the index of its variant in this list, then the variant's fields; a variant that is missing here does not
-/// compile.
+/// An enum is the index of its variant in this list, then the variant's fields; a variant that is
+/// missing here does not compile.
 macro_rules! variants {
     ($($type:ident { $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)? })*) => {$(
         impl $crate::ir::wire::Wire for $type {
@@ -344,7 +353,14 @@ mod tests {
             assert_eq!(read(&bytes(&size)), Ok(size));
         }
         // Ends too early, a byte that adds nothing, more bits than there are.
-        for damaged in [&[][..], &[0x80], &[0x80, 0], &[0x80, 0x80, 0], &[0xff; 10], &[0xff; 64]] {
+        for damaged in [
+            &[][..],
+            &[0x80],
+            &[0x80, 0],
+            &[0x80, 0x80, 0],
+            &[0xff; 10],
+            &[0xff; 64],
+        ] {
             assert_eq!(read::<usize>(damaged), Err(Damaged), "{damaged:?}");
         }
     }
@@ -353,7 +369,11 @@ mod tests {
     fn comes_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
         let mut all = bytes(value);
         assert_eq!(read::<T>(&all).as_ref(), Ok(value));
-        assert_eq!(read::<T>(&all[..all.len() - 1]), Err(Damaged), "{value:?}, cut");
+        assert_eq!(
+            read::<T>(&all[..all.len() - 1]),
+            Err(Damaged),
+            "{value:?}, cut"
+        );
         all.push(0);
         assert_eq!(read::<T>(&all), Err(Damaged), "{value:?}, and more");
     }
@@ -361,40 +381,82 @@ mod tests {
     #[test]
     fn what_plans_and_networks_are_made_of_comes_back() {
         use crate::ir::graph::Shape;
-        use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+        use crate::ir::op::{
+            Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window,
+        };
         use crate::ir::plan::{Arg, Extent, Placing};
         use crate::ir::view::{Moved, RowMap};
         [0u8, 1, 255].iter().for_each(comes_back);
         [false, true].iter().for_each(comes_back);
         [Some(7usize), None].iter().for_each(comes_back);
-        [f32::MIN_POSITIVE, -0.0, f32::INFINITY].iter().for_each(comes_back);
+        [f32::MIN_POSITIVE, -0.0, f32::INFINITY]
+            .iter()
+            .for_each(comes_back);
         comes_back(&Cow::Borrowed("a name, größer"));
         comes_back(&([1usize, 2, 300], 1e300f64));
         comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
         Activation::ALL.iter().for_each(comes_back);
-        let border = Border { top: 1, left: 2, bottom: 3, right: 4 };
-        let window = Window { stride: (2, 3), dilation: (4, 1), border, ceil: true, ..Window::of((5, 6)) };
+        let border = Border {
+            top: 1,
+            left: 2,
+            bottom: 3,
+            right: 4,
+        };
+        let window = Window {
+            stride: (2, 3),
+            dilation: (4, 1),
+            border,
+            ceil: true,
+            ..Window::of((5, 6))
+        };
         let ops = [
             Op::Affine,
             Op::Convolution { window, groups: 3 },
-            Op::Pool { kind: Pool::PaddedMean, window },
+            Op::Pool {
+                kind: Pool::PaddedMean,
+                window,
+            },
             Op::Combine(Arithmetic::Divide),
             Op::Concat(Axis::X),
-            Op::Slice { axis: Axis::Y, first: 2, size: 9 },
-            Op::Pad { border, value: Float::new(-0.5) },
+            Op::Slice {
+                axis: Axis::Y,
+                first: 2,
+                size: 9,
+            },
+            Op::Pad {
+                border,
+                value: Float::new(-0.5),
+            },
             Op::Softmax(SoftmaxOf::Logarithm),
             Op::Reshape(Shape { c: 2, h: 200, w: 3 }),
             Op::Transpose([Axis::X, Axis::C, Axis::Y]),
         ];
         ops.iter().for_each(comes_back);
-        let map = RowMap { first: 3, loops: [(1, 0), (2, 4), (128, 1)] };
-        comes_back(&Arg::Moved(Moved { from: map, to: RowMap::vector(9), filled: 500 }));
+        let map = RowMap {
+            first: 3,
+            loops: [(1, 0), (2, 4), (128, 1)],
+        };
+        comes_back(&Arg::Moved(Moved {
+            from: map,
+            to: RowMap::vector(9),
+            filled: 500,
+        }));
         comes_back(&Placing::Columns(map));
-        comes_back(&Extent::Columns { columns: 1, tile: 2, group: 3 });
+        comes_back(&Extent::Columns {
+            columns: 1,
+            tile: 2,
+            group: 3,
+        });
         comes_back(&[Arg::Size(3), Arg::Pair((0.5, 2.0)), Arg::Constants]);
         // No such variant, no such truth, no text.
-        assert_eq!((read::<Axis>(&[3]), read::<bool>(&[2])), (Err(Damaged), Err(Damaged)));
+        assert_eq!(
+            (read::<Axis>(&[3]), read::<bool>(&[2])),
+            (Err(Damaged), Err(Damaged))
+        );
         assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));
-        assert_eq!(read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]), Err(Damaged));
+        assert_eq!(
+            read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]),
+            Err(Damaged)
+        );
     }
 }

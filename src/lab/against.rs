@@ -7,8 +7,8 @@ use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 /// How deep unknown values may be nested.
 const DEPTH: usize = 32;
 
-/// The report that `-o json` printed. Unknown keys are passed over (keys are only ever added); every other deviation
-/// is an error `line:column: what`.
+/// The report that `-o json` printed. Unknown keys are passed over (keys are only ever added);
+/// every other deviation is an error `line:column: what`.
 pub(crate) fn read(json_text: &str) -> Result<Report, String> {
     let mut p = Parser::new(json_text);
     let mut report = Report::default();
@@ -39,8 +39,17 @@ pub(crate) fn read(json_text: &str) -> Result<Report, String> {
     Ok(report)
 }
 
-const SECTION: [&str; 9] =
-    ["id", "title", "rows_are", "unit", "larger_is_better", "columns", "rows", "notes", "plot"];
+const SECTION: [&str; 9] = [
+    "id",
+    "title",
+    "rows_are",
+    "unit",
+    "larger_is_better",
+    "columns",
+    "rows",
+    "notes",
+    "plot",
+];
 
 fn section(p: &mut Parser) -> Result<Section, String> {
     let mut texts: [String; 4] = Default::default();
@@ -48,7 +57,9 @@ fn section(p: &mut Parser) -> Result<Section, String> {
     let (mut larger_is_better, mut plot) = (false, Plot::None);
     let mut seen = [false; SECTION.len()];
     p.object(&mut |p, key| {
-        let Some(i) = SECTION.iter().position(|k| *k == key) else { return p.skip(DEPTH) };
+        let Some(i) = SECTION.iter().position(|k| *k == key) else {
+            return p.skip(DEPTH);
+        };
         p.once(&mut seen[i], key)?;
         match i {
             0..4 => texts[i] = p.string()?,
@@ -68,7 +79,11 @@ fn section(p: &mut Parser) -> Result<Section, String> {
                     "lines" => Plot::Lines,
                     "bars" => Plot::Bars,
                     "grid" => Plot::Grid,
-                    _ => return Err(p.fail_at(start, "expected \"none\", \"lines\", \"bars\" or \"grid\"")),
+                    _ => {
+                        return Err(
+                            p.fail_at(start, "expected \"none\", \"lines\", \"bars\" or \"grid\"")
+                        );
+                    }
                 }
             }
         }
@@ -76,11 +91,24 @@ fn section(p: &mut Parser) -> Result<Section, String> {
     })?;
     p.all(&seen, &SECTION)?;
     let [id, title, rows_are, unit] = texts;
-    Ok(Section { id, title, rows_are, unit, larger_is_better, columns, rows, notes, plot })
+    Ok(Section {
+        id,
+        title,
+        rows_are,
+        unit,
+        larger_is_better,
+        columns,
+        rows,
+        notes,
+        plot,
+    })
 }
 
 fn row(p: &mut Parser) -> Result<Row, String> {
-    let mut row = Row { label: String::new(), cells: Vec::new() };
+    let mut row = Row {
+        label: String::new(),
+        cells: Vec::new(),
+    };
     let mut seen = [false; 2];
     p.object(&mut |p, key| match key {
         "label" => {
@@ -101,7 +129,9 @@ fn row(p: &mut Parser) -> Result<Row, String> {
     Ok(row)
 }
 
-const CELL: [&str; 8] = ["document", "skipped", "value", "spread", "runs", "first", "percent", "error"];
+const CELL: [&str; 8] = [
+    "document", "skipped", "value", "spread", "runs", "first", "percent", "error",
+];
 
 fn cell(p: &mut Parser) -> Result<Cell, String> {
     let start = p.start();
@@ -114,7 +144,9 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
     let (mut document, mut skipped) = (0.0, String::new());
     let mut seen = [false; CELL.len()];
     p.object(&mut |p, key| {
-        let Some(i) = CELL.iter().position(|k| *k == key) else { return p.skip(DEPTH) };
+        let Some(i) = CELL.iter().position(|k| *k == key) else {
+            return p.skip(DEPTH);
+        };
         p.once(&mut seen[i], key)?;
         match i {
             0 => document = p.number()?,
@@ -144,19 +176,24 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
             m.spread = m.spread.filter(|_| m.runs > 1);
             Ok(Cell::Measured(m))
         }
-        _ => Err(
-            p.fail_at(start, "expected a cell: null, a string, document, skipped, or value, spread and runs")
-        ),
+        _ => Err(p.fail_at(
+            start,
+            "expected a cell: null, a string, document, skipped, or value, spread and runs",
+        )),
     }
 }
 
 /// The device of a report.
 pub(crate) fn device(report: &Report) -> &str {
-    report.head.iter().find(|(n, _)| n == "device").map_or("the other report", |(_, v)| v)
+    report
+        .head
+        .iter()
+        .find(|(n, _)| n == "device")
+        .map_or("the other report", |(_, v)| v)
 }
 
-/// The own section with a column `COLUMN / other` after each column that both reports measured: the own value divided by
-/// the other's, in the rows that both have.
+/// The own section with a column `COLUMN / other` after each column that both reports measured: the
+/// own value divided by the other's, in the rows that both have.
 ///
 /// Ratios are words, not measurements: they have no unit and do not belong into the section's plot.
 pub(crate) fn beside(own: &Section, other: &Report) -> Section {
@@ -177,12 +214,17 @@ fn measured(cell: Option<&Cell>) -> Option<f64> {
 fn compare_section(own: &Section, other: &Section, device: &str) -> Section {
     let mut s = own.clone();
     if own.unit != other.unit || own.larger_is_better != other.larger_is_better {
-        s.notes.push(format!("Not compared with {device}: its report has these values in {}.", other.unit));
+        s.notes.push(format!(
+            "Not compared with {device}: its report has these values in {}.",
+            other.unit
+        ));
         return s;
     }
     let mut added = 0;
     for (i, name) in own.columns.iter().enumerate() {
-        let Some(theirs) = other.columns.iter().position(|c| c == name) else { continue };
+        let Some(theirs) = other.columns.iter().position(|c| c == name) else {
+            continue;
+        };
         let ratios: Vec<Cell> = own
             .rows
             .iter()
@@ -208,8 +250,14 @@ fn compare_section(own: &Section, other: &Section, device: &str) -> Section {
         }
     }
     if added > 0 {
-        let better = if own.larger_is_better { "above" } else { "below" };
-        s.notes.push(format!("/ other: divided by the value of {device}; {better} 1 is better here."));
+        let better = if own.larger_is_better {
+            "above"
+        } else {
+            "below"
+        };
+        s.notes.push(format!(
+            "/ other: divided by the value of {device}; {better} 1 is better here."
+        ));
     }
     s
 }
@@ -227,7 +275,10 @@ mod tests {
 
     fn compare(own: &Report, other: &Report) -> Report {
         let sections = own.sections.iter().map(|s| beside(s, other)).collect();
-        Report { head: own.head.clone(), sections }
+        Report {
+            head: own.head.clone(),
+            sections,
+        }
     }
 
     #[test]
@@ -268,26 +319,55 @@ mod tests {
             ("{}".into(), "1:3: \"head\" is missing"),
             ("{\"head\":{}}".into(), "1:12: \"sections\" is missing"),
             ("{\"head\":{},\"head\":{}}".into(), "1:19: \"head\" twice"),
-            ("{\"head\":{},\n\"sections\":[]}\nx".into(), "3:1: expected nothing after the report"),
+            (
+                "{\"head\":{},\n\"sections\":[]}\nx".into(),
+                "3:1: expected nothing after the report",
+            ),
             ("{\"head\":{\"ä\":1}".into(), "1:14: expected a string"),
-            ("{\"head\":{\"a\":\"b".into(), "1:16: a string that does not end on its line"),
+            (
+                "{\"head\":{\"a\":\"b".into(),
+                "1:16: a string that does not end on its line",
+            ),
             ("{\"head\":{\"a\":\"\\q".into(), "1:15: an unknown escape"),
-            ("{\"head\":{\"a\":\"\\ud800\"".into(), "1:15: half of a character"),
-            ("{\"head\":{\"a\":\"\\ud800\\u0041\"".into(), "1:15: half of a character"),
-            ("{\"head\":{\"a\":\"\\u00g0\"".into(), "1:15: expected four hexadecimal digits"),
+            (
+                "{\"head\":{\"a\":\"\\ud800\"".into(),
+                "1:15: half of a character",
+            ),
+            (
+                "{\"head\":{\"a\":\"\\ud800\\u0041\"".into(),
+                "1:15: half of a character",
+            ),
+            (
+                "{\"head\":{\"a\":\"\\u00g0\"".into(),
+                "1:15: expected four hexadecimal digits",
+            ),
             (section("01"), "3:10: expected {"),
             (section("{\"document\":01}"), "3:22: expected a number"),
             (section("{\"document\":1e999}"), "3:22: expected a number"),
             (section("{\"document\":+1}"), "3:22: expected a number"),
             (section("{\"document\":1.}"), "3:22: expected a number"),
             (section("{\"document\":1"), "3:23: expected , or }"),
-            (section("{\"value\":1,\"spread\":0,\"runs\":1.5}"), "3:39: expected a count"),
-            (section("{\"value\":1,\"spread\":0,\"runs\":-1}"), "3:39: expected a count"),
+            (
+                section("{\"value\":1,\"spread\":0,\"runs\":1.5}"),
+                "3:39: expected a count",
+            ),
+            (
+                section("{\"value\":1,\"spread\":0,\"runs\":-1}"),
+                "3:39: expected a count",
+            ),
         ] {
             assert_eq!(read(&text).unwrap_err(), error, "{text}");
         }
-        assert!(read(&section("{\"value\":1}")).unwrap_err().starts_with("3:10: expected a cell"));
-        assert!(read(&section("{}")).unwrap_err().starts_with("3:10: expected a cell"));
+        assert!(
+            read(&section("{\"value\":1}"))
+                .unwrap_err()
+                .starts_with("3:10: expected a cell")
+        );
+        assert!(
+            read(&section("{}"))
+                .unwrap_err()
+                .starts_with("3:10: expected a cell")
+        );
     }
 
     #[test]
@@ -334,17 +414,36 @@ mod tests {
         let mut other = sample();
         other.head[0].1 = "slower".into();
         let rows = &mut other.sections[0].rows;
-        rows[0].cells[1] = Cell::Measured(Measured { value: 6.52, runs: 3, ..Measured::default() });
+        rows[0].cells[1] = Cell::Measured(Measured {
+            value: 6.52,
+            runs: 3,
+            ..Measured::default()
+        });
         rows[1].cells[1] = Cell::Skipped("no".into());
         rows[2].label = "2881".into();
         let both = compare(&sample(), &other);
         let s = &both.sections[0];
-        assert_eq!(s.columns, ["RM×RM", "RM×RM / other", "Morton 4-2", "Morton 4-2 / other", "document"]);
+        assert_eq!(
+            s.columns,
+            [
+                "RM×RM",
+                "RM×RM / other",
+                "Morton 4-2",
+                "Morton 4-2 / other",
+                "document"
+            ]
+        );
         assert_eq!(s.rows[0].cells[1], Cell::Text("1.000".into()));
         assert_eq!(s.rows[0].cells[3], Cell::Text("2.000".into()));
         assert_eq!(s.rows[0].cells[4], Cell::Document(13.04));
-        assert_eq!((&s.rows[1].cells[3], &s.rows[2].cells[3]), (&Cell::Empty, &Cell::Empty));
-        assert_eq!(s.notes[1], "/ other: divided by the value of slower; above 1 is better here.");
+        assert_eq!(
+            (&s.rows[1].cells[3], &s.rows[2].cells[3]),
+            (&Cell::Empty, &Cell::Empty)
+        );
+        assert_eq!(
+            s.notes[1],
+            "/ other: divided by the value of slower; above 1 is better here."
+        );
         assert!(both.sections[1].notes[0].contains("below 1 is better here"));
         assert_eq!(device(&other), "slower");
     }

@@ -8,8 +8,8 @@ use super::reference::{self, Random};
 use super::shapes::generated;
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, Element, Event, Home, Image2d, Program,
-    Queue,
+    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, Element, Event, Home, Image2d,
+    Program, Queue,
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::model::{self, Model, Values};
@@ -23,7 +23,9 @@ use crate::ir::plan::{Arg, BufferRole, places};
 use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
 use crate::planner::bind::{Call, Sizes, bind, repack_options, touched};
-use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
+use crate::registry::{
+    EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem,
+};
 use inputs::Inputs;
 use std::time::{Duration, Instant};
 
@@ -107,7 +109,8 @@ pub(crate) struct LaunchTimes {
 /// Bytes before and after a guarded buffer.
 const CANARY: usize = 4096;
 
-/// A buffer, with canaries around it or exactly as large as its contents, so that a simulator sees every step outside.
+/// A buffer, with canaries around it or exactly as large as its contents, so that a simulator sees
+/// every step outside.
 struct Guarded {
     view: Buffer,
     parent: Option<Buffer>,
@@ -144,21 +147,35 @@ impl Bytes for u8 {
 }
 
 impl Guarded {
-    fn new<T: Bytes>(queue: &Queue, name: &str, data: &[T], canaries: bool) -> Result<Guarded, ClError> {
+    fn new<T: Bytes>(
+        queue: &Queue,
+        name: &str,
+        data: &[T],
+        canaries: bool,
+    ) -> Result<Guarded, ClError> {
         let bytes = size_of_val(data).max(4);
         if !canaries {
             let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
             view.write(0, data)?;
-            return Ok(Guarded { view, parent: None, bytes });
+            return Ok(Guarded {
+                view,
+                parent: None,
+                bytes,
+            });
         }
-        // Written in one piece: oclgrind forgets what it knows of a buffer when a part of it is written.
+        // Written in one piece: oclgrind forgets what it knows of a buffer when a part of it is
+        // written.
         let mut all = vec![0xA5u8; CANARY];
         data.iter().for_each(|&v| v.put(&mut all));
         all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, 0xA5);
         let parent = Buffer::new(queue, name, all.len(), Access::ReadWrite, Home::Device)?;
         parent.write(0, &all)?;
         let view = parent.sub_buffer(name, CANARY, bytes)?;
-        Ok(Guarded { view, parent: Some(parent), bytes })
+        Ok(Guarded {
+            view,
+            parent: Some(parent),
+            bytes,
+        })
     }
 
     fn read<T: Element + Default>(&self, count: usize) -> Result<Vec<T>, ClError> {
@@ -169,7 +186,9 @@ impl Guarded {
 
     /// Whether nothing was written around it.
     fn intact(&self) -> Result<bool, ClError> {
-        let Some(parent) = &self.parent else { return Ok(true) };
+        let Some(parent) = &self.parent else {
+            return Ok(true);
+        };
         let mut all = vec![0u8; parent.bytes()];
         parent.read(0, &mut all)?;
         let around = all[..CANARY].iter().chain(&all[CANARY + self.bytes..]);
@@ -199,49 +218,81 @@ struct Data {
 impl Data {
     /// The sizes of a launch of `entry` on problem `p`, the one of these inputs or the padded one.
     fn sizes(&self, entry: &Entry, p: Problem, parts: usize, padded: bool) -> Sizes {
-        let mut sizes = Sizes { parts, rows: self.real.l, ..Sizes::of(p) };
+        let mut sizes = Sizes {
+            parts,
+            rows: self.real.l,
+            ..Sizes::of(p)
+        };
         if entry.operation == Operation::ReducePair {
             sizes.parts = parts_before(p.l);
         }
         if entry.operation == Operation::Pair {
             sizes.middle = self.middle;
-            let align = entry.restrictions.a.as_ref().filter(|_| padded).map_or(1, |a| a.row_align);
+            let align = entry
+                .restrictions
+                .a
+                .as_ref()
+                .filter(|_| padded)
+                .map_or(1, |a| a.row_align);
             sizes.middle = sizes.middle.next_multiple_of(align);
         }
         sizes
     }
 
-    /// The last of several records overflows: infinities of both signs among what is summed up, activated or compared.
+    /// The last of several records overflows: infinities of both signs among what is summed up,
+    /// activated or compared.
     fn overflow(&mut self) {
         let w = self.real.w;
         if w < 2 {
             return;
         }
-        let values = if self.b.is_empty() { &mut self.r } else { &mut self.b };
+        let values = if self.b.is_empty() {
+            &mut self.r
+        } else {
+            &mut self.b
+        };
         for (i, row) in values.chunks_exact_mut(w).enumerate().step_by(3) {
-            row[w - 1] = if i % 2 == 0 { f32::NEG_INFINITY } else { f32::INFINITY };
+            row[w - 1] = if i % 2 == 0 {
+                f32::NEG_INFINITY
+            } else {
+                f32::INFINITY
+            };
         }
     }
 
-    /// The weights as halves hold them; those of every third row are so small that halves hold them without all their
-    /// digits, which a conversion by hand or a device may lose. Their biases are as small: beside larger ones their
-    /// sums would be rounded more coarsely than the bound allows.
+    /// The weights as halves hold them; those of every third row are so small that halves hold them
+    /// without all their digits, which a conversion by hand or a device may lose. Their biases are
+    /// as small: beside larger ones their sums would be rounded more coarsely than the bound
+    /// allows.
     fn become_halves(&mut self) {
         self.weights = Precision::F16;
         let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
-        let rows = self.a.chunks_exact_mut(self.real.l.max(1)).zip(&mut self.bias);
+        let rows = self
+            .a
+            .chunks_exact_mut(self.real.l.max(1))
+            .zip(&mut self.bias);
         for (row, bias) in rows.skip(1).step_by(3) {
-            row.iter_mut().chain([bias]).for_each(|v| *v *= 2f32.powi(-15));
+            row.iter_mut()
+                .chain([bias])
+                .for_each(|v| *v *= 2f32.powi(-15));
         }
-        self.a.iter_mut().chain(&mut self.second.0).for_each(rounded);
+        self.a
+            .iter_mut()
+            .chain(&mut self.second.0)
+            .for_each(rounded);
     }
 
     /// The weights as bytes hold them.
     fn become_bytes(&mut self) {
         self.weights = Precision::I8;
-        for (weights, columns) in [(&mut self.a, self.real.l), (&mut self.second.0, self.middle)] {
+        for (weights, columns) in [
+            (&mut self.a, self.real.l),
+            (&mut self.second.0, self.middle),
+        ] {
             let alike = vec![1.0; columns];
-            weights.chunks_exact_mut(columns.max(1)).for_each(|row| scale::round(row, &alike));
+            weights
+                .chunks_exact_mut(columns.max(1))
+                .for_each(|row| scale::round(row, &alike));
         }
     }
 
@@ -250,9 +301,14 @@ impl Data {
         let rows = weights.chunks_exact(columns.max(1));
         let number = |row: &[f32]| {
             let scale = scale::of_row(row);
-            row.iter().map(|&w| scale::number(w, scale).into()).collect::<Vec<f32>>()
+            row.iter()
+                .map(|&w| scale::number(w, scale).into())
+                .collect::<Vec<f32>>()
         };
-        (rows.clone().flat_map(number).collect(), rows.map(scale::of_row).collect())
+        (
+            rows.clone().flat_map(number).collect(),
+            rows.map(scale::of_row).collect(),
+        )
     }
 
     /// Biases, as a kernel takes them beside the scales of the rows of `weights`.
@@ -261,8 +317,17 @@ impl Data {
             true => (0..biases.len()).map(power).collect(),
             false => Data::numbers(weights, columns).1,
         };
-        let both: Vec<f32> = biases.iter().zip(scales).flat_map(|(&b, s)| [b, s]).collect();
-        Layout::panels(BESIDE).pack(&both, (biases.len(), 2), (rows.next_multiple_of(BESIDE), 2), 0.0)
+        let both: Vec<f32> = biases
+            .iter()
+            .zip(scales)
+            .flat_map(|(&b, s)| [b, s])
+            .collect();
+        Layout::panels(BESIDE).pack(
+            &both,
+            (biases.len(), 2),
+            (rows.next_multiple_of(BESIDE), 2),
+            0.0,
+        )
     }
 }
 
@@ -307,18 +372,20 @@ impl Lab {
         })
     }
 
-    /// The hash of all that the checks of `entry` hand to the device and of the scores that they expect; nothing is compiled or
-    /// launched, and the random inputs are always the same ones.
+    /// The hash of all that the checks of `entry` hand to the device and of the scores that they
+    /// expect; nothing is compiled or launched, and the random inputs are always the same ones.
     pub(crate) fn inputs(&mut self, entry: &Entry, groups: &[Group]) -> Result<String, Trouble> {
         self.random = Random::new(1);
         self.inputs = Some(Inputs::default());
-        let checked = groups.iter().try_for_each(|&group| match self.check(entry, group) {
-            Err(Trouble::Refused(why)) => {
-                self.take_in(why.as_bytes());
-                Ok(())
-            }
-            other => other.map(|_| ()),
-        });
+        let checked = groups
+            .iter()
+            .try_for_each(|&group| match self.check(entry, group) {
+                Err(Trouble::Refused(why)) => {
+                    self.take_in(why.as_bytes());
+                    Ok(())
+                }
+                other => other.map(|_| ()),
+            });
         let inputs = self.inputs.take().unwrap_or_default();
         checked.map(|()| inputs.to_string())
     }
@@ -342,7 +409,10 @@ impl Lab {
     ) -> Result<Option<Program>, Trouble> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
-        let options = format!("-cl-std=CL1.1 {} {more}", entry.options(activation, weights, local));
+        let options = format!(
+            "-cl-std=CL1.1 {} {more}",
+            entry.options(activation, weights, local)
+        );
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
             return Ok(Some(program.clone()));
@@ -374,7 +444,9 @@ impl Lab {
         let Some(program) = program else {
             self.take_in(entry.function.as_bytes());
             arguments.iter().try_for_each(|argument| {
-                self.inputs.iter_mut().try_for_each(|inputs| inputs.add_argument(argument))
+                self.inputs
+                    .iter_mut()
+                    .try_for_each(|inputs| inputs.add_argument(argument))
             })?;
             return Ok(None);
         };
@@ -390,7 +462,8 @@ impl Lab {
         Ok(Some(kernel))
     }
 
-    /// Launches a kernel and waits for it. False where inputs are taken in: then there is nothing to verify.
+    /// Launches a kernel and waits for it. False where inputs are taken in: then there is nothing
+    /// to verify.
     fn launch(
         &mut self,
         kernel: Option<&BoundKernel>,
@@ -416,8 +489,15 @@ impl Lab {
         );
         // Results are poisoned unless the kernel reads them.
         let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
-        let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
-        let product = matches!(entry.operation, Operation::Matmul | Operation::Affine | Operation::Pair);
+        let r = if reads {
+            floats(h * w)
+        } else {
+            vec![f32::NAN; h * w]
+        };
+        let product = matches!(
+            entry.operation,
+            Operation::Matmul | Operation::Affine | Operation::Pair
+        );
         // The first of two layers has rows of its own.
         let middle = middle(entry.operation, real);
         let (rows, second) = match middle {
@@ -449,8 +529,24 @@ impl Lab {
         };
         let bias = floats(rows);
         let sobel = entry.operation == Operation::Sobel;
-        let image = if sobel { (0..h * w).map(|_| random.byte()).collect() } else { Vec::new() };
-        Data { real, a, weights: Precision::F32, b, r, bias, middle, second, image, alpha, beta }
+        let image = if sobel {
+            (0..h * w).map(|_| random.byte()).collect()
+        } else {
+            Vec::new()
+        };
+        Data {
+            real,
+            a,
+            weights: Precision::F32,
+            b,
+            r,
+            bias,
+            middle,
+            second,
+            image,
+            alpha,
+            beta,
+        }
     }
 
     /// Creates buffers and kernel for `data`.
@@ -466,11 +562,18 @@ impl Lab {
         let limits = limits(&self.device);
         let mut wanted = entry.clone();
         wanted.restrictions.work_group = group;
-        wanted.admits(padded, Some(&limits)).map_err(|e| Trouble::Refused(e.join("; ")))?;
-        let largest = (padded.h * padded.w).max(padded.h * padded.l).max(padded.l * padded.w) as u64 * 4;
+        wanted
+            .admits(padded, Some(&limits))
+            .map_err(|e| Trouble::Refused(e.join("; ")))?;
+        let largest = (padded.h * padded.w)
+            .max(padded.h * padded.l)
+            .max(padded.l * padded.w) as u64
+            * 4;
         if largest + 2 * CANARY as u64 > self.device.max_alloc {
             let most = self.device.max_alloc;
-            return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
+            return Err(Trouble::Refused(format!(
+                "a buffer of {largest} bytes, the device allows {most}"
+            )));
         }
         let mut options = match (entry.operation, entry.operation.parameters()) {
             (Operation::Repack, [b, r]) => repack_options(&entry.layout(b), &entry.layout(r)),
@@ -481,20 +584,37 @@ impl Lab {
         };
         if let (true, Some([a, b])) = (entry.of_few(), entry.operation.parameters().first_chunk()) {
             let step = entry.layout(b).row_step(padded.l, padded.w);
-            step.iter().for_each(|step| options += &format!(" -DSTEP={step}"));
+            step.iter()
+                .for_each(|step| options += &format!(" -DSTEP={step}"));
             let panel = entry.layout(a).panel_rows();
-            panel.iter().for_each(|rows| options += &format!(" -DPANEL={rows}"));
+            panel
+                .iter()
+                .for_each(|rows| options += &format!(" -DPANEL={rows}"));
             if entry.restrictions.keeps > 0 {
                 options += " -DKEPT=8";
             }
         }
         let program = self.program(entry, activation, data.weights, group, &options)?;
         let queue = self.queue.clone();
-        let (real, sizes) =
-            (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
-        let params = entry.operation.activation().unwrap_or(activation).parameters();
+        let (real, sizes) = (
+            data.sizes(entry, data.real, parts, false),
+            data.sizes(entry, padded, parts, true),
+        );
+        let params = entry
+            .operation
+            .activation()
+            .unwrap_or(activation)
+            .parameters();
         let factors = (data.alpha, data.beta);
-        let call = Call { kernel: entry, group, sizes, factors, params, value: 0.0, granule: padded.w };
+        let call = Call {
+            kernel: entry,
+            group,
+            sizes,
+            factors,
+            params,
+            value: 0.0,
+            granule: padded.w,
+        };
         let mut operands: Vec<&Parameter> = Vec::new();
         let launch = bind(&call, |operand| {
             operands.push(operand);
@@ -507,15 +627,27 @@ impl Lab {
             let (plain, to) = (size(&real), size(&sizes));
             let layout = entry.layout(operand);
             let pack = |values: &[f32], pad: f32| layout.pack(values, plain, to, pad);
-            let written =
-                |values: &[f32]| pack(values, if values.iter().any(|v| v.is_nan()) { f32::NAN } else { 0.0 });
+            let written = |values: &[f32]| {
+                pack(
+                    values,
+                    if values.iter().any(|v| v.is_nan()) {
+                        f32::NAN
+                    } else {
+                        0.0
+                    },
+                )
+            };
             let bytes = data.weights == Precision::I8;
             let values = match (operand.holds, name) {
                 (Holds::Biases, "bias2") if bytes => {
                     data.biases(&data.second.1, (&data.second.0, data.middle), to.0)
                 }
-                (Holds::Biases, _) if bytes => data.biases(&data.bias, (&data.a, data.real.l), to.0),
-                (Holds::Weights, "a2") if bytes => pack(&Data::numbers(&data.second.0, data.middle).0, 0.0),
+                (Holds::Biases, _) if bytes => {
+                    data.biases(&data.bias, (&data.a, data.real.l), to.0)
+                }
+                (Holds::Weights, "a2") if bytes => {
+                    pack(&Data::numbers(&data.second.0, data.middle).0, 0.0)
+                }
                 (Holds::Weights, "a") if bytes => pack(&Data::numbers(&data.a, data.real.l).0, 0.0),
                 (Holds::Bytes, "image") => {
                     buffers.push((name, Guarded::new(&queue, name, &data.image, canaries)?));
@@ -529,7 +661,10 @@ impl Lab {
                     continue;
                 }
                 (Holds::Words | Holds::Classes, _) => {
-                    buffers.push((name, Guarded::new(&queue, name, &vec![0u32; to.0 * to.1], canaries)?));
+                    buffers.push((
+                        name,
+                        Guarded::new(&queue, name, &vec![0u32; to.0 * to.1], canaries)?,
+                    ));
                     continue;
                 }
                 (Holds::Biases, "bias2") => pack(&data.second.1, 0.0),
@@ -540,7 +675,11 @@ impl Lab {
                 _ if parts > 1 => vec![f32::NAN; to.0 * to.1],
                 _ => written(&data.r),
             };
-            let stored = if operand.holds == Holds::Weights { data.weights } else { Precision::F32 };
+            let stored = if operand.holds == Holds::Weights {
+                data.weights
+            } else {
+                Precision::F32
+            };
             let values = match stored {
                 Precision::F32 => Values::F32(values.into()),
                 Precision::F16 => Values::F16(values.iter().map(|&v| half::from_f32(v)).collect()),
@@ -548,12 +687,19 @@ impl Lab {
             };
             if entry.reads_image(operand) {
                 // A pixel is four neighbours in the order of the layout.
-                let (line, lines) = if layout.outer == Order::R { (to.1, to.0) } else { to };
+                let (line, lines) = if layout.outer == Order::R {
+                    (to.1, to.0)
+                } else {
+                    to
+                };
                 self.take_in(model::bytes(&values));
                 let pixels = model::image(&queue, name, (line / 4, lines), &values)?;
                 image = Some((name, pixels));
             } else {
-                buffers.push((name, Guarded::new(&queue, name, model::bytes(&values), canaries)?));
+                buffers.push((
+                    name,
+                    Guarded::new(&queue, name, model::bytes(&values), canaries)?,
+                ));
             }
         }
         let touched = |operand: &Parameter| {
@@ -575,9 +721,10 @@ impl Lab {
             Arg::Geometry(geometry) => Some(Argument::U32x16(geometry.words())),
             Arg::Moved(moved) => Some(Argument::U32x16(moved.words())),
             Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
-                (_, Some((_, Guarded { view: buffer, .. }))) => {
-                    Some(Argument::Buffer { buffer, bytes: touched(operands[i]) })
-                }
+                (_, Some((_, Guarded { view: buffer, .. }))) => Some(Argument::Buffer {
+                    buffer,
+                    bytes: touched(operands[i]),
+                }),
                 (Some((_, image)), None) => Some(Argument::Image(image)),
                 (None, None) => None,
             },
@@ -585,27 +732,40 @@ impl Lab {
         };
         let arguments: Vec<_> = launch.args.iter().filter_map(argument).collect();
         let kernel = self.bound(program.as_ref(), entry, &arguments, group)?;
-        let global = vec![launch.global.0.items(padded.w), launch.global.1.items(padded.w)];
+        let global = vec![
+            launch.global.0.items(padded.w),
+            launch.global.1.items(padded.w),
+        ];
         let local = launch.local.map(|(first, second)| vec![first, second]);
-        Ok(Setup { kernel, buffers, global, local, padded, _image: image.map(|i| i.1) })
+        Ok(Setup {
+            kernel,
+            buffers,
+            global,
+            local,
+            padded,
+            _image: image.map(|i| i.1),
+        })
     }
 
     /// Takes in the scores that a network has for these records.
     fn take_in_scores(&mut self, network: &Network, weights: &[Vec<f32>], records: &[f32]) {
         for record in records.chunks_exact(network.width) {
             let raw: Vec<f64> = record.iter().map(|&v| v.into()).collect();
-            network.scores(weights, &raw).iter().for_each(|score| self.take_in(&score.to_ne_bytes()));
+            network
+                .scores(weights, &raw)
+                .iter()
+                .for_each(|score| self.take_in(&score.to_ne_bytes()));
         }
     }
 
-    /// Checks a kernel at sizes that hit every edge: with canaries first (but on a simulator), then exact buffers. Gives
-    /// the largest error in units of the bound.
+    /// Checks a kernel at sizes that hit every edge: with canaries first (but on a simulator), then
+    /// exact buffers. Gives the largest error in units of the bound.
     pub(crate) fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         self.check_with(entry, group, 0)
     }
 
-    /// The same with the nth layouts that it is checked with; from the second ones on without fused activations, which see
-    /// no layout.
+    /// The same with the nth layouts that it is checked with; from the second ones on without fused
+    /// activations, which see no layout.
     fn check_with(&mut self, entry: &Entry, group: Group, layouts: usize) -> Result<f64, Trouble> {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
@@ -615,7 +775,11 @@ impl Lab {
         }
         if takes_any_layouts(entry) {
             let mut worst = 0.0f64;
-            let pairs = if entry.of_few() { &OF_FEW[..] } else { &REPACKED[..] };
+            let pairs = if entry.of_few() {
+                &OF_FEW[..]
+            } else {
+                &REPACKED[..]
+            };
             for (i, &(from, to)) in pairs.iter().enumerate() {
                 worst = worst.max(self.check_with(&laid_out(entry, from, to), group, i)?);
             }
@@ -629,8 +793,13 @@ impl Lab {
             false => (define("STAGES") - 1) * define("BK") + 2,
         };
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, staged.max(18))];
-        // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
-        let tile = entry.restrictions.tile.filter(|_| entry.operation != Operation::Pair).unwrap_or((1, 1));
+        // The edges of tiles, where a work-group has one; not of the pair's, which is as high as
+        // any network.
+        let tile = entry
+            .restrictions
+            .tile
+            .filter(|_| entry.operation != Operation::Pair)
+            .unwrap_or((1, 1));
         let (h, w, l) = (unit.h.max(tile.0), unit.w.max(tile.1), unit.l);
         sizes.extend([
             (h.max(2) - 1, w + 1, l),
@@ -641,15 +810,33 @@ impl Lab {
         if entry.of_few() {
             // Few records; sums with and without their unrolled loop, rows behind a panel.
             // Their least number of terms is one of speed: they are right with fewer, too.
-            sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * define("SLICES") + 3), (145, 1, 3)];
+            sizes = vec![
+                (1, 1, 1),
+                (17, 3, 5),
+                (9, 2, 5 * define("SLICES") + 3),
+                (145, 1, 3),
+            ];
             // More values than are staged at a time.
-            sizes.extend(entry.define("STAGED").map(|staged| (5, 2, staged + 5 * define("SLICES") + 3)));
+            sizes.extend(
+                entry
+                    .define("STAGED")
+                    .map(|staged| (5, 2, staged + 5 * define("SLICES") + 3)),
+            );
         } else {
-            sizes.iter_mut().for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
+            sizes
+                .iter_mut()
+                .for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
         }
         if entry.operation == Operation::ReducePair {
-            // More values than a work-group has at a time, and more parts. Between parts there is no padding.
-            sizes = vec![(1, 1, 4), (16, 9, 740), (9, 3, 2672), (10, 33, 44), (13, 2, 1184)];
+            // More values than a work-group has at a time, and more parts. Between parts there is
+            // no padding.
+            sizes = vec![
+                (1, 1, 4),
+                (16, 9, 740),
+                (9, 3, 2672),
+                (10, 33, 44),
+                (13, 2, 1184),
+            ];
         }
         match entry.operation {
             Operation::Sobel => {
@@ -672,19 +859,31 @@ impl Lab {
             }
             // As many rows as it reads, in edges of both layouts.
             Operation::Repack => {
-                sizes = [(1, 1), (17, 9), (9, 33), (h.max(l), w), (h + l - 1, w + 1), (3 * h, w.max(2) - 1)]
-                    .map(|(rows, w)| (rows, w, rows))
-                    .to_vec();
+                sizes = [
+                    (1, 1),
+                    (17, 9),
+                    (9, 33),
+                    (h.max(l), w),
+                    (h + l - 1, w + 1),
+                    (3 * h, w.max(2) - 1),
+                ]
+                .map(|(rows, w)| (rows, w, rows))
+                .to_vec();
             }
             Operation::Order => sizes = vec![(33, 33, 0)],
             Operation::Probe => sizes = vec![(1, 16, 1), (3, 32, 7), (33, 48, 20)],
             _ => {}
         }
-        let factors: &[(f32, f32)] =
-            if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
+        let factors: &[(f32, f32)] = if entry.restrictions.scaled {
+            &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)]
+        } else {
+            &[(1.0, 0.0)]
+        };
         let activations: &[Activation] = match entry.operation {
             Operation::Activation => entry.activations(),
-            _ if entry.fuses() && layouts == 0 => &[&[Activation::None][..], entry.activations()].concat(),
+            _ if entry.fuses() && layouts == 0 => {
+                &[&[Activation::None][..], entry.activations()].concat()
+            }
             _ => &[Activation::None],
         };
         let stored = |&w: &Precision| entry.restrictions.weights(w) == w;
@@ -694,10 +893,11 @@ impl Lab {
             for &factor in factors {
                 for (n, &activation) in activations.iter().enumerate() {
                     let parts = entry.restrictions.split > 1 && activation == Activation::None;
-                    // A fused activation is computed behind the same sums and edges: inside of a tile and across some, on
-                    // a simulator one of these.
+                    // A fused activation is computed behind the same sums and edges: inside of a
+                    // tile and across some, on a simulator one of these.
                     let fused = n > 0 && entry.fuses();
-                    let at = |size: usize, odd: usize| i == size && (!self.simulated || n % 2 == odd);
+                    let at =
+                        |size: usize, odd: usize| i == size && (!self.simulated || n % 2 == odd);
                     if fused && !at(1, 0) && !at(sizes.len() - 2, 1) {
                         continue;
                     }
@@ -706,10 +906,12 @@ impl Lab {
                         (false, true) => &[true],
                         (false, false) => &[true, false],
                     };
-                    for (weights, canaries) in
-                        stored.iter().flat_map(|&w| canaries.iter().map(move |&c| (w, c)))
+                    for (weights, canaries) in stored
+                        .iter()
+                        .flat_map(|&w| canaries.iter().map(move |&c| (w, c)))
                     {
-                        if (fused || layouts > 0) && !self.tries(i + n + layouts, weights, &stored) {
+                        if (fused || layouts > 0) && !self.tries(i + n + layouts, weights, &stored)
+                        {
                             continue;
                         }
                         let mut data = self.data(entry, Problem { h, w, l }, factor);
@@ -724,7 +926,11 @@ impl Lab {
                             data.overflow();
                         }
                         let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
-                        if self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())? {
+                        if self.launch(
+                            setup.kernel.as_ref(),
+                            &setup.global,
+                            setup.local.as_deref(),
+                        )? {
                             worst = worst.max(verify(entry, activation, &setup, &data)?);
                         }
                         if parts && !canaries && self.tries(i, weights, &stored) {
@@ -737,13 +943,14 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Whether variant `n` of what was checked with every precision is tried with `weights`: on a simulator with one of
-    /// those that the kernel has, in turns.
+    /// Whether variant `n` of what was checked with every precision is tried with `weights`: on a
+    /// simulator with one of those that the kernel has, in turns.
     fn tries(&self, n: usize, weights: Precision, stored: &[Precision]) -> bool {
         !self.simulated || weights == stored[n % stored.len()]
     }
 
-    /// The same for a launch whose work-groups share the common dimension: the sum of the parts is the product.
+    /// The same for a launch whose work-groups share the common dimension: the sum of the parts is
+    /// the product.
     fn check_parts(&mut self, entry: &Entry, group: Group, mut data: Data) -> Result<f64, Trouble> {
         const PARTS: usize = 3;
         let real = data.real;
@@ -752,19 +959,39 @@ impl Lab {
             // Who adds the parts up multiplies with the scales.
             data.a = Data::numbers(&data.a, real.l).0;
         }
-        let setup = self.setup(entry, Activation::None, group, &data, (PARTS, !self.simulated))?;
+        let setup = self.setup(
+            entry,
+            Activation::None,
+            group,
+            &data,
+            (PARTS, !self.simulated),
+        )?;
         let Problem { h, w, .. } = setup.padded;
         if !self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())? {
             return Ok(0.0);
         }
-        let Some(parts) = setup.buffer("r") else { return Ok(0.0) };
+        let Some(parts) = setup.buffer("r") else {
+            return Ok(0.0);
+        };
         if !parts.intact()? {
-            return Err(Trouble::Wrong(format!("wrote outside its parts at {}", shape(real))));
+            return Err(Trouble::Wrong(format!(
+                "wrote outside its parts at {}",
+                shape(real)
+            )));
         }
-        let layout = entry.restrictions.r.as_ref().and_then(|o| o.representation.clone());
+        let layout = entry
+            .restrictions
+            .r
+            .as_ref()
+            .and_then(|o| o.representation.clone());
         let size = (PARTS * h, w);
-        let all = layout.unwrap_or(Layout::R).unpack(&parts.read::<f32>(PARTS * h * w)?, size, size);
-        let sum: Vec<f32> = (0..h * w).map(|i| all[i] + all[h * w + i] + all[2 * h * w + i]).collect();
+        let all =
+            layout
+                .unwrap_or(Layout::R)
+                .unpack(&parts.read::<f32>(PARTS * h * w)?, size, size);
+        let sum: Vec<f32> = (0..h * w)
+            .map(|i| all[i] + all[h * w + i] + all[2 * h * w + i])
+            .collect();
         let found = Layout::R.unpack(&sum, (real.h, real.w), (h, w));
         let product = reference::Product {
             real,
@@ -785,8 +1012,9 @@ impl Lab {
         }
     }
 
-    /// A kernel for all layers, on networks around its tiles: with as many layers as it takes, with every activation,
-    /// with and without arg-max, a record that overflows, equal scores, and a part of a batch behind which nothing may change.
+    /// A kernel for all layers, on networks around its tiles: with as many layers as it takes, with
+    /// every activation, with and without arg-max, a record that overflows, equal scores, and a
+    /// part of a batch behind which nothing may change.
     fn check_layers(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let mut shapes = vec![("40-120-70-10:relu", 20)];
         if group == entry.restrictions.work_group {
@@ -798,7 +1026,8 @@ impl Lab {
             ]);
         }
         if entry.of_few() {
-            // More terms than work-items, several turns of a slice and some terms, more slices than one work-item adds up.
+            // More terms than work-items, several turns of a slice and some terms, more slices than
+            // one work-item adds up.
             shapes.push(("1500-20-600-3:relu", 2));
         }
         let mut worst = 0.0f64;
@@ -807,10 +1036,19 @@ impl Lab {
                 if n > 0 && !self.tries(n, weights, &Precision::ALL) {
                     continue;
                 }
-                for (kind, canaries) in [(Kind::Classes, true), (Kind::Classes, false), (Kind::Values, true)]
-                {
-                    let found =
-                        self.check_network(entry, group, (shape, records), kind, weights, canaries)?;
+                for (kind, canaries) in [
+                    (Kind::Classes, true),
+                    (Kind::Classes, false),
+                    (Kind::Values, true),
+                ] {
+                    let found = self.check_network(
+                        entry,
+                        group,
+                        (shape, records),
+                        kind,
+                        weights,
+                        canaries,
+                    )?;
                     worst = worst.max(found);
                 }
             }
@@ -849,7 +1087,11 @@ impl Lab {
             batch: records + 16,
             few: None,
             kernels: vec![entry.codename.clone()].into(),
-            groups: group.map(|g| (entry.codename.clone(), g)).into_iter().collect::<Vec<_>>().into(),
+            groups: group
+                .map(|g| (entry.codename.clone(), g))
+                .into_iter()
+                .collect::<Vec<_>>()
+                .into(),
         };
         let model = Model::new(network, &weights, &recipe, library(), None).map_err(wrong)?;
         let (plan, network) = (&model.plan, &model.network);
@@ -861,14 +1103,23 @@ impl Lab {
         let program = self.program(entry, Activation::None, precision, group, &step.options)?;
 
         let mut random = self.random();
-        let mut input: Vec<f32> = (0..network.width * plan.padded_batch).map(|_| random.float()).collect();
+        let mut input: Vec<f32> = (0..network.width * plan.padded_batch)
+            .map(|_| random.float())
+            .collect();
         // An infinity or NaN, which every layer must pass on.
-        input[network.width * (records - 1)] = if canaries { f32::NEG_INFINITY } else { f32::NAN };
+        input[network.width * (records - 1)] = if canaries {
+            f32::NEG_INFINITY
+        } else {
+            f32::NAN
+        };
         const UNTOUCHED: u32 = 0x5A5A_5A5A;
         let queue = self.queue.clone();
         let (starts, bytes) = places(&plan.constants);
         let mut constants = vec![0u8; bytes];
-        for (start, values) in starts.into_iter().zip(model.constants.iter().map(model::bytes)) {
+        for (start, values) in starts
+            .into_iter()
+            .zip(model.constants.iter().map(model::bytes))
+        {
             constants[start..start + values.len()].copy_from_slice(values);
         }
         let mut all = vec![("a", Guarded::new(&queue, "a", &constants, canaries)?)];
@@ -878,10 +1129,17 @@ impl Lab {
             let len = b.len(plan.padded_batch);
             let guarded = match b.role {
                 BufferRole::Input => {
-                    let (size, padded) =
-                        ((network.width, plan.padded_batch), (b.padded_rows, plan.padded_batch));
+                    let (size, padded) = (
+                        (network.width, plan.padded_batch),
+                        (b.padded_rows, plan.padded_batch),
+                    );
                     let rows = Layout::C.unpack(&input, size, size);
-                    Guarded::new(&queue, name, &b.layout.pack(&rows, size, padded, 0.0), canaries)?
+                    Guarded::new(
+                        &queue,
+                        name,
+                        &b.layout.pack(&rows, size, padded, 0.0),
+                        canaries,
+                    )?
                 }
                 BufferRole::Classes => Guarded::new(&queue, name, &vec![UNTOUCHED; len], canaries)?,
                 _ => Guarded::new(&queue, name, &vec![f32::NAN; len], canaries)?,
@@ -890,9 +1148,17 @@ impl Lab {
         }
         let argument = |(arg, bytes): (&Arg, usize)| {
             let at = if let Arg::Buffer(i) = *arg { i + 1 } else { 0 };
-            Argument::Buffer { buffer: &all[at].1.view, bytes }
+            Argument::Buffer {
+                buffer: &all[at].1.view,
+                bytes,
+            }
         };
-        let arguments: Vec<_> = step.args.iter().zip(touched(plan, step, library())).map(argument).collect();
+        let arguments: Vec<_> = step
+            .args
+            .iter()
+            .zip(touched(plan, step, library()))
+            .map(argument)
+            .collect();
         let kernel = self.bound(program.as_ref(), entry, &arguments, group)?;
         let global = [step.global.0.items(records), step.global.1.items(records)];
         let local = step.local.map(|(y, x)| [y, x]);
@@ -908,16 +1174,25 @@ impl Lab {
         }
         let at = |name: &str| all.iter().position(|b| b.0 == name);
         if let Some(i) = at("hidden") {
-            let hidden = all[i].1.read::<f32>(plan.buffers[i - 1].len(plan.padded_batch))?;
-            if !hidden[plan.buffers[i - 1].len(plan.columns(records))..].iter().all(|v| v.is_nan()) {
-                return Err(wrong("wrote between layers for records that were not in the launch".into()));
+            let hidden = all[i]
+                .1
+                .read::<f32>(plan.buffers[i - 1].len(plan.padded_batch))?;
+            if !hidden[plan.buffers[i - 1].len(plan.columns(records))..]
+                .iter()
+                .all(|v| v.is_nan())
+            {
+                return Err(wrong(
+                    "wrote between layers for records that were not in the launch".into(),
+                ));
             }
         }
         let of_scores = at("r").ok_or_else(|| wrong("has no scores".into()))?;
         let scores = &plan.buffers[of_scores - 1];
         let (outputs, columns) = (network.outputs(), plan.padded_batch);
         let found = all[of_scores].1.read::<f32>(scores.len(columns))?;
-        let found = scores.layout.unpack(&found, (outputs, columns), (scores.padded_rows, columns));
+        let found = scores
+            .layout
+            .unpack(&found, (outputs, columns), (scores.padded_rows, columns));
         let classes = match at("classes") {
             Some(i) => all[i].1.read::<u32>(columns)?,
             None => Vec::new(),
@@ -927,11 +1202,17 @@ impl Lab {
             let column: Vec<f32> = (0..outputs).map(|i| found[i * columns + n]).collect();
             let refused = !column.iter().all(|v| v.is_finite());
             let values: Vec<f64> = column.iter().map(|&v| v.into()).collect();
-            let mut class = if refused { NAN_CLASS } else { crate::ir::network::argmax(&values) };
+            let mut class = if refused {
+                NAN_CLASS
+            } else {
+                crate::ir::network::argmax(&values)
+            };
             if n >= plan.columns(records) {
                 class = UNTOUCHED;
                 if !column.iter().all(|v| v.is_nan()) {
-                    return Err(wrong(format!("scores of record {n}, which was not in the launch")));
+                    return Err(wrong(format!(
+                        "scores of record {n}, which was not in the launch"
+                    )));
                 }
             } else if (one_nan || n == records - 1) != refused {
                 return Err(wrong(format!("record {n} has the scores {column:?}")));
@@ -942,7 +1223,10 @@ impl Lab {
                 worst = worst.max(crate::ops::bound::excess(&expected, column.into_iter()));
             }
             if classes.get(n).is_some_and(|&c| c != class) {
-                return Err(wrong(format!("record {n} has class {}, not {class}", classes[n])));
+                return Err(wrong(format!(
+                    "record {n} has class {}, not {class}",
+                    classes[n]
+                )));
             }
         }
         if worst > 1.0 {
@@ -951,8 +1235,8 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Times a kernel on fresh inputs, after checking sampled rows of its first result. Where that launch takes longer than
-    /// `longest` there are no others.
+    /// Times a kernel on fresh inputs, after checking sampled rows of its first result. Where that
+    /// launch takes longer than `longest` there are no others.
     pub(crate) fn time(
         &mut self,
         entry: &Entry,
@@ -961,15 +1245,25 @@ impl Lab {
         (repeats, longest): (usize, Option<Duration>),
     ) -> Result<(LaunchTimes, f64), Trouble> {
         if nodes::of_image(entry.operation) {
-            return Err(Trouble::Refused("works on images: bench network times it".into()));
+            return Err(Trouble::Refused(
+                "works on images: bench network times it".into(),
+            ));
         }
         if takes_any_layouts(entry) {
             return self.time(&laid_out(entry, "R", "C"), group, real, (repeats, longest));
         }
-        let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
-        let activation = if entry.fuses() { Activation::Relu } else { Activation::None };
-        // A sweep over work-groups and the next Sobel filter have the same inputs: making them takes longer than many a
-        // launch.
+        let factor = if entry.restrictions.scaled {
+            (1.0, 0.1)
+        } else {
+            (1.0, 0.0)
+        };
+        let activation = if entry.fuses() {
+            Activation::Relu
+        } else {
+            Activation::None
+        };
+        // A sweep over work-groups and the next Sobel filter have the same inputs: making them
+        // takes longer than many a launch.
         let last = self.last.take().filter(|(operation, d)| {
             let same = (*operation, d.real, d.alpha, d.beta);
             let kept = matches!(entry.operation, Operation::Matmul | Operation::Sobel);
@@ -977,12 +1271,19 @@ impl Lab {
         });
         let data = last.map_or_else(|| self.data(entry, real, factor), |(_, data)| data);
         let setup = self.setup(entry, activation, group, &data, (1, false))?;
-        let Some(kernel) = &setup.kernel else { return Ok(Default::default()) };
+        let Some(kernel) = &setup.kernel else {
+            return Ok(Default::default());
+        };
         let mut times = LaunchTimes::default();
         let mut event = Event::new();
         let mut error = 0.0;
         for turn in 0..=repeats {
-            self.queue.launch(kernel, &setup.global, setup.local.as_deref(), Some(&mut event))?;
+            self.queue.launch(
+                kernel,
+                &setup.global,
+                setup.local.as_deref(),
+                Some(&mut event),
+            )?;
             event.wait()?;
             let t = event.times()?;
             let us = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
@@ -1006,15 +1307,39 @@ impl Lab {
 
     /// The largest work-group that the device gives a kernel.
     pub(crate) fn largest_group(&mut self, entry: &Entry) -> Option<usize> {
-        let program =
-            self.program(entry, Activation::None, Precision::F32, entry.restrictions.work_group, "");
-        program.ok()??.kernel(&entry.function).ok()?.work_group_limit().ok()
+        let program = self.program(
+            entry,
+            Activation::None,
+            Precision::F32,
+            entry.restrictions.work_group,
+            "",
+        );
+        program
+            .ok()??
+            .kernel(&entry.function)
+            .ok()?
+            .work_group_limit()
+            .ok()
     }
 
     /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
     pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
-        let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));
-        let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, (1, false))?;
+        let data = self.data(
+            entry,
+            Problem {
+                h: size,
+                w: size,
+                l: 0,
+            },
+            (1.0, 0.0),
+        );
+        let setup = self.setup(
+            entry,
+            Activation::None,
+            entry.restrictions.work_group,
+            &data,
+            (1, false),
+        )?;
         self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())?;
         match setup.buffer("r") {
             Some(r) => Ok(r.read(size * size)?),
@@ -1030,7 +1355,8 @@ impl Lab {
     }
 }
 
-/// Layouts that a repack is checked from and to: of every depth, with chunks along rows, columns and both.
+/// Layouts that a repack is checked from and to: of every depth, with chunks along rows, columns
+/// and both.
 const REPACKED: [(&str, &str); 8] = [
     ("R", "C"),
     ("C", "R"),
@@ -1042,28 +1368,37 @@ const REPACKED: [(&str, &str); 8] = [
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
 
-/// Those of kernels of few records: with panels of either kind of plan, and where rows are not equally far apart.
+/// Those of kernels of few records: with panels of either kind of plan, and where rows are not
+/// equally far apart.
 const OF_FEW: [(&str, &str); 3] = [("C", "R"), ("C_1_16_R", "C_1_16_R"), ("C_16_10_C", "C")];
 
 /// Whether a kernel takes layouts that its entry does not name.
 fn takes_any_layouts(entry: &Entry) -> bool {
-    let any = entry.restrictions.b.as_ref().is_some_and(|b| b.representation.is_none());
+    let any = entry
+        .restrictions
+        .b
+        .as_ref()
+        .is_some_and(|b| b.representation.is_none());
     any && (entry.operation == Operation::Repack || entry.of_few())
 }
 
-/// A repack with layouts in place of any; a kernel of few records has weights in panels, too, that go with the first.
+/// A repack with layouts in place of any; a kernel of few records has weights in panels, too, that
+/// go with the first.
 fn laid_out(entry: &Entry, from: &str, to: &str) -> Entry {
     let mut entry = entry.clone();
     let r = &mut entry.restrictions;
     for (operand, layout) in [(&mut r.b, from), (&mut r.r, to)] {
-        operand.iter_mut().for_each(|o| o.representation = Layout::parse(layout).ok());
+        operand
+            .iter_mut()
+            .for_each(|o| o.representation = Layout::parse(layout).ok());
     }
     let panels = match from {
         "C" => Some((140, "R_140_1_C")),
         "C_1_16_R" => Some((16, "R_16_1_C")),
         _ => None,
     };
-    if let (Some(a), Some((rows, layout))) = (r.a.as_mut().filter(|a| a.panels && !a.image), panels) {
+    if let (Some(a), Some((rows, layout))) = (r.a.as_mut().filter(|a| a.panels && !a.image), panels)
+    {
         (a.row_align, a.representation) = (rows, Layout::parse(layout).ok());
     }
     entry
@@ -1083,36 +1418,61 @@ fn parts_before(rows: usize) -> usize {
     1 + rows / 4 % 13
 }
 
-/// Rows of a Sobel result that are compared: all, of a large image eight bands from its first row to its last.
+/// Rows of a Sobel result that are compared: all, of a large image eight bands from its first row
+/// to its last.
 fn bands(real: Problem) -> Vec<std::ops::Range<usize>> {
     const ROWS: usize = 64;
     if real.h * real.w <= 1 << 22 || real.h <= 8 * ROWS {
         return std::iter::once(0..real.h).collect();
     }
-    (0..8).map(|i| i * (real.h - ROWS) / 7).map(|start| start..start + ROWS).collect()
+    (0..8)
+        .map(|i| i * (real.h - ROWS) / 7)
+        .map(|start| start..start + ROWS)
+        .collect()
 }
 
 /// What the borders of a Sobel result hold before and after.
 const BORDER: u8 = 0x5A;
 
-/// Compares results with float64 and looks at the canaries; gives the largest error in units of the bound.
-fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> Result<f64, Trouble> {
+/// Compares results with float64 and looks at the canaries; gives the largest error in units of the
+/// bound.
+fn verify(
+    entry: &Entry,
+    activation: Activation,
+    setup: &Setup,
+    data: &Data,
+) -> Result<f64, Trouble> {
     let real = data.real;
     for (name, buffer) in &setup.buffers {
         if !buffer.intact()? {
-            return Err(Trouble::Wrong(format!("wrote outside {name} at {}", shape(real))));
+            return Err(Trouble::Wrong(format!(
+                "wrote outside {name} at {}",
+                shape(real)
+            )));
         }
     }
     let wrong = |what: String| Err(Trouble::Wrong(format!("{what} at {}", shape(real))));
     let read_r = || -> Result<Vec<f32>, Trouble> {
-        let Some(r) = setup.buffer("r") else { return Ok(Vec::new()) };
+        let Some(r) = setup.buffer("r") else {
+            return Ok(Vec::new());
+        };
         let packed = r.read::<f32>(setup.padded.h * setup.padded.w)?;
-        let layout =
-            entry.restrictions.r.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
+        let layout = entry
+            .restrictions
+            .r
+            .as_ref()
+            .and_then(|o| o.representation.clone())
+            .unwrap_or(Layout::R);
         Ok(layout.unpack(&packed, (real.h, real.w), (setup.padded.h, setup.padded.w)))
     };
     // What the sums of parts are multiplied with.
-    let scale = |row: usize| if data.weights == Precision::I8 { power(row) } else { 1.0 };
+    let scale = |row: usize| {
+        if data.weights == Precision::I8 {
+            power(row)
+        } else {
+            1.0
+        }
+    };
     let excess = match entry.operation {
         Operation::Matmul | Operation::Affine => {
             let bias = (entry.operation == Operation::Affine).then_some(&*data.bias);
@@ -1131,7 +1491,11 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         // The parts are the rows of a product with ones.
         Operation::Reduce => {
             let product = reference::Product {
-                real: Problem { h: 1, w: real.h * real.w, l: real.l },
+                real: Problem {
+                    h: 1,
+                    w: real.h * real.w,
+                    l: real.l,
+                },
                 a: &vec![1.0; real.l],
                 b: &data
                     .b
@@ -1139,7 +1503,11 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
                     .enumerate()
                     .map(|(i, x)| x * scale(i / real.w % real.h))
                     .collect::<Vec<_>>(),
-                c: &data.bias.iter().flat_map(|&x| vec![x; real.w]).collect::<Vec<_>>(),
+                c: &data
+                    .bias
+                    .iter()
+                    .flat_map(|&x| vec![x; real.w])
+                    .collect::<Vec<_>>(),
                 bias: None,
                 alpha: 1.0,
                 beta: 1.0,
@@ -1150,7 +1518,10 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         Operation::Pair | Operation::ReducePair => {
             let (found, m, ones) = (read_r()?, data.middle, vec![1.0; parts_before(real.l)]);
             let dot = |a: &[f32], b: &dyn Fn(usize) -> f64| -> f64 {
-                a.iter().enumerate().map(|(i, &x)| f64::from(x) * b(i)).sum()
+                a.iter()
+                    .enumerate()
+                    .map(|(i, &x)| f64::from(x) * b(i))
+                    .sum()
             };
             let column = |c: usize| -> f64 {
                 let first: Vec<f64> = (0..m)
@@ -1167,15 +1538,31 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
                     })
                     .collect();
                 let scores: Vec<f64> = (0..real.h)
-                    .map(|i| dot(&data.second.0[i * m..][..m], &|k| first[k]) + f64::from(data.second.1[i]))
+                    .map(|i| {
+                        dot(&data.second.0[i * m..][..m], &|k| first[k])
+                            + f64::from(data.second.1[i])
+                    })
                     .collect();
                 crate::ops::bound::excess(&scores, (0..real.h).map(|i| found[i * real.w + c]))
             };
-            let finite = |c: &usize| data.b.iter().skip(*c).step_by(real.w).all(|v| v.is_finite());
+            let finite = |c: &usize| {
+                data.b
+                    .iter()
+                    .skip(*c)
+                    .step_by(real.w)
+                    .all(|v| v.is_finite())
+            };
             let (finite, overflowed): (Vec<usize>, Vec<usize>) = (0..real.w).partition(finite);
             let scores = |c: usize| found.iter().skip(c).step_by(real.w);
-            let lost = overflowed.into_iter().flat_map(scores).map(|&v| reference::lost(v));
-            finite.into_iter().map(column).chain(lost).fold(0.0, f64::max)
+            let lost = overflowed
+                .into_iter()
+                .flat_map(scores)
+                .map(|&v| reference::lost(v));
+            finite
+                .into_iter()
+                .map(column)
+                .chain(lost)
+                .fold(0.0, f64::max)
         }
         // Checked as a network.
         Operation::Layers
@@ -1200,9 +1587,17 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         // Every element as it was, and zeros behind them: padding must be finite.
         Operation::Repack => {
             let Problem { h, w, .. } = setup.padded;
-            let found = setup.buffer("r").map(|r| r.read::<f32>(h * w)).transpose()?.unwrap_or_default();
-            let expected =
-                entry.layout(&entry.operation.parameters()[1]).pack(&data.b, (real.h, real.w), (h, w), 0.0);
+            let found = setup
+                .buffer("r")
+                .map(|r| r.read::<f32>(h * w))
+                .transpose()?
+                .unwrap_or_default();
+            let expected = entry.layout(&entry.operation.parameters()[1]).pack(
+                &data.b,
+                (real.h, real.w),
+                (h, w),
+                0.0,
+            );
             // Columns of padding hold what those of b do, zeros.
             if let Some(i) = (0..h * w).find(|&i| found[i].to_bits() != expected[i].to_bits()) {
                 return wrong(format!("element {i} is {}, not {}", found[i], expected[i]));
@@ -1210,12 +1605,21 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             0.0
         }
         Operation::ArgMax => {
-            let classes =
-                setup.buffer("classes").map(|c| c.read::<u32>(real.w)).transpose()?.unwrap_or_default();
+            let classes = setup
+                .buffer("classes")
+                .map(|c| c.read::<u32>(real.w))
+                .transpose()?
+                .unwrap_or_default();
             for (column, &class) in classes.iter().enumerate() {
-                let values: Vec<f64> = (0..real.l).map(|i| f64::from(data.b[i * real.w + column])).collect();
+                let values: Vec<f64> = (0..real.l)
+                    .map(|i| f64::from(data.b[i * real.w + column]))
+                    .collect();
                 let finite = values.iter().all(|v| v.is_finite());
-                let expected = if !finite { NAN_CLASS } else { crate::ir::network::argmax(&values) };
+                let expected = if !finite {
+                    NAN_CLASS
+                } else {
+                    crate::ir::network::argmax(&values)
+                };
                 if class != expected {
                     return wrong(format!("column {column} has class {class}, not {expected}"));
                 }
@@ -1252,13 +1656,22 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             let copy = entry.restrictions.arglist.is_empty();
             reference::elementwise(
                 &read_r()?,
-                |i| if copy { data.a[i].into() } else { reference::probe(data.a[i], real.l) },
+                |i| {
+                    if copy {
+                        data.a[i].into()
+                    } else {
+                        reference::probe(data.a[i], real.l)
+                    }
+                },
                 1e-5,
             )
         }
         Operation::Order => {
-            let mut seen =
-                setup.buffer("r").map(|r| r.read::<u32>(real.h * real.w)).transpose()?.unwrap_or_default();
+            let mut seen = setup
+                .buffer("r")
+                .map(|r| r.read::<u32>(real.h * real.w))
+                .transpose()?
+                .unwrap_or_default();
             seen.sort_unstable();
             if !seen.iter().zip(1..).all(|(&found, n)| found == n) {
                 return wrong("the numbers are not 1 to the number of work-items".into());
@@ -1275,7 +1688,11 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
 
 /// `17×9 (5)`
 pub(crate) fn shape(p: Problem) -> String {
-    if p.l == 0 { format!("{}×{}", p.h, p.w) } else { format!("{}×{}, common dimension {}", p.h, p.w, p.l) }
+    if p.l == 0 {
+        format!("{}×{}", p.h, p.w)
+    } else {
+        format!("{}×{}, common dimension {}", p.h, p.w, p.l)
+    }
 }
 
 #[cfg(test)]
@@ -1319,23 +1736,40 @@ mod tests {
         let mut data = lab.data(entry, real, (alpha, beta));
         (data.a, data.b, data.r) = (A.to_vec(), B.to_vec(), c.to_vec());
         let group = entry.restrictions.work_group;
-        let setup = lab.setup(entry, Activation::None, group, &data, (1, true)).unwrap();
-        assert!(lab.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref()).unwrap());
+        let setup = lab
+            .setup(entry, Activation::None, group, &data, (1, true))
+            .unwrap();
+        assert!(
+            lab.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())
+                .unwrap()
+        );
         verify(entry, Activation::None, &setup, &data).unwrap();
         let Problem { h, w, .. } = setup.padded;
         let r = setup.buffer("r").unwrap().read::<f32>(h * w).unwrap();
-        let layout = entry.restrictions.r.as_ref().and_then(|o| o.representation.clone());
+        let layout = entry
+            .restrictions
+            .r
+            .as_ref()
+            .and_then(|o| o.representation.clone());
         layout.unwrap().unpack(&r, (4, 4), (h, w))
     }
 
-    /// The SDK's worked example, and that with beta = 0 the result's old contents are not read, by every kernel that
-    /// has alpha and beta.
+    /// The SDK's worked example, and that with beta = 0 the result's old contents are not read, by
+    /// every kernel that has alpha and beta.
     #[test]
     fn the_worked_example_of_the_sdk() {
         let all = devices(Library::open().expect("the tests need OpenCL")).unwrap();
-        let device = all.devices.into_iter().next().expect("the tests need an OpenCL device");
+        let device = all
+            .devices
+            .into_iter()
+            .next()
+            .expect("the tests need an OpenCL device");
         let mut lab = Lab::new(&device, Sources::default()).unwrap();
-        let scaled: Vec<&Entry> = library().kernels.iter().filter(|k| k.restrictions.scaled).collect();
+        let scaled: Vec<&Entry> = library()
+            .kernels
+            .iter()
+            .filter(|k| k.restrictions.scaled)
+            .collect();
         assert!(scaled.iter().any(|k| k.codename == "matmul_sgemm"));
         for entry in scaled {
             let close = |found: &[f32], expected: &dyn Fn(usize) -> f32| {
@@ -1345,7 +1779,9 @@ mod tests {
                 }
             };
             close(&product(&mut lab, entry, C, 1.0, 0.1), &|i| RESULT[i]);
-            close(&product(&mut lab, entry, [f32::NAN; 16], 1.0, 0.0), &|i| RESULT[i] - 0.1 * C[i]);
+            close(&product(&mut lab, entry, [f32::NAN; 16], 1.0, 0.0), &|i| {
+                RESULT[i] - 0.1 * C[i]
+            });
         }
     }
 }

@@ -9,11 +9,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     let mut head = vec![
         ("device".to_string(), device.name.clone()),
-        ("driver".into(), format!("{}, {}, {}", device.vendor, device.version, device.driver)),
+        (
+            "driver".into(),
+            format!("{}, {}, {}", device.vendor, device.version, device.driver),
+        ),
         (
             "limits".into(),
             format!(
-                "{} compute units at {} MHz at most, work-groups of {} work-items, {} KiB local memory, {} MiB global memory",
+                "{} compute units at {} MHz at most, work-groups of {} work-items, {} KiB local \
+                 memory, {} MiB global memory",
                 device.compute_units,
                 device.max_clock,
                 device.max_work_group,
@@ -22,7 +26,9 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
             ),
         ),
     ];
-    if let Some(model) = read("/proc/device-tree/model").or_else(|| read("/sys/class/dmi/id/product_name")) {
+    if let Some(model) =
+        read("/proc/device-tree/model").or_else(|| read("/sys/class/dmi/id/product_name"))
+    {
         head.push(("board".into(), model));
     }
     head.extend(frequencies());
@@ -33,9 +39,15 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
 
 /// What made the report, when, and by which command line.
 pub(crate) fn origin() -> Vec<(String, String)> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let arguments = std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy()));
-    let command: Vec<String> = std::iter::once("mortonnet".to_string()).chain(arguments).collect();
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|a| quoted(&a.to_string_lossy()));
+    let command: Vec<String> = std::iter::once("mortonnet".to_string())
+        .chain(arguments)
+        .collect();
     let program = format!(
         "mortonnet {}, library {}, network {} {}, constants {}",
         env!("CARGO_PKG_VERSION"),
@@ -44,7 +56,11 @@ pub(crate) fn origin() -> Vec<(String, String)> {
         network().hash,
         &block().hash()[..16]
     );
-    vec![("program".into(), program), ("command".into(), command.join(" ")), ("date".into(), date(seconds))]
+    vec![
+        ("program".into(), program),
+        ("command".into(), command.join(" ")),
+        ("date".into(), date(seconds)),
+    ]
 }
 
 /// An argument as a shell takes it.
@@ -66,8 +82,15 @@ fn date(seconds: u64) -> String {
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let (day, late) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
-    let (year, month) = (era * 400 + year + late, if late == 1 { month - 9 } else { month + 3 });
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+    let (year, month) = (
+        era * 400 + year + late,
+        if late == 1 { month - 9 } else { month + 3 },
+    );
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02} UTC",
+        minutes / 60,
+        minutes % 60
+    )
 }
 
 fn read(path: &str) -> Option<String> {
@@ -79,14 +102,22 @@ fn read(path: &str) -> Option<String> {
 /// Frequency and governor of the GPU, where the kernel shows them.
 fn frequencies() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/class/devfreq").into_iter().flatten().flatten() {
+    for entry in fs::read_dir("/sys/class/devfreq")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let folder = entry.path().display().to_string();
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(hz) = read(&format!("{folder}/cur_freq")).and_then(|t| t.parse::<u64>().ok()) else {
+        let Some(hz) = read(&format!("{folder}/cur_freq")).and_then(|t| t.parse::<u64>().ok())
+        else {
             continue;
         };
         let governor = read(&format!("{folder}/governor")).unwrap_or_default();
-        found.push((format!("clock {name}"), format!("{} MHz, governor {governor}", hz / 1_000_000)));
+        found.push((
+            format!("clock {name}"),
+            format!("{} MHz, governor {governor}", hz / 1_000_000),
+        ));
     }
     found
 }
@@ -94,13 +125,23 @@ fn frequencies() -> Vec<(String, String)> {
 /// Temperatures of all thermal zones.
 pub(crate) fn temperatures(when: &str) -> Vec<(String, String)> {
     let mut zones = Vec::new();
-    for entry in fs::read_dir("/sys/class/thermal").into_iter().flatten().flatten() {
+    for entry in fs::read_dir("/sys/class/thermal")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let folder = entry.path().display().to_string();
-        let Some(t) = read(&format!("{folder}/temp")).and_then(|t| t.parse::<f64>().ok()) else { continue };
+        let Some(t) = read(&format!("{folder}/temp")).and_then(|t| t.parse::<f64>().ok()) else {
+            continue;
+        };
         let kind = read(&format!("{folder}/type")).unwrap_or_default();
         zones.push(format!("{kind} {:.1} °C", t / 1000.0));
     }
-    if zones.is_empty() { Vec::new() } else { vec![(format!("temperature {when}"), zones.join(", "))] }
+    if zones.is_empty() {
+        Vec::new()
+    } else {
+        vec![(format!("temperature {when}"), zones.join(", "))]
+    }
 }
 
 #[cfg(test)]

@@ -1,29 +1,33 @@
-//! A report as one HTML page: no script, no font, no file beside it. It reads on a phone, on paper and in the dark.
+//! A report as one HTML page: no script, no font, no file beside it. It reads on a phone, on paper
+//! and in the dark.
 //!
-//! Each plot is drawn twice, for a wide and for a narrow page, since a figure that is scaled to a phone's width has
-//! letters too small to read; the style sheet shows one of them. Legends are lists beside the plots, so they never
-//! cover a line. Colours come with marker shapes: nothing is told by colour alone.
+//! Each plot is drawn twice, for a wide and for a narrow page, since a figure that is scaled to a
+//! phone's width has letters too small to read; the style sheet shows one of them. Legends are
+//! lists beside the plots, so they never cover a line. Colours come with marker shapes: nothing is
+//! told by colour alone.
 
 use crate::lab::render::{
-    add, align, clean, document, is_number, largest_error, measured, number, reading, reason_number, skips,
-    width,
+    add, align, clean, document, is_number, largest_error, measured, number, reading,
+    reason_number, skips, width,
 };
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
 /// Colours before they repeat, and marker shapes as well.
 const COLOURS: usize = 8;
 
-/// Dark on light, light on dark: each at least 3:1 against its ground, and in an order in which neighbours also differ
-/// for colour-blind readers (after Okabe and Ito).
+/// Dark on light, light on dark: each at least 3:1 against its ground, and in an order in which
+/// neighbours also differ for colour-blind readers (after Okabe and Ito).
 const STYLE: &str = "
 :root{color-scheme:light;--bg:#fff;--fg:#1c1c1e;--mu:#5c5f66;--ln:#d3d5d9;--st:#f5f6f7;--ac:#00599c;--heat:0,114,178;
 --c0:#0072b2;--c1:#d55e00;--c2:#00845f;--c3:#a2478e;--c4:#222;--c5:#b07d00;--c6:#2f93cc;--c7:#8a1f4d}
-@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark;--bg:#141619;--fg:#e6e4e0;--mu:#a3a6ad;
+@media screen and \
+(prefers-color-scheme:dark){:root{color-scheme:dark;--bg:#141619;--fg:#e6e4e0;--mu:#a3a6ad;
 --ln:#3b3f46;--st:#1d2024;--ac:#7fbcf0;--heat:77,163,224;
 --c0:#4da3e0;--c1:#f58a42;--c2:#2fc79b;--c3:#e08fca;--c4:#f2f2f2;--c5:#e5bd3c;--c6:#9bd6f7;--c7:#d4688f}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
-body{margin:0;background:var(--bg);color:var(--fg);font:1.0625rem/1.5 system-ui,-apple-system,'Segoe UI',Roboto,
+body{margin:0;background:var(--bg);color:var(--fg);font:1.0625rem/1.5 \
+system-ui,-apple-system,'Segoe UI',Roboto,
 'Noto Sans','DejaVu Sans',sans-serif;overflow-wrap:break-word}
 main{max-width:72rem;margin:0 auto;padding:1.5rem 1rem 4rem}
 h1{font-size:1.75rem;line-height:1.2;margin:0 0 1rem}
@@ -55,7 +59,8 @@ table{border-collapse:separate;border-spacing:0;font-size:1rem;line-height:1.35;
 th,td{padding:.35rem .8rem;text-align:left;white-space:nowrap;border-bottom:1px solid var(--ln)}
 th.n,td.n{text-align:right}
 td.t{white-space:normal;min-width:18rem}
-thead th{vertical-align:bottom;border-bottom:2px solid var(--mu);white-space:normal;min-width:5rem;max-width:12rem}
+thead th{vertical-align:bottom;border-bottom:2px solid \
+var(--mu);white-space:normal;min-width:5rem;max-width:12rem}
 th{font-weight:600}
 tbody th{font-weight:500}
 tr>:first-child{position:sticky;left:0;background:var(--bg);padding-left:0;min-width:0}
@@ -69,7 +74,8 @@ sup{font-size:.75em;line-height:0;margin-left:.15em}
 ol.why,ul.notes{padding-left:1.5rem;margin:.75rem 0}
 .why{color:var(--mu)}
 li:target{background:var(--st);outline:.25rem solid var(--st)}
-svg text{font:14px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;fill:var(--fg);
+svg text{font:14px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu \
+Sans',sans-serif;fill:var(--fg);
 font-variant-numeric:tabular-nums}
 svg .t{fill:var(--mu)}
 svg .i{font-style:italic;fill:var(--mu)}
@@ -83,7 +89,8 @@ svg .i{font-style:italic;fill:var(--mu)}
 .o{--k:var(--c1);opacity:.45}
 .grid svg.wide{display:block}
 .w{stroke:var(--fg);stroke-width:1.25;fill:none}
-@media(max-width:37rem){tr>:first-child{max-width:9rem;white-space:normal}.dense tr>:first-child{white-space:nowrap}
+@media(max-width:37rem){tr>:first-child{max-width:9rem;white-space:normal}.dense \
+tr>:first-child{white-space:nowrap}
 th,td{padding:.35rem .5rem}td.t{min-width:14rem}}
 @media(min-width:37.01rem){dl{grid-template-columns:max-content 1fr}dd{margin:0}
 svg.wide{display:block}svg.narrow{display:none}h1{font-size:2.1rem}h2{font-size:1.5rem}}
@@ -113,7 +120,10 @@ pub(crate) fn page(report: &Report, title: &str) -> String {
     for k in 0..COLOURS {
         add(&mut o, &format!(".k{k}{{--k:var(--c{k})}}"));
     }
-    add(&mut o, "\n</style>\n</head>\n<body>\n<main>\n<header>\n<h1>");
+    add(
+        &mut o,
+        "\n</style>\n</head>\n<body>\n<main>\n<header>\n<h1>",
+    );
     put(&mut o, title);
     add(&mut o, "</h1>\n");
     if !report.head.is_empty() {
@@ -130,7 +140,10 @@ pub(crate) fn page(report: &Report, title: &str) -> String {
     if report.sections.is_empty() {
         add(&mut o, "<p>Nothing was measured.</p>\n");
     } else if report.sections.len() > 1 {
-        add(&mut o, "<nav aria-labelledby=\"contents\">\n<h2 id=\"contents\">Contents</h2>\n<ol>\n");
+        add(
+            &mut o,
+            "<nav aria-labelledby=\"contents\">\n<h2 id=\"contents\">Contents</h2>\n<ol>\n",
+        );
         for (section, anchor) in report.sections.iter().zip(&anchors) {
             add(&mut o, "<li><a href=\"#");
             add(&mut o, anchor);
@@ -176,8 +189,17 @@ fn element(o: &mut String, name: &str, text: &str) {
 fn anchors(report: &Report) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for section in &report.sections {
-        let mut a: String =
-            section.id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+        let mut a: String = section
+            .id
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '_' {
+                    c
+                } else {
+                    '-'
+                }
+            })
+            .collect();
         // "contents" is taken by the table of contents.
         while a.is_empty() || a == "contents" || all.contains(&a) {
             add(&mut a, &format!("-{}", all.len() + 1));
@@ -245,7 +267,8 @@ fn heat(section: &Section) -> Option<(f64, f64)> {
 struct Column {
     /// Right-aligned, else words.
     numbers: bool,
-    /// Sentences, which take several lines: a table is not to be wider than the page because of them.
+    /// Sentences, which take several lines: a table is not to be wider than the page because of
+    /// them.
     sentences: bool,
     values: Vec<String>,
     /// Spread and percentage of each row.
@@ -276,9 +299,16 @@ fn column(section: &Section, i: usize) -> Column {
             _ => {}
         }
     }
-    for strings in [&mut values, &mut beside, &mut percents].into_iter().filter(|_| numbers) {
+    for strings in [&mut values, &mut beside, &mut percents]
+        .into_iter()
+        .filter(|_| numbers)
+    {
         // A punctuation space is as wide as a point, a figure space as a digit.
-        align(&mut strings.iter_mut().collect::<Vec<_>>(), '\u{2008}', '\u{2007}');
+        align(
+            &mut strings.iter_mut().collect::<Vec<_>>(),
+            '\u{2008}',
+            '\u{2007}',
+        );
     }
     let mut widest = String::new();
     for (b, percent) in beside.iter_mut().zip(&percents) {
@@ -290,13 +320,22 @@ fn column(section: &Section, i: usize) -> Column {
             widest.clone_from(b);
         }
     }
-    Column { numbers, sentences, values, beside, widest }
+    Column {
+        numbers,
+        sentences,
+        values,
+        beside,
+        widest,
+    }
 }
 
 fn table(o: &mut String, section: &Section, anchor: &str) {
     let heat = heat(section);
     let wide = section.columns.len();
-    add(o, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"");
+    add(
+        o,
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"",
+    );
     put(o, &section.title);
     add(o, "\">\n<table class=\"");
     add(
@@ -307,11 +346,32 @@ fn table(o: &mut String, section: &Section, anchor: &str) {
             _ => "plain",
         },
     );
-    add(o, if section.rows.len() <= 40 { " short\">\n" } else { "\">\n" });
+    add(
+        o,
+        if section.rows.len() <= 40 {
+            " short\">\n"
+        } else {
+            "\">\n"
+        },
+    );
     let reading = reading(section, "in italics");
     // Every table has a caption; where it could only repeat the heading it is for screen readers.
-    add(o, if reading.is_empty() { "<caption class=\"v\"><span>" } else { "<caption><span>" });
-    put(o, if reading.is_empty() { &section.title } else { &reading });
+    add(
+        o,
+        if reading.is_empty() {
+            "<caption class=\"v\"><span>"
+        } else {
+            "<caption><span>"
+        },
+    );
+    put(
+        o,
+        if reading.is_empty() {
+            &section.title
+        } else {
+            &reading
+        },
+    );
     add(o, "</span></caption>\n<thead>\n<tr>");
     let numbers = section.rows.iter().all(|r| is_number(&r.label));
     let columns: Vec<Column> = (0..wide).map(|i| column(section, i)).collect();
@@ -338,7 +398,10 @@ fn table(o: &mut String, section: &Section, anchor: &str) {
                 let x: f64 = t.trim().parse().unwrap_or(low);
                 add(
                     o,
-                    &format!(" style=\"background:rgba(var(--heat),{:.2})\"", (x - low) / (high - low) * 0.6),
+                    &format!(
+                        " style=\"background:rgba(var(--heat),{:.2})\"",
+                        (x - low) / (high - low) * 0.6
+                    ),
                 );
             }
             o.push('>');
@@ -364,7 +427,12 @@ fn put_cell(o: &mut String, cell: &Cell, column: &Column, r: usize, skips: &[&st
         Cell::Empty => return,
         Cell::Skipped(why) => {
             let n = reason_number(skips, why);
-            add(o, &format!("<span class=\"s\">skipped</span><sup><a href=\"#{anchor}.{n}\">{n}</a></sup>"));
+            add(
+                o,
+                &format!(
+                    "<span class=\"s\">skipped</span><sup><a href=\"#{anchor}.{n}\">{n}</a></sup>"
+                ),
+            );
             return;
         }
         Cell::Text(t) => put(o, if value.is_empty() { t } else { value }),
@@ -373,7 +441,14 @@ fn put_cell(o: &mut String, cell: &Cell, column: &Column, r: usize, skips: &[&st
     }
     let blank = beside.is_empty();
     if !blank || column.numbers && !column.widest.is_empty() {
-        add(o, if blank { "<span class=\"u b\">" } else { "<span class=\"u\">" });
+        add(
+            o,
+            if blank {
+                "<span class=\"u b\">"
+            } else {
+                "<span class=\"u\">"
+            },
+        );
         put(o, if blank { &column.widest } else { beside });
         add(o, "</span>");
     }
@@ -454,7 +529,10 @@ impl Canvas {
         add(&mut self.o, &at(y));
         add(&mut self.o, ")\" d=\"");
         // The second round of colours has other shapes.
-        add(&mut self.o, MARKERS[(series + series / COLOURS) % MARKERS.len()]);
+        add(
+            &mut self.o,
+            MARKERS[(series + series / COLOURS) % MARKERS.len()],
+        );
         add(&mut self.o, "\" />");
     }
 
@@ -524,12 +602,18 @@ fn tip(section: &Section, row: &Row, series: &Series) -> String {
             if !part.percent.is_empty() {
                 add(&mut s, &format!(", {} of peak", part.percent));
             }
-            add(&mut s, &format!(", {runs} run{}", if runs == 1 { "" } else { "s" }));
+            add(
+                &mut s,
+                &format!(", {runs} run{}", if runs == 1 { "" } else { "s" }),
+            );
             if let Some(first) = first {
                 add(&mut s, &format!(", first {}", number(first)));
             }
         }
-        Some(Cell::Document(x)) => add(&mut s, &format!("{} {}, document", document(*x), section.unit)),
+        Some(Cell::Document(x)) => add(
+            &mut s,
+            &format!("{} {}, document", document(*x), section.unit),
+        ),
         Some(Cell::Skipped(why)) => add(&mut s, &format!("skipped, {why}")),
         _ => {}
     }
@@ -543,12 +627,23 @@ fn figure(o: &mut String, section: &Section, draw: Draw) {
     let mut all = Vec::new();
     let mut documents = false;
     for (column, name) in section.columns.iter().enumerate() {
-        let mut points = section.rows.iter().filter_map(|r| drawn(r, column)).peekable();
+        let mut points = section
+            .rows
+            .iter()
+            .filter_map(|r| drawn(r, column))
+            .peekable();
         if points.peek().is_some() {
             let document = points.all(|(_, _, d)| d);
-            all.push(Series { name, column, document });
+            all.push(Series {
+                name,
+                column,
+                document,
+            });
         }
-        documents |= section.rows.iter().any(|r| drawn(r, column).is_some_and(|(_, _, d)| d));
+        documents |= section
+            .rows
+            .iter()
+            .any(|r| drawn(r, column).is_some_and(|(_, _, d)| d));
     }
     if all.is_empty() {
         return;
@@ -558,9 +653,17 @@ fn figure(o: &mut String, section: &Section, draw: Draw) {
     if !(bars && all.len() == 1) {
         legend(o, &all, bars);
     }
-    let label = format!("Plot of the table below: {} over {}", section.unit, section.rows_are);
+    let label = format!(
+        "Plot of the table below: {} over {}",
+        section.unit, section.rows_are
+    );
     for wide in [true, false] {
-        let mut c = Canvas { o: String::new(), wide, width: if wide { 800.0 } else { 340.0 }, height: 0.0 };
+        let mut c = Canvas {
+            o: String::new(),
+            wide,
+            width: if wide { 800.0 } else { 340.0 },
+            height: 0.0,
+        };
         draw(&mut c, section, &all);
         c.finish(&label, o);
     }
@@ -569,8 +672,10 @@ fn figure(o: &mut String, section: &Section, draw: Draw) {
     add(o, if bars { " by " } else { " over " });
     put(o, &section.rows_are);
     o.push('.');
-    let spread =
-        section.rows.iter().any(|r| all.iter().any(|s| drawn(r, s.column).is_some_and(|d| d.1 > 0.0)));
+    let spread = section.rows.iter().any(|r| {
+        all.iter()
+            .any(|s| drawn(r, s.column).is_some_and(|d| d.1 > 0.0))
+    });
     if spread {
         add(o, " Whiskers: the ± of the table.");
     }
@@ -594,18 +699,31 @@ const SQUARE: f64 = 40.0;
 fn grid(o: &mut String, section: &Section) {
     let side = |count: usize| SQUARE * count as f64 + 2.0;
     let (width, height) = (side(section.columns.len()), side(section.rows.len()));
-    let mut c = Canvas { o: String::new(), wide: true, width, height };
+    let mut c = Canvas {
+        o: String::new(),
+        wide: true,
+        width,
+        height,
+    };
     let heat = heat(section);
     let mut centres: Vec<(f64, f64, f64, &str)> = Vec::new();
     for (row, y) in section.rows.iter().zip(0u32..) {
         for (cell, x) in row.cells.iter().zip(0u32..) {
             let Cell::Text(text) = cell else { continue };
-            let Some(value) = text.trim().parse().ok().filter(|v: &f64| v.is_finite()) else { continue };
+            let Some(value) = text.trim().parse().ok().filter(|v: &f64| v.is_finite()) else {
+                continue;
+            };
             let (x, y) = (SQUARE * f64::from(x) + 1.0, SQUARE * f64::from(y) + 1.0);
             let shade = heat.map_or(0.0, |(low, high)| (value - low) / (high - low) * 0.6);
-            add(&mut c.o, &format!("<rect class=\"g\" style=\"fill:rgba(var(--heat),{shade:.2})"));
+            add(
+                &mut c.o,
+                &format!("<rect class=\"g\" style=\"fill:rgba(var(--heat),{shade:.2})"),
+            );
             c.place(x, y);
-            add(&mut c.o, &format!("\" width=\"{SQUARE}\" height=\"{SQUARE}\" />"));
+            add(
+                &mut c.o,
+                &format!("\" width=\"{SQUARE}\" height=\"{SQUARE}\" />"),
+            );
             centres.push((value, x + SQUARE / 2.0, y + SQUARE / 2.0, text));
         }
     }
@@ -615,21 +733,38 @@ fn grid(o: &mut String, section: &Section) {
     centres.sort_by(|a, b| a.0.total_cmp(&b.0));
     add(&mut c.o, "<path class=\"l o\" d=\"");
     for (i, (_, x, y, _)) in centres.iter().enumerate() {
-        add(&mut c.o, &format!("{}{} {}", if i == 0 { "M" } else { "L" }, at(*x), at(*y)));
+        add(
+            &mut c.o,
+            &format!("{}{} {}", if i == 0 { "M" } else { "L" }, at(*x), at(*y)),
+        );
     }
     add(&mut c.o, "\" />");
     for (_, x, y, text) in centres {
         c.text("", "middle", x, y + 5.0, text.trim());
     }
-    add(o, &format!("<figure class=\"grid\" style=\"max-width:{}px\">\n", at(width)));
+    add(
+        o,
+        &format!(
+            "<figure class=\"grid\" style=\"max-width:{}px\">\n",
+            at(width)
+        ),
+    );
     c.finish(&section.title, o);
-    add(o, "<figcaption>The line goes from each number to the next.</figcaption>\n</figure>\n");
+    add(
+        o,
+        "<figcaption>The line goes from each number to the next.</figcaption>\n</figure>\n",
+    );
 }
 
 fn legend(o: &mut String, all: &[Series], bars: bool) {
     add(o, "<ul class=\"legend\">\n");
     for (k, s) in all.iter().enumerate() {
-        let mut c = Canvas { o: String::new(), wide: true, width: 36.0, height: 16.0 };
+        let mut c = Canvas {
+            o: String::new(),
+            wide: true,
+            width: 36.0,
+            height: 16.0,
+        };
         c.group(k, "");
         if bars {
             bar(&mut c, s.document, [8.0, 1.0, 20.0, 14.0]);
@@ -647,7 +782,14 @@ fn legend(o: &mut String, all: &[Series], bars: bool) {
 }
 
 fn bar(c: &mut Canvas, hollow: bool, [x, y, width, height]: [f64; 4]) {
-    add(&mut c.o, if hollow { "<rect class=\"h d" } else { "<rect class=\"f" });
+    add(
+        &mut c.o,
+        if hollow {
+            "<rect class=\"h d"
+        } else {
+            "<rect class=\"f"
+        },
+    );
     c.place(x, y);
     add(&mut c.o, "\" width=\"");
     add(&mut c.o, &at(width));
@@ -665,11 +807,15 @@ struct Axis {
 }
 
 impl Axis {
-    /// An axis of about that many round ticks around two values. `binary` takes powers of two as round.
+    /// An axis of about that many round ticks around two values. `binary` takes powers of two as
+    /// round.
     fn new(low: f64, high: f64, ticks: f64, binary: bool) -> Axis {
         // Ticks need room to be told apart.
-        let high =
-            if high - low > low.abs().max(high.abs()) * 1e-9 { high } else { low + low.abs().max(1.0) };
+        let high = if high - low > low.abs().max(high.abs()) * 1e-9 {
+            high
+        } else {
+            low + low.abs().max(1.0)
+        };
         let raw = (high - low) / ticks;
         let step = if binary {
             raw.log2().ceil().exp2()
@@ -688,11 +834,19 @@ impl Axis {
                 }
         };
         if !(step.is_normal() && (high / step).abs() < 1e15) {
-            return Axis { low, high, step: high - low };
+            return Axis {
+                low,
+                high,
+                step: high - low,
+            };
         }
         // A hair of slack: 0.6 / 0.2 is a little less than 3.
         let slack = 1e-9;
-        Axis { low: (low / step + slack).floor() * step, high: (high / step - slack).ceil() * step, step }
+        Axis {
+            low: (low / step + slack).floor() * step,
+            high: (high / step - slack).ceil() * step,
+            step,
+        }
     }
 
     fn ticks(&self) -> Vec<(f64, String)> {
@@ -701,7 +855,14 @@ impl Axis {
         let extreme = self.high.abs().max(self.low.abs()) >= 1e9 || self.step < 1e-8;
         let tick = |i| {
             let x = self.low + i as f64 * self.step;
-            (x, if extreme && x != 0.0 { format!("{x:.1e}") } else { format!("{x:.digits$}") })
+            (
+                x,
+                if extreme && x != 0.0 {
+                    format!("{x:.1e}")
+                } else {
+                    format!("{x:.digits$}")
+                },
+            )
         };
         (0..=count).map(tick).collect()
     }
@@ -729,9 +890,18 @@ fn cut(s: &str, most: usize) -> String {
 /// Lines over numbers, or over the rows in order where their labels are not numbers.
 fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
     c.height = if c.wide { 420.0 } else { 300.0 };
-    let numbers = section.rows.iter().all(|r| is_number(&r.label) && r.label.trim().len() < 20);
+    let numbers = section
+        .rows
+        .iter()
+        .all(|r| is_number(&r.label) && r.label.trim().len() < 20);
     let xs: Vec<f64> = (section.rows.iter().enumerate())
-        .map(|(i, r)| if numbers { r.label.trim().parse().unwrap_or(0.0) } else { i as f64 })
+        .map(|(i, r)| {
+            if numbers {
+                r.label.trim().parse().unwrap_or(0.0)
+            } else {
+                i as f64
+            }
+        })
         .collect();
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     let (mut bottom, mut top) = (0.0f64, 0.0f64);
@@ -750,7 +920,11 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
     let x_axis = if numbers {
         Axis::new(x_low, x_high, if c.wide { 9.0 } else { 4.5 }, binary)
     } else {
-        Axis { low: -0.5, high: high + 0.5, step: 1.0 }
+        Axis {
+            low: -0.5,
+            high: high + 0.5,
+            step: 1.0,
+        }
     };
     let y_axis = Axis::new(bottom, top, 8.0, false);
     let ticks = y_axis.ticks();
@@ -760,7 +934,10 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
     let py = |y: f64| below - y_axis.share(y) * (below - above);
 
     for (y, label) in &ticks {
-        c.line(if *y == 0.0 { "a" } else { "g" }, [left, py(*y), right, py(*y)]);
+        c.line(
+            if *y == 0.0 { "a" } else { "g" },
+            [left, py(*y), right, py(*y)],
+        );
         c.text("t", "end", left - 7.0, py(*y) + 5.0, label);
     }
     c.text("", "start", 0.0, 15.0, &section.unit);
@@ -771,8 +948,12 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
         let spacing = (right - left) / section.rows.len() as f64 / LETTER;
         let most = (spacing as usize).clamp(7, 25) - 1;
         let label = |r: &Row| cut(&r.label, most);
-        let all: Vec<(f64, String)> =
-            section.rows.iter().enumerate().map(|(i, r)| (i as f64, label(r))).collect();
+        let all: Vec<(f64, String)> = section
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(i, r)| (i as f64, label(r)))
+            .collect();
         let widest = all.iter().map(|(_, s)| letters(s)).fold(1.0, f64::max) + LETTER;
         let fit = ((right - left) / widest).floor().max(1.0) as usize;
         let every = all.len().div_ceil(fit).max(1);
@@ -787,7 +968,14 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
     for (k, s) in all.iter().enumerate() {
         c.group(k, "");
         for of_document in [false, true] {
-            add(&mut c.o, if of_document { "<path class=\"l d\" d=\"" } else { "<path class=\"l\" d=\"" });
+            add(
+                &mut c.o,
+                if of_document {
+                    "<path class=\"l d\" d=\""
+                } else {
+                    "<path class=\"l\" d=\""
+                },
+            );
             let mut pen = "M";
             for (row, x) in section.rows.iter().zip(&xs) {
                 match drawn(row, s.column) {
@@ -798,8 +986,11 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
                         add(&mut c.o, &at(py(y)));
                         pen = "L";
                     }
-                    // The line runs on past sizes that the column does not have, but not past one that failed.
-                    None if !matches!(row.cells.get(s.column), None | Some(Cell::Empty)) => pen = "M",
+                    // The line runs on past sizes that the column does not have, but not past one
+                    // that failed.
+                    None if !matches!(row.cells.get(s.column), None | Some(Cell::Empty)) => {
+                        pen = "M"
+                    }
                     _ => {}
                 }
             }
@@ -809,7 +1000,9 @@ fn lines(c: &mut Canvas, section: &Section, all: &[Series]) {
     }
     for (k, s) in all.iter().enumerate() {
         for (row, x) in section.rows.iter().zip(&xs) {
-            let Some((y, spread, hollow)) = drawn(row, s.column) else { continue };
+            let Some((y, spread, hollow)) = drawn(row, s.column) else {
+                continue;
+            };
             c.group(k, &tip(section, row, s));
             let (x, lo, hi) = (px(*x), py(y - spread), py(y + spread));
             // A whisker inside its mark would only be dirt.
@@ -854,7 +1047,13 @@ fn bars(c: &mut Canvas, section: &Section, all: &[Series]) {
             c.text("", "start", 0.0, y + 13.0, &cut(&clean(&row.label), most));
             y += 20.0;
         } else {
-            c.text("", "end", left - 8.0, y + pitch * all.len() as f64 / 2.0 + 3.5, &row.label);
+            c.text(
+                "",
+                "end",
+                left - 8.0,
+                y + pitch * all.len() as f64 / 2.0 + 3.5,
+                &row.label,
+            );
         }
         let start = y;
         for (k, s) in all.iter().enumerate() {
@@ -903,19 +1102,31 @@ mod tests {
     #[test]
     fn sentences_are_broken() {
         let mut report = sample();
-        let row = |text: &str| Row { label: "a".into(), cells: vec![Cell::Text(text.into())] };
+        let row = |text: &str| Row {
+            label: "a".into(),
+            cells: vec![Cell::Text(text.into())],
+        };
         report.sections.truncate(1);
         report.sections[0].columns.truncate(1);
         report.sections[0].rows = vec![row("right")];
         assert!(page(&report, "t").contains("<td>right</td>"));
-        report.sections[0].rows.push(row("rows of a and columns of b interleaved: consecutive reads"));
+        report.sections[0].rows.push(row(
+            "rows of a and columns of b interleaved: consecutive reads",
+        ));
         let page = page(&report, "t");
-        assert!(page.contains("<td class=\"t\">right</td>") && STYLE.contains("td.t{white-space:normal"));
+        assert!(
+            page.contains("<td class=\"t\">right</td>")
+                && STYLE.contains("td.t{white-space:normal")
+        );
     }
 
-    /// Every tag closed in order, every `&` an entity, attributes quoted, nothing fetched, anchors there and unique.
+    /// Every tag closed in order, every `&` an entity, attributes quoted, nothing fetched, anchors
+    /// there and unique.
     fn check(page: &str) -> Result<(), String> {
-        let (mut open, mut rest) = (Vec::new(), page.strip_prefix("<!DOCTYPE html>").ok_or("doctype")?);
+        let (mut open, mut rest) = (
+            Vec::new(),
+            page.strip_prefix("<!DOCTYPE html>").ok_or("doctype")?,
+        );
         let (mut ids, mut targets) = (Vec::new(), Vec::new());
         while let Some(i) = rest.find(['<', '&', '>']) {
             let (before, tag) = rest.split_at(i);
@@ -934,7 +1145,9 @@ mod tests {
                 rest = &entity[end + 1..];
                 continue;
             }
-            let Some(tag) = tag.strip_prefix('<') else { return Err(format!("> after {before:?}")) };
+            let Some(tag) = tag.strip_prefix('<') else {
+                return Err(format!("> after {before:?}"));
+            };
             // A tag ends at the first > outside quotes.
             let mut quoted = false;
             let end = tag.find(|c| {
@@ -953,7 +1166,10 @@ mod tests {
             let name = inside.split([' ', '/']).next().unwrap();
             if inside.contains('<')
                 || inside.matches("=\"").count() * 2 != inside.matches('"').count()
-                || inside.split('"').step_by(2).any(|outside| outside.trim_end_matches('=').contains('='))
+                || inside
+                    .split('"')
+                    .step_by(2)
+                    .any(|outside| outside.trim_end_matches('=').contains('='))
             {
                 return Err(format!("attributes of {inside}"));
             }
@@ -988,9 +1204,24 @@ mod tests {
 
     /// What the coordinates of paths and rectangles are made of.
     fn coordinates_are_finite(page: &str) {
-        for name in [" d=\"", " x=\"", " y=\"", " width=\"", " height=\"", "viewBox=\"", "translate("] {
-            for value in page.split(name).skip(1).filter_map(|v| v.split(['"', ')']).next()) {
-                assert!(!value.contains("NaN") && !value.contains("inf"), "{name}{value}");
+        for name in [
+            " d=\"",
+            " x=\"",
+            " y=\"",
+            " width=\"",
+            " height=\"",
+            "viewBox=\"",
+            "translate(",
+        ] {
+            for value in page
+                .split(name)
+                .skip(1)
+                .filter_map(|v| v.split(['"', ')']).next())
+            {
+                assert!(
+                    !value.contains("NaN") && !value.contains("inf"),
+                    "{name}{value}"
+                );
             }
         }
     }
@@ -1007,7 +1238,15 @@ mod tests {
 
     #[test]
     fn the_checker_checks() {
-        for bad in ["<p>", "<p></b>", "a & b", "<p a=b></p>", "</p>", "<a href=\"#x\"></a>", "a > b"] {
+        for bad in [
+            "<p>",
+            "<p></b>",
+            "a & b",
+            "<p a=b></p>",
+            "</p>",
+            "<a href=\"#x\"></a>",
+            "a > b",
+        ] {
             assert!(check(&format!("<!DOCTYPE html>{bad}")).is_err(), "{bad}");
         }
     }
@@ -1020,7 +1259,9 @@ mod tests {
     #[test]
     fn skips_lead_to_their_reasons() {
         let page = page(&sample(), "t");
-        assert!(page.contains("<span class=\"s\">skipped</span><sup><a href=\"#t_8_2.1\">1</a></sup>"));
+        assert!(
+            page.contains("<span class=\"s\">skipped</span><sup><a href=\"#t_8_2.1\">1</a></sup>")
+        );
         assert!(page.contains("<li id=\"t_8_2.1\">skipped: too large &amp; &lt;slow&gt;</li>"));
     }
 
@@ -1059,7 +1300,11 @@ mod tests {
         assert_eq!((a.low, a.high, a.step), (0.0, 16.0, 2.0));
         let b = Axis::new(0.0, 2880.0, 9.0, true);
         assert_eq!((b.high, b.step), (3072.0, 512.0));
-        let labels: Vec<String> = Axis::new(0.0, 0.6, 3.0, false).ticks().into_iter().map(|t| t.1).collect();
+        let labels: Vec<String> = Axis::new(0.0, 0.6, 3.0, false)
+            .ticks()
+            .into_iter()
+            .map(|t| t.1)
+            .collect();
         assert_eq!(labels, ["0.0", "0.2", "0.4", "0.6"]);
         for (low, high) in [
             (0.0, 0.0),
@@ -1072,8 +1317,14 @@ mod tests {
         ] {
             let a = Axis::new(low, high, 8.0, false);
             let ticks = a.ticks();
-            assert!(a.low <= low && a.high >= high && a.high > a.low, "{low} {high}");
-            assert!(ticks.len() <= 41 && ticks.iter().all(|t| t.0.is_finite()), "{low} {high}");
+            assert!(
+                a.low <= low && a.high >= high && a.high > a.low,
+                "{low} {high}"
+            );
+            assert!(
+                ticks.len() <= 41 && ticks.iter().all(|t| t.0.is_finite()),
+                "{low} {high}"
+            );
         }
     }
 
@@ -1082,8 +1333,10 @@ mod tests {
         let mut report = sample();
         report.sections.truncate(1);
         let s = &mut report.sections[0];
-        let row =
-            |cells: [&str; 2]| Row { label: "0".into(), cells: cells.map(|c| Cell::Text(c.into())).to_vec() };
+        let row = |cells: [&str; 2]| Row {
+            label: "0".into(),
+            cells: cells.map(|c| Cell::Text(c.into())).to_vec(),
+        };
         (s.columns, s.plot) = (vec!["0".into(), "1".into()], Plot::Grid);
         s.rows = vec![row(["0", "2"]), row(["1", "3"])];
         let drawn = page(&report, "t");
@@ -1102,11 +1355,17 @@ mod tests {
     #[test]
     fn a_grid_of_numbers_is_shaded() {
         let cell = |x: usize| Cell::Text(x.to_string());
-        let rows =
-            (0..9).map(|r| Row { label: r.to_string(), cells: (0..9).map(|c| cell(r * 9 + c)).collect() });
+        let rows = (0..9).map(|r| Row {
+            label: r.to_string(),
+            cells: (0..9).map(|c| cell(r * 9 + c)).collect(),
+        });
         let mut report = sample();
         let s = &mut report.sections[0];
-        (s.columns, s.rows, s.plot) = ((0..9).map(|c| c.to_string()).collect(), rows.collect(), Plot::None);
+        (s.columns, s.rows, s.plot) = (
+            (0..9).map(|c| c.to_string()).collect(),
+            rows.collect(),
+            Plot::None,
+        );
         let page = page(&report, "t");
         check(&page).unwrap();
         assert!(page.contains("rgba(var(--heat),0.00)") && page.contains("rgba(var(--heat),0.60)"));

@@ -1,4 +1,5 @@
-//! JSON without a library: reports of other devices, and kernel libraries. Strict; a mistake has its line and column.
+//! JSON without a library: reports of other devices, and kernel libraries. Strict; a mistake has
+//! its line and column.
 
 use crate::registry::json::{Map, Value};
 
@@ -16,7 +17,11 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut p = Parser::new(text.trim_start_matches('\u{feff}'));
     let value = p.value(DEPTH)?;
     p.blanks();
-    if p.peek().is_some() { Err(p.fail("expected nothing after the value")) } else { Ok(value) }
+    if p.peek().is_some() {
+        Err(p.fail("expected nothing after the value"))
+    } else {
+        Ok(value)
+    }
 }
 
 impl Parser<'_> {
@@ -62,7 +67,11 @@ impl Parser<'_> {
     }
 
     pub(super) fn expect(&mut self, byte: u8, what: &str) -> Result<(), String> {
-        if self.take(byte) { Ok(()) } else { Err(self.fail(what)) }
+        if self.take(byte) {
+            Ok(())
+        } else {
+            Err(self.fail(what))
+        }
     }
 
     pub(super) fn word(&mut self, word: &str) -> Result<(), String> {
@@ -85,7 +94,11 @@ impl Parser<'_> {
 
     /// A key may stand once.
     pub(super) fn once(&self, seen: &mut bool, key: &str) -> Result<(), String> {
-        if std::mem::replace(seen, true) { Err(self.fail(&format!("\"{key}\" twice"))) } else { Ok(()) }
+        if std::mem::replace(seen, true) {
+            Err(self.fail(&format!("\"{key}\" twice")))
+        } else {
+            Ok(())
+        }
     }
 
     /// Every one of these keys must have been there.
@@ -145,9 +158,13 @@ impl Parser<'_> {
         self.expect(b'"', "expected a string")?;
         let mut s = String::new();
         loop {
-            // Everything up to the next quote, backslash or control character is taken as it is: all three are ASCII.
+            // Everything up to the next quote, backslash or control character is taken as it is:
+            // all three are ASCII.
             let rest = &self.text[self.at..];
-            let plain = rest.bytes().position(|b| b == b'"' || b == b'\\' || b < b' ').unwrap_or(rest.len());
+            let plain = rest
+                .bytes()
+                .position(|b| b == b'"' || b == b'\\' || b < b' ')
+                .unwrap_or(rest.len());
             s.push_str(&rest[..plain]);
             self.at += plain;
             match self.peek() {
@@ -269,7 +286,9 @@ impl Parser<'_> {
             Some(b'n') => self.word("null").map(|()| Value::Null)?,
             _ => {
                 let number = self.number()?;
-                self.text[start..self.at].parse().map_or(Value::Number(number), Value::Whole)
+                self.text[start..self.at]
+                    .parse()
+                    .map_or(Value::Number(number), Value::Whole)
             }
         })
     }
@@ -294,12 +313,32 @@ mod tests {
             let value = crate::bake::json::parse(text, "f", &mut mistakes);
             assert_eq!(Some(parse(text).unwrap()), value, "{text:.80} {mistakes:?}");
         }
-        for text in ["", "{\"a\":1,\"a\":2}", "[1,]", "[1 2]", "01", "+1", "nul", "{a:1}", "\"a\nb\"", "1 2"]
-        {
-            assert!(crate::bake::json::parse(text, "f", &mut Default::default()).is_none(), "{text}");
+        for text in [
+            "",
+            "{\"a\":1,\"a\":2}",
+            "[1,]",
+            "[1 2]",
+            "01",
+            "+1",
+            "nul",
+            "{a:1}",
+            "\"a\nb\"",
+            "1 2",
+        ] {
+            assert!(
+                crate::bake::json::parse(text, "f", &mut Default::default()).is_none(),
+                "{text}"
+            );
             assert!(parse(text).is_err(), "{text}");
         }
-        assert_eq!(parse("{\n \"a\": 1,\n \"a\": 2}").unwrap_err(), "3:6: \"a\" twice");
-        assert!(parse(&"[".repeat(1_000_000)).unwrap_err().ends_with("nested too deeply"));
+        assert_eq!(
+            parse("{\n \"a\": 1,\n \"a\": 2}").unwrap_err(),
+            "3:6: \"a\" twice"
+        );
+        assert!(
+            parse(&"[".repeat(1_000_000))
+                .unwrap_err()
+                .ends_with("nested too deeply")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `bench --layout`: a layout drawn with its index numbers, as in figures 8.1 and 12.2 of the thesis.
+//! `bench --layout`: a layout drawn with its index numbers, as in figures 8.1 and 12.2 of the
+//! thesis.
 
 use super::Page;
 use super::render::OutputFormat;
@@ -18,7 +19,9 @@ pub(crate) fn usual(layout: &Layout) -> (usize, usize) {
 /// Whether a matrix of that size can be drawn.
 pub(crate) fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String> {
     if rows > MOST || cols > MOST {
-        return Err(format!("{rows} × {cols}: at most {MOST} rows and columns are drawn"));
+        return Err(format!(
+            "{rows} × {cols}: at most {MOST} rows and columns are drawn"
+        ));
     }
     layout.fits(rows, cols)
 }
@@ -36,13 +39,23 @@ pub(crate) struct Drawing {
 
 impl Drawing {
     /// Draws it.
-    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(
+        &self,
+        print: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Drawing { layout, size, page } = self;
-        let report = Report { head: Vec::new(), sections: vec![section(layout, *size)] };
-        page.put(report, &format!("layout {layout}"), &mut |text| match page.output {
-            OutputFormat::Table => print(&drawing(layout, *size)),
-            _ => print(text),
-        })
+        let report = Report {
+            head: Vec::new(),
+            sections: vec![section(layout, *size)],
+        };
+        page.put(
+            report,
+            &format!("layout {layout}"),
+            &mut |text| match page.output {
+                OutputFormat::Table => print(&drawing(layout, *size)),
+                _ => print(text),
+            },
+        )
     }
 }
 
@@ -52,8 +65,10 @@ fn title(layout: &Layout, (rows, cols): (usize, usize)) -> String {
 
 fn section(layout: &Layout, size: (usize, usize)) -> Section {
     let index = |row, col| Cell::Text(layout.index(size.0, size.1, row, col).to_string());
-    let row =
-        |row: usize| Row { label: row.to_string(), cells: (0..size.1).map(|col| index(row, col)).collect() };
+    let row = |row: usize| Row {
+        label: row.to_string(),
+        cells: (0..size.1).map(|col| index(row, col)).collect(),
+    };
     Section {
         id: "layout".into(),
         title: title(layout, size),
@@ -74,7 +89,10 @@ fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
         (1, 1) => size,
         chunk => chunk,
     };
-    let wide = (rows * cols - 1).to_string().len().max((cols - 1).to_string().len());
+    let wide = (rows * cols - 1)
+        .to_string()
+        .len()
+        .max((cols - 1).to_string().len());
     let label = (rows - 1).to_string().len();
     let line = |label: String, cell: &dyn Fn(usize) -> String, bar: &str, between: &str| {
         let mut line = label;
@@ -86,7 +104,12 @@ fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
     };
     let head = line(" ".repeat(label), &|col| format!("{col:wide$}"), "   ", " ");
     let rule = line(" ".repeat(label), &|_| "-".repeat(wide), "-+-", "-").replacen("-+-", " +-", 1);
-    let rule = rule.trim_end().trim_end_matches('-').trim_end_matches('+').to_string() + "+\n";
+    let rule = rule
+        .trim_end()
+        .trim_end_matches('-')
+        .trim_end_matches('+')
+        .to_string()
+        + "+\n";
     let mut text = format!("{}\n\n{}\n", title(layout, size), head.trim_end());
     for row in 0..rows {
         if row % chunk.0 == 0 {
@@ -135,16 +158,25 @@ Layout C_4_2_C: where the elements of a matrix of 8 × 4 stand
 
     #[test]
     fn sizes_are_whole_chunks() {
-        for (text, size) in
-            [("R", (8, 8)), ("C_4_2_C", (8, 8)), ("R_16_1_C", (16, 8)), ("C_16_10_C", (16, 10))]
-        {
+        for (text, size) in [
+            ("R", (8, 8)),
+            ("C_4_2_C", (8, 8)),
+            ("R_16_1_C", (16, 8)),
+            ("C_16_10_C", (16, 10)),
+        ] {
             assert_eq!(usual(&layout(text)), size, "{text}");
             assert_eq!(check(&layout(text), size), Ok(()), "{text}");
         }
         assert!(check(&layout("R"), (257, 1)).is_err_and(|e| e.contains("at most 256")));
         // One row, one column, one element.
         for (text, size) in [("R", (1, 1)), ("C", (1, 3)), ("R_2_1_R", (2, 1))] {
-            assert!(drawing(&layout(text), size).lines().skip(2).all(|l| l.len() < 20), "{text}");
+            assert!(
+                drawing(&layout(text), size)
+                    .lines()
+                    .skip(2)
+                    .all(|l| l.len() < 20),
+                "{text}"
+            );
         }
     }
 }

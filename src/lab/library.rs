@@ -1,5 +1,6 @@
-//! `bench --library FILE`: kernels of a file in the format of `kernels/library.json`, so that another tile, layout or
-//! work-group is checked and timed on a board without a build. What reads it is what the build reads the library with.
+//! `bench --library FILE`: kernels of a file in the format of `kernels/library.json`, so that
+//! another tile, layout or work-group is checked and timed on a board without a build. What reads
+//! it is what the build reads the library with.
 
 use super::json;
 use crate::baked;
@@ -12,20 +13,31 @@ use std::borrow::Cow;
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Puts the entries of `file` before those of the program, in place of those of the same names. Their sources are those of
-/// `--kernels`, else the program's own. Gives the names of the file's kernels that run on a device.
+/// Puts the entries of `file` before those of the program, in place of those of the same names.
+/// Their sources are those of `--kernels`, else the program's own. Gives the names of the file's
+/// kernels that run on a device.
 pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static, str>>, Error> {
     let name = escape::path(file);
     let text = read_to_string(file).map_err(|e| Error::io(&name, e))?;
     let invalid = |e| Error::check(format!("{name}:{e}"));
-    let value = json::parse(&text).map_err(|e| invalid(e.replacen(": ", ": not valid JSON: ", 1)))?;
+    let value =
+        json::parse(&text).map_err(|e| invalid(e.replacen(": ", ": not valid JSON: ", 1)))?;
     let (library, baked) = (baked::library(), baked::sources()?);
     let mut mistakes = Mistakes::default();
     let mut texts = |path: &str, place: &str, mistakes: &mut Mistakes| {
-        let edited = sources.folder.as_ref().map(|folder| folder.join(path)).filter(|file| file.exists());
+        let edited = sources
+            .folder
+            .as_ref()
+            .map(|folder| folder.join(path))
+            .filter(|file| file.exists());
         if let Some(file) = edited {
             let text = read_to_string(&file);
-            let failed = |e| mistakes.add(place, format_args!("cannot read {}: {e}", escape::path(&file)));
+            let failed = |e| {
+                mistakes.add(
+                    place,
+                    format_args!("cannot read {}: {e}", escape::path(&file)),
+                )
+            };
             return Some((escape::path(&file), text.map_err(failed).ok()?));
         }
         let text = baked.iter().find(|s| s.0 == path).map(|s| s.1.to_string());
@@ -36,8 +48,16 @@ pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static,
         }
         Some((format!("kernels/{path}"), text?))
     };
-    let found = read::read((&name, &text, &value), Some((library, baked)), &mut texts, &[], &mut mistakes);
-    let Some(found) = found else { return Err(Error::check(mistakes.0.join("\n"))) };
+    let found = read::read(
+        (&name, &text, &value),
+        Some((library, baked)),
+        &mut texts,
+        &[],
+        &mut mistakes,
+    );
+    let Some(found) = found else {
+        return Err(Error::check(mistakes.0.join("\n")));
+    };
     let kernels = found.library.kernels.iter();
     let own = kernels.filter(|k| k.source.is_some() && found.own.contains(&k.codename));
     let own: Vec<_> = own.map(|k| k.codename.clone()).collect();

@@ -1,5 +1,5 @@
-//! A report while it grows: each table is printed as soon as it is finished, progress stands on a terminal's stderr, and a
-//! signal to stop ends the run with what is done.
+//! A report while it grows: each table is printed as soon as it is finished, progress stands on a
+//! terminal's stderr, and a signal to stop ends the run with what is done.
 
 use super::Page;
 use super::render::{OutputFormat, Parts};
@@ -14,7 +14,8 @@ use std::path::Path;
 /// Why a case is left out after a signal.
 pub(crate) const STOPPED: &str = "the run was stopped before";
 
-/// Whether somebody wants the run to end. Compilers in drivers replace the handler: it is installed again.
+/// Whether somebody wants the run to end. Compilers in drivers replace the handler: it is installed
+/// again.
 pub(crate) fn stopped() -> bool {
     signal::keep();
     signal::stop().is_some()
@@ -32,7 +33,9 @@ const LINE: usize = 79;
 impl Progress {
     /// Shown where stderr is a terminal.
     pub(crate) fn new() -> Progress {
-        Progress { shown: std::io::stderr().is_terminal() }
+        Progress {
+            shown: std::io::stderr().is_terminal(),
+        }
     }
 
     /// Replaces the line.
@@ -65,7 +68,8 @@ pub(crate) struct Live<'p> {
 }
 
 impl<'p> Live<'p> {
-    /// An empty report that goes where `page` says. Another report to compare with is read now: after minutes would be late.
+    /// An empty report that goes where `page` says. Another report to compare with is read now:
+    /// after minutes would be late.
     pub(crate) fn new(
         page: &'p Page,
         print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
@@ -87,7 +91,11 @@ impl<'p> Live<'p> {
 
     fn put(&mut self, text: &str) -> Result<(), Error> {
         self.progress.clear();
-        if text.is_empty() { Ok(()) } else { (self.print)(text) }
+        if text.is_empty() {
+            Ok(())
+        } else {
+            (self.print)(text)
+        }
     }
 
     /// Adds lines to the head.
@@ -102,7 +110,8 @@ impl<'p> Live<'p> {
 
     /// Adds a table. After a signal to stop, one of nothing but reasons is left out.
     pub(crate) fn section(&mut self, section: Section) -> Result<(), Error> {
-        let empty = |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));
+        let empty =
+            |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));
         if stopped() && section.rows.iter().flat_map(|row| &row.cells).all(empty) {
             return Ok(());
         }
@@ -122,11 +131,14 @@ impl<'p> Live<'p> {
             self.put(&text)?;
         }
         self.progress.clear();
-        let Some(file) = &self.page.file else { return Ok(()) };
+        let Some(file) = &self.page.file else {
+            return Ok(());
+        };
         let title = format!("mortonnet bench: {subject}");
         if !self.report.head.iter().any(|(name, _)| name == "date") {
             self.report.head.extend(host::origin());
         }
-        std::fs::write(file, html::page(&self.report, &title)).map_err(|e| Error::io(escape::path(file), e))
+        std::fs::write(file, html::page(&self.report, &title))
+            .map_err(|e| Error::io(escape::path(file), e))
     }
 }

@@ -1,5 +1,5 @@
-//! `mortonnet bench`: every kernel of the library on the device at hand, checked before it is timed, in the tables of
-//! the documents that the kernels come from.
+//! `mortonnet bench`: every kernel of the library on the device at hand, checked before it is
+//! timed, in the tables of the documents that the kernels come from.
 
 pub(crate) mod against;
 pub(crate) mod block;
@@ -110,7 +110,8 @@ pub(crate) struct CacheModel {
     pub(crate) page: Page,
 }
 
-/// No single launch may take longer than this: drivers of small GPUs end programs that block the screen.
+/// No single launch may take longer than this: drivers of small GPUs end programs that block the
+/// screen.
 pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
 /// Why a launch of `us` microseconds is left out, if it is.
@@ -131,10 +132,14 @@ impl Budget {
     /// A bound from now on.
     pub(crate) fn new(limit: Option<Duration>) -> Budget {
         let now = Instant::now();
-        Budget { end: limit.map(|l| now + l), half: limit.map(|l| now + l / 2) }
+        Budget {
+            end: limit.map(|l| now + l),
+            half: limit.map(|l| now + l / 2),
+        }
     }
 
-    /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
+    /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left
+    /// out, if it is.
     pub(crate) fn refuses(&self, us: f64, all: f64) -> Option<String> {
         let left = self.left()?.as_secs_f64();
         if let Some(why) = too_long(us) {
@@ -144,13 +149,17 @@ impl Budget {
             return Some("the time is over (--time-limit, --full)".into());
         }
         (all > left).then(|| {
-            format!("would take about {all:.0} s of the {left:.0} s that are left (--time-limit, --full)")
+            format!(
+                "would take about {all:.0} s of the {left:.0} s that are left (--time-limit, \
+                --full)"
+            )
         })
     }
 
     /// The time that is left, where there is a bound.
     pub(crate) fn left(&self) -> Option<Duration> {
-        self.end.map(|end| end.saturating_duration_since(Instant::now()))
+        self.end
+            .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// The longest launch, where there is a bound.
@@ -170,7 +179,10 @@ pub(crate) struct Unsound {
 
 impl Bench {
     /// Runs it; the text goes to stdout, wrong and failing kernels make it an error at the end.
-    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(
+        &self,
+        print: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match self {
             Bench::Kernels(kernels) => kernels.run(print),
             Bench::Network(network) => network.run(print),
@@ -188,8 +200,10 @@ impl KernelBench {
         };
         let kernels = chosen(&self.names, &own)?;
         let named = self.names.join(" ");
-        if let Some(file) =
-            self.library.as_ref().filter(|_| !kernels.iter().any(|k| own.contains(&k.codename)))
+        if let Some(file) = self
+            .library
+            .as_ref()
+            .filter(|_| !kernels.iter().any(|k| own.contains(&k.codename)))
         {
             return Err(Error::usage(format!(
                 "--library {}: bench {named} runs none of its kernels ({})",
@@ -197,14 +211,19 @@ impl KernelBench {
                 own.join(", ")
             )));
         }
-        let sized =
-            |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
+        let sized = |k: &&Kernel| {
+            matches!(
+                k.operation,
+                Operation::Matmul | Operation::Affine | Operation::Sobel
+            )
+        };
         if !self.sizes.is_empty() && !kernels.iter().any(sized) {
             let what = "--sizes is for matmul, affine, sobel and their kernels";
             return Err(Error::usage(format!("bench {named}: {what}")));
         }
         self.sources.check()?;
-        self.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
+        self.sources
+            .check_for(&format!("bench {named}"), kernels.iter().copied())?;
         let mut live = Live::new(&self.page, print)?;
         // Before a driver starts, which may have handlers of its own.
         signal::serve_stops();
@@ -217,7 +236,8 @@ impl KernelBench {
             return live.end(&device.name);
         }
         let budget = Budget::new(self.time_limit.filter(|_| !self.check));
-        let (checks, checked) = check_all(&mut lab, &kernels, &mut unsound, (&budget, live.progress));
+        let (checks, checked) =
+            check_all(&mut lab, &kernels, &mut unsound, (&budget, live.progress));
         live.section(checks)?;
         if !self.check && !stopped() {
             let sound: Vec<&Kernel> = kernels
@@ -235,7 +255,11 @@ impl KernelBench {
             say(&format!("incomplete: {what}"));
         }
         live.end(&device.name)?;
-        if unsound.is_empty() { Ok(()) } else { Err(Error::check(verdict(&unsound))) }
+        if unsound.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::check(verdict(&unsound)))
+        }
     }
 }
 
@@ -246,31 +270,49 @@ impl CacheModel {
         if self.target.device != DeviceWish::Auto || self.target.compute_units.is_some() {
             let device = self.target.device()?;
             let told = cache::CacheShape::of(&device);
-            let note = if told.is_none() { ", which tells no cache: the Mali-T628's" } else { "" };
+            let note = if told.is_none() {
+                ", which tells no cache: the Mali-T628's"
+            } else {
+                ""
+            };
             shape = told.unwrap_or_default();
-            head.push(("line, L2 and cores of".to_string(), format!("{}{note}", device.name)));
+            head.push((
+                "line, L2 and cores of".to_string(),
+                format!("{}{note}", device.name),
+            ));
         }
-        shape.set(&self.described).and_then(|()| shape.check()).map_err(Error::usage)?;
+        shape
+            .set(&self.described)
+            .and_then(|()| shape.check())
+            .map_err(Error::usage)?;
         let s = &shape;
         let text = format!(
-            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes, pages of {}",
+            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, \
+             lines of {} bytes, pages of {}",
             s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line, s.page
         );
         head.push(("cache model".to_string(), text));
-        let sizes = if self.sizes.is_empty() { tables::CACHE_SIZES } else { &self.sizes };
+        let sizes = if self.sizes.is_empty() {
+            tables::CACHE_SIZES
+        } else {
+            &self.sizes
+        };
         let sections = cache::report(s, sizes, cache::Sample::default());
-        self.page.put(Report { head, sections }, "cache model", print)
+        self.page
+            .put(Report { head, sections }, "cache model", print)
     }
 }
 
-/// The kernels that `names` ask for, in teaching order; without names the `own` ones of `--library`, else all.
+/// The kernels that `names` ask for, in teaching order; without names the `own` ones of
+/// `--library`, else all.
 fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Kernel>, Error> {
     let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
         if !device_kernels().any(|k| is(k, name)) && tables::kernels_of(name).is_none() {
             let operations: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
             return Err(Error::usage(format!(
-                "bench {name}: expected network, an operation ({}), a table ({}) or a kernel of the library",
+                "bench {name}: expected network, an operation ({}), a table ({}) or a kernel of \
+                 the library",
                 operations.join(", "),
                 tables::names().join(", ")
             )));
@@ -279,21 +321,28 @@ fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Ke
     let asked = |k: &&Kernel| match names {
         [] => own.is_empty() || own.contains(&k.codename),
         names => names.iter().any(|n| {
-            is(k, n) || tables::kernels_of(n).is_some_and(|of| of.iter().any(|t| t.codename == k.codename))
+            is(k, n)
+                || tables::kernels_of(n)
+                    .is_some_and(|of| of.iter().any(|t| t.codename == k.codename))
         }),
     };
     Ok(device_kernels().filter(asked).collect())
 }
 
 fn is(kernel: &Kernel, name: &str) -> bool {
-    kernel.operation.name() == name || kernel.codename == name || kernel.aliases.iter().any(|a| a == name)
+    kernel.operation.name() == name
+        || kernel.codename == name
+        || kernel.aliases.iter().any(|a| a == name)
 }
 
 impl Target {
-    /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first device.
+    /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first
+    /// device.
     fn device(&self) -> Result<Device, Error> {
         if self.device == DeviceWish::Host {
-            return Err(Error::usage("bench runs OpenCL kernels: --device host is for bench network"));
+            return Err(Error::usage(
+                "bench runs OpenCL kernels: --device host is for bench network",
+            ));
         }
         let library = Library::open()?;
         let devices = cl::devices(library)?;
@@ -305,8 +354,12 @@ impl Target {
 fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     let row = |kernel: &&Kernel| {
         let hash = lab.inputs(kernel, &groups(kernel));
-        let hash = hash.map_err(|trouble| Error::device(format!("{}: {trouble}", kernel.codename)))?;
-        Ok(Row { label: kernel.codename.to_string(), cells: vec![Cell::Text(hash)] })
+        let hash =
+            hash.map_err(|trouble| Error::device(format!("{}: {trouble}", kernel.codename)))?;
+        Ok(Row {
+            label: kernel.codename.to_string(),
+            cells: vec![Cell::Text(hash)],
+        })
     };
     Ok(Section {
         id: "inputs".into(),
@@ -317,14 +370,16 @@ fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
         columns: vec!["hash".into()],
         rows: kernels.iter().map(row).collect::<Result<_, Error>>()?,
         notes: vec![
-            "Sources without comments, options, arguments, ranges, expected scores; nothing was launched."
+            "Sources without comments, options, arguments, ranges, expected scores; nothing was \
+             launched."
                 .into(),
         ],
         plot: Plot::None,
     })
 }
 
-/// Verifies every kernel, in every work-group of its sweep, until half of the time is over; gives how many it was.
+/// Verifies every kernel, in every work-group of its sweep, until half of the time is over; gives
+/// how many it was.
 fn check_all(
     lab: &mut Lab,
     kernels: &[&Kernel],
@@ -339,12 +394,23 @@ fn check_all(
         }
         if budget.half.is_some_and(|half| Instant::now() >= half) {
             let why = "neither checked nor timed: half of the time is over (--time-limit, --full)";
-            let cells = vec![Cell::Skipped(why.into()), Cell::Text(kernel.about.to_string())];
-            rows.push(Row { label: kernel.codename.to_string(), cells });
+            let cells = vec![
+                Cell::Skipped(why.into()),
+                Cell::Text(kernel.about.to_string()),
+            ];
+            rows.push(Row {
+                label: kernel.codename.to_string(),
+                cells,
+            });
             continue;
         }
         checked = n + 1;
-        progress.show(&format!("checking {}/{} {}", n + 1, kernels.len(), kernel.codename));
+        progress.show(&format!(
+            "checking {}/{} {}",
+            n + 1,
+            kernels.len(),
+            kernel.codename
+        ));
         let groups = groups(kernel);
         let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
         for &group in &groups {
@@ -361,8 +427,16 @@ fn check_all(
         let cell = match trouble {
             Some(trouble) => {
                 // The compiler's log stands at the end.
-                let text = trouble.to_string().lines().next().unwrap_or_default().to_string();
-                unsound.push(Unsound { kernel: kernel.codename.to_string(), trouble });
+                let text = trouble
+                    .to_string()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_string();
+                unsound.push(Unsound {
+                    kernel: kernel.codename.to_string(),
+                    trouble,
+                });
                 Cell::Text(text)
             }
             None if refused.len() == groups.len() => Cell::Skipped(refused.swap_remove(0)),
@@ -374,7 +448,10 @@ fn check_all(
             if kernel.document.is_empty() { "" } else { "; " },
             kernel.document
         ));
-        rows.push(Row { label: kernel.codename.to_string(), cells: vec![cell, about] });
+        rows.push(Row {
+            label: kernel.codename.to_string(),
+            cells: vec![cell, about],
+        });
     }
     let section = Section {
         id: "check".into(),
@@ -387,7 +464,11 @@ fn check_all(
         notes: vec![format!(
             "Sizes around every tile, {}, results poisoned with NaN; bound for products: \
                  2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element.",
-            if lab.simulated { "buffers of exactly their size" } else { "canaries around every buffer" }
+            if lab.simulated {
+                "buffers of exactly their size"
+            } else {
+                "canaries around every buffer"
+            }
         )],
         plot: Plot::None,
     };
@@ -397,7 +478,11 @@ fn check_all(
 /// The work-groups that a kernel is tried with: its own, or those of its sweep.
 pub(crate) fn groups(kernel: &Kernel) -> Vec<case::Group> {
     let r = &kernel.restrictions;
-    if r.sweep.is_empty() { vec![r.work_group] } else { r.sweep.iter().map(|&g| Some(g)).collect() }
+    if r.sweep.is_empty() {
+        vec![r.work_group]
+    } else {
+        r.sweep.iter().map(|&g| Some(g)).collect()
+    }
 }
 
 impl Page {
@@ -410,28 +495,44 @@ impl Page {
     ) -> Result<(), Error> {
         let mut live = Live::new(self, print)?;
         live.head(report.head)?;
-        report.sections.into_iter().try_for_each(|section| live.section(section))?;
+        report
+            .sections
+            .into_iter()
+            .try_for_each(|section| live.section(section))?;
         live.end(subject)
     }
 }
 
-/// The kernels that were not timed: the wrong ones, those that the driver refused, and those that failed otherwise, each
-/// with their number.
+/// The kernels that were not timed: the wrong ones, those that the driver refused, and those that
+/// failed otherwise, each with their number.
 fn verdict(unsound: &[Unsound]) -> String {
     let mut text = String::new();
-    for what in ["computing something else", "refused by the driver", "failing before they ran"] {
+    for what in [
+        "computing something else",
+        "refused by the driver",
+        "failing before they ran",
+    ] {
         let belongs = |u: &&Unsound| {
             what == match u.trouble {
                 Trouble::Wrong(_) => "computing something else",
                 Trouble::Driver(_) => "refused by the driver",
-                Trouble::Refused(_) | Trouble::Failed(_) | Trouble::Slow(_) => "failing before they ran",
+                Trouble::Refused(_) | Trouble::Failed(_) | Trouble::Slow(_) => {
+                    "failing before they ran"
+                }
             }
         };
-        let list: Vec<String> =
-            unsound.iter().filter(belongs).map(|u| format!("\n{}: {}", u.kernel, u.trouble)).collect();
+        let list: Vec<String> = unsound
+            .iter()
+            .filter(belongs)
+            .map(|u| format!("\n{}: {}", u.kernel, u.trouble))
+            .collect();
         if !list.is_empty() {
             let between = if text.is_empty() { "" } else { "\n" };
-            text += &format!("{between}kernels {what} here, not timed: {}{}", list.len(), list.concat());
+            text += &format!(
+                "{between}kernels {what} here, not timed: {}{}",
+                list.len(),
+                list.concat()
+            );
         }
     }
     text
@@ -453,21 +554,36 @@ mod tests {
             let mut unsound = Vec::new();
             let progress = (&Budget::new(limit), live::Progress::new());
             let (section, checked) = check_all(&mut lab, &kernels, &mut unsound, progress);
-            assert_eq!((checked, section.rows.len(), unsound.len()), (expected, kernels.len(), 0));
-            let skipped =
-                |r: &&Row| matches!(&r.cells[0], Cell::Skipped(why) if why.contains("half of the time"));
-            assert_eq!(section.rows.iter().filter(skipped).count(), kernels.len() - expected);
+            assert_eq!(
+                (checked, section.rows.len(), unsound.len()),
+                (expected, kernels.len(), 0)
+            );
+            let skipped = |r: &&Row| matches!(&r.cells[0], Cell::Skipped(why) if why.contains("half of the time"));
+            assert_eq!(
+                section.rows.iter().filter(skipped).count(),
+                kernels.len() - expected
+            );
         }
     }
 
-    /// What binds arguments and ranges for the engines binds them for the checks too: a mistake there is found.
+    /// What binds arguments and ranges for the engines binds them for the checks too: a mistake
+    /// there is found.
     #[test]
     fn a_mistake_in_bind_is_found_by_the_check() {
         let library = Library::open().expect("the tests need OpenCL");
         let devices = cl::devices(library).expect("platforms can be listed");
-        let device = devices.devices.first().expect("the tests need an OpenCL device");
+        let device = devices
+            .devices
+            .first()
+            .expect("the tests need an OpenCL device");
         let mut lab = Lab::new(device, Sources::default()).unwrap();
-        for name in ["matmul_naive", "affine_packed_4x4", "repack_any", "convolution_any", "pool_packed"] {
+        for name in [
+            "matmul_naive",
+            "affine_packed_4x4",
+            "repack_any",
+            "convolution_any",
+            "pool_packed",
+        ] {
             let kernel = self::library().kernel(name).unwrap().1;
             let group = kernel.restrictions.work_group;
             for fault in [Fault::Size, Fault::Operands, Fault::Short] {

@@ -8,7 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Other inputs in every run of the program.
 pub(crate) fn fresh() -> Random {
-    Random::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64))
+    Random::new(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |d| d.as_nanos() as u64),
+    )
 }
 
 /// R = activation(alpha·A·B + beta·C + bias), all row major.
@@ -35,14 +39,18 @@ pub(crate) struct Product<'a> {
 const ALL_ROWS: usize = 96;
 
 impl Product<'_> {
-    /// Largest error of `found` (h × w) in units of the bound 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp of each element.
-    /// (Activations have slopes of at most 1; their own rounding is among the 4 ulp, and 2⁻²⁰ for exp and tanh.)
+    /// Largest error of `found` (h × w) in units of the bound 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp
+    /// of each element. (Activations have slopes of at most 1; their own rounding is among the 4
+    /// ulp, and 2⁻²⁰ for exp and tanh.)
     pub(crate) fn excess(&self, found: &[f32]) -> f64 {
         let Problem { h, w, l } = self.real;
         let mut random = Random::new(h as u64 * 31 + w as u64);
         let rows: Vec<usize> = match h {
             0..=ALL_ROWS => (0..h).collect(),
-            _ => [0, h - 1].into_iter().chain((0..6).map(|_| random.below(h))).collect(),
+            _ => [0, h - 1]
+                .into_iter()
+                .chain((0..6).map(|_| random.below(h)))
+                .collect(),
         };
         let mut worst = 0.0f64;
         let (mut sums, mut sizes) = (vec![0.0f64; w], vec![0.0f64; w]);
@@ -70,9 +78,15 @@ impl Product<'_> {
                     continue;
                 }
                 let exact = self.activation.apply(sum);
-                let own = if self.activation.bounded() { 2f64.powi(-20) } else { 0.0 };
-                let ulp = 2f64.powi(-23) * sum.abs().max(exact.abs()).max(f64::from(f32::MIN_POSITIVE));
-                let bound = 2.0 * l as f64 * 2f64.powi(-24) * alpha.abs() * sizes[j] + 4.0 * ulp + own;
+                let own = if self.activation.bounded() {
+                    2f64.powi(-20)
+                } else {
+                    0.0
+                };
+                let ulp =
+                    2f64.powi(-23) * sum.abs().max(exact.abs()).max(f64::from(f32::MIN_POSITIVE));
+                let bound =
+                    2.0 * l as f64 * 2f64.powi(-24) * alpha.abs() * sizes[j] + 4.0 * ulp + own;
                 worst = worst.max(ratio((f64::from(found[row * w + j]) - exact).abs(), bound));
             }
         }
@@ -88,11 +102,15 @@ fn ratio(error: f64, bound: f64) -> f64 {
 
 /// Infinitely wrong where a value that must be infinite or NaN is neither.
 pub(crate) fn lost(found: f32) -> f64 {
-    if found.is_finite() { f64::INFINITY } else { 0.0 }
+    if found.is_finite() {
+        f64::INFINITY
+    } else {
+        0.0
+    }
 }
 
-/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where that is not finite,
-/// `found` must not be either.
+/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where
+/// that is not finite, `found` must not be either.
 pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
@@ -108,20 +126,27 @@ pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative:
 pub(crate) fn probe(x: f32, steps: usize) -> f64 {
     // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
-    (0..8).map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest).sum()
+    (0..8)
+        .map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest)
+        .sum()
 }
 
-/// The Sobel filter as ARM, §1, has it: sums as short, shifted right by 3, one pixel of border left as it was.
+/// The Sobel filter as ARM, §1, has it: sums as short, shifted right by 3, one pixel of border left
+/// as it was.
 pub(crate) fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
     let mut out = vec![border; h * w];
     let at = |y: usize, x: usize| i16::from(image[y * w + x]);
     for y in 1..h.saturating_sub(1) {
         for x in 1..w.saturating_sub(1) {
             let sum = if horizontal {
-                at(y - 1, x + 1) - at(y - 1, x - 1) + 2 * (at(y, x + 1) - at(y, x - 1)) + at(y + 1, x + 1)
+                at(y - 1, x + 1) - at(y - 1, x - 1)
+                    + 2 * (at(y, x + 1) - at(y, x - 1))
+                    + at(y + 1, x + 1)
                     - at(y + 1, x - 1)
             } else {
-                at(y - 1, x - 1) - at(y + 1, x - 1) + 2 * (at(y - 1, x) - at(y + 1, x)) + at(y - 1, x + 1)
+                at(y - 1, x - 1) - at(y + 1, x - 1)
+                    + 2 * (at(y - 1, x) - at(y + 1, x))
+                    + at(y - 1, x + 1)
                     - at(y + 1, x + 1)
             };
             out[y * w + x] = (sum >> 3) as u8;

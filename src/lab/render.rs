@@ -1,7 +1,8 @@
 //! A report as text: a table for a terminal, Markdown, CSV or JSON.
 //!
-//! Tables are for people and round to three or four digits; CSV and JSON carry every digit. Cells of one column are
-//! aligned on the decimal point, so that sizes that differ by orders of magnitude can be compared at a glance.
+//! Tables are for people and round to three or four digits; CSV and JSON carry every digit. Cells
+//! of one column are aligned on the decimal point, so that sizes that differ by orders of magnitude
+//! can be compared at a glance.
 
 use crate::escape;
 use crate::lab::table::{Cell, Measured, Plot, Report, Section};
@@ -43,11 +44,15 @@ pub(crate) fn text(report: &Report, format: OutputFormat) -> String {
     }
     let mut parts = Parts::new(format);
     let mut text = parts.head(&report.head);
-    report.sections.iter().for_each(|section| add(&mut text, &parts.section(section)));
+    report
+        .sections
+        .iter()
+        .for_each(|section| add(&mut text, &parts.section(section)));
     text
 }
 
-/// The text of a report in parts, in the order in which they are found. JSON is one document and has none.
+/// The text of a report in parts, in the order in which they are found. JSON is one document and
+/// has none.
 pub(crate) struct Parts {
     format: OutputFormat,
     /// Whether something stands before the next part.
@@ -57,7 +62,10 @@ pub(crate) struct Parts {
 impl Parts {
     /// The parts of an empty report.
     pub(crate) fn new(format: OutputFormat) -> Parts {
-        Parts { format, begun: false }
+        Parts {
+            format,
+            begun: false,
+        }
     }
 
     /// Lines of the head; more may come between tables.
@@ -109,7 +117,12 @@ impl Parts {
             OutputFormat::Md => "\n",
             OutputFormat::Csv | OutputFormat::Json => "",
         };
-        (if std::mem::replace(&mut self.begun, true) { between } else { first }).into()
+        (if std::mem::replace(&mut self.begun, true) {
+            between
+        } else {
+            first
+        })
+        .into()
     }
 }
 
@@ -143,14 +156,22 @@ fn fixed(x: f64, decimals: usize) -> String {
 
 /// A number with three or four significant digits.
 pub(crate) fn number(x: f64) -> String {
-    if x == 0.0 { "0".into() } else { fixed(x, decimals(x)) }
+    if x == 0.0 {
+        "0".into()
+    } else {
+        fixed(x, decimals(x))
+    }
 }
 
 /// A figure as the document prints it: no digit added.
 fn printed(x: f64) -> String {
     let rounded = number(x);
     let exact = exact(x);
-    if exact.len() <= rounded.len().max(7) && !exact.contains('e') { exact } else { rounded }
+    if exact.len() <= rounded.len().max(7) && !exact.contains('e') {
+        exact
+    } else {
+        rounded
+    }
 }
 
 /// A number with every digit that it needs to be read back.
@@ -180,10 +201,23 @@ pub(crate) fn measured(m: &Measured) -> Shown {
         // The spread has the value's digits, unless one of them is extreme.
         let digits = decimals(m.value);
         let plain = spread.abs() < 1e12 && !value.contains('e');
-        format!("±{}", if plain { format!("{spread:.digits$}") } else { number(spread) })
+        format!(
+            "±{}",
+            if plain {
+                format!("{spread:.digits$}")
+            } else {
+                number(spread)
+            }
+        )
     });
-    let percent = m.percent.map_or(String::new(), |p| format!("{}%", fixed(p, 1)));
-    Shown { value, spread, percent }
+    let percent = m
+        .percent
+        .map_or(String::new(), |p| format!("{}%", fixed(p, 1)));
+    Shown {
+        value,
+        spread,
+        percent,
+    }
 }
 
 /// A cell in parts; skipped cells show the number of their reason.
@@ -195,7 +229,10 @@ fn shown(cell: &Cell, skips: &[&str]) -> Shown {
         Cell::Document(x) => format!("({})", printed(*x)),
         Cell::Skipped(why) => format!("[{}]", reason_number(skips, why)),
     };
-    Shown { value, ..Shown::default() }
+    Shown {
+        value,
+        ..Shown::default()
+    }
 }
 
 /// A document's figure without brackets.
@@ -223,7 +260,9 @@ pub(crate) fn reason_number(skips: &[&str], why: &str) -> usize {
 
 /// Text for one line: control characters (a driver's strings may hold any) become blanks.
 pub(crate) fn clean(s: &str) -> String {
-    s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    s.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 /// Whether a word stands for a number.
@@ -250,7 +289,14 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
         if !s.is_empty() {
             add(&mut s, ", ");
         }
-        add(&mut s, if section.larger_is_better { "larger is better" } else { "smaller is better" });
+        add(
+            &mut s,
+            if section.larger_is_better {
+                "larger is better"
+            } else {
+                "smaller is better"
+            },
+        );
     }
     if spread {
         add(&mut s, "; median ± half the distance between the quartiles");
@@ -266,12 +312,15 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
     s
 }
 
-/// The largest error of the section's checks, and where. An error that is not a number is the largest.
+/// The largest error of the section's checks, and where. An error that is not a number is the
+/// largest.
 pub(crate) fn largest_error(section: &Section) -> Option<String> {
     let mut worst: Option<(f64, &str, &str)> = None;
     for row in &section.rows {
         for (cell, column) in row.cells.iter().zip(&section.columns) {
-            let Cell::Measured(Measured { error: Some(e), .. }) = cell else { continue };
+            let Cell::Measured(Measured { error: Some(e), .. }) = cell else {
+                continue;
+            };
             if worst.is_none_or(|(w, _, _)| *e > w || e.is_nan()) {
                 worst = Some((*e, &row.label, column));
             }
@@ -322,8 +371,8 @@ fn halves(s: &str) -> (usize, usize) {
     (width(&s[..point]), width(&s[point..]))
 }
 
-/// Numbers of one column, padded so that their points stand below each other. `point` and `digit` are blanks as wide
-/// as those; empty strings stay empty.
+/// Numbers of one column, padded so that their points stand below each other. `point` and `digit`
+/// are blanks as wide as those; empty strings stay empty.
 pub(crate) fn align(column: &mut [&mut String], point: char, digit: char) {
     let (mut before, mut after) = (0, 0);
     for (b, a) in column.iter().filter(|s| !s.is_empty()).map(|s| halves(s)) {
@@ -369,7 +418,14 @@ fn wrap(text: &str, wide: usize) -> Vec<String> {
 /// A paragraph with a mark before its first line, the others indented to match.
 fn paragraph(o: &mut String, mark: &str, text: &str) {
     for (i, line) in wrap(&clean(text), LINE - width(mark)).iter().enumerate() {
-        add(o, &if i == 0 { mark.into() } else { left("", width(mark)) });
+        add(
+            o,
+            &if i == 0 {
+                mark.into()
+            } else {
+                left("", width(mark))
+            },
+        );
         add(o, line);
         o.push('\n');
     }
@@ -383,7 +439,10 @@ fn end_line(o: &mut String, line: &str) {
 fn table_head(o: &mut String, lines: &[(String, String)]) {
     let names = lines.iter().map(|(n, _)| width(n)).max().unwrap_or(0);
     for (name, value) in lines {
-        end_line(o, &format!("{}  {}", left(&clean(name), names), clean(value)));
+        end_line(
+            o,
+            &format!("{}  {}", left(&clean(name), names), clean(value)),
+        );
     }
 }
 
@@ -402,11 +461,23 @@ impl Printed {
         let cell = cells.iter().map(|c| width(c)).max().unwrap_or(0);
         // Long headings take up to three lines rather than a wide column.
         let wide = cell.max(words).max(width(&heading).div_ceil(3));
-        Printed { heading: wrap(&heading, wide), cells, wide, to_right }
+        Printed {
+            heading: wrap(&heading, wide),
+            cells,
+            wide,
+            to_right,
+        }
     }
 
     fn put(&self, line: &mut String, s: &str) {
-        add(line, &if self.to_right { right(s, self.wide) } else { left(s, self.wide) });
+        add(
+            line,
+            &if self.to_right {
+                right(s, self.wide)
+            } else {
+                left(s, self.wide)
+            },
+        );
         add(line, "  ");
     }
 }
@@ -432,7 +503,10 @@ fn table_section(o: &mut String, section: &Section) {
         for c in &columns {
             // Headings stand on the table.
             let above = lines - c.heading.len();
-            c.put(&mut line, if i < above { "" } else { &c.heading[i - above] });
+            c.put(
+                &mut line,
+                if i < above { "" } else { &c.heading[i - above] },
+            );
         }
         end_line(o, &line);
     }
@@ -477,8 +551,12 @@ fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> P
         numeric.push(number);
         parts.push(part);
     }
-    let mut values: Vec<&mut String> =
-        parts.iter_mut().zip(&numeric).filter(|(_, n)| **n).map(|(p, _)| &mut p.value).collect();
+    let mut values: Vec<&mut String> = parts
+        .iter_mut()
+        .zip(&numeric)
+        .filter(|(_, n)| **n)
+        .map(|(p, _)| &mut p.value)
+        .collect();
     align(&mut values, ' ', ' ');
     let mut spreads: Vec<&mut String> = parts.iter_mut().map(|p| &mut p.spread).collect();
     align(&mut spreads, ' ', ' ');
@@ -489,7 +567,11 @@ fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> P
     let cells = parts
         .iter()
         .map(|p| {
-            let mut s = if words && !numbers { left(&p.value, value) } else { right(&p.value, value) };
+            let mut s = if words && !numbers {
+                left(&p.value, value)
+            } else {
+                right(&p.value, value)
+            };
             for (text, wide) in [(&p.spread, spread), (&p.percent, percent)] {
                 if wide > 0 {
                     s.push(' ');
@@ -504,7 +586,8 @@ fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> P
 
 // --- Markdown ---
 
-/// Letters and digits, and whatever is not ASCII (tables of all letters would be larger than this file's code).
+/// Letters and digits, and whatever is not ASCII (tables of all letters would be larger than this
+/// file's code).
 fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || !c.is_ascii()
 }
@@ -561,10 +644,19 @@ fn md_section(o: &mut String, section: &Section) {
         add(o, &md_text(column));
     }
     let numbers = section.rows.iter().all(|r| is_number(&r.label));
-    add(o, if numbers { " |\n| ---: |" } else { " |\n| --- |" });
+    add(
+        o,
+        if numbers {
+            " |\n| ---: |"
+        } else {
+            " |\n| --- |"
+        },
+    );
     for i in 0..section.columns.len() {
-        let words =
-            section.rows.iter().any(|r| matches!(r.cells.get(i), Some(Cell::Text(t)) if !is_number(t)));
+        let words = section
+            .rows
+            .iter()
+            .any(|r| matches!(r.cells.get(i), Some(Cell::Text(t)) if !is_number(t)));
         add(o, if words { " --- |" } else { " ---: |" });
     }
     o.push('\n');
@@ -580,7 +672,9 @@ fn md_section(o: &mut String, section: &Section) {
                     Cell::Empty => String::new(),
                     Cell::Text(t) => md_text(t),
                     Cell::Document(x) => format!("*{}*", printed(*x)),
-                    Cell::Skipped(why) => format!("skipped<sup>{}</sup>", reason_number(&skips, why)),
+                    Cell::Skipped(why) => {
+                        format!("skipped<sup>{}</sup>", reason_number(&skips, why))
+                    }
                     Cell::Measured(m) => {
                         let p = measured(m);
                         let mut s = p.value;
@@ -602,7 +696,10 @@ fn md_section(o: &mut String, section: &Section) {
         o.push('\n');
     }
     for (i, why) in skips.iter().enumerate() {
-        add(o, &format!("- <sup>{}</sup> skipped: {}\n", i + 1, md_text(why)));
+        add(
+            o,
+            &format!("- <sup>{}</sup> skipped: {}\n", i + 1, md_text(why)),
+        );
     }
     for note in error.iter().chain(&section.notes) {
         add(o, "- ");
@@ -696,7 +793,14 @@ pub(crate) fn json_string(o: &mut String, s: &str) {
 
 /// JSON has no word for what is not a finite number: null, read back as NaN.
 fn json_number(o: &mut String, x: f64) {
-    add(o, &if x.is_finite() { exact(x) } else { "null".into() });
+    add(
+        o,
+        &if x.is_finite() {
+            exact(x)
+        } else {
+            "null".into()
+        },
+    );
 }
 
 fn json_strings(o: &mut String, all: &[String]) {
@@ -733,9 +837,11 @@ fn json_cell(o: &mut String, cell: &Cell) {
             json_number(o, m.spread.unwrap_or(f64::NAN));
             add(o, ",\"runs\":");
             add(o, &exact(f64::from(m.runs)));
-            for (name, x) in
-                [(",\"first\":", m.first), (",\"percent\":", m.percent), (",\"error\":", m.error)]
-            {
+            for (name, x) in [
+                (",\"first\":", m.first),
+                (",\"percent\":", m.percent),
+                (",\"error\":", m.error),
+            ] {
                 if let Some(x) = x {
                     add(o, name);
                     json_number(o, x);
@@ -774,12 +880,26 @@ fn json_section(o: &mut String, section: &Section) {
         json_string(o, value);
     }
     add(o, ",\"larger_is_better\":");
-    add(o, if section.larger_is_better { "true" } else { "false" });
+    add(
+        o,
+        if section.larger_is_better {
+            "true"
+        } else {
+            "false"
+        },
+    );
     add(o, ",\n\"columns\":");
     json_strings(o, &section.columns);
     add(o, ",\n\"rows\":[");
     for (i, row) in section.rows.iter().enumerate() {
-        add(o, if i > 0 { ",\n{\"label\":" } else { "\n{\"label\":" });
+        add(
+            o,
+            if i > 0 {
+                ",\n{\"label\":"
+            } else {
+                "\n{\"label\":"
+            },
+        );
         json_string(o, &row.label);
         add(o, ",\"cells\":[");
         for (i, cell) in row.cells.iter().enumerate() {
@@ -835,9 +955,16 @@ pub(crate) mod tests {
     /// A report with one of everything.
     pub(crate) fn sample() -> Report {
         let skip = || Cell::Skipped("too large & <slow>".into());
-        let row = |label: &str, cells: [Cell; 3]| Row { label: label.into(), cells: cells.into() };
+        let row = |label: &str, cells: [Cell; 3]| Row {
+            label: label.into(),
+            cells: cells.into(),
+        };
         let text = |s: &str| Cell::Text(s.into());
-        let once = Cell::Measured(Measured { value: 1316.41, runs: 1, ..Measured::default() });
+        let once = Cell::Measured(Measured {
+            value: 1316.41,
+            runs: 1,
+            ..Measured::default()
+        });
         Report {
             head: vec![
                 ("device".into(), "Mali-T628 \"rev\" <1>".into()),
@@ -852,8 +979,14 @@ pub(crate) mod tests {
                     larger_is_better: true,
                     columns: vec!["RM×RM".into(), "Morton 4-2".into(), "document".into()],
                     rows: vec![
-                        row("96", [cell(0.304, 0.01), cell(13.04, 0.05), Cell::Document(13.04)]),
-                        row("192", [cell(2.516, 0.002), cell(9.9996, 0.5), Cell::Document(10.8)]),
+                        row(
+                            "96",
+                            [cell(0.304, 0.01), cell(13.04, 0.05), Cell::Document(13.04)],
+                        ),
+                        row(
+                            "192",
+                            [cell(2.516, 0.002), cell(9.9996, 0.5), Cell::Document(10.8)],
+                        ),
                         row("2880", [skip(), cell(13.65, 0.0), Cell::Empty]),
                     ],
                     notes: vec!["2N³ | a_b *c*".into()],
@@ -865,7 +998,11 @@ pub(crate) mod tests {
                     rows_are: "step".into(),
                     unit: "ms".into(),
                     larger_is_better: false,
-                    columns: vec!["kernel".into(), "first run, cold".into(), "share, of, all".into()],
+                    columns: vec![
+                        "kernel".into(),
+                        "first run, cold".into(),
+                        "share, of, all".into(),
+                    ],
                     rows: vec![
                         row("a|b", [text("mat, \"mul\""), once, text("12.5")]),
                         row("_c_", [text("two\nlines"), Cell::Empty, text("7")]),
@@ -877,31 +1014,66 @@ pub(crate) mod tests {
         }
     }
 
-    /// What no report should hold: values that are none, ragged rows, markup and control characters everywhere.
+    /// What no report should hold: values that are none, ragged rows, markup and control characters
+    /// everywhere.
     pub(crate) fn hostile() -> Report {
         let odd = "<&\"'>|,\\\u{0}\u{1b}[31m\n\t\u{ffff}\u{2028}ä😀]]>";
-        let values =
-            [f64::NAN, f64::INFINITY, -f64::INFINITY, 0.0, -0.0, -7.5, 1e-300, 5e-324, 1e300, f64::MAX];
+        let values = [
+            f64::NAN,
+            f64::INFINITY,
+            -f64::INFINITY,
+            0.0,
+            -0.0,
+            -7.5,
+            1e-300,
+            5e-324,
+            1e300,
+            f64::MAX,
+        ];
         let mut rows = Vec::new();
         for value in values {
             let some = Some(value);
-            let m = Measured { value, spread: some, runs: 20, first: some, percent: some, error: some };
+            let m = Measured {
+                value,
+                spread: some,
+                runs: 20,
+                first: some,
+                percent: some,
+                error: some,
+            };
             let cells = vec![
                 Cell::Measured(m),
                 Cell::Document(value),
                 Cell::Text(odd.into()),
                 Cell::Skipped(odd.into()),
             ];
-            rows.push(Row { label: odd.into(), cells: cells.clone() });
-            rows.push(Row { label: value.to_string(), cells: cells[..1].to_vec() });
-            rows.push(Row { label: "7".into(), cells: [&cells[..], &cells[..]].concat() });
+            rows.push(Row {
+                label: odd.into(),
+                cells: cells.clone(),
+            });
+            rows.push(Row {
+                label: value.to_string(),
+                cells: cells[..1].to_vec(),
+            });
+            rows.push(Row {
+                label: "7".into(),
+                cells: [&cells[..], &cells[..]].concat(),
+            });
         }
         let mut sections = Vec::new();
         for plot in [Plot::None, Plot::Lines, Plot::Bars, Plot::Grid] {
             for id in ["", "contents", "a.1", odd] {
-                let all = if id.is_empty() { Vec::new() } else { rows.clone() };
+                let all = if id.is_empty() {
+                    Vec::new()
+                } else {
+                    rows.clone()
+                };
                 let s = || odd.to_string();
-                let columns = if id == "a.1" { Vec::new() } else { vec![s(), s(), s(), s()] };
+                let columns = if id == "a.1" {
+                    Vec::new()
+                } else {
+                    vec![s(), s(), s(), s()]
+                };
                 sections.push(Section {
                     id: id.into(),
                     title: s(),
@@ -909,13 +1081,20 @@ pub(crate) mod tests {
                     unit: s(),
                     larger_is_better: true,
                     columns,
-                    rows: if id == "contents" { all[3..6].to_vec() } else { all },
+                    rows: if id == "contents" {
+                        all[3..6].to_vec()
+                    } else {
+                        all
+                    },
                     notes: vec![s(), String::new()],
                     plot,
                 });
             }
         }
-        Report { head: vec![(odd.into(), odd.into()), (odd.into(), String::new())], sections }
+        Report {
+            head: vec![(odd.into(), odd.into()), (odd.into(), String::new())],
+            sections,
+        }
     }
 
     #[test]
@@ -946,14 +1125,29 @@ pub(crate) mod tests {
 
     #[test]
     fn what_has_no_spread_shows_none() {
-        let m = Measured { value: 2.5, runs: 7, ..Measured::default() };
+        let m = Measured {
+            value: 2.5,
+            runs: 7,
+            ..Measured::default()
+        };
         assert_eq!(measured(&m).spread, "");
-        assert_eq!(measured(&Measured { spread: Some(0.0), ..m }).spread, "±0.000");
+        assert_eq!(
+            measured(&Measured {
+                spread: Some(0.0),
+                ..m
+            })
+            .spread,
+            "±0.000"
+        );
         let mut report = sample();
         report.sections.truncate(1);
         report.sections[0].rows.truncate(1);
         report.sections[0].rows[0].cells = vec![Cell::Measured(m); 3];
-        for s in [table(&report), md(&report), crate::lab::html::page(&report, "t")] {
+        for s in [
+            table(&report),
+            md(&report),
+            crate::lab::html::page(&report, "t"),
+        ] {
             assert!(!s.contains('±'), "{s}");
         }
         assert!(csv(&report).contains("t_8_2,96,RM×RM,2.5,GFLOPS,,7,,,,"));
@@ -1011,7 +1205,8 @@ _c_   two lines             7
 
 ## Table 8.2
 
-GFLOPS, larger is better; median ± half the distance between the quartiles; % of this device's measured peak; in italics: a figure of the document
+GFLOPS, larger is better; median ± half the distance between the quartiles; % of this device's \
+measured peak; in italics: a figure of the document
 
 | size | RM×RM | Morton 4-2 | document |
 | ---: | ---: | ---: | ---: |
@@ -1079,12 +1274,16 @@ steps,_c_,\"share, of, all\",7,,,,,,,text
     fn json_is_json() {
         for report in [sample(), hostile(), Report::default()] {
             let v: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-            assert_eq!(v["sections"].as_array().unwrap().len(), report.sections.len());
+            assert_eq!(
+                v["sections"].as_array().unwrap().len(),
+                report.sections.len()
+            );
         }
         let text = json(&sample());
         assert!(text.starts_with("{\"head\":{\n\"device\":\"Mali-T628 \\\"rev\\\" <1>\",\n"));
         assert!(text.contains(
-            "{\"label\":\"2880\",\"cells\":[{\"skipped\":\"too large & <slow>\"},{\"value\":13.65,\"spread\":0,\
+            "{\"label\":\"2880\",\"cells\":[{\"skipped\":\"too large & \
+             <slow>\"},{\"value\":13.65,\"spread\":0,\
              \"runs\":20,\"first\":12.65,\"percent\":68.25,\"error\":0.25},null]}"
         ));
     }
@@ -1105,6 +1304,9 @@ steps,_c_,\"share, of, all\",7,,,,,,,text
             assert!(!s.contains(|c: char| c.is_control() && c != '\n'));
         }
         let rows: usize = report.sections.iter().map(|s| s.rows.len() + 2).sum();
-        assert_eq!(md(&report).lines().filter(|l| l.starts_with('|')).count(), rows);
+        assert_eq!(
+            md(&report).lines().filter(|l| l.starts_with('|')).count(),
+            rows
+        );
     }
 }

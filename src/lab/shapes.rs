@@ -14,31 +14,48 @@ pub(crate) const NAMED: [(&str, &str); 6] = [
     ("partial-cifar", "256-128-10:relu"),
     ("full-mnist", "784-2500-2000-10:relu"),
     ("full-cifar", "3072-4096-3072-10:relu"),
-    ("autoencoder", "640-128-128-128-128-8-128-128-128-128-640:relu"),
+    (
+        "autoencoder",
+        "640-128-128-128-128-8-128-128-128-128-640:relu",
+    ),
 ];
 
-/// Convolutional networks by name, with the channels, height and width of a record: the shapes of MLPerf Tiny
-/// (arXiv 2106.07597; its autoencoder is a chain of layers) and MobileNet-v1 as published (arXiv 1704.04861), with batch
-/// norm folded.
+/// Convolutional networks by name, with the channels, height and width of a record: the shapes of
+/// MLPerf Tiny (arXiv 2106.07597; its autoencoder is a chain of layers) and MobileNet-v1 as
+/// published (arXiv 1704.04861), with batch norm folded.
 pub(crate) const IMAGES: [(&str, Shape); 4] = [
     ("ds-cnn", Shape { c: 1, h: 49, w: 10 }),
     ("resnet-8", Shape { c: 3, h: 32, w: 32 }),
     ("mobilenet-v1-0.25", Shape { c: 3, h: 96, w: 96 }),
-    ("mobilenet-v1-1.0", Shape { c: 3, h: 224, w: 224 }),
+    (
+        "mobilenet-v1-1.0",
+        Shape {
+            c: 3,
+            h: 224,
+            w: 224,
+        },
+    ),
 ];
 
-/// A network of the given shape with random weights, scaled so that values keep their size from layer to layer.
+/// A network of the given shape with random weights, scaled so that values keep their size from
+/// layer to layer.
 pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), String> {
     let image = IMAGES.iter().find(|i| i.0 == shape);
     let (sizes, activation) = match image {
         Some((_, shape)) => (vec![shape.len()], Activation::None),
         None => chain(shape)?,
     };
-    let seed =
-        sizes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &n| (h ^ n as u64).wrapping_mul(0x0100_0000_01b3));
+    let seed = sizes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &n| {
+        (h ^ n as u64).wrapping_mul(0x0100_0000_01b3)
+    });
     let input = image.map_or(Shape::vector(sizes[0]), |i| i.1);
     let random = Random::new(seed);
-    let mut growing = Growing { graph: Graph::new(input), tensors: Vec::new(), random, value: 0 };
+    let mut growing = Growing {
+        graph: Graph::new(input),
+        tensors: Vec::new(),
+        random,
+        value: 0,
+    };
     match image {
         Some((name, _)) => growing.image(name)?,
         None => {
@@ -56,7 +73,11 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         width: input.len(),
         order: InputOrder::Chw,
         graph: growing.graph,
-        output: Output { kind, activation: FinalActivation::None, threshold: 0.5 },
+        output: Output {
+            kind,
+            activation: FinalActivation::None,
+            threshold: 0.5,
+        },
         labels: Vec::new().into(),
         features: Vec::new().into(),
         transform: Transform::Identity,
@@ -77,14 +98,24 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
         .find(|a| a.name() == activation)
         .ok_or_else(|| {
             format!(
-                "expected :relu, :leaky_relu (slope 0.25), :sigmoid, :tanh or :none, found \":{activation}\""
+                "expected :relu, :leaky_relu (slope 0.25), :sigmoid, :tanh or :none, found \
+                 \":{activation}\""
             )
         })?;
-    let sizes: Option<Vec<usize>> =
-        sizes.split('-').map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n))).collect();
+    let sizes: Option<Vec<usize>> = sizes
+        .split('-')
+        .map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n)))
+        .collect();
     let sizes = sizes.filter(|s| s.len() >= 2).ok_or_else(|| {
-        let names: Vec<&str> = NAMED.iter().map(|n| n.0).chain(IMAGES.iter().map(|i| i.0)).collect();
-        format!("expected sizes like 784-100-10:relu, or {}; found \"{shape}\"", names.join(", "))
+        let names: Vec<&str> = NAMED
+            .iter()
+            .map(|n| n.0)
+            .chain(IMAGES.iter().map(|i| i.0))
+            .collect();
+        format!(
+            "expected sizes like 784-100-10:relu, or {}; found \"{shape}\"",
+            names.join(", ")
+        )
     })?;
     Ok((sizes, activation))
 }
@@ -98,16 +129,31 @@ struct Growing {
 }
 
 impl Growing {
-    fn node(&mut self, op: Op, inputs: &[usize], arrays: &[(Role, usize, usize)]) -> Result<(), String> {
-        self.value = self.graph.push(format!("layers[{}]", self.graph.nodes.len()), op, inputs, arrays)?;
+    fn node(
+        &mut self,
+        op: Op,
+        inputs: &[usize],
+        arrays: &[(Role, usize, usize)],
+    ) -> Result<(), String> {
+        self.value = self.graph.push(
+            format!("layers[{}]", self.graph.nodes.len()),
+            op,
+            inputs,
+            arrays,
+        )?;
         Ok(())
     }
 
     /// Weights that keep the size of values, and biases.
     fn draw(&mut self, outputs: usize, inputs: usize) -> [(Role, usize, usize); 2] {
         let scale = (3.0 / inputs as f32).sqrt();
-        self.tensors.push((0..inputs * outputs).map(|_| self.random.float() * scale).collect());
-        self.tensors.push((0..outputs).map(|_| self.random.float() * 0.1).collect());
+        self.tensors.push(
+            (0..inputs * outputs)
+                .map(|_| self.random.float() * scale)
+                .collect(),
+        );
+        self.tensors
+            .push((0..outputs).map(|_| self.random.float() * 0.1).collect());
         [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)]
     }
 
@@ -116,7 +162,8 @@ impl Growing {
         self.node(Op::Affine, &[self.value], &arrays)
     }
 
-    /// A convolution with the border that keeps the image's size (stride 1); what is odd of it below and to the right.
+    /// A convolution with the border that keeps the image's size (stride 1); what is odd of it
+    /// below and to the right.
     fn convolution(
         &mut self,
         outputs: usize,
@@ -126,8 +173,17 @@ impl Growing {
         let Shape { c, h, w } = self.shape();
         let total = |n: usize, k: usize| ((n.div_ceil(stride) - 1) * stride + k).saturating_sub(n);
         let (y, x) = (total(h, size.0), total(w, size.1));
-        let border = Border { top: y / 2, left: x / 2, bottom: y - y / 2, right: x - x / 2 };
-        let window = Window { border, stride: (stride, stride), ..Window::of(size) };
+        let border = Border {
+            top: y / 2,
+            left: x / 2,
+            bottom: y - y / 2,
+            right: x - x / 2,
+        };
+        let window = Window {
+            border,
+            stride: (stride, stride),
+            ..Window::of(size)
+        };
         let arrays = self.draw(outputs, size.0 * size.1 * (c / groups));
         self.node(Op::Convolution { window, groups }, &[self.value], &arrays)
     }
@@ -162,7 +218,14 @@ impl Growing {
     /// The mean of all pixels, and scores of it.
     fn classes(&mut self, classes: usize) -> Result<(), String> {
         let Shape { h, w, .. } = self.shape();
-        self.node(Op::Pool { kind: Pool::Mean, window: Window::of((h, w)) }, &[self.value], &[])?;
+        self.node(
+            Op::Pool {
+                kind: Pool::Mean,
+                window: Window::of((h, w)),
+            },
+            &[self.value],
+            &[],
+        )?;
         self.affine(classes)
     }
 
@@ -188,11 +251,18 @@ impl Growing {
                 self.classes(10)
             }
             _ => {
-                let (part, classes) = if name == "mobilenet-v1-0.25" { (4, 2) } else { (1, 1000) };
+                let (part, classes) = if name == "mobilenet-v1-0.25" {
+                    (4, 2)
+                } else {
+                    (1, 1000)
+                };
                 self.convolution(32 / part, ((3, 3), 2), 1)?;
                 self.relu()?;
                 let blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)];
-                let blocks = blocks.into_iter().chain([(512, 1); 5]).chain([(1024, 2), (1024, 1)]);
+                let blocks = blocks
+                    .into_iter()
+                    .chain([(512, 1); 5])
+                    .chain([(1024, 2), (1024, 1)]);
                 for (outputs, stride) in blocks {
                     self.separable(outputs / part, stride)?;
                 }

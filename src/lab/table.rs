@@ -1,4 +1,5 @@
-//! What a benchmark found, ready to be printed: sections of tables with numbers, their spread, and what was left out.
+//! What a benchmark found, ready to be printed: sections of tables with numbers, their spread, and
+//! what was left out.
 
 /// A report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,7 +19,8 @@ pub(crate) enum Plot {
     Lines,
     /// A group of bars per row, a bar per column.
     Bars,
-    /// A square per cell and a line through them in the order of their numbers, as the thesis draws layouts.
+    /// A square per cell and a line through them in the order of their numbers, as the thesis draws
+    /// layouts.
     Grid,
 }
 
@@ -74,8 +76,8 @@ pub(crate) enum Cell {
 pub(crate) struct Measured {
     /// The median, in the section's unit.
     pub(crate) value: f64,
-    /// Half the distance between the quartiles, in the section's unit; none where one run is all there is, or where the
-    /// value is no median.
+    /// Half the distance between the quartiles, in the section's unit; none where one run is all
+    /// there is, or where the value is no median.
     pub(crate) spread: Option<f64>,
     /// Runs behind the median, the first one not among them.
     pub(crate) runs: u32,

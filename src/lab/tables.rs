@@ -12,10 +12,13 @@ use crate::error::Error;
 use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 
-/// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is none.
+/// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is
+/// none.
 pub(crate) const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
 
-const BY_128: &[usize] = &[128, 256, 384, 512, 640, 768, 896, 1000, 1024, 1152, 2048, 4096];
+const BY_128: &[usize] = &[
+    128, 256, 384, 512, 640, 768, 896, 1000, 1024, 1152, 2048, 4096,
+];
 const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 const ARM_SIZES: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 
@@ -91,7 +94,11 @@ const BY_SIZE: &[BySize] = &[
         id: "thesis_7_7",
         title: "Blocking (thesis, fig. 7.7)",
         sizes: BY_128,
-        kernels: &["matmul_rmcm_vector", "matmul_blocked_rmrm", "matmul_blocked_rmcm"],
+        kernels: &[
+            "matmul_rmcm_vector",
+            "matmul_blocked_rmrm",
+            "matmul_blocked_rmcm",
+        ],
         document: &[],
     },
     BySize {
@@ -106,18 +113,49 @@ const BY_SIZE: &[BySize] = &[
             "matmul_packed_4x4_k4",
         ],
         document: &[
-            ("ARM paper", &[(96, 11.2), (192, 13.0), (384, 13.2), (768, 13.1), (1440, 13.1), (2880, 10.8)]),
+            (
+                "ARM paper",
+                &[
+                    (96, 11.2),
+                    (192, 13.0),
+                    (384, 13.2),
+                    (768, 13.1),
+                    (1440, 13.1),
+                    (2880, 10.8),
+                ],
+            ),
             (
                 "blocked, document",
-                &[(96, 11.65), (192, 13.65), (384, 13.08), (768, 12.90), (1440, 12.98), (2880, 2.14)],
+                &[
+                    (96, 11.65),
+                    (192, 13.65),
+                    (384, 13.08),
+                    (768, 12.90),
+                    (1440, 12.98),
+                    (2880, 2.14),
+                ],
             ),
             (
                 "Morton 4-2, document",
-                &[(96, 13.04), (192, 14.86), (384, 14.19), (768, 13.67), (1440, 13.61), (2880, 13.65)],
+                &[
+                    (96, 13.04),
+                    (192, 14.86),
+                    (384, 14.19),
+                    (768, 13.67),
+                    (1440, 13.61),
+                    (2880, 13.65),
+                ],
             ),
             (
                 "Morton 4-4, document",
-                &[(96, 12.05), (192, 13.93), (384, 12.94), (768, 12.45), (1440, 12.02), (2880, 11.98)],
+                &[
+                    (96, 12.05),
+                    (192, 13.93),
+                    (384, 12.94),
+                    (768, 12.45),
+                    (1440, 12.02),
+                    (2880, 11.98),
+                ],
             ),
         ],
     },
@@ -168,21 +206,46 @@ const fn arm(
     over: Over,
     document: [f64; 6],
 ) -> ArmKind {
-    ArmKind { name, kernels, over, document }
+    ArmKind {
+        name,
+        kernels,
+        over,
+        document,
+    }
 }
 
 /// ARM, table 1.3: the best of each kind, whatever its blocking and work-group.
 const ARM_1_3: [ArmKind; 6] = [
-    arm("scalar_nn", &["matmul_scalar_nn"], Over::BestGroup, [2.0, 2.0, 2.0, 2.0, 2.0, 1.6]),
-    arm("scalar_nt", &["matmul_scalar_nt"], Over::BestGroup, [2.0, 2.1, 2.1, 2.1, 2.1, 2.0]),
-    arm("blocked_nn", &["matmul_blocked_nn"], Over::BestGroup, [8.0, 8.4, 7.6, 7.5, 7.4, 6.8]),
+    arm(
+        "scalar_nn",
+        &["matmul_scalar_nn"],
+        Over::BestGroup,
+        [2.0, 2.0, 2.0, 2.0, 2.0, 1.6],
+    ),
+    arm(
+        "scalar_nt",
+        &["matmul_scalar_nt"],
+        Over::BestGroup,
+        [2.0, 2.1, 2.1, 2.1, 2.1, 2.0],
+    ),
+    arm(
+        "blocked_nn",
+        &["matmul_blocked_nn"],
+        Over::BestGroup,
+        [8.0, 8.4, 7.6, 7.5, 7.4, 6.8],
+    ),
     arm(
         "blocked_nt",
         &["matmul_blocked_nt", "matmul_blocked_nt_1x4x4"],
         Over::BestGroup,
         [11.2, 13.0, 13.2, 13.1, 13.1, 10.8],
     ),
-    arm("cacheblocked_nn", &["matmul_cacheblocked_nn"], Over::BestGroup, [5.1, 5.1, 6.4, 6.6, 6.5, 6.1]),
+    arm(
+        "cacheblocked_nn",
+        &["matmul_cacheblocked_nn"],
+        Over::BestGroup,
+        [5.1, 5.1, 6.4, 6.6, 6.5, 6.1],
+    ),
     arm(
         "cacheblocked_nt",
         &["matmul_cacheblocked_nt", "matmul_cacheblocked_nt_1x4x4"],
@@ -191,11 +254,21 @@ const ARM_1_3: [ArmKind; 6] = [
     ),
 ];
 
-/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT. ARM ran each work-group size three times, and has the median and
-/// the best of all these runs.
+/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT. ARM ran each work-group size three times,
+/// and has the median and the best of all these runs.
 const ARM_1_4: [ArmKind; 4] = [
-    arm("blocked median", &["matmul_blocked_nt_1x4x4"], Over::Median, [9.3, 10.5, 9.9, 9.7, 9.6, 1.1]),
-    arm("blocked high", &["matmul_blocked_nt_1x4x4"], Over::Best, [9.4, 10.6, 10.0, 9.9, 9.9, 9.4]),
+    arm(
+        "blocked median",
+        &["matmul_blocked_nt_1x4x4"],
+        Over::Median,
+        [9.3, 10.5, 9.9, 9.7, 9.6, 1.1],
+    ),
+    arm(
+        "blocked high",
+        &["matmul_blocked_nt_1x4x4"],
+        Over::Best,
+        [9.4, 10.6, 10.0, 9.9, 9.9, 9.4],
+    ),
     arm(
         "cache-blocked median",
         &["matmul_cacheblocked_nt_1x4x4"],
@@ -220,16 +293,31 @@ const SOBEL_COLUMNS: [&str; 6] = [
     "load-store words a cycle, document",
 ];
 
-/// The kernels of a table of the documents that can be asked for by its name; none for the tables of networks.
+/// The kernels of a table of the documents that can be asked for by its name; none for the tables
+/// of networks.
 pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     let by = |wanted: &dyn Fn(&Kernel) -> bool| {
-        Some(library().kernels.iter().filter(|k| k.source.is_some() && wanted(k)).collect())
+        Some(
+            library()
+                .kernels
+                .iter()
+                .filter(|k| k.source.is_some() && wanted(k))
+                .collect(),
+        )
     };
     let named = |names: &[&str]| by(&|k| names.contains(&&*k.codename));
     match table {
         "arm_1_1" => by(&|k| k.operation == Operation::Sobel),
-        "arm_1_3" => by(&|k| ARM_1_3.iter().any(|kind| kind.kernels.contains(&&*k.codename))),
-        "arm_1_4" => by(&|k| ARM_1_4.iter().any(|kind| kind.kernels.contains(&&*k.codename))),
+        "arm_1_3" => by(&|k| {
+            ARM_1_3
+                .iter()
+                .any(|kind| kind.kernels.contains(&&*k.codename))
+        }),
+        "arm_1_4" => by(&|k| {
+            ARM_1_4
+                .iter()
+                .any(|kind| kind.kernels.contains(&&*k.codename))
+        }),
         "thesis_9_1" => by(&|k| BIAS.contains(&k.operation)),
         "thesis_9_2" => by(&|k| ACTIVATIONS.contains(&k.operation)),
         "sdk" => named(&[SDK]),
@@ -253,23 +341,28 @@ const ACTIVATIONS: [Operation; 3] = [Operation::Sigmoid, Operation::Relu, Operat
 
 /// The kernel of the SDK's table, and those of the tutorial's.
 const SDK: &str = "matmul_sgemm";
-const TUTORIAL: [&str; 3] = ["matmul_columns", "matmul_columns_local", "matmul_columns_local_vector"];
+const TUTORIAL: [&str; 3] = [
+    "matmul_columns",
+    "matmul_columns_local",
+    "matmul_columns_local_vector",
+];
 
 /// Shapes of figures 9.1 and 9.2.
 const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
 
-/// Images of the Sobel filter, rows and columns: ARM's, and larger ones for devices whose launches are all that ARM's
-/// would measure.
+/// Images of the Sobel filter, rows and columns: ARM's, and larger ones for devices whose launches
+/// are all that ARM's would measure.
 const SOBEL_SIZES: [usize; 5] = [512, 2048, 4096, 8192, 16384];
 
 /// An image with so little to do that its launch is what is measured.
 const SOBEL_EMPTY: usize = 16;
 
-/// An image is large enough where the fastest kernel takes so many times the launch of an empty one.
+/// An image is large enough where the fastest kernel takes so many times the launch of an empty
+/// one.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
-/// Sobel, ARM's table 1.1 on the Mali-T604: pixels per cycle; the largest work-group; arithmetic and load-store words of a
-/// work-item.
+/// Sobel, ARM's table 1.1 on the Mali-T604: pixels per cycle; the largest work-group; arithmetic
+/// and load-store words of a work-item.
 const SOBEL_DOCUMENT: [(&str, f64, u32, [u32; 2]); 8] = [
     ("sobel_char", 0.3, 256, [13, 7]),
     ("sobel_char8", 1.8, 128, [17, 9]),
@@ -301,7 +394,8 @@ fn work(p: Problem) -> f64 {
     p.h as f64 * p.w as f64 * p.l.max(1) as f64
 }
 
-/// Rows, columns and common dimension of a case that is so small that nothing has to be known before it runs.
+/// Rows, columns and common dimension of a case that is so small that nothing has to be known
+/// before it runs.
 const SMALL: usize = 128;
 
 /// What of more than so many times its work a case says nothing.
@@ -310,8 +404,9 @@ const FAR: f64 = 8.5;
 /// What larger cases may take more than their work says: caches that do not hold them.
 const STEEPEST: f64 = 1.5;
 
-/// Microseconds of a launch, and seconds of everything about it, of a case of `work` out of smaller cases (work,
-/// microseconds, seconds): from the largest of them, as its time grew since the one before it, at least as its work.
+/// Microseconds of a launch, and seconds of everything about it, of a case of `work` out of smaller
+/// cases (work, microseconds, seconds): from the largest of them, as its time grew since the one
+/// before it, at least as its work.
 fn predicted(smaller: &[(f64, f64, f64)], work: f64) -> Option<(f64, f64)> {
     let largest = |below: f64| {
         let below = smaller.iter().filter(move |c| c.0 < below);
@@ -319,7 +414,11 @@ fn predicted(smaller: &[(f64, f64, f64)], work: f64) -> Option<(f64, f64)> {
     };
     let &(last, us, all) = largest(f64::INFINITY)?;
     let grew = largest(last).map_or(1.0, |before| (us / before.1).ln() / (last / before.0).ln());
-    let grew = if grew.is_nan() { 1.0 } else { grew.clamp(1.0, STEEPEST) };
+    let grew = if grew.is_nan() {
+        1.0
+    } else {
+        grew.clamp(1.0, STEEPEST)
+    };
     let more = work / last;
     Some((us * more.powf(grew), all * more))
 }
@@ -369,17 +468,18 @@ impl<'a, 'p> Tables<'a, 'p> {
             peak: None,
             nominal: None,
             wrong: Vec::new(),
-            only: !options.names.is_empty() && options.names.iter().all(|name| kernels_of(name).is_some()),
+            only: !options.names.is_empty()
+                && options.names.iter().all(|name| kernels_of(name).is_some()),
         }
     }
 
-    /// Everything that the kernels belong to, within the budget; each table is printed when it is finished. Gives the
-    /// kernels that computed something else when they were timed.
+    /// Everything that the kernels belong to, within the budget; each table is printed when it is
+    /// finished. Gives the kernels that computed something else when they were timed.
     pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
         let head = self.peaks();
         self.live.head(head)?;
-        // What was asked for comes first. Else cheap tables do, and sweeps over work-groups last, so that the time is
-        // spent on many tables.
+        // What was asked for comes first. Else cheap tables do, and sweeps over work-groups last,
+        // so that the time is spent on many tables.
         if self.options.sizes.is_empty() {
             self.fixed()?;
             self.by_size()?;
@@ -402,16 +502,25 @@ impl<'a, 'p> Tables<'a, 'p> {
             self.put(sobel)?;
         }
         type Table<'a, 'p> = fn(&mut Tables<'a, 'p>) -> Option<Section>;
-        for (id, table) in
-            [("sdk", Self::sdk as Table<'a, 'p>), ("tutorial", Self::tutorial), ("order", Self::order)]
-        {
-            let section = if stopped() || !self.wants(id) { None } else { table(self) };
+        for (id, table) in [
+            ("sdk", Self::sdk as Table<'a, 'p>),
+            ("tutorial", Self::tutorial),
+            ("order", Self::order),
+        ] {
+            let section = if stopped() || !self.wants(id) {
+                None
+            } else {
+                table(self)
+            };
             self.put(section)?;
         }
         let all = self.options.names.is_empty() && self.options.library.is_none();
         let wanted = ["thesis_10", "thesis_6"].map(|id| all || (self.only && self.wants(id)));
         if wanted.contains(&true) {
-            let guard = Guard { budget: &self.budget, progress: self.live.progress };
+            let guard = Guard {
+                budget: &self.budget,
+                progress: self.live.progress,
+            };
             let peaks = (self.peak, self.nominal);
             let live = &mut *self.live;
             let put = &mut |section| live.section(section);
@@ -447,40 +556,60 @@ impl<'a, 'p> Tables<'a, 'p> {
             return Err(STOPPED.into());
         }
         let smaller = |done: &[Done], mine: bool| -> Vec<(f64, f64, f64)> {
-            let of = done.iter().filter(|d| d.kernel == name && work(d.real) <= work(real));
+            let of = done
+                .iter()
+                .filter(|d| d.kernel == name && work(d.real) <= work(real));
             let of = of.filter(|d| !mine || d.group == group);
-            of.filter_map(|d| Some((work(d.real), d.us?, d.all))).collect()
+            of.filter_map(|d| Some((work(d.real), d.us?, d.all)))
+                .collect()
         };
         // Another work-group tells more than nothing.
         let known = |done: &[Done]| {
             predicted(&smaller(done, true), work(real))
                 .or_else(|| predicted(&smaller(done, false), work(real)))
         };
-        let large = work(real) > work(Problem { h: SMALL, w: SMALL, l: SMALL });
+        let large = work(real)
+            > work(Problem {
+                h: SMALL,
+                w: SMALL,
+                l: SMALL,
+            });
         let near = |done: &[Done]| smaller(done, false).iter().any(|c| c.0 * FAR >= work(real));
         let mut first = Ok(());
         if large && !near(&self.done) {
-            // Nothing near was measured: a case of half the sizes first, so that nobody waits for minutes.
+            // Nothing near was measured: a case of half the sizes first, so that nobody waits for
+            // minutes.
             let half = |n: usize| n.min(n.div_ceil(2).max(SMALL));
-            let half = Problem { h: half(real.h), w: half(real.w), l: half(real.l) };
+            let half = Problem {
+                h: half(real.h),
+                w: half(real.w),
+                l: half(real.l),
+            };
             first = self.measure(kernel, group, half).map(drop);
         }
         let repeats = self.options.repeat.max(1);
         let refused = match (known(&self.done), first) {
-            (Some((us, all)), _) => self.budget.refuses(us, all.max(us * (repeats + 1) as f64 / 1e6)),
+            (Some((us, all)), _) => self
+                .budget
+                .refuses(us, all.max(us * (repeats + 1) as f64 / 1e6)),
             // What nothing is known of may take any time.
             (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
             (None, _) => self.budget.refuses(0.0, 0.0),
         };
-        let of_time =
-            self.budget.left().map_or(String::new(), |left| format!("{:>4} s left: ", left.as_secs()));
-        self.live.progress.show(&format!("{of_time}{name} {}", case::shape(real)));
+        let of_time = self.budget.left().map_or(String::new(), |left| {
+            format!("{:>4} s left: ", left.as_secs())
+        });
+        self.live
+            .progress
+            .show(&format!("{of_time}{name} {}", case::shape(real)));
         let start = Instant::now();
         let mut us = None;
         let outcome = match refused {
             Some(why) => Err(why),
             None => {
-                let found = self.lab.time(kernel, group, real, (repeats, self.budget.longest()));
+                let found = self
+                    .lab
+                    .time(kernel, group, real, (repeats, self.budget.longest()));
                 us = match &found {
                     Ok((times, _)) => Some(quantile(&times.run, 0.5)),
                     Err(Trouble::Slow(us)) => Some(*us),
@@ -488,8 +617,13 @@ impl<'a, 'p> Tables<'a, 'p> {
                 };
                 found.map_err(|trouble| {
                     let text = trouble.to_string();
-                    if matches!(trouble, Trouble::Wrong(_)) && !self.wrong.iter().any(|u| u.kernel == name) {
-                        self.wrong.push(Unsound { kernel: name.to_string(), trouble });
+                    if matches!(trouble, Trouble::Wrong(_))
+                        && !self.wrong.iter().any(|u| u.kernel == name)
+                    {
+                        self.wrong.push(Unsound {
+                            kernel: name.to_string(),
+                            trouble,
+                        });
                     }
                     text
                 })
@@ -497,13 +631,24 @@ impl<'a, 'p> Tables<'a, 'p> {
         };
         let all = start.elapsed().as_secs_f64();
         let kernel = name.to_string();
-        self.done.push(Done { kernel, group, real, outcome: outcome.clone(), us, all });
+        self.done.push(Done {
+            kernel,
+            group,
+            real,
+            outcome: outcome.clone(),
+            us,
+            all,
+        });
         outcome
     }
 
     /// GFLOPS of a product: flop as its entry of the library counts them.
     fn gflops(&mut self, kernel: &'a Kernel, group: Group, size: usize) -> Cell {
-        let real = Problem { h: size, w: size, l: size };
+        let real = Problem {
+            h: size,
+            w: size,
+            l: size,
+        };
         match self.measure(kernel, group, real) {
             Err(why) => Cell::Skipped(why),
             Ok((times, error)) => {
@@ -524,7 +669,11 @@ impl<'a, 'p> Tables<'a, 'p> {
             Ok((times, error)) => {
                 let ms: Vec<f64> = times.run.iter().map(|us| us / 1e3).collect();
                 let m = measured(&ms);
-                Cell::Measured(Measured { first: Some(times.first / 1e3), error: Some(error), ..m })
+                Cell::Measured(Measured {
+                    first: Some(times.first / 1e3),
+                    error: Some(error),
+                    ..m
+                })
             }
         }
     }
@@ -533,24 +682,43 @@ impl<'a, 'p> Tables<'a, 'p> {
     fn peaks(&mut self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut best = 0.0f64;
-        for kernel in library().kernels.iter().filter(|k| k.operation == Operation::Probe) {
+        for kernel in library()
+            .kernels
+            .iter()
+            .filter(|k| k.operation == Operation::Probe)
+        {
             let copy = kernel.codename.ends_with("copy");
-            // Enough work-items to fill a small device, enough work for its clock to see; 16 times as much where
-            // that takes less than 2 ms: launching is then a part of it, and copies are of a cache.
+            // Enough work-items to fill a small device, enough work for its clock to see; 16 times
+            // as much where that takes less than 2 ms: launching is then a part of it, and copies
+            // are of a cache.
             let small = Problem {
                 h: 1 << 10,
-                w: if copy { 1 << 12 } else { kernel.restrictions.scale.1 << 6 },
+                w: if copy {
+                    1 << 12
+                } else {
+                    kernel.restrictions.scale.1 << 6
+                },
                 l: if copy { 0 } else { 512 },
             };
             let large = if copy {
-                Problem { h: small.h << 4, ..small }
+                Problem {
+                    h: small.h << 4,
+                    ..small
+                }
             } else {
-                Problem { l: small.l << 4, ..small }
+                Problem {
+                    l: small.l << 4,
+                    ..small
+                }
             };
             let mut real = small;
-            let shortest = |times: &LaunchTimes| times.run.iter().copied().fold(f64::INFINITY, f64::min);
+            let shortest =
+                |times: &LaunchTimes| times.run.iter().copied().fold(f64::INFINITY, f64::min);
             let mut found_here = self.measure(kernel, None, small);
-            if found_here.as_ref().is_ok_and(|(times, _)| shortest(times) < 2000.0) {
+            if found_here
+                .as_ref()
+                .is_ok_and(|(times, _)| shortest(times) < 2000.0)
+            {
                 if let Ok(more) = self.measure(kernel, None, large) {
                     (real, found_here) = (large, Ok(more));
                 }
@@ -573,40 +741,74 @@ impl<'a, 'p> Tables<'a, 'p> {
         self.peak = (best > 0.0).then_some(best);
         let device = &self.lab.device;
         let class = opencl::class(device);
-        self.nominal = class.map(|c| c.nominal(device.compute_units, device.max_clock)).filter(|&n| n > 0.0);
+        self.nominal = class
+            .map(|c| c.nominal(device.compute_units, device.max_clock))
+            .filter(|&n| n > 0.0);
         if let Some(nominal) = self.nominal {
             let clock = device.max_clock;
-            found.push(("peak, nominal".into(), format!("{nominal:.0} GFLOPS, all units at {clock} MHz")));
+            found.push((
+                "peak, nominal".into(),
+                format!("{nominal:.0} GFLOPS, all units at {clock} MHz"),
+            ));
         }
         found
     }
 
     fn sizes(&self, table: &[usize]) -> Vec<usize> {
-        if self.options.sizes.is_empty() { table.to_vec() } else { self.options.sizes.clone() }
+        if self.options.sizes.is_empty() {
+            table.to_vec()
+        } else {
+            self.options.sizes.clone()
+        }
     }
 
     /// Products in GFLOPS by size.
     fn by_size(&mut self) -> Result<(), Error> {
-        let own =
-            |kernels: &[&str]| -> Vec<&'a Kernel> { kernels.iter().filter_map(|k| self.has(k)).collect() };
+        let own = |kernels: &[&str]| -> Vec<&'a Kernel> {
+            kernels.iter().filter_map(|k| self.has(k)).collect()
+        };
         let growing = |id, title, kernels, sizes: &[usize], document| {
             let sizes = self.sizes(sizes);
-            Growing { id, title, kernels, sizes, document, best: false }
+            Growing {
+                id,
+                title,
+                kernels,
+                sizes,
+                document,
+                best: false,
+            }
         };
         let product = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
         let named: Vec<&'a Kernel> = self.named().into_iter().filter(product).collect();
         let mut tables = Vec::new();
         if named.len() > 1 {
             let table = growing("named", "Products that were named", named, TABLE_8_2, &[]);
-            tables.push(Growing { best: true, ..table });
+            tables.push(Growing {
+                best: true,
+                ..table
+            });
         }
-        tables.extend(BY_SIZE.iter().map(|t| growing(t.id, t.title, own(t.kernels), t.sizes, t.document)));
+        tables.extend(
+            BY_SIZE
+                .iter()
+                .map(|t| growing(t.id, t.title, own(t.kernels), t.sizes, t.document)),
+        );
         // Products that no document's table has, at the sizes of table 8.2.
         let title = "Other products: SDK, Adreno, tutorial, fused layers";
-        tables.push(growing("products", title, self.other_kernels(), TABLE_8_2, &[]));
+        tables.push(growing(
+            "products",
+            title,
+            self.other_kernels(),
+            TABLE_8_2,
+            &[],
+        ));
         tables.retain(|t| !t.kernels.is_empty() && self.wants(t.id));
-        // All tables grow together from small sizes to large ones, so that the budget serves each of them.
-        let mut sizes: Vec<usize> = tables.iter().flat_map(|t| t.sizes.iter().copied()).collect();
+        // All tables grow together from small sizes to large ones, so that the budget serves each
+        // of them.
+        let mut sizes: Vec<usize> = tables
+            .iter()
+            .flat_map(|t| t.sizes.iter().copied())
+            .collect();
         sizes.sort_unstable();
         sizes.dedup();
         for size in sizes {
@@ -631,21 +833,37 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     fn size_table(&mut self, table: &Growing<'a>) -> Section {
-        let mut columns: Vec<String> = table.kernels.iter().map(|k| k.codename.to_string()).collect();
+        let mut columns: Vec<String> = table
+            .kernels
+            .iter()
+            .map(|k| k.codename.to_string())
+            .collect();
         columns.extend(table.document.iter().map(|d| d.0.to_string()));
         let mut rows = Vec::new();
         for &size in &table.sizes {
-            let mut cells: Vec<Cell> =
-                table.kernels.iter().map(|k| self.product(k, size, table.best)).collect();
+            let mut cells: Vec<Cell> = table
+                .kernels
+                .iter()
+                .map(|k| self.product(k, size, table.best))
+                .collect();
             for (_, figures) in table.document {
                 let figure = figures.iter().find(|f| f.0 == size);
                 cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
             }
-            rows.push(Row { label: size.to_string(), cells });
+            rows.push(Row {
+                label: size.to_string(),
+                cells,
+            });
         }
         let mut s = gflops_section(table.id, table.title, &table.kernels, columns, rows);
-        if table.best && table.kernels.iter().any(|k| !k.restrictions.sweep.is_empty()) {
-            s.notes.push("Where a kernel has a sweep over work-groups, the best of it.".into());
+        if table.best
+            && table
+                .kernels
+                .iter()
+                .any(|k| !k.restrictions.sweep.is_empty())
+        {
+            s.notes
+                .push("Where a kernel has a sweep over work-groups, the best of it.".into());
         }
         s
     }
@@ -668,7 +886,11 @@ impl<'a, 'p> Tables<'a, 'p> {
                 || ARM_1_3.iter().any(|a| a.kernels.contains(name))
         };
         let product = |k: &Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
-        self.kernels.iter().copied().filter(|k| product(k) && !in_tables(k)).collect()
+        self.kernels
+            .iter()
+            .copied()
+            .filter(|k| product(k) && !in_tables(k))
+            .collect()
     }
 
     /// ARM's two tables of products, over the work-group sizes of each kernel's sweep.
@@ -681,12 +903,17 @@ impl<'a, 'p> Tables<'a, 'p> {
             ),
             (
                 "arm_1_4",
-                "C = αAB + βC, 1×4×4 NT, median and best launch over all work-group sizes (ARM, table 1.4)",
+                "C = αAB + βC, 1×4×4 NT, median and best launch over all work-group sizes (ARM, \
+                 table 1.4)",
                 &ARM_1_4,
             ),
         ];
         for (id, title, kinds) in about {
-            let section = if self.wants(id) { self.arm_table(id, title, kinds) } else { None };
+            let section = if self.wants(id) {
+                self.arm_table(id, title, kinds)
+            } else {
+                None
+            };
             self.put(section)?;
         }
         Ok(())
@@ -695,13 +922,23 @@ impl<'a, 'p> Tables<'a, 'p> {
     fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {
         let kinds: Vec<(&ArmKind, Vec<&'a Kernel>)> = kinds
             .iter()
-            .map(|kind| (kind, kind.kernels.iter().filter_map(|k| self.has(k)).collect::<Vec<_>>()))
+            .map(|kind| {
+                (
+                    kind,
+                    kind.kernels
+                        .iter()
+                        .filter_map(|k| self.has(k))
+                        .collect::<Vec<_>>(),
+                )
+            })
             .filter(|(_, kernels)| !kernels.is_empty())
             .collect();
         if kinds.is_empty() {
             return None;
         }
-        let columns = kinds.iter().flat_map(|(k, _)| [k.name.to_string(), format!("{}, document", k.name)]);
+        let columns = kinds
+            .iter()
+            .flat_map(|(k, _)| [k.name.to_string(), format!("{}, document", k.name)]);
         let columns = columns.collect();
         let mut rows = Vec::new();
         for size in self.sizes(ARM_SIZES) {
@@ -711,29 +948,52 @@ impl<'a, 'p> Tables<'a, 'p> {
                 cells.push(self.over_groups(kernels, size, kind.over));
                 cells.push(at.map_or(Cell::Empty, |i| Cell::Document(kind.document[i])));
             }
-            rows.push(Row { label: size.to_string(), cells });
+            rows.push(Row {
+                label: size.to_string(),
+                cells,
+            });
         }
-        let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
-        let all: Vec<&Kernel> = kinds.iter().flat_map(|(_, kernels)| kernels.iter().copied()).collect();
+        let mut s = section(
+            id,
+            title,
+            "size",
+            "GFLOPS",
+            true,
+            columns,
+            rows,
+            Plot::Lines,
+        );
+        let all: Vec<&Kernel> = kinds
+            .iter()
+            .flat_map(|(_, kernels)| kernels.iter().copied())
+            .collect();
         s.notes.push(format!(
-            "Device time, α = 1, β = 0.1; flop by the library: {}; percent of the measured peak. The document's figures: \
+            "Device time, α = 1, β = 0.1; flop by the library: {}; percent of the measured peak. \
+             The document's figures: \
              Mali-T604.",
             counted(&all)
         ));
         if id == "arm_1_3" {
-            s.notes.push("NT, blocked and cache-blocked: the better of 2×4×2 and 1×4×4.".into());
+            s.notes
+                .push("NT, blocked and cache-blocked: the better of 2×4×2 and 1×4×4.".into());
         }
         Some(s)
     }
 
     /// What these kernels reach over the work-group sizes of their sweeps.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
-        let real = Problem { h: size, w: size, l: size };
+        let real = Problem {
+            h: size,
+            w: size,
+            l: size,
+        };
         let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());
         for &kernel in kernels {
             for group in groups(kernel) {
                 match self.gflops(kernel, group, size) {
-                    Cell::Measured(m) if best.is_none_or(|best| m.value > best.value) => best = Some(m),
+                    Cell::Measured(m) if best.is_none_or(|best| m.value > best.value) => {
+                        best = Some(m)
+                    }
                     Cell::Skipped(reason) => why = reason,
                     _ => {}
                 }
@@ -743,14 +1003,21 @@ impl<'a, 'p> Tables<'a, 'p> {
                 }
             }
         }
-        let Some(best) = best else { return Cell::Skipped(why) };
+        let Some(best) = best else {
+            return Cell::Skipped(why);
+        };
         let value = match over {
             Over::BestGroup => return Cell::Measured(best),
             Over::Median => quantile(&runs, 0.5),
             Over::Best => quantile(&runs, 1.0),
         };
         let percent = self.peak.map(|peak| 100.0 * value / peak);
-        Cell::Measured(Measured { value, percent, first: None, ..measured(&runs) })
+        Cell::Measured(Measured {
+            value,
+            percent,
+            first: None,
+            ..measured(&runs)
+        })
     }
 
     /// Bias and activations on three shapes, in milliseconds.
@@ -759,7 +1026,11 @@ impl<'a, 'p> Tables<'a, 'p> {
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &BIAS[..]),
             ("thesis_9_2", "Activations (thesis, fig. 9.2)", &ACTIVATIONS),
             ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
-            ("repack", "From row major to column major (thesis, §8.3.3)", &[Operation::Repack]),
+            (
+                "repack",
+                "From row major to column major (thesis, §8.3.3)",
+                &[Operation::Repack],
+            ),
         ];
         let of = |kernel: &Kernel| tables.iter().position(|t| t.2.contains(&kernel.operation));
         let mut named: Vec<&'a Kernel> = self.named();
@@ -769,14 +1040,23 @@ impl<'a, 'p> Tables<'a, 'p> {
             self.shape_table("named_shapes", "Kernels that were named", named)?;
         }
         for (id, title, operations) in tables {
-            let kernels =
-                self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
+            let kernels = self
+                .kernels
+                .iter()
+                .copied()
+                .filter(|k| operations.contains(&k.operation))
+                .collect();
             self.shape_table(id, title, kernels)?;
         }
         Ok(())
     }
 
-    fn shape_table(&mut self, id: &str, title: &str, kernels: Vec<&'a Kernel>) -> Result<(), Error> {
+    fn shape_table(
+        &mut self,
+        id: &str,
+        title: &str,
+        kernels: Vec<&'a Kernel>,
+    ) -> Result<(), Error> {
         if kernels.is_empty() || !self.wants(id) {
             return Ok(());
         }
@@ -790,20 +1070,46 @@ impl<'a, 'p> Tables<'a, 'p> {
                     _ => Problem { h, w, l: 0 },
                 }
             };
-            let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();
-            rows.push(Row { label: k.codename.to_string(), cells });
+            let cells = SHAPES
+                .map(|s| self.ms(k, k.restrictions.work_group, problem(s)))
+                .to_vec();
+            rows.push(Row {
+                label: k.codename.to_string(),
+                cells,
+            });
         }
         let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
-        self.live.section(section(id, title, "kernel", "ms", false, columns, rows, Plot::Bars))
+        self.live.section(section(
+            id,
+            title,
+            "kernel",
+            "ms",
+            false,
+            columns,
+            rows,
+            Plot::Bars,
+        ))
     }
 
-    /// The Sobel filter on square images: the document's size, then larger ones until even the fastest kernel computes
-    /// for many times as long as a launch takes.
+    /// The Sobel filter on square images: the document's size, then larger ones until even the
+    /// fastest kernel computes for many times as long as a launch takes.
     fn sobel(&mut self) -> Option<Section> {
-        let sobel = self.kernels.iter().copied().filter(|k| k.operation == Operation::Sobel);
-        let kernels: Vec<&'a Kernel> = if self.wants("arm_1_1") { sobel.collect() } else { Vec::new() };
+        let sobel = self
+            .kernels
+            .iter()
+            .copied()
+            .filter(|k| k.operation == Operation::Sobel);
+        let kernels: Vec<&'a Kernel> = if self.wants("arm_1_1") {
+            sobel.collect()
+        } else {
+            Vec::new()
+        };
         let baseline = *kernels.first()?;
-        let square = |size: usize| Problem { h: size, w: size, l: 0 };
+        let square = |size: usize| Problem {
+            h: size,
+            w: size,
+            l: 0,
+        };
         let median = |o: &Outcome| o.as_ref().ok().map(|(t, _)| quantile(&t.run, 0.5));
         let (mut sizes, mut launch) = (Vec::new(), None);
         for size in self.sizes(&SOBEL_SIZES) {
@@ -813,7 +1119,11 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .filter_map(|k| median(&self.measure(k, k.restrictions.work_group, square(size))))
                 .collect();
             // After a larger image, from whose time nothing about it would be predicted.
-            launch = median(&self.measure(baseline, baseline.restrictions.work_group, square(SOBEL_EMPTY)));
+            launch = median(&self.measure(
+                baseline,
+                baseline.restrictions.work_group,
+                square(SOBEL_EMPTY),
+            ));
             let fastest = times.into_iter().fold(f64::INFINITY, f64::min);
             let enough = launch.is_none_or(|us| fastest >= SOBEL_LAUNCHES * us);
             if enough && self.options.sizes.is_empty() {
@@ -829,11 +1139,17 @@ impl<'a, 'p> Tables<'a, 'p> {
             columns.push(format!("{size}×{size}, million pixels/s"));
         }
         let base = self.has("sobel_char");
-        let mut rows: Vec<Row> =
-            kernels.iter().map(|k| Row { label: k.codename.to_string(), cells: Vec::new() }).collect();
+        let mut rows: Vec<Row> = kernels
+            .iter()
+            .map(|k| Row {
+                label: k.codename.to_string(),
+                cells: Vec::new(),
+            })
+            .collect();
         for &size in &sizes {
             let pixels = (size * size) as f64;
-            let char = base.and_then(|k| median(&self.measure(k, k.restrictions.work_group, square(size))));
+            let char = base
+                .and_then(|k| median(&self.measure(k, k.restrictions.work_group, square(size))));
             for (k, row) in kernels.iter().zip(&mut rows) {
                 let outcome = self.measure(k, k.restrictions.work_group, square(size));
                 row.cells.push(match (&outcome, char) {
@@ -841,7 +1157,11 @@ impl<'a, 'p> Tables<'a, 'p> {
                         let ratios: Vec<f64> = t.run.iter().map(|us| char / us).collect();
                         // The median of ratios is not the ratio of medians: char itself is 1.
                         let value = char / quantile(&t.run, 0.5);
-                        Cell::Measured(Measured { value, error: Some(*error), ..measured(&ratios) })
+                        Cell::Measured(Measured {
+                            value,
+                            error: Some(*error),
+                            ..measured(&ratios)
+                        })
                     }
                     (Err(why), _) => Cell::Skipped(why.clone()),
                     _ => Cell::Empty,
@@ -860,11 +1180,13 @@ impl<'a, 'p> Tables<'a, 'p> {
             let (down, across) = k.restrictions.scale;
             row.cells.push(Cell::Text((down * across).to_string()));
             let most = self.lab.largest_group(k);
-            row.cells.push(most.map_or(Cell::Empty, |most| Cell::Text(most.to_string())));
+            row.cells
+                .push(most.map_or(Cell::Empty, |most| Cell::Text(most.to_string())));
             let figure = SOBEL_DOCUMENT.iter().find(|d| d.0 == &*k.codename);
             let figures = figure.map(|(_, rate, group, [a, ls])| {
                 // Words a cycle are those of a work-item times work-items a cycle.
-                let a_cycle = |words: u32| Cell::Document(f64::from(words) * rate / (down * across) as f64);
+                let a_cycle =
+                    |words: u32| Cell::Document(f64::from(words) * rate / (down * across) as f64);
                 [
                     Cell::Document((*group).into()),
                     Cell::Text(format!("{a} + {ls}")),
@@ -872,7 +1194,8 @@ impl<'a, 'p> Tables<'a, 'p> {
                     a_cycle(*ls),
                 ]
             });
-            row.cells.extend(figures.map_or_else(|| vec![Cell::Empty; 4], Vec::from));
+            row.cells
+                .extend(figures.map_or_else(|| vec![Cell::Empty; 4], Vec::from));
         }
         let mut s = section(
             "arm_1_1",
@@ -886,12 +1209,15 @@ impl<'a, 'p> Tables<'a, 'p> {
         );
         if let Some(us) = launch {
             s.notes.push(format!(
-                "A launch on {SOBEL_EMPTY}×{SOBEL_EMPTY} pixels takes {us:.1} µs: where an image takes little more, launches \
-                 are compared. Without --sizes images grow until each kernel takes {SOBEL_LAUNCHES} times that."
+                "A launch on {SOBEL_EMPTY}×{SOBEL_EMPTY} pixels takes {us:.1} µs: where an image \
+                 takes little more, launches \
+                 are compared. Without --sizes images grow until each kernel takes \
+                 {SOBEL_LAUNCHES} times that."
             ));
         }
         s.notes.push(
-            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words a cycle, document: words a \
+            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words \
+             a cycle, document: words a \
              work-item times the document's pixels a cycle over pixels a work-item."
                 .into(),
         );
@@ -901,7 +1227,11 @@ impl<'a, 'p> Tables<'a, 'p> {
     /// Queued, wait and run time of one launch.
     fn sdk(&mut self) -> Option<Section> {
         let kernel = self.has(SDK)?;
-        let real = Problem { h: 1024, w: 1024, l: 1024 };
+        let real = Problem {
+            h: 1024,
+            w: 1024,
+            l: 1024,
+        };
         let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
         let cell = |pick: fn(&LaunchTimes) -> &Vec<f64>| match &outcome {
             Ok((times, _)) => {
@@ -920,7 +1250,16 @@ impl<'a, 'p> Tables<'a, 'p> {
             row("run", cell(|t| &t.run), 1316.41),
         ];
         let columns = vec!["here".into(), "document".into()];
-        Some(section("sdk", "sgemm, 1024×1024 (SDK)", "time", "ms", false, columns, rows, Plot::None))
+        Some(section(
+            "sdk",
+            "sgemm, 1024×1024 (SDK)",
+            "time",
+            "ms",
+            false,
+            columns,
+            rows,
+            Plot::None,
+        ))
     }
 
     /// Column-major kernels against a serial loop in double precision on the CPU.
@@ -932,20 +1271,38 @@ impl<'a, 'p> Tables<'a, 'p> {
         const SIZE: usize = 512;
         let serial = serial_ms::<f64>(SIZE);
         let mut rows = Vec::new();
-        for (label, ms) in [("serial, double, CPU", serial), ("serial, float, CPU", serial_ms::<f32>(SIZE))] {
-            let value = Cell::Measured(Measured { value: ms, runs: 1, ..Measured::default() });
+        for (label, ms) in [
+            ("serial, double, CPU", serial),
+            ("serial, float, CPU", serial_ms::<f32>(SIZE)),
+        ] {
+            let value = Cell::Measured(Measured {
+                value: ms,
+                runs: 1,
+                ..Measured::default()
+            });
             rows.push(Row {
                 label: label.into(),
                 cells: vec![value, Cell::Text(format!("{:.1}", serial / ms))],
             });
         }
         for kernel in kernels {
-            let own = self.ms(kernel, kernel.restrictions.work_group, Problem { h: SIZE, w: SIZE, l: SIZE });
+            let own = self.ms(
+                kernel,
+                kernel.restrictions.work_group,
+                Problem {
+                    h: SIZE,
+                    w: SIZE,
+                    l: SIZE,
+                },
+            );
             let gain = match &own {
                 Cell::Measured(m) => Cell::Text(format!("{:.1}", serial / m.value)),
                 _ => Cell::Empty,
             };
-            rows.push(Row { label: kernel.codename.to_string(), cells: vec![own, gain] });
+            rows.push(Row {
+                label: kernel.codename.to_string(),
+                cells: vec![own, gain],
+            });
         }
         let columns = vec!["time".into(), "times faster".into()];
         Some(section(
@@ -975,9 +1332,20 @@ impl<'a, 'p> Tables<'a, 'p> {
             .collect();
         let columns = (0..SIZE).map(|i| i.to_string()).collect();
         let title = "Order in which work-groups of one work-item start (thesis, fig. 12.1)";
-        let mut s = section("order", title, "global id 0", "", false, columns, rows, Plot::None);
+        let mut s = section(
+            "order",
+            title,
+            "global id 0",
+            "",
+            false,
+            columns,
+            rows,
+            Plot::None,
+        );
         s.notes.push(
-            "Columns are global id 1. Numbered by an atomic counter: the document's kernel is a race.".into(),
+            "Columns are global id 1. Numbered by an atomic counter: the document's kernel is a \
+             race."
+                .into(),
         );
         Some(s)
     }
@@ -988,13 +1356,16 @@ fn serial_ms<T>(size: usize) -> f64
 where
     T: Copy + From<f32> + std::ops::Mul<Output = T> + std::iter::Sum<T>,
 {
-    let values: Vec<T> =
-        (0..size * size).map(|i| T::from(((i * 7919) % 1000) as f32 / 500.0 - 1.0)).collect();
+    let values: Vec<T> = (0..size * size)
+        .map(|i| T::from(((i * 7919) % 1000) as f32 / 500.0 - 1.0))
+        .collect();
     let mut result = vec![T::from(0.0); size * size];
     let seconds = Lab::host_seconds(|| {
         for j in 0..size {
             for i in 0..size {
-                result[i + size * j] = (0..size).map(|k| values[i + size * k] * values[k + size * j]).sum();
+                result[i + size * j] = (0..size)
+                    .map(|k| values[i + size * k] * values[k + size * j])
+                    .sum();
             }
         }
     });
@@ -1012,7 +1383,16 @@ fn gflops_section(
     columns: Vec<String>,
     rows: Vec<Row>,
 ) -> Section {
-    let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
+    let mut s = section(
+        id,
+        title,
+        "size",
+        "GFLOPS",
+        true,
+        columns,
+        rows,
+        Plot::Lines,
+    );
     let flop = counted(kernels);
     s.notes.push(format!(
         "Square products, device time; flop by the library: {flop}; percent of the measured peak."
@@ -1027,8 +1407,11 @@ fn counted(kernels: &[&Kernel]) -> String {
     each.dedup();
     let each: Vec<String> = each.iter().map(u32::to_string).collect();
     let scaled = kernels.iter().any(|k| k.restrictions.scaled);
-    let more =
-        if scaled { ", with α and β two more a result (of N×N 2N²(N+1), as ARM counts)" } else { "" };
+    let more = if scaled {
+        ", with α and β two more a result (of N×N 2N²(N+1), as ARM counts)"
+    } else {
+        ""
+    };
     format!("{} a multiply-add{more}", each.join(" or "))
 }
 
@@ -1065,10 +1448,20 @@ mod tests {
         let near = |found: Option<(f64, f64)>, us: f64| (found.unwrap().0 / us - 1.0).abs() < 1e-9;
         assert_eq!(predicted(&[], 1e6), None);
         assert!(near(predicted(&[(1e6, 50.0, 0.1)], 8e6), 400.0));
-        // A launch that is nothing but a launch tells little, a cache that does not hold the operands much.
-        assert!(near(predicted(&[(1e5, 40.0, 0.1), (1e6, 50.0, 0.1)], 8e6), 400.0));
-        assert!(near(predicted(&[(1e6, 50.0, 0.1), (1e4, 0.05, 0.1)], 4e6), 400.0));
+        // A launch that is nothing but a launch tells little, a cache that does not hold the
+        // operands much.
+        assert!(near(
+            predicted(&[(1e5, 40.0, 0.1), (1e6, 50.0, 0.1)], 8e6),
+            400.0
+        ));
+        assert!(near(
+            predicted(&[(1e6, 50.0, 0.1), (1e4, 0.05, 0.1)], 4e6),
+            400.0
+        ));
         // Two of the same work: the slower one.
-        assert!(near(predicted(&[(1e6, 50.0, 0.1), (1e6, 70.0, 0.1)], 2e6), 140.0));
+        assert!(near(
+            predicted(&[(1e6, 50.0, 0.1), (1e6, 70.0, 0.1)], 2e6),
+            140.0
+        ));
     }
 }

@@ -1,9 +1,11 @@
-//! `mortonnet tune`: times what could run the baked network here, host included, and remembers the fastest.
+//! `mortonnet tune`: times what could run the baked network here, host included, and remembers the
+//! fastest.
 //!
-//! A variant is a plan of the library, with one of its kernels for layers alone (of two: one launch for all layers, and
-//! one for each), or with another work-group out of a kernel's `sweep`. Each is checked first (a random batch and the
-//! golden vectors), then timed from records in plain order to classes; the fastest few once more, in turns. Later runs
-//! use the record of the fastest ([`tuning`]) unless `--plan baked`.
+//! A variant is a plan of the library, with one of its kernels for layers alone (of two: one launch
+//! for all layers, and one for each), or with another work-group out of a kernel's `sweep`. Each is
+//! checked first (a random batch and the golden vectors), then timed from records in plain order to
+//! classes; the fastest few once more, in turns. Later runs use the record of the fastest
+//! ([`tuning`]) unless `--plan baked`.
 
 use crate::baked::{self, library, network};
 use crate::cl::{self, Device, Library};
@@ -90,7 +92,11 @@ struct Variant {
 
 /// Variants of one engine, the plan for the device first.
 fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
-    let engine = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
+    let engine = if device.is_some() {
+        EngineKind::OpenCl
+    } else {
+        EngineKind::Host
+    };
     let class = match device {
         Some(d) => opencl::class(d),
         None => library().host_class(std::env::consts::ARCH),
@@ -99,52 +105,99 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// The variants of one engine that `admits` lets through: plans as they are, the one called `plan` and the baked one first;
-/// then what can be changed of them, in the same order. So a run that has little time has compared plans.
+/// The variants of one engine that `admits` lets through: plans as they are, the one called `plan`
+/// and the baked one first; then what can be changed of them, in the same order. So a run that has
+/// little time has compared plans.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
     batch: Option<usize>,
     admits: &dyn Fn(&Plan) -> bool,
 ) -> Vec<Variant> {
-    let mut plans: Vec<&PlanRecipe> = library().plans.iter().filter(|p| p.engine == engine).collect();
+    let mut plans: Vec<&PlanRecipe> = library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == engine)
+        .collect();
     plans.sort_by_key(|p| (p.name != plan, p.name != baked::plan().name));
     let mut all: Vec<(&PlanRecipe, String, PlanRecipe)> = Vec::new();
     for plan in plans {
-        let base = PlanRecipe { batch: batch.unwrap_or(plan.batch), ..plan.clone() };
+        let base = PlanRecipe {
+            batch: batch.unwrap_or(plan.batch),
+            ..plan.clone()
+        };
         let kernels = |recipe: &PlanRecipe| -> Vec<&'static Kernel> {
-            recipe.kernels.iter().filter_map(|k| library().kernel(k)).map(|k| k.1).collect()
+            recipe
+                .kernels
+                .iter()
+                .filter_map(|k| library().kernel(k))
+                .map(|k| k.1)
+                .collect()
         };
         let mut recipes = vec![(plan.name.to_string(), base.clone())];
         let chosen = |k: &&Kernel| matches!(k.operation, Operation::Affine | Operation::Layers);
         let products: Vec<&Kernel> = kernels(&base).into_iter().filter(chosen).collect();
         for one in products.iter().filter(|_| products.len() > 1) {
             let others = |k: &&Kernel| !chosen(k) || k.codename == one.codename;
-            let kept: Vec<_> =
-                kernels(&base).into_iter().filter(others).map(|k| k.codename.clone()).collect();
+            let kept: Vec<_> = kernels(&base)
+                .into_iter()
+                .filter(others)
+                .map(|k| k.codename.clone())
+                .collect();
             let name = format!("{}: {} alone", plan.name, one.codename);
-            let groups: Vec<_> = base.groups.iter().filter(|g| kept.contains(&g.0)).cloned().collect();
-            recipes.push((name, PlanRecipe { kernels: kept.into(), groups: groups.into(), ..base.clone() }));
+            let groups: Vec<_> = base
+                .groups
+                .iter()
+                .filter(|g| kept.contains(&g.0))
+                .cloned()
+                .collect();
+            recipes.push((
+                name,
+                PlanRecipe {
+                    kernels: kept.into(),
+                    groups: groups.into(),
+                    ..base.clone()
+                },
+            ));
         }
         for (name, recipe) in recipes.clone() {
             for kernel in kernels(&recipe) {
-                let groups = kernel.restrictions.sweep.iter().filter(|g| Some(**g) != recipe.group(kernel));
+                let groups = kernel
+                    .restrictions
+                    .sweep
+                    .iter()
+                    .filter(|g| Some(**g) != recipe.group(kernel));
                 recipes.extend(groups.map(|&group| {
-                    let name = format!("{name}, {} in groups of {}×{}", kernel.codename, group.0, group.1);
+                    let name = format!(
+                        "{name}, {} in groups of {}×{}",
+                        kernel.codename, group.0, group.1
+                    );
                     let mut groups = recipe.groups.to_vec();
                     groups.retain(|g| g.0 != kernel.codename);
                     groups.push((kernel.codename.clone(), group));
-                    (name, PlanRecipe { groups: groups.into(), ..recipe.clone() })
+                    (
+                        name,
+                        PlanRecipe {
+                            groups: groups.into(),
+                            ..recipe.clone()
+                        },
+                    )
                 }));
             }
         }
-        all.extend(recipes.into_iter().map(|(label, recipe)| (plan, label, recipe)));
+        all.extend(
+            recipes
+                .into_iter()
+                .map(|(label, recipe)| (plan, label, recipe)),
+        );
     }
     all.sort_by_key(|(plan, label, _)| **label != *plan.name);
     let mut found: Vec<Variant> = Vec::new();
     let mut seen: Vec<Plan> = Vec::new();
     for (plan, label, mut recipe) in all {
-        let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else { continue };
+        let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else {
+            continue;
+        };
         let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
         if seen.iter().any(same) || !admits(&lowered) {
             continue;
@@ -153,7 +206,12 @@ fn variants_of(
         if label != recipe.name {
             recipe.name = tuned_name(&recipe.name).into();
         }
-        found.push(Variant { on_host: engine == EngineKind::Host, label, plan: plan.name.clone(), recipe });
+        found.push(Variant {
+            on_host: engine == EngineKind::Host,
+            label,
+            plan: plan.name.clone(),
+            recipe,
+        });
     }
     found
 }
@@ -163,19 +221,31 @@ const FINALISTS: usize = 3;
 
 impl Tune {
     /// Times, prints, remembers.
-    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(
+        &self,
+        print: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let end = Instant::now() + self.time_limit;
         self.sources.check()?;
         let (device, without) = self.device()?;
         let mut all = variants(None, self.batch);
         all.extend(device.iter().flat_map(|d| variants(Some(d), self.batch)));
         if let (None, Some(folder), Some(why)) = (&device, &self.sources.folder, &without) {
-            return Err(Error::device(format!("--kernels {} cannot be tried. {why}", folder.display())));
+            return Err(Error::device(format!(
+                "--kernels {} cannot be tried. {why}",
+                folder.display()
+            )));
         }
-        let plans = all.iter().filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
+        let plans = all
+            .iter()
+            .filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
         let kernels: Vec<&Kernel> = plans
             .flat_map(|p| {
-                p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
+                p.steps
+                    .iter()
+                    .filter_map(|s| library().kernel(&s.kernel))
+                    .map(|k| k.1)
+                    .collect::<Vec<_>>()
             })
             .collect();
         self.sources.check_for("tune", kernels)?;
@@ -187,10 +257,17 @@ impl Tune {
             progress.show(&format!("{}/{count} {}", n + 1, variant.label));
             // The finalists need a third of the time.
             let left = end.saturating_duration_since(Instant::now());
-            let mut t = Timed { variant, harness: None, times: Vec::new(), trouble: None };
+            let mut t = Timed {
+                variant,
+                harness: None,
+                times: Vec::new(),
+                trouble: None,
+            };
             if n > 1 && left < self.time_limit / 3 {
                 t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
-            } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4) {
+            } else if let Err(e) =
+                first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4)
+            {
                 let trouble = match e.into_kind() {
                     Kind::Check(m) => Trouble::Wrong(m),
                     other => Trouble::Failed(other.into()),
@@ -203,55 +280,87 @@ impl Tune {
         progress.clear();
         finals(&mut timed, end)?;
         let mut notes = vec![format!(
-            "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
+            "Microseconds of a full batch, from f32 records on the host to classes; each variant \
+             checked first. At most {} s.",
             self.time_limit.as_secs()
         )];
         notes.extend(without);
         let mut saved = None;
         for on_host in [true, false] {
-            let Some((best, how_sure)) = choice(&timed, on_host) else { continue };
+            let Some((best, how_sure)) = choice(&timed, on_host) else {
+                continue;
+            };
             let identity = identity(device.as_ref().filter(|_| !on_host));
-            let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
+            let times = (
+                quantile(&best.times, 0.5),
+                measured(&best.times).spread.unwrap_or_default(),
+            );
             let (name, label) = (&identity.0, &best.variant.label);
-            notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
-                Ok(file) => format!("{name}: {label} from now on, {how_sure} ({file})"),
-                Err(why) => format!("{name}: {label}, {how_sure}; but {why}"),
-            });
-            let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
+            notes.push(
+                match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
+                    Ok(file) => format!("{name}: {label} from now on, {how_sure} ({file})"),
+                    Err(why) => format!("{name}: {label}, {how_sure}; but {why}"),
+                },
+            );
+            let faster = saved
+                .as_ref()
+                .is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
             // What is asked for is saved: the named device's, under `auto` the fastest.
             if faster || (!on_host && self.target.device != DeviceWish::Auto) {
                 saved = Some((best, identity));
             }
         }
         let Some((best, identity)) = saved else {
-            return Err(Error::device("no plan of the library could run this network here"));
+            return Err(Error::device(
+                "no plan of the library could run this network here",
+            ));
         };
         if let Some(file) = &self.save {
             let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
             let name = escape::path(file);
             std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
-            notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
+            notes.push(format!(
+                "{name}: MORTONNET_PLAN={name} bakes {}",
+                best.variant.label
+            ));
         }
-        let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
-        print(&render::text(&table(&timed, device.as_ref(), notes), self.output))?;
+        let wrong = timed
+            .iter()
+            .filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_))))
+            .count();
+        print(&render::text(
+            &table(&timed, device.as_ref(), notes),
+            self.output,
+        ))?;
         match wrong {
             0 => Ok(()),
-            n => Err(Error::check(format!("{n} variants give wrong answers here; they were not timed"))),
+            n => Err(Error::check(format!(
+                "{n} variants give wrong answers here; they were not timed"
+            ))),
         }
     }
 
-    /// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
+    /// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says
+    /// why.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
         }
         let found = Library::open().map_err(Error::from).and_then(|library| {
             let devices = cl::devices(library)?;
-            select::choose(&devices, &self.target.device, self.target.compute_units, library)
+            select::choose(
+                &devices,
+                &self.target.device,
+                self.target.compute_units,
+                library,
+            )
         });
         match found {
             Ok(device) => Ok((Some(device), None)),
-            Err(e) if self.target.device == DeviceWish::Auto && self.target.compute_units.is_none() => {
+            Err(e)
+                if self.target.device == DeviceWish::Auto
+                    && self.target.compute_units.is_none() =>
+            {
                 Ok((None, Some(format!("The host alone: {e}"))))
             }
             Err(e) => Err(e),
@@ -270,9 +379,16 @@ fn first_look(
     let device = device.filter(|_| !t.variant.on_host);
     let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let refuses = |longest, _| too_long(longest).map(|why| format!("{why} (-b: fewer records in a batch)"));
-    let mut harness =
-        Harness::new((network(), weights), device, recipe, (recipe.batch, false), sources, &refuses)?;
+    let refuses =
+        |longest, _| too_long(longest).map(|why| format!("{why} (-b: fewer records in a batch)"));
+    let mut harness = Harness::new(
+        (network(), weights),
+        device,
+        recipe,
+        (recipe.batch, false),
+        sources,
+        &refuses,
+    )?;
     let report = selftest::run(harness.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
         return Err(Error::check(report.to_string()));
@@ -294,15 +410,22 @@ const CLOSE: f64 = 2.0;
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
-            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.harness.is_some());
+            let running = timed
+                .iter()
+                .filter(|t| t.variant.on_host == on_host && t.harness.is_some());
             let mut rates: Vec<f64> = running.map(Timed::per_record).collect();
             rates.sort_unstable_by(f64::total_cmp);
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
-            // The plan itself stays where noise may have put others before it: it is what others must be told from.
+            // The plan itself stays where noise may have put others before it: it is what others
+            // must be told from.
             let itself = timed.iter().position(|t| t.variant.on_host == on_host);
-            for (i, t) in timed.iter_mut().enumerate().filter(|(_, t)| t.variant.on_host == on_host) {
+            for (i, t) in timed
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, t)| t.variant.on_host == on_host)
+            {
                 let stays = Some(i) == itself || t.variant.label == baked::plan().name;
                 let most = if stays { last * CLOSE } else { last };
                 if t.per_record() > most {
@@ -315,7 +438,10 @@ fn keep_the_fastest(timed: &mut [Timed]) {
 
 /// Times the finalists in turns until the end, or 200 batches each.
 fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
-    timed.iter_mut().filter(|t| t.harness.is_some()).for_each(|t| t.times.clear());
+    timed
+        .iter_mut()
+        .filter(|t| t.harness.is_some())
+        .for_each(|t| t.times.clear());
     for _ in 0..200 {
         for t in timed.iter_mut() {
             if let Some(harness) = &mut t.harness {
@@ -330,7 +456,9 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
 }
 
 fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
-    let running = timed.iter().filter(|t| t.harness.is_some() && t.variant.on_host == on_host);
+    let running = timed
+        .iter()
+        .filter(|t| t.harness.is_some() && t.variant.on_host == on_host);
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
@@ -345,17 +473,25 @@ struct Candidate {
     baked: bool,
 }
 
-/// Which of these to use: the fastest, where it is told from all others. Else of those that are not told from it the
-/// baked plan, or the first one: another run must not find another one. The second number is the fastest of the rest,
-/// or, where the fastest is not told from others, the one that the kept one is compared with; then whether it is told.
+/// Which of these to use: the fastest, where it is told from all others. Else of those that are not
+/// told from it the baked plan, or the first one: another run must not find another one. The second
+/// number is the fastest of the rest, or, where the fastest is not told from others, the one that
+/// the kept one is compared with; then whether it is told.
 fn choose(all: &[Candidate]) -> Option<(usize, Option<usize>, bool)> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
     let fastest = (0..all.len()).min_by(order)?;
     let near = |&i: &usize| all[i].time - all[fastest].time <= all[i].spread + all[fastest].spread;
-    let kept = (0..all.len()).filter(near).find(|&i| all[i].baked).or_else(|| (0..all.len()).find(near))?;
+    let kept = (0..all.len())
+        .filter(near)
+        .find(|&i| all[i].baked)
+        .or_else(|| (0..all.len()).find(near))?;
     let next = (0..all.len()).filter(|&i| i != fastest).min_by(order);
     let sure = next.is_none_or(|next| !near(&next));
-    Some((kept, if kept == fastest { next } else { Some(fastest) }, sure))
+    Some((
+        kept,
+        if kept == fastest { next } else { Some(fastest) },
+        sure,
+    ))
 }
 
 /// What is used on one side from now on, and how sure that is.
@@ -365,9 +501,17 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     let candidate = |t: &&Timed| {
         let median = quantile(&t.times, 0.5);
         let spread = measured(&t.times).spread.unwrap_or_default() / median;
-        let spread = if t.times.len() < ENOUGH { spread.max(0.25) } else { spread };
+        let spread = if t.times.len() < ENOUGH {
+            spread.max(0.25)
+        } else {
+            spread
+        };
         let baked = t.variant.label == baked::plan().name;
-        Candidate { time: t.per_record(), spread: spread * t.per_record(), baked }
+        Candidate {
+            time: t.per_record(),
+            spread: spread * t.per_record(),
+            baked,
+        }
     };
     let all: Vec<Candidate> = running.iter().map(candidate).collect();
     let (kept, next, sure) = choose(&all)?;
@@ -378,7 +522,11 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
             let gap = percent((all[next].time - all[kept].time).abs());
             let spread = percent(all[kept].spread + all[next].spread);
             let name = &running[next].variant.label;
-            let baked = if all[kept].baked { "the baked plan" } else { "the first of them" };
+            let baked = if all[kept].baked {
+                "the baked plan"
+            } else {
+                "the first of them"
+            };
             match sure {
                 true => format!("{gap:.1} % faster than \"{name}\", both spread by ±{spread:.1} %"),
                 false => {
@@ -388,7 +536,9 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
             }
         }
     };
-    let late = side().filter(|t| matches!(t.trouble, Some(Trouble::Late(_)))).count();
+    let late = side()
+        .filter(|t| matches!(t.trouble, Some(Trouble::Late(_))))
+        .count();
     if late > 0 {
         let count = side().count();
         text += &format!("; cannot tell about {late} of {count} variants, not tried in this time");
@@ -397,7 +547,11 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
 }
 
 /// The plan as a file for MORTONNET_PLAN.
-fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> Result<String, Error> {
+fn plan_file(
+    recipe: &PlanRecipe,
+    identity: &(String, String),
+    median: f64,
+) -> Result<String, Error> {
     let model = Model::baked(recipe, None).map_err(Error::device)?;
     let name = tuned_name(&recipe.name);
     let text = |s: &str| {
@@ -410,24 +564,34 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
         DRIVERS_CHOICE => "null".to_string(),
         _ => format!("[{rows}, {cols}]"),
     };
-    let groups: Vec<String> =
-        recipe.groups.iter().map(|(k, g)| format!("{}: {}", text(k), group(g))).collect();
+    let groups: Vec<String> = recipe
+        .groups
+        .iter()
+        .map(|(k, g)| format!("{}: {}", text(k), group(g)))
+        .collect();
     let layouts: Vec<String> = model
         .plan
         .layouts()
         .map(|(node, role, layout)| {
-            format!("{{\"node\": {}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}", text(&node))
+            format!(
+                "{{\"node\": {}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}",
+                text(&node)
+            )
         })
         .collect();
     let few = recipe.few.as_ref().map_or(String::new(), |few| {
         let kernels: Vec<String> = few.kernels.iter().map(|k| text(k)).collect();
         let kernels = kernels.join(", ");
-        format!("  \"few\": {{\"records\": {}, \"kernels\": [{kernels}]}},\n", few.records)
+        format!(
+            "  \"few\": {{\"records\": {}, \"kernels\": [{kernels}]}},\n",
+            few.records
+        )
     });
     Ok(format!(
         "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \"about\": {},\n  \
          \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \
-         \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": {median:.2}\n}}\n",
+         \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": \
+         {median:.2}\n}}\n",
         text(&name),
         recipe.engine,
         recipe.batch,
@@ -443,9 +607,18 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
 }
 
 fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report {
-    let best = [true, false].into_iter().filter_map(|h| fastest(timed, h)).map(Timed::per_record);
+    let best = [true, false]
+        .into_iter()
+        .filter_map(|h| fastest(timed, h))
+        .map(Timed::per_record);
     let best = best.fold(f64::INFINITY, f64::min);
-    let rate = |t: &Timed| if t.times.is_empty() { f64::INFINITY } else { t.per_record() };
+    let rate = |t: &Timed| {
+        if t.times.is_empty() {
+            f64::INFINITY
+        } else {
+            t.per_record()
+        }
+    };
     let mut rates: Vec<f64> = timed.iter().map(rate).collect();
     rates.sort_unstable_by(f64::total_cmp);
     rates.dedup();
@@ -456,7 +629,12 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
             let side = if t.variant.on_host { "host" } else { "device" };
             let cells = match &t.trouble {
                 Some(why) => {
-                    vec![Cell::Text(side.into()), Cell::Skipped(why.to_string()), Cell::Empty, Cell::Empty]
+                    vec![
+                        Cell::Text(side.into()),
+                        Cell::Skipped(why.to_string()),
+                        Cell::Empty,
+                        Cell::Empty,
+                    ]
                 }
                 None => vec![
                     Cell::Text(side.into()),
@@ -465,13 +643,25 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
                     Cell::Text(format!("{:.2}", t.per_record() / best)),
                 ],
             };
-            Row { label: t.variant.label.clone(), cells }
+            Row {
+                label: t.variant.label.clone(),
+                cells,
+            }
         })
         .collect();
-    let mut head = vec![("network".to_string(), format!("{}, {}", network().name, network().shape()))];
-    for d in [device, None].into_iter().take(if device.is_some() { 2 } else { 1 }) {
+    let mut head = vec![(
+        "network".to_string(),
+        format!("{}, {}", network().name, network().shape()),
+    )];
+    for d in [device, None]
+        .into_iter()
+        .take(if device.is_some() { 2 } else { 1 })
+    {
         let (name, driver) = identity(d);
-        head.push((if d.is_some() { "device" } else { "host" }.into(), format!("{name}: {driver}")));
+        head.push((
+            if d.is_some() { "device" } else { "host" }.into(),
+            format!("{name}: {driver}"),
+        ));
     }
     let section = Section {
         id: "tune".into(),
@@ -479,32 +669,45 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
         rows_are: "variant".into(),
         unit: "µs".into(),
         larger_is_better: false,
-        columns: ["on", "batch", "records/s", "times the fastest"].map(String::from).to_vec(),
+        columns: ["on", "batch", "records/s", "times the fastest"]
+            .map(String::from)
+            .to_vec(),
         rows,
         notes,
         plot: Plot::None,
     };
-    Report { head, sections: vec![section] }
+    Report {
+        head,
+        sections: vec![section],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A winner is told from the next by more than what both spread; else the same one is kept in every run.
+    /// A winner is told from the next by more than what both spread; else the same one is kept in
+    /// every run.
     #[test]
     fn the_same_one_is_kept_where_times_do_not_tell() {
         let of = |all: &[(f64, f64, bool)]| {
             choose(
                 &all.iter()
-                    .map(|&(time, spread, baked)| Candidate { time, spread, baked })
+                    .map(|&(time, spread, baked)| Candidate {
+                        time,
+                        spread,
+                        baked,
+                    })
                     .collect::<Vec<_>>(),
             )
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[(5.0, 0.1, false)]), Some((0, None, true)));
         // Told: 1 apart, 0.3 of spread.
-        assert_eq!(of(&[(5.0, 0.1, true), (4.0, 0.2, false)]), Some((1, Some(0), true)));
+        assert_eq!(
+            of(&[(5.0, 0.1, true), (4.0, 0.2, false)]),
+            Some((1, Some(0), true))
+        );
         // Not told: the baked one, or the first, whichever was the fastest this time.
         for (a, b) in [(5.0, 4.9), (4.9, 5.0)] {
             let kept = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
@@ -512,18 +715,35 @@ mod tests {
             assert_eq!((kept(false).0, kept(false).2), (0, false));
         }
         // The fastest is not told from one, but from the baked one.
-        assert_eq!(of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]), Some((1, Some(2), false)));
+        assert_eq!(
+            of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]),
+            Some((1, Some(2), false))
+        );
     }
 
     #[test]
     fn the_plan_itself_comes_first_and_groups_are_those_of_sweeps() {
-        for (engine, plan) in [(EngineKind::Host, "host"), (EngineKind::OpenCl, "mali-midgard")] {
+        for (engine, plan) in [
+            (EngineKind::Host, "host"),
+            (EngineKind::OpenCl, "mali-midgard"),
+        ] {
             let all = variants_of(engine, plan, None, &|_| true);
             assert!(
-                all[0].plan == plan && all.iter().any(|v| !v.recipe.groups.is_empty()) == (plan != "host")
+                all[0].plan == plan
+                    && all.iter().any(|v| !v.recipe.groups.is_empty()) == (plan != "host")
             );
-            for Variant { plan, recipe, label, .. } in all {
-                assert_eq!(tuning::read_back(&plan, &recipe), Ok(recipe.clone()), "{label}");
+            for Variant {
+                plan,
+                recipe,
+                label,
+                ..
+            } in all
+            {
+                assert_eq!(
+                    tuning::read_back(&plan, &recipe),
+                    Ok(recipe.clone()),
+                    "{label}"
+                );
             }
         }
     }

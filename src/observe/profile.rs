@@ -1,4 +1,5 @@
-//! Times: collected without allocation while running, printed afterwards. Every number was measured.
+//! Times: collected without allocation while running, printed afterwards. Every number was
+//! measured.
 
 use crate::observe::trace::{Name, Track};
 use crate::sys::watchdog;
@@ -19,7 +20,12 @@ pub(crate) struct Histogram {
 impl Default for Histogram {
     fn default() -> Self {
         // Nanoseconds up to 2^42 (73 minutes); longer ones count as that.
-        Histogram { buckets: vec![0; 42 * FINE].into(), first: None, count: 0, sum: 0 }
+        Histogram {
+            buckets: vec![0; 42 * FINE].into(),
+            first: None,
+            count: 0,
+            sum: 0,
+        }
     }
 }
 
@@ -78,7 +84,8 @@ impl Histogram {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
-    /// The duration that `share` (0 to 1) of the durations after the first do not exceed, in microseconds.
+    /// The duration that `share` (0 to 1) of the durations after the first do not exceed, in
+    /// microseconds.
     pub(crate) fn percentile_us(&self, share: f64) -> Option<f64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -114,7 +121,8 @@ pub(crate) struct Origins {
     pub(crate) hits: usize,
     /// Programs compiled.
     pub(crate) misses: usize,
-    /// Why they were compiled, what went wrong with the cache, and what the device demanded otherwise.
+    /// Why they were compiled, what went wrong with the cache, and what the device demanded
+    /// otherwise.
     pub(crate) notes: Vec<String>,
 }
 
@@ -134,7 +142,11 @@ impl Origins {
     /// The same with numbers.
     pub(crate) fn line(&self) -> String {
         let all = self.hits + self.misses;
-        format!("{}: {} of {all} programs came compiled from the cache", self.word(), self.hits)
+        format!(
+            "{}: {} of {all} programs came compiled from the cache",
+            self.word(),
+            self.hits
+        )
     }
 }
 
@@ -151,12 +163,17 @@ impl Phases {
     fn done(&mut self, name: &'static str, start: Instant) {
         let took = start.elapsed();
         self.add(name, took);
-        self.track.iter().for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
+        self.track
+            .iter()
+            .for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
     /// Adds what another engine's start took, and where its programs came from.
     pub(crate) fn join(&mut self, other: Phases) {
-        other.times.into_iter().for_each(|(name, time)| self.add(name, time));
+        other
+            .times
+            .into_iter()
+            .for_each(|(name, time)| self.add(name, time));
         if let Some(origins) = other.origins {
             let all = self.origins.get_or_insert_default();
             (all.hits, all.misses) = (all.hits + origins.hits, all.misses + origins.misses);
@@ -198,7 +215,10 @@ pub(crate) struct StepClock {
 impl StepClock {
     /// A clock for `steps` steps.
     pub(crate) fn new(steps: usize) -> StepClock {
-        StepClock { steps: vec![StepTimes::default(); steps], decode: Duration::ZERO }
+        StepClock {
+            steps: vec![StepTimes::default(); steps],
+            decode: Duration::ZERO,
+        }
     }
 
     /// Adds a run of step `i`.
@@ -262,7 +282,10 @@ mod tests {
             assert!(b == last || b == last + 1, "{ns}");
             last = b;
             let middle = Histogram::middle(b);
-            assert!((middle - ns as f64).abs() <= 0.016 * ns as f64 + 0.5, "{ns} {middle}");
+            assert!(
+                (middle - ns as f64).abs() <= 0.016 * ns as f64 + 0.5,
+                "{ns} {middle}"
+            );
         }
     }
 }

@@ -55,7 +55,8 @@ pub(crate) struct Member {
     pub(crate) group: usize,
 }
 
-/// What an engine measured: the times of its steps, and of each member where several devices share the records.
+/// What an engine measured: the times of its steps, and of each member where several devices share
+/// the records.
 #[derive(Default)]
 pub(crate) struct Measured {
     /// Times of the steps.
@@ -99,9 +100,13 @@ pub(crate) fn text(
     match (format, times) {
         (ProfileFormat::Json | ProfileFormat::Trace, Some(times)) => {
             let sums = json(running, &profiles, times, totals);
-            let Some(track) = times.track.filter(|_| format == ProfileFormat::Trace) else { return sums };
-            let groups: Vec<trace::TraceGroup<'_>> =
-                profiles.iter().map(|p| (p.group, p.device, p.plan)).collect();
+            let Some(track) = times.track.filter(|_| format == ProfileFormat::Trace) else {
+                return sums;
+            };
+            let groups: Vec<trace::TraceGroup<'_>> = profiles
+                .iter()
+                .map(|p| (p.group, p.device, p.plan))
+                .collect();
             track.json(&sums, &groups, totals.elapsed)
         }
         _ => crate::escape::lines(&table(running, &profiles, times, totals)).into_owned(),
@@ -134,7 +139,9 @@ fn plans(profiles: &[DeviceProfile<'_>]) -> String {
 /// Parsing by threads of the engines.
 fn decoding(profiles: &[DeviceProfile<'_>]) -> Duration {
     let clocks = profiles.iter().flat_map(|p| &p.clock).map(|c| c.decode);
-    clocks.chain(profiles.iter().flat_map(|p| &p.times).map(|t| t.decode)).sum()
+    clocks
+        .chain(profiles.iter().flat_map(|p| &p.times).map(|t| t.decode))
+        .sum()
 }
 
 /// The share of all records that members did.
@@ -154,11 +161,16 @@ fn ms(d: Duration) -> f64 {
 /// Microseconds with four digits, or a dash.
 fn us(x: Option<f64>) -> String {
     x.map_or("-".into(), |x| {
-        if x >= 1000.0 { format!("{x:.0}") } else { format!("{x:.4}")[..6].trim_end_matches('.').into() }
+        if x >= 1000.0 {
+            format!("{x:.0}")
+        } else {
+            format!("{x:.4}")[..6].trim_end_matches('.').into()
+        }
     })
 }
 
-/// GFLOPS of a step over its runs, of `records` records less those that another variant of the plan computed.
+/// GFLOPS of a step over its runs, of `records` records less those that another variant of the plan
+/// computed.
 fn gflops(records: u64, flop: u64, times: &StepTimes) -> Option<f64> {
     let us = times.run.total_us();
     let records = records.saturating_sub(times.missed);
@@ -173,10 +185,25 @@ fn table(
 ) -> String {
     let mut s = String::new();
     let summary = totals.summary;
-    let _ = writeln!(s, "profile of {} on {}, plan {}", network().name, running.device, plans(profiles));
-    let phases: Vec<String> =
-        running.phases.times.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
-    let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
+    let _ = writeln!(
+        s,
+        "profile of {} on {}, plan {}",
+        network().name,
+        running.device,
+        plans(profiles)
+    );
+    let phases: Vec<String> = running
+        .phases
+        .times
+        .iter()
+        .map(|(n, d)| format!("{n} {:.3}", ms(*d)))
+        .collect();
+    let _ = writeln!(
+        s,
+        "start-up   {:.3} ms: {}",
+        ms(totals.startup),
+        phases.join(", ")
+    );
     if let Some(first) = times.and_then(|t| t.first) {
         let _ = writeln!(
             s,
@@ -201,7 +228,8 @@ fn table(
         if let Some(t) = &profile.times {
             let _ = writeln!(
                 s,
-                "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} records/s",
+                "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} \
+                 records/s",
                 profile.device,
                 profile.plan.name,
                 t.records,
@@ -214,12 +242,23 @@ fn table(
                 let _ = writeln!(s, "failed: {why}");
             }
         }
-        let Some(clock) = &profile.clock else { continue };
+        let Some(clock) = &profile.clock else {
+            continue;
+        };
         let all: f64 = clock.steps.iter().map(|t| t.run.total_us()).sum();
         let _ = writeln!(
             s,
             "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
-            "step (µs)", "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share"
+            "step (µs)",
+            "calls",
+            "first",
+            "queued",
+            "wait",
+            "mean",
+            "median",
+            "95th",
+            "GFLOPS",
+            "share"
         );
         // Without those of a variant of the plan that had nothing to do.
         let idle = |t: &StepTimes| t.missed > 0 && t.run.count() == 0 && t.run.first_us().is_none();
@@ -237,20 +276,26 @@ fn table(
                 us(t.run.percentile_us(0.5)),
                 us(t.run.percentile_us(0.95)),
                 us(gflops(profile.records, step.flop, t)),
-                if all > 0.0 { 100.0 * t.run.total_us() / all } else { 0.0 }
+                if all > 0.0 {
+                    100.0 * t.run.total_us() / all
+                } else {
+                    0.0
+                }
             );
         }
     }
     if profiles.iter().any(|p| p.clock.is_some()) {
         let _ = writeln!(
             s,
-            "GFLOPS: flop of the records, without padding, as the kernel library counts them (2 a multiply-add)."
+            "GFLOPS: flop of the records, without padding, as the kernel library counts them (2 a \
+             multiply-add)."
         );
     }
     if let Some(times) = times {
         let _ = writeln!(
             s,
-            "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
+            "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for \
+             input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
             summary.records,
             summary.batches,
             ms(times.read),
@@ -263,7 +308,8 @@ fn table(
         let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
         let _ = writeln!(
             s,
-            "latency    of a batch, from reading its first record to writing its answers: p50 {} µs, p95 {}, p99 {}",
+            "latency    of a batch, from reading its first record to writing its answers: p50 {} \
+             µs, p95 {}, p99 {}",
             latency(50.0),
             latency(95.0),
             latency(99.0)
@@ -276,7 +322,11 @@ fn table(
         );
     }
     if summary.marked > 0 {
-        let _ = writeln!(s, "           {} of the records are bad: answered with \"error\"", summary.marked);
+        let _ = writeln!(
+            s,
+            "           {} of the records are bad: answered with \"error\"",
+            summary.marked
+        );
     }
     let running_time = totals.elapsed.saturating_sub(totals.startup);
     let _ = writeln!(
@@ -290,7 +340,8 @@ fn table(
 
 /// A JSON number, or null.
 fn number(x: Option<f64>) -> String {
-    x.filter(|x| x.is_finite()).map_or("null".into(), |x| format!("{x:.3}"))
+    x.filter(|x| x.is_finite())
+        .map_or("null".into(), |x| format!("{x:.3}"))
 }
 
 /// A JSON string.
@@ -309,7 +360,12 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// One object on one line. Keys are only ever added.
-fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes, totals: Totals) -> String {
+fn json(
+    running: Facts<'_>,
+    profiles: &[DeviceProfile<'_>],
+    times: &StreamTimes,
+    totals: Totals,
+) -> String {
     let summary = totals.summary;
     let mut s = format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
@@ -323,8 +379,12 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
         summary.batches,
         summary.marked
     );
-    let phases: Vec<String> =
-        running.phases.times.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();
+    let phases: Vec<String> = running
+        .phases
+        .times
+        .iter()
+        .map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3))
+        .collect();
     let _ = write!(
         s,
         ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
@@ -376,7 +436,12 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
         }
         let clock = profile.clock.as_ref();
         let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
-        for (step, t) in profile.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
+        for (step, t) in profile
+            .plan
+            .steps
+            .iter()
+            .zip(clock.map_or(&[][..], |c| &c.steps))
+        {
             steps.push(format!(
                 "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\"queued_us\":{},\"wait_us\":{},\
                  \"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
@@ -396,7 +461,12 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
     if !members.is_empty() {
         let _ = write!(s, ",\"members\":[{}]", members.join(","));
     }
-    let latency = |percent| times.latencies.percentile(percent).map_or("null".into(), us);
+    let latency = |percent| {
+        times
+            .latencies
+            .percentile(percent)
+            .map_or("null".into(), us)
+    };
     let _ = write!(
         s,
         ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"decode_us\":{},\"write_us\":{},\
@@ -412,7 +482,15 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
         latency(99.0),
         us(totals.elapsed)
     );
-    let running_time = totals.elapsed.saturating_sub(totals.startup).as_secs_f64().max(1e-9);
-    let _ = writeln!(s, ",\"records_per_s\":{:.1}}}", summary.records as f64 / running_time);
+    let running_time = totals
+        .elapsed
+        .saturating_sub(totals.startup)
+        .as_secs_f64()
+        .max(1e-9);
+    let _ = writeln!(
+        s,
+        ",\"records_per_s\":{:.1}}}",
+        summary.records as f64 / running_time
+    );
     s
 }

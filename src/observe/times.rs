@@ -15,16 +15,19 @@ pub(crate) struct Summary {
     pub(crate) marked: u64,
 }
 
-/// Times of a run, summed up. Measured only where somebody asks for them; no allocation while a run goes on.
+/// Times of a run, summed up. Measured only where somebody asks for them; no allocation while a run
+/// goes on.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTimes {
     /// System calls that read input which was there already.
     pub(crate) read: Duration,
-    /// Finding records, and their numbers where that is not left to the engine's threads, without `read`.
+    /// Finding records, and their numbers where that is not left to the engine's threads, without
+    /// `read`.
     pub(crate) parse: Duration,
     /// Waiting for input to come.
     pub(crate) wait: Duration,
-    /// Handing batches to the engine and waiting for it. The rest of the computation runs beside `parse`.
+    /// Handing batches to the engine and waiting for it. The rest of the computation runs beside
+    /// `parse`.
     pub(crate) engine: Duration,
     /// Answers to text, and text to the system.
     pub(crate) write: Duration,
@@ -66,7 +69,10 @@ const KEPT: usize = 1 << 16;
 
 impl Default for Latencies {
     fn default() -> Self {
-        Latencies { nanoseconds: Vec::with_capacity(KEPT), added: 0 }
+        Latencies {
+            nanoseconds: Vec::with_capacity(KEPT),
+            added: 0,
+        }
     }
 }
 
@@ -80,7 +86,8 @@ impl Latencies {
         self.added += 1;
     }
 
-    /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None` without any.
+    /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None`
+    /// without any.
     pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
         let sorted = ascending(self.nanoseconds.iter().map(|&ns| [ns, 0, 0]));
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
@@ -99,7 +106,10 @@ mod tests {
         assert_eq!(l.percentile(50.0), None);
         (1..=100).for_each(|n| l.add(Duration::from_nanos(n)));
         let p = |percent| l.percentile(percent).unwrap().as_nanos();
-        assert_eq!([p(0.0), p(50.0), p(95.0), p(99.0), p(100.0)], [1, 50, 95, 99, 100]);
+        assert_eq!(
+            [p(0.0), p(50.0), p(95.0), p(99.0), p(100.0)],
+            [1, 50, 95, 99, 100]
+        );
         let mut l = Latencies::default();
         (0..KEPT as u64 + 10).for_each(|n| l.add(Duration::from_nanos(n)));
         assert_eq!(l.percentile(0.0), Some(Duration::from_nanos(10)));

@@ -1,10 +1,12 @@
-//! Element-wise functions. Their exponentials are of libm: the same bits wherever a network is baked and run.
+//! Element-wise functions. Their exponentials are of libm: the same bits wherever a network is
+//! baked and run.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Activation;
 
 impl Activation {
-    /// The function of each value, in place: what [`Activation::apply`] gives, without asking which it is each time.
+    /// The function of each value, in place: what [`Activation::apply`] gives, without asking which
+    /// it is each time.
     pub(crate) fn apply_all(self, values: &mut [f64]) {
         match self {
             Activation::None => {}
@@ -48,7 +50,8 @@ impl Activation {
         }
     }
 
-    /// Whether its values are between −1 and 1, and those it is computed of are those of an exponential.
+    /// Whether its values are between −1 and 1, and those it is computed of are those of an
+    /// exponential.
     pub(crate) fn bounded(self) -> bool {
         match self {
             Activation::Sigmoid | Activation::Tanh => true,
@@ -78,12 +81,16 @@ impl Activation {
         }
     }
 
-    /// What computing it in f32 adds to its error, beside roundings of `x` and of its value: that of exponentials.
+    /// What computing it in f32 adds to its error, beside roundings of `x` and of its value: that
+    /// of exponentials.
     pub(crate) fn own_error(self) -> f64 {
         match self {
             Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
             Activation::Elu { .. } => {
-                2f64.powi(-20) * f64::from(self.parameters()[0] * self.parameters()[1]).abs().max(1.0)
+                2f64.powi(-20)
+                    * f64::from(self.parameters()[0] * self.parameters()[1])
+                        .abs()
+                        .max(1.0)
             }
             Activation::Gelu | Activation::GeluTanh => 2f64.powi(-19),
             _ => 0.0,
@@ -92,7 +99,11 @@ impl Activation {
 
     /// How far its value may be off where `x` is off by `error`, computed in f32.
     pub(crate) fn error(self, error: f64) -> f64 {
-        if self.bounded() { error.min(2.0) + 1e-6 } else { error * self.steepest() + self.own_error() }
+        if self.bounded() {
+            error.min(2.0) + 1e-6
+        } else {
+            error * self.steepest() + self.own_error()
+        }
     }
 }
 

@@ -8,10 +8,16 @@ pub(super) fn shape(inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shap
         return Err("an affine layer has one input, weights and biases".into());
     };
     if input.len() != takes {
-        return Err(format!("expected {takes} inputs, as the weights have columns, found {}", input.len()));
+        return Err(format!(
+            "expected {takes} inputs, as the weights have columns, found {}",
+            input.len()
+        ));
     }
     if biases != (outputs, 1) {
-        return Err(format!("expected {outputs} × 1 biases, found {} × {}", biases.0, biases.1));
+        return Err(format!(
+            "expected {outputs} × 1 biases, found {} × {}",
+            biases.0, biases.1
+        ));
     }
     Ok(Shape::vector(outputs))
 }
@@ -21,7 +27,12 @@ pub(super) fn flop(inputs: &[Shape], output: Shape) -> u64 {
 }
 
 pub(super) fn reference(inputs: &[&[f64]], weights: &[f32], biases: &[f32]) -> Vec<Vec<f64>> {
-    let biased = |sums: Vec<f64>| sums.into_iter().zip(biases).map(|(sum, &b)| f64::from(b) + sum).collect();
+    let biased = |sums: Vec<f64>| {
+        sums.into_iter()
+            .zip(biases)
+            .map(|(sum, &b)| f64::from(b) + sum)
+            .collect()
+    };
     if let &[input] = inputs {
         return vec![biased(products::with_one(weights, input))];
     }
@@ -30,8 +41,14 @@ pub(super) fn reference(inputs: &[&[f64]], weights: &[f32], biases: &[f32]) -> V
     let mut sums = vec![0.0; biases.len() * count];
     Panels::new(weights, depth).add(count, &mut sums, |columns, width, laid| {
         for (j, x) in inputs[columns].iter().enumerate() {
-            laid.iter_mut().skip(j).step_by(width).zip(*x).for_each(|(to, &x)| *to = x);
+            laid.iter_mut()
+                .skip(j)
+                .step_by(width)
+                .zip(*x)
+                .for_each(|(to, &x)| *to = x);
         }
     });
-    (0..count).map(|n| biased(sums.iter().skip(n).step_by(count).copied().collect())).collect()
+    (0..count)
+        .map(|n| biased(sums.iter().skip(n).step_by(count).copied().collect()))
+        .collect()
 }

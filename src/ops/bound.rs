@@ -5,7 +5,8 @@ pub(crate) fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
 }
 
-/// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN counts as infinite.
+/// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN
+/// counts as infinite.
 pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
     expected
         .iter()
@@ -15,8 +16,8 @@ pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 
         .fold(0.0, f64::max)
 }
 
-/// Whether the two largest scores are so close that rounding may swap them: classes are compared only where they are
-/// not.
+/// Whether the two largest scores are so close that rounding may swap them: classes are compared
+/// only where they are not.
 pub(crate) fn too_close(scores: &[f64]) -> bool {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &s in scores {

@@ -1,5 +1,5 @@
-//! R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation − top, …] + b[o]; what lies outside of
-//! the image is 0.
+//! R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation − top, …] +
+//! b[o]; what lies outside of the image is 0.
 
 use super::products::Panels;
 use crate::ir::graph::Shape;
@@ -15,7 +15,10 @@ pub(super) fn shape(
         return Err("a convolution has one input, weights and biases".into());
     };
     if groups == 0 || input.c % groups != 0 || outputs % groups != 0 {
-        return Err(format!("{groups} groups do not divide {} channels and {outputs} outputs", input.c));
+        return Err(format!(
+            "{groups} groups do not divide {} channels and {outputs} outputs",
+            input.c
+        ));
     }
     let expected = window.size.0 * window.size.1 * (input.c / groups);
     if columns != expected {
@@ -27,7 +30,10 @@ pub(super) fn shape(
         ));
     }
     if biases != (outputs, 1) {
-        return Err(format!("expected {outputs} × 1 biases, found {} × {}", biases.0, biases.1));
+        return Err(format!(
+            "expected {outputs} × 1 biases, found {} × {}",
+            biases.0, biases.1
+        ));
     }
     let (h, w) = window.output(input)?;
     Ok(Shape { c: outputs, h, w })
@@ -48,13 +54,19 @@ pub(super) fn reference(
 ) -> Vec<Vec<f64>> {
     let (group, outputs) = (from.c / groups, output.c / groups);
     let (taps, pixels) = (window.size.0 * window.size.1, output.h * output.w);
-    let begun =
-        || biases.iter().flat_map(|&b| std::iter::repeat_n(f64::from(b), pixels)).collect::<Vec<f64>>();
+    let begun = || {
+        biases
+            .iter()
+            .flat_map(|&b| std::iter::repeat_n(f64::from(b), pixels))
+            .collect::<Vec<f64>>()
+    };
     let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
     // Of single channels there is nothing to share.
     if (group, outputs) == (1, 1) {
         for (input, result) in inputs.iter().zip(&mut results) {
-            let planes = input.chunks_exact(from.h * from.w).zip(result.chunks_exact_mut(pixels));
+            let planes = input
+                .chunks_exact(from.h * from.w)
+                .zip(result.chunks_exact_mut(pixels));
             for ((input, result), weights) in planes.zip(weights.chunks_exact(taps)) {
                 plane((input, from), weights, (result, output), window);
             }
@@ -64,7 +76,10 @@ pub(super) fn reference(
     let plane = from.h * from.w;
     for g in 0..groups {
         let rows = g * outputs..(g + 1) * outputs;
-        let panels = Panels::new(&weights[rows.start * taps * group..rows.end * taps * group], taps * group);
+        let panels = Panels::new(
+            &weights[rows.start * taps * group..rows.end * taps * group],
+            taps * group,
+        );
         for (input, result) in inputs.iter().zip(&mut results) {
             let input = &input[g * group * plane..][..group * plane];
             let sums = &mut result[rows.start * pixels..rows.end * pixels];
@@ -77,7 +92,9 @@ pub(super) fn reference(
                         .collect();
                     for channel in input.chunks_exact(plane) {
                         let Some(line) = lines.next() else { return };
-                        line.iter_mut().zip(&at).for_each(|(to, at)| *to = at.map_or(0.0, |at| channel[at]));
+                        line.iter_mut()
+                            .zip(&at)
+                            .for_each(|(to, at)| *to = at.map_or(0.0, |at| channel[at]));
                     }
                 }
             });
@@ -97,21 +114,33 @@ fn plane(
         for (tap, &w) in weights.iter().enumerate() {
             let (ky, kx) = (tap / window.size.1, tap % window.size.1);
             let row = (y * window.stride.0 + ky * window.dilation.0).checked_sub(window.border.top);
-            let Some(row) = row.filter(|&row| row < from.h) else { continue };
+            let Some(row) = row.filter(|&row| row < from.h) else {
+                continue;
+            };
             let input = &input[row * from.w..][..from.w];
             // Columns whose element is inside the image: x · stride + shift − left.
-            let (shift, left, stride) = (kx * window.dilation.1, window.border.left, window.stride.1);
+            let (shift, left, stride) =
+                (kx * window.dilation.1, window.border.left, window.stride.1);
             let first = left.saturating_sub(shift).div_ceil(stride);
-            let end = (from.w + left).saturating_sub(shift).div_ceil(stride).min(output.w);
+            let end = (from.w + left)
+                .saturating_sub(shift)
+                .div_ceil(stride)
+                .min(output.w);
             if first >= end {
                 continue;
             }
             let (values, w) = (&input[first * stride + shift - left..], f64::from(w));
             if stride == 1 {
-                line[first..end].iter_mut().zip(values).for_each(|(sum, x)| *sum += w * x);
+                line[first..end]
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(sum, x)| *sum += w * x);
             } else {
                 let values = values.iter().step_by(stride);
-                line[first..end].iter_mut().zip(values).for_each(|(sum, x)| *sum += w * x);
+                line[first..end]
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(sum, x)| *sum += w * x);
             }
         }
     }

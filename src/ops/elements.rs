@@ -5,14 +5,24 @@ use crate::ir::graph::Shape;
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 
 /// Arrays of `expected` values, one for each channel or for each element.
-pub(super) fn scaled(inputs: &[Shape], tensors: &[(usize, usize)], arrays: usize) -> Result<Shape, String> {
-    let &[input] = inputs else { return Err("it has one input".into()) };
+pub(super) fn scaled(
+    inputs: &[Shape],
+    tensors: &[(usize, usize)],
+    arrays: usize,
+) -> Result<Shape, String> {
+    let &[input] = inputs else {
+        return Err("it has one input".into());
+    };
     if tensors.len() != arrays {
         return Err(format!("expected {arrays} arrays, found {}", tensors.len()));
     }
-    match tensors.iter().find(|&&t| t != (input.c, 1) && t != (input.len(), 1)) {
+    match tensors
+        .iter()
+        .find(|&&t| t != (input.c, 1) && t != (input.len(), 1))
+    {
         Some((rows, cols)) => Err(format!(
-            "expected {} × 1 numbers, one for each channel, or {} × 1, one for each value; found {rows} × {cols}",
+            "expected {} × 1 numbers, one for each channel, or {} × 1, one for each value; found \
+             {rows} × {cols}",
             input.c,
             input.len()
         )),
@@ -21,11 +31,14 @@ pub(super) fn scaled(inputs: &[Shape], tensors: &[(usize, usize)], arrays: usize
 }
 
 pub(super) fn combined(inputs: &[Shape]) -> Result<Shape, String> {
-    let &[a, b] = inputs else { return Err("it has two inputs".into()) };
+    let &[a, b] = inputs else {
+        return Err("it has two inputs".into());
+    };
     let of_channels = Shape { c: a.c, h: 1, w: 1 };
     if b != a && b != of_channels {
         return Err(format!(
-            "expected two values of the same shape, or the second of {of_channels}, found {a} and {b}"
+            "expected two values of the same shape, or the second of {of_channels}, found {a} and \
+             {b}"
         ));
     }
     Ok(a)
@@ -33,7 +46,11 @@ pub(super) fn combined(inputs: &[Shape]) -> Result<Shape, String> {
 
 /// Element `i` of an array for each channel or for each value.
 fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
-    f64::from(if array.len() == shape.c { array[i / (shape.h * shape.w)] } else { array[i] })
+    f64::from(if array.len() == shape.c {
+        array[i / (shape.h * shape.w)]
+    } else {
+        array[i]
+    })
 }
 
 pub(super) fn scale(values: &[f64], shape: Shape, (factors, biases): (&[f32], &[f32])) -> Vec<f64> {
@@ -60,8 +77,17 @@ impl Arithmetic {
 
 pub(super) fn combine(arithmetic: Arithmetic, (a, shape): (&[f64], Shape), b: &[f64]) -> Vec<f64> {
     let pixels = shape.h * shape.w;
-    let of = |i: usize| if b.len() == a.len() { b[i] } else { b[i / pixels] };
-    a.iter().enumerate().map(|(i, &x)| arithmetic.apply(x, of(i))).collect()
+    let of = |i: usize| {
+        if b.len() == a.len() {
+            b[i]
+        } else {
+            b[i / pixels]
+        }
+    };
+    a.iter()
+        .enumerate()
+        .map(|(i, &x)| arithmetic.apply(x, of(i)))
+        .collect()
 }
 
 pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {

@@ -7,9 +7,9 @@ use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
 impl Graph {
-    /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns; its value is the
-    /// graph's output until another node is added. Gives the number of the value. Arrays that work on single elements
-    /// have a number for each channel or for each element.
+    /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns;
+    /// its value is the graph's output until another node is added. Gives the number of the value.
+    /// Arrays that work on single elements have a number for each channel or for each element.
     ///
     /// # Errors
     /// What the operation says of shapes that do not meet, or that its value is too large.
@@ -20,7 +20,10 @@ impl Graph {
         inputs: &[usize],
         tensors: &[(Role, usize, usize)],
     ) -> Result<usize, String> {
-        let tensors: Vec<_> = tensors.iter().map(|&(role, rows, cols)| (role, rows, cols, None)).collect();
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|&(role, rows, cols)| (role, rows, cols, None))
+            .collect();
         self.push_mapped(name, op, inputs, &tensors)
     }
 
@@ -40,7 +43,9 @@ impl Graph {
         let elements = shapes.first().map_or(0, |s| s.len());
         let fits = |&(_, rows, cols, map): &(Role, usize, usize, Option<RowMap>)| match map {
             None => Ok((rows, cols)),
-            Some(map) if map.len() == elements && map.end() <= rows && cols == 1 => Ok((elements, 1)),
+            Some(map) if map.len() == elements && map.end() <= rows && cols == 1 => {
+                Ok((elements, 1))
+            }
             Some(map) => Err(format!(
                 "expected a map of {elements} values to {rows} numbers, found one of {} to {}",
                 map.len(),
@@ -48,7 +53,9 @@ impl Graph {
             )),
         };
         let sizes = tensors.iter().map(fits).collect::<Result<Vec<_>, _>>();
-        let shape = sizes.and_then(|sizes| op.shape(&shapes, &sizes)).and_then(Shape::bounded);
+        let shape = sizes
+            .and_then(|sizes| op.shape(&shapes, &sizes))
+            .and_then(Shape::bounded);
         let shape = shape.map_err(|e| format!("{name}: {e}"))?;
         let map = |rows: usize| match op {
             Op::Scale | Op::PRelu if rows == shape.c => Some(RowMap::of_channels(shape)),
@@ -65,7 +72,10 @@ impl Graph {
             spread: 0,
         });
         self.tensors.to_mut().extend(added);
-        self.values.to_mut().push(Value { name: name.clone(), shape });
+        self.values.to_mut().push(Value {
+            name: name.clone(),
+            shape,
+        });
         let output = self.values.len() - 1;
         self.nodes.to_mut().push(Node {
             name,
@@ -78,7 +88,8 @@ impl Graph {
         Ok(output)
     }
 
-    /// The arrays of a node as its reference takes them: those that work on single elements have a number for each.
+    /// The arrays of a node as its reference takes them: those that work on single elements have a
+    /// number for each.
     pub(crate) fn arrays<'t>(&self, node: &Node, tensors: &'t [Vec<f32>]) -> Vec<Cow<'t, [f32]>> {
         let array = |&t: &usize| match self.tensors[t].map {
             Some(map) if !map.is_plain() => Cow::Owned(map.rows().map(|i| tensors[t][i]).collect()),
@@ -94,15 +105,19 @@ impl Graph {
         node.op.flop(&shapes, self.values[node.output].shape)
     }
 
-    /// The outputs of one record in float64: `values[i]` is that of `Graph::values[i]`, and empty where that is none of the
-    /// outputs; `seen` is told every value before it is forgotten. `tensors` has the numbers of `Graph::tensors`.
+    /// The outputs of one record in float64: `values[i]` is that of `Graph::values[i]`, and empty
+    /// where that is none of the outputs; `seen` is told every value before it is forgotten.
+    /// `tensors` has the numbers of `Graph::tensors`.
     pub(crate) fn evaluate(
         &self,
         tensors: &[Vec<f32>],
         input: Vec<f64>,
         mut seen: impl FnMut(usize, &[f64]),
     ) -> Vec<Vec<f64>> {
-        self.evaluate_all(tensors, vec![input], |_, value, numbers| seen(value, numbers)).swap_remove(0)
+        self.evaluate_all(tensors, vec![input], |_, value, numbers| {
+            seen(value, numbers)
+        })
+        .swap_remove(0)
     }
 
     /// The same of several records, for each its outputs; `seen` is told the record first.
@@ -130,9 +145,16 @@ impl Graph {
             let weights: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
             let records: Vec<Vec<(&[f64], Shape)>> = all
                 .iter()
-                .map(|values| node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect())
+                .map(|values| {
+                    node.inputs
+                        .iter()
+                        .map(|&i| (&*values[i], self.values[i].shape))
+                        .collect()
+                })
                 .collect();
-            let outputs = node.op.references(&records, &weights, self.values[node.output].shape);
+            let outputs = node
+                .op
+                .references(&records, &weights, self.values[node.output].shape);
             for (record, (values, output)) in all.iter_mut().zip(outputs).enumerate() {
                 seen(record, node.output, &output);
                 values[node.output] = output;
@@ -154,9 +176,12 @@ fn leaves_f32(x: f64) -> bool {
 const AT_A_TIME: usize = 1 << 23;
 
 impl Network {
-    /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
+    /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in
+    /// the thesis).
     pub(crate) fn flop(&self) -> u64 {
-        (0..self.graph.nodes.len()).map(|i| self.graph.flop(i)).sum()
+        (0..self.graph.nodes.len())
+            .map(|i| self.graph.flop(i))
+            .sum()
     }
 
     /// The graph's input for raw inputs: scaled, in the graph's order.
@@ -168,19 +193,22 @@ impl Network {
         input
     }
 
-    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's. They are NaN
-    /// where a value on the way leaves the range of f32, which every engine refuses. (An infinity is a constant's: what is
-    /// computed of f32 stays finite in float64.)
+    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the
+    /// graph's. They are NaN where a value on the way leaves the range of f32, which every engine
+    /// refuses. (An infinity is a constant's: what is computed of f32 stays finite in float64.)
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        self.scores_of_inputs(tensors, vec![self.graph_input(raw)]).swap_remove(0)
+        self.scores_of_inputs(tensors, vec![self.graph_input(raw)])
+            .swap_remove(0)
     }
 
     /// The same of several records, from the graph's inputs.
     fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let mut overflows = vec![false; inputs.len()];
-        let values = self.graph.evaluate_all(tensors, inputs, |record, _, values| {
-            overflows[record] |= values.iter().any(|x| leaves_f32(*x));
-        });
+        let values = self
+            .graph
+            .evaluate_all(tensors, inputs, |record, _, values| {
+                overflows[record] |= values.iter().any(|x| leaves_f32(*x));
+            });
         let output = self.graph.outputs.first();
         let of = |(mut values, overflows): (Vec<Vec<f64>>, bool)| {
             let mut scores = output.map_or_else(Vec::new, |&v| values.swap_remove(v));
@@ -192,23 +220,28 @@ impl Network {
         values.into_iter().zip(overflows).map(of).collect()
     }
 
-    /// The first node whose value leaves the range of f32 for a record of raw inputs, and that value.
+    /// The first node whose value leaves the range of f32 for a record of raw inputs, and that
+    /// value.
     pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
         let mut found = None;
-        self.graph.evaluate(tensors, self.graph_input(raw), |value, values| {
-            let large = values.iter().copied().find(|x| leaves_f32(*x));
-            found = found.or(large.map(|x| (value, x)));
-        });
+        self.graph
+            .evaluate(tensors, self.graph_input(raw), |value, values| {
+                let large = values.iter().copied().find(|x| leaves_f32(*x));
+                found = found.or(large.map(|x| (value, x)));
+            });
         found.map(|(value, x)| (&*self.graph.values[value].name, x))
     }
 
-    /// The [`scores`](Self::scores) of several records, each of as many raw inputs as the network has.
+    /// The [`scores`](Self::scores) of several records, each of as many raw inputs as the network
+    /// has.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
         let numbers: usize = self.graph.values.iter().map(|v| v.shape.len()).sum();
         let at_a_time = (AT_A_TIME / numbers.max(1)).max(1);
         let mut scores = Vec::new();
         for records in raw.chunks(at_a_time * self.width.max(1)) {
-            let input = |raw: &[f32]| self.graph_input(&raw.iter().map(|&x| x.into()).collect::<Vec<f64>>());
+            let input = |raw: &[f32]| {
+                self.graph_input(&raw.iter().map(|&x| x.into()).collect::<Vec<f64>>())
+            };
             let inputs = records.chunks_exact(self.width.max(1)).map(input).collect();
             scores.extend(self.scores_of_inputs(tensors, inputs));
         }

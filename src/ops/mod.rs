@@ -1,7 +1,7 @@
 //! The operations that a network is made of: shape rule, work, float64 reference.
 //!
-//! Elements of a value are in the order c, y, x; columns of a convolution's weights in the order ky, kx, c.
-//! `docs/EXTENDING.md`, "A new operation", lists all places that a new one touches.
+//! Elements of a value are in the order c, y, x; columns of a convolution's weights in the order
+//! ky, kx, c. `docs/EXTENDING.md`, "A new operation", lists all places that a new one touches.
 
 mod activation;
 mod affine;
@@ -29,14 +29,20 @@ impl Op {
     ///
     /// # Errors
     /// Expected and found, where they do not meet.
-    pub(crate) fn shape(self, inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
+    pub(crate) fn shape(
+        self,
+        inputs: &[Shape],
+        tensors: &[(usize, usize)],
+    ) -> Result<Shape, String> {
         let one = || match inputs {
             &[input] => Ok(input),
             _ => Err("it has one input".to_string()),
         };
         let shape = match self {
             Op::Affine => affine::shape(inputs, tensors),
-            Op::Convolution { window, groups } => convolution::shape(inputs, tensors, &window, groups),
+            Op::Convolution { window, groups } => {
+                convolution::shape(inputs, tensors, &window, groups)
+            }
             Op::Pool { window, .. } => pool::shape(inputs, &window),
             Op::Activation(_) => activation::shape(inputs),
             Op::PRelu => elements::scaled(inputs, tensors, 1),
@@ -49,15 +55,21 @@ impl Op {
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
             Op::Transpose(axes) => moves::transposed(one()?, axes),
         }?;
-        if shape.is_empty() { Err("its value is empty".into()) } else { Ok(shape) }
+        if shape.is_empty() {
+            Err("its value is empty".into())
+        } else {
+            Ok(shape)
+        }
     }
 
-    /// Floating-point operations for one record. As in the thesis, those of biases and activations are not counted, nor
-    /// are those of other single elements.
+    /// Floating-point operations for one record. As in the thesis, those of biases and activations
+    /// are not counted, nor are those of other single elements.
     pub(crate) fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
         match self {
             Op::Affine => affine::flop(inputs, output),
-            Op::Convolution { window, groups } => convolution::flop(inputs[0], output, &window, groups),
+            Op::Convolution { window, groups } => {
+                convolution::flop(inputs[0], output, &window, groups)
+            }
             Op::Pool { window, .. } => pool::flop(output, &window),
             Op::Activation(_)
             | Op::PRelu
@@ -72,15 +84,20 @@ impl Op {
         }
     }
 
-    /// Its values of some records, each of shape `output`, in float64, from the inputs of each with their shapes. Weights are
-    /// read once for all of them.
+    /// Its values of some records, each of shape `output`, in float64, from the inputs of each with
+    /// their shapes. Weights are read once for all of them.
     pub(crate) fn references(
         self,
         records: &[Vec<(&[f64], Shape)>],
         tensors: &[&[f32]],
         output: Shape,
     ) -> Vec<Vec<f64>> {
-        let first = || records.iter().map(|inputs| inputs[0].0).collect::<Vec<&[f64]>>();
+        let first = || {
+            records
+                .iter()
+                .map(|inputs| inputs[0].0)
+                .collect::<Vec<&[f64]>>()
+        };
         match (self, records.first()) {
             (Op::Affine, Some(_)) => affine::reference(&first(), tensors[0], tensors[1]),
             (Op::Convolution { window, groups }, Some(inputs)) => convolution::reference(
@@ -91,17 +108,25 @@ impl Op {
                 &window,
                 groups,
             ),
-            _ => records.iter().map(|inputs| self.reference(inputs, tensors, output)).collect(),
+            _ => records
+                .iter()
+                .map(|inputs| self.reference(inputs, tensors, output))
+                .collect(),
         }
     }
 
     /// Its value of one record, of shape `output`, in float64, from its inputs with their shapes.
-    pub(crate) fn reference(self, inputs: &[(&[f64], Shape)], tensors: &[&[f32]], output: Shape) -> Vec<f64> {
+    pub(crate) fn reference(
+        self,
+        inputs: &[(&[f64], Shape)],
+        tensors: &[&[f32]],
+        output: Shape,
+    ) -> Vec<f64> {
         let (values, shape) = inputs[0];
         match self {
-            Op::Affine | Op::Convolution { .. } => {
-                self.references(&[inputs.to_vec()], tensors, output).swap_remove(0)
-            }
+            Op::Affine | Op::Convolution { .. } => self
+                .references(&[inputs.to_vec()], tensors, output)
+                .swap_remove(0),
             Op::Pool { kind, window } => pool::reference(inputs[0], output, kind, &window),
             Op::Activation(a) => {
                 let mut values = values.to_vec();
@@ -124,5 +149,7 @@ impl Op {
 /// The elements of a value of this shape, in order.
 fn shaped(shape: Shape, element: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
     let Shape { h, w, .. } = shape;
-    (0..shape.len()).map(|i| element(i / (h * w), i / w % h, i % w)).collect()
+    (0..shape.len())
+        .map(|i| element(i / (h * w), i / w % h, i % w))
+        .collect()
 }

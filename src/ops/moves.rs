@@ -1,4 +1,5 @@
-//! What moves elements and computes nothing: concatenation, parts, borders, other shapes, other orders of the axes.
+//! What moves elements and computes nothing: concatenation, parts, borders, other shapes, other
+//! orders of the axes.
 
 use super::shaped;
 use crate::ir::graph::Shape;
@@ -31,33 +32,56 @@ impl Shape {
 }
 
 pub(super) fn concatenated(inputs: &[Shape], axis: Axis) -> Result<Shape, String> {
-    let Some(&first) = inputs.first() else { return Err("it has no inputs".into()) };
-    if let Some(other) = inputs.iter().find(|i| i.with(axis, 0) != first.with(axis, 0)) {
-        return Err(format!("expected values that differ along {axis:?} only, found {first} and {other}"));
+    let Some(&first) = inputs.first() else {
+        return Err("it has no inputs".into());
+    };
+    if let Some(other) = inputs
+        .iter()
+        .find(|i| i.with(axis, 0) != first.with(axis, 0))
+    {
+        return Err(format!(
+            "expected values that differ along {axis:?} only, found {first} and {other}"
+        ));
     }
     Ok(first.with(axis, inputs.iter().map(|i| i.along(axis)).sum()))
 }
 
 pub(super) fn sliced(input: Shape, axis: Axis, first: usize, size: usize) -> Result<Shape, String> {
-    if first.checked_add(size).is_none_or(|end| end > input.along(axis)) {
-        return Err(format!("{size} elements from {first} on along {axis:?} are not in {input}"));
+    if first
+        .checked_add(size)
+        .is_none_or(|end| end > input.along(axis))
+    {
+        return Err(format!(
+            "{size} elements from {first} on along {axis:?} are not in {input}"
+        ));
     }
     Ok(input.with(axis, size))
 }
 
 pub(super) fn padded(input: Shape, border: Border) -> Shape {
-    Shape { h: border.top + input.h + border.bottom, w: border.left + input.w + border.right, ..input }
+    Shape {
+        h: border.top + input.h + border.bottom,
+        w: border.left + input.w + border.right,
+        ..input
+    }
 }
 
 pub(super) fn reshaped(input: Shape, shape: Shape) -> Result<Shape, String> {
     if input.len() != shape.len() {
-        return Err(format!("{input} has {} values, {shape} has {}", input.len(), shape.len()));
+        return Err(format!(
+            "{input} has {} values, {shape} has {}",
+            input.len(),
+            shape.len()
+        ));
     }
     Ok(shape)
 }
 
 pub(super) fn transposed(input: Shape, axes: [Axis; 3]) -> Result<Shape, String> {
-    if [Axis::C, Axis::Y, Axis::X].iter().any(|a| !axes.contains(a)) {
+    if [Axis::C, Axis::Y, Axis::X]
+        .iter()
+        .any(|a| !axes.contains(a))
+    {
         return Err(format!("expected every axis once, found {axes:?}"));
     }
     let [c, h, w] = axes.map(|a| input.along(a));
@@ -82,7 +106,12 @@ pub(super) fn slice(input: (&[f64], Shape), axis: Axis, first: usize, output: Sh
     stepped(&input.0[first * steps[axis as usize]..], steps, output)
 }
 
-pub(super) fn pad((values, from): (&[f64], Shape), border: Border, value: f32, output: Shape) -> Vec<f64> {
+pub(super) fn pad(
+    (values, from): (&[f64], Shape),
+    border: Border,
+    value: f32,
+    output: Shape,
+) -> Vec<f64> {
     shaped(output, |c, y, x| {
         let inside = y.checked_sub(border.top).zip(x.checked_sub(border.left));
         match inside.filter(|&(y, x)| y < from.h && x < from.w) {
@@ -92,11 +121,18 @@ pub(super) fn pad((values, from): (&[f64], Shape), border: Border, value: f32, o
     })
 }
 
-pub(super) fn transpose((values, from): (&[f64], Shape), axes: [Axis; 3], output: Shape) -> Vec<f64> {
+pub(super) fn transpose(
+    (values, from): (&[f64], Shape),
+    axes: [Axis; 3],
+    output: Shape,
+) -> Vec<f64> {
     stepped(values, axes.map(|a| from.steps()[a as usize]), output)
 }
 
-/// The elements of a value of this shape, so many of `values` from one to the next along c, y and x.
+/// The elements of a value of this shape, so many of `values` from one to the next along c, y and
+/// x.
 fn stepped(values: &[f64], steps: [usize; 3], output: Shape) -> Vec<f64> {
-    shaped(output, |c, y, x| values[c * steps[0] + y * steps[1] + x * steps[2]])
+    shaped(output, |c, y, x| {
+        values[c * steps[0] + y * steps[1] + x * steps[2]]
+    })
 }

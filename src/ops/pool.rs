@@ -5,14 +5,18 @@ use crate::ir::graph::Shape;
 use crate::ir::op::{Pool, Window};
 
 pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> {
-    let &[input] = inputs else { return Err("a pooling has one input".into()) };
+    let &[input] = inputs else {
+        return Err("a pooling has one input".into());
+    };
     let (h, w) = window.output(input)?;
     let output = Shape { h, w, ..input };
     // Rows are alike, and columns: the first ones tell.
     let empty = |&(y, x): &(usize, usize)| window.inside(input, (y, x)).next().is_none();
     let mut all = (0..h).map(|y| (y, 0)).chain((0..w).map(|x| (0, x)));
     match all.find(empty) {
-        Some((y, x)) => Err(format!("the window at row {y}, column {x} is outside of the image")),
+        Some((y, x)) => Err(format!(
+            "the window at row {y}, column {x} is outside of the image"
+        )),
         None => Ok(output),
     }
 }
@@ -29,9 +33,14 @@ pub(super) fn reference(
     window: &Window,
 ) -> Vec<f64> {
     shaped(output, |c, y, x| {
-        let inside = window.inside(from, (y, x)).map(|(_, (iy, ix))| values[from.index(c, iy, ix)]);
+        let inside = window
+            .inside(from, (y, x))
+            .map(|(_, (iy, ix))| values[from.index(c, iy, ix)]);
         match kind {
-            Pool::Max => inside.fold(f64::NEG_INFINITY, |a, b| if a > b || a.is_nan() { a } else { b }),
+            Pool::Max => inside.fold(
+                f64::NEG_INFINITY,
+                |a, b| if a > b || a.is_nan() { a } else { b },
+            ),
             Pool::Mean => {
                 let (sum, count) = inside.fold((0.0, 0), |(sum, count), v| (sum + v, count + 1));
                 sum / f64::from(count)

@@ -1,6 +1,8 @@
-//! Sums of products in float64: rows of weights with columns of values, in blocks that stay in registers.
+//! Sums of products in float64: rows of weights with columns of values, in blocks that stay in
+//! registers.
 //!
-//! Each sum adds its terms in their order, whatever the block: results are the same to the bit on every machine.
+//! Each sum adds its terms in their order, whatever the block: results are the same to the bit on
+//! every machine.
 
 use crate::simd::wide::{Work, widest};
 
@@ -13,7 +15,8 @@ const COLUMNS: usize = 8;
 /// Numbers of columns that are laid down at a time: they stay in a core's second-level cache.
 const LAID_DOWN: usize = 1 << 14;
 
-/// Weights in panels of [`ROWS`] rows: of each column the rows stand side by side, zeros behind the last row.
+/// Weights in panels of [`ROWS`] rows: of each column the rows stand side by side, zeros behind the
+/// last row.
 pub(crate) struct Panels {
     depth: usize,
     numbers: Vec<f64>,
@@ -32,8 +35,9 @@ impl Panels {
         Panels { depth, numbers }
     }
 
-    /// Adds the products with `count` columns to `sums`, a row for each row of the weights. `lay` writes some columns: number
-    /// k of the j-th of those from a first one on stands at k times the second argument plus j.
+    /// Adds the products with `count` columns to `sums`, a row for each row of the weights. `lay`
+    /// writes some columns: number k of the j-th of those from a first one on stands at k times the
+    /// second argument plus j.
     pub(crate) fn add(
         &self,
         count: usize,
@@ -49,12 +53,22 @@ impl Panels {
             lay(columns.clone(), width, &mut laid);
             // Of each block of columns the numbers stand side by side.
             for (block, to) in blocks.chunks_exact_mut(COLUMNS * depth).enumerate() {
-                let lines = laid.chunks_exact(width).map(|line| &line[block * COLUMNS..][..COLUMNS]);
-                to.chunks_exact_mut(COLUMNS).zip(lines).for_each(|(to, from)| to.copy_from_slice(from));
+                let lines = laid
+                    .chunks_exact(width)
+                    .map(|line| &line[block * COLUMNS..][..COLUMNS]);
+                to.chunks_exact_mut(COLUMNS)
+                    .zip(lines)
+                    .for_each(|(to, from)| to.copy_from_slice(from));
             }
             let used = columns.len().div_ceil(COLUMNS) * COLUMNS * depth;
             let blocks = &blocks[..used];
-            widest(Block { panels: self, blocks, columns, count, sums: &mut *sums });
+            widest(Block {
+                panels: self,
+                blocks,
+                columns,
+                count,
+                sums: &mut *sums,
+            });
         }
     }
 }
@@ -96,7 +110,9 @@ impl Work for Block<'_> {
 #[inline(always)]
 fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64; COLUMNS]; ROWS] {
     for (w, x) in panel.chunks_exact(ROWS).zip(block.chunks_exact(COLUMNS)) {
-        let (Ok(w), Ok(x)) = (<&[f64; ROWS]>::try_from(w), <&[f64; COLUMNS]>::try_from(x)) else { break };
+        let (Ok(w), Ok(x)) = (<&[f64; ROWS]>::try_from(w), <&[f64; COLUMNS]>::try_from(x)) else {
+            break;
+        };
         for i in 0..ROWS {
             for j in 0..COLUMNS {
                 tile[i][j] += w[i] * x[j];
@@ -115,7 +131,10 @@ pub(crate) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
     for (weights, sums) in weights.chunks(SIDE * depth).zip(sums.chunks_mut(SIDE)) {
         if sums.len() < SIDE {
             for (row, sum) in weights.chunks_exact(depth).zip(sums) {
-                *sum = row.iter().zip(column).fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
+                *sum = row
+                    .iter()
+                    .zip(column)
+                    .fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
             }
             continue;
         }

@@ -1,4 +1,5 @@
-//! The operations against what they are said to be: by single elements, by hand-made numbers, and by what undoes them.
+//! The operations against what they are said to be: by single elements, by hand-made numbers, and
+//! by what undoes them.
 
 use super::bound::{excess, score_bound, too_close};
 use super::edges::{Builder, random, single};
@@ -19,7 +20,9 @@ fn positions(s: Shape) -> impl Iterator<Item = [usize; 3]> {
 
 /// Numbers that are all different, of either sign, without a pattern along an axis.
 fn numbers(n: usize) -> Vec<f64> {
-    (0..n).map(|i| ((i * i + 3 * i + 1) % 251) as f64 / 16.0 - 5.0 + i as f64 / 4096.0).collect()
+    (0..n)
+        .map(|i| ((i * i + 3 * i + 1) % 251) as f64 / 16.0 - 5.0 + i as f64 / 4096.0)
+        .collect()
 }
 
 fn singles(n: usize) -> Vec<f32> {
@@ -49,14 +52,32 @@ fn pixel((values, s): (&[f64], Shape), c: usize, y: isize, x: isize) -> Option<f
 }
 
 fn windows() -> Vec<Window> {
-    let border = Border { top: 1, left: 0, bottom: 2, right: 1 };
-    let wide = Window { border, ..Window::of((3, 2)) };
+    let border = Border {
+        top: 1,
+        left: 0,
+        bottom: 2,
+        right: 1,
+    };
+    let wide = Window {
+        border,
+        ..Window::of((3, 2))
+    };
     vec![
         Window::of((1, 1)),
         wide,
-        Window { stride: (2, 3), ..wide },
-        Window { dilation: (3, 2), ..wide },
-        Window { stride: (2, 2), ceil: true, ..Window::of((3, 3)) },
+        Window {
+            stride: (2, 3),
+            ..wide
+        },
+        Window {
+            dilation: (3, 2),
+            ..wide
+        },
+        Window {
+            stride: (2, 2),
+            ceil: true,
+            ..Window::of((3, 3))
+        },
     ]
 }
 
@@ -69,7 +90,9 @@ fn convolutions_are_sums_over_windows() {
         for (groups, outputs) in [(1, 3), (2, 6), (4, 4)] {
             let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
             let op = Op::Convolution { window, groups };
-            let output = op.shape(&[input], &[(outputs, taps * group), (outputs, 1)]).unwrap();
+            let output = op
+                .shape(&[input], &[(outputs, taps * group), (outputs, 1)])
+                .unwrap();
             let (weights, biases) = (singles(outputs * taps * group), singles(outputs));
             let found = op.reference(&[(&values, input)], &[&weights, &biases], output);
             let mut expected: Vec<f64> = Vec::new();
@@ -81,7 +104,8 @@ fn convolutions_are_sums_over_windows() {
                         let iy = y * window.stride.0 + ky * window.dilation.0;
                         let ix = x * window.stride.1 + kx * window.dilation.1;
                         let at = |c| {
-                            let (top, left) = (window.border.top as isize, window.border.left as isize);
+                            let (top, left) =
+                                (window.border.top as isize, window.border.left as isize);
                             pixel((&values, input), c, iy as isize - top, ix as isize - left)
                         };
                         let first = o * groups / outputs * group;
@@ -94,7 +118,10 @@ fn convolutions_are_sums_over_windows() {
             }
             near(&found, &expected);
             // Two for each weight of each element.
-            assert_eq!(op.flop(&[input], output), (2 * output.len() * taps * group) as u64);
+            assert_eq!(
+                op.flop(&[input], output),
+                (2 * output.len() * taps * group) as u64
+            );
         }
     }
 }
@@ -103,12 +130,17 @@ fn convolutions_are_sums_over_windows() {
 fn convolutions_are_refused_where_sizes_do_not_meet() {
     let (input, window) = (shape(4, 6, 7), Window::of((2, 3)));
     let refused = |groups, tensors: &[(usize, usize)]| {
-        Op::Convolution { window, groups }.shape(&[input], tensors).unwrap_err()
+        Op::Convolution { window, groups }
+            .shape(&[input], tensors)
+            .unwrap_err()
     };
     assert!(refused(0, &[(6, 24), (6, 1)]).contains("0 groups"));
     assert!(refused(3, &[(6, 8), (6, 1)]).contains("3 groups do not divide 4 channels"));
     assert!(refused(2, &[(5, 12), (5, 1)]).contains("5 outputs"));
-    assert!(refused(2, &[(6, 24), (6, 1)]).contains("expected 12 weights of an output (2×3 of 2 channels)"));
+    assert!(
+        refused(2, &[(6, 24), (6, 1)])
+            .contains("expected 12 weights of an output (2×3 of 2 channels)")
+    );
     assert!(refused(1, &[(6, 24), (5, 1)]).contains("expected 6 × 1 biases, found 5 × 1"));
     assert!(refused(1, &[(6, 24), (6, 2)]).contains("found 6 × 2"));
     assert!(refused(1, &[(6, 24)]).contains("one input, weights and biases"));
@@ -122,10 +154,21 @@ fn affine_layers_are_sums_of_products() {
         Shape::vector(2),
     );
     near(&found, &[8.0, 36.5]);
-    assert_eq!(Op::Affine.shape(&[shape(1, 3, 1)], &[(2, 3), (2, 1)]), Ok(Shape::vector(2)));
+    assert_eq!(
+        Op::Affine.shape(&[shape(1, 3, 1)], &[(2, 3), (2, 1)]),
+        Ok(Shape::vector(2))
+    );
     assert_eq!(Op::Affine.flop(&[Shape::vector(3)], Shape::vector(2)), 12);
-    for tensors in [&[(2, 4), (2, 1)][..], &[(2, 3), (3, 1)], &[(2, 3), (2, 2)], &[(2, 3)]] {
-        assert!(Op::Affine.shape(&[Shape::vector(3)], tensors).is_err(), "{tensors:?}");
+    for tensors in [
+        &[(2, 4), (2, 1)][..],
+        &[(2, 3), (3, 1)],
+        &[(2, 3), (2, 2)],
+        &[(2, 3)],
+    ] {
+        assert!(
+            Op::Affine.shape(&[Shape::vector(3)], tensors).is_err(),
+            "{tensors:?}"
+        );
     }
 }
 
@@ -162,7 +205,10 @@ fn pools_are_the_largest_or_the_mean_of_windows() {
             }
             near(&found, &expected);
             let taps = window.size.0 * window.size.1;
-            assert_eq!(Op::Pool { kind, window }.flop(&[input], output), (output.len() * taps) as u64);
+            assert_eq!(
+                Op::Pool { kind, window }.flop(&[input], output),
+                (output.len() * taps) as u64
+            );
         }
     }
 }
@@ -171,13 +217,19 @@ fn pools_are_the_largest_or_the_mean_of_windows() {
 #[test]
 fn the_largest_of_a_window_with_nan_is_nan() {
     let (input, window) = (shape(1, 1, 3), Window::of((1, 3)));
-    let pool = Op::Pool { kind: Pool::Max, window };
+    let pool = Op::Pool {
+        kind: Pool::Max,
+        window,
+    };
     for place in 0..3 {
         let mut values = [1.0, 2.0, 3.0];
         values[place] = f64::NAN;
         assert!(value(pool, &[(&values, input)]).0[0].is_nan());
     }
-    assert_eq!(value(pool, &[(&[f64::NEG_INFINITY; 3], input)]).0, [f64::NEG_INFINITY]);
+    assert_eq!(
+        value(pool, &[(&[f64::NEG_INFINITY; 3], input)]).0,
+        [f64::NEG_INFINITY]
+    );
 }
 
 /// The last window may begin inside the image, or in the border before it, and never behind.
@@ -187,7 +239,12 @@ fn windows_have_the_places_that_fit() {
     let tall = |size, stride, dilation, border: (usize, usize), ceil| Window {
         stride: (stride, 1),
         dilation: (dilation, 1),
-        border: Border { top: border.0, bottom: border.1, left: 0, right: 0 },
+        border: Border {
+            top: border.0,
+            bottom: border.1,
+            left: 0,
+            right: 0,
+        },
         ceil,
         ..Window::of((size, 1))
     };
@@ -207,82 +264,167 @@ fn windows_have_the_places_that_fit() {
     ] {
         assert_eq!(of(n, window), Ok((places, true)), "{n}, {window:?}");
     }
-    assert!(of(3, tall(2, 1, 3, (0, 0), false)).unwrap_err().contains("covers 4 does not fit on 3"));
-    for wrong in [tall(0, 1, 1, (0, 0), false), tall(1, 0, 1, (0, 0), false), tall(1, 1, 0, (0, 0), false)] {
+    assert!(
+        of(3, tall(2, 1, 3, (0, 0), false))
+            .unwrap_err()
+            .contains("covers 4 does not fit on 3")
+    );
+    for wrong in [
+        tall(0, 1, 1, (0, 0), false),
+        tall(1, 0, 1, (0, 0), false),
+        tall(1, 1, 0, (0, 0), false),
+    ] {
         assert!(of(3, wrong).unwrap_err().contains("above 0"));
     }
     let outside = tall(1, 1, 1, (1, 0), false);
-    assert!(Op::Pool { kind: Pool::Mean, window: outside }.shape(&[shape(1, 3, 1)], &[]).is_err());
+    assert!(
+        Op::Pool {
+            kind: Pool::Mean,
+            window: outside
+        }
+        .shape(&[shape(1, 3, 1)], &[])
+        .is_err()
+    );
 }
 
 /// Values at points that anyone can look up; NaN stays NaN.
 #[test]
 fn activations_have_the_values_of_their_definitions() {
-    let elu = Activation::Elu { alpha: Float::new(1.5), gamma: Float::new(0.75) };
-    let clip = Activation::Clip { low: Float::new(-0.25), high: Float::new(0.5) };
-    let hard = Activation::HardSigmoid { alpha: Float::new(0.25), beta: Float::new(0.5) };
+    let elu = Activation::Elu {
+        alpha: Float::new(1.5),
+        gamma: Float::new(0.75),
+    };
+    let clip = Activation::Clip {
+        low: Float::new(-0.25),
+        high: Float::new(0.5),
+    };
+    let hard = Activation::HardSigmoid {
+        alpha: Float::new(0.25),
+        beta: Float::new(0.5),
+    };
     let leaky = Activation::LeakyRelu(Float::new(0.25));
     for (activation, at) in [
         (Activation::None, [-4.0, -1.0, 0.0, 1.0, 4.0]),
         (
             Activation::Sigmoid,
-            [0.01798620996209156, 0.2689414213699951, 0.5, 0.7310585786300049, 0.9820137900379085],
+            [
+                0.01798620996209156,
+                0.2689414213699951,
+                0.5,
+                0.7310585786300049,
+                0.9820137900379085,
+            ],
         ),
         (Activation::Relu, [0.0, 0.0, 0.0, 1.0, 4.0]),
         (
             Activation::Tanh,
-            [-0.999329299739067, -0.7615941559557649, 0.0, 0.7615941559557649, 0.999329299739067],
+            [
+                -0.999329299739067,
+                -0.7615941559557649,
+                0.0,
+                0.7615941559557649,
+                0.999329299739067,
+            ],
         ),
         (leaky, [-1.0, -0.25, 0.0, 1.0, 4.0]),
         (clip, [-0.25, -0.25, 0.0, 0.5, 0.5]),
-        (elu, [-1.1043949062501741, -0.7111356286821273, 0.0, 0.75, 3.0]),
+        (
+            elu,
+            [-1.1043949062501741, -0.7111356286821273, 0.0, 0.75, 3.0],
+        ),
         (
             Activation::Gelu,
-            [-0.00012668496733247986, -0.15865525393145707, 0.0, 0.8413447460685429, 3.9998733150326675],
+            [
+                -0.00012668496733247986,
+                -0.15865525393145707,
+                0.0,
+                0.8413447460685429,
+                3.9998733150326675,
+            ],
         ),
         (
             Activation::GeluTanh,
-            [-7.024594819227126e-05, -0.15880800939172324, 0.0, 0.8411919906082768, 3.9999297540518075],
+            [
+                -7.024594819227126e-05,
+                -0.15880800939172324,
+                0.0,
+                0.8411919906082768,
+                3.9999297540518075,
+            ],
         ),
         (hard, [0.0, 0.25, 0.5, 0.75, 1.0]),
-        (Activation::HardSwish, [0.0, -1.0 / 3.0, 0.0, 2.0 / 3.0, 4.0]),
+        (
+            Activation::HardSwish,
+            [0.0, -1.0 / 3.0, 0.0, 2.0 / 3.0, 4.0],
+        ),
     ] {
         for (x, expected) in [-4.0, -1.0, 0.0, 1.0, 4.0].into_iter().zip(at) {
             let found = activation.apply(x);
-            assert!((found - expected).abs() < 1e-12, "{activation:?} of {x}: {found}, not {expected}");
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "{activation:?} of {x}: {found}, not {expected}"
+            );
         }
         assert!(activation.apply(f64::NAN).is_nan(), "{activation:?}");
         let op = Op::Activation(activation);
-        near(&value(op, &[(&[1.0, -1.0], Shape::vector(2))]).0, &[at[3], at[1]]);
+        near(
+            &value(op, &[(&[1.0, -1.0], Shape::vector(2))]).0,
+            &[at[3], at[1]],
+        );
     }
-    assert!(Op::Activation(clip).shape(&[Shape::vector(2); 2], &[]).is_err());
+    assert!(
+        Op::Activation(clip)
+            .shape(&[Shape::vector(2); 2], &[])
+            .is_err()
+    );
 }
 
-/// What an error of an argument becomes is as much as the steepest place makes of it, and hardly more.
+/// What an error of an argument becomes is as much as the steepest place makes of it, and hardly
+/// more.
 #[test]
 fn errors_of_activations_are_those_of_their_steepest_place() {
     let mut all = Activation::ALL.to_vec();
     all.push(Activation::LeakyRelu(Float::new(-3.0)));
-    all.push(Activation::Elu { alpha: Float::new(0.5), gamma: Float::new(2.0) });
+    all.push(Activation::Elu {
+        alpha: Float::new(0.5),
+        gamma: Float::new(2.0),
+    });
     for activation in all {
         let own = activation.error(0.0);
         assert!((0.0..1e-5).contains(&own), "{activation:?}");
-        assert!((0.0..1e-5).contains(&activation.own_error()), "{activation:?}");
+        assert!(
+            (0.0..1e-5).contains(&activation.own_error()),
+            "{activation:?}"
+        );
         let exponential = activation.bounded()
-            || matches!(activation, Activation::Elu { .. } | Activation::Gelu | Activation::GeluTanh);
-        assert_eq!((own > 0.0, activation.own_error() > 0.0), (exponential, exponential), "{activation:?}");
+            || matches!(
+                activation,
+                Activation::Elu { .. } | Activation::Gelu | Activation::GeluTanh
+            );
+        assert_eq!(
+            (own > 0.0, activation.own_error() > 0.0),
+            (exponential, exponential),
+            "{activation:?}"
+        );
         let (mut steepest, step) = (0.0f64, 1e-3);
         for i in -6000..6000 {
             let x = f64::from(i) * step;
-            steepest = steepest.max((activation.apply(x + step) - activation.apply(x)).abs() / step);
+            steepest =
+                steepest.max((activation.apply(x + step) - activation.apply(x)).abs() / step);
         }
         let said = (activation.error(0.5) - own) / 0.5;
-        assert!(steepest <= said + 1e-9, "{activation:?}: {steepest}, {said} is said");
+        assert!(
+            steepest <= said + 1e-9,
+            "{activation:?}: {steepest}, {said} is said"
+        );
         if activation.bounded() {
             // No two of its values are further apart.
             assert!((2.0..2.1).contains(&activation.error(1e9)));
         } else {
-            assert!(steepest > 0.99 * said, "{activation:?}: {steepest}, {said} is said");
+            assert!(
+                steepest > 0.99 * said,
+                "{activation:?}: {steepest}, {said} is said"
+            );
         }
     }
 }
@@ -292,7 +434,10 @@ fn bounds_of_scores_grow_with_them() {
     let bounds = [0.0, 0.5, -1.0, 2.0, -50.0].map(score_bound);
     near(&bounds, &[1e-4, 1e-4, 1e-4, 2e-4, 5e-3]);
     assert!((excess(&[1.0, -50.0], [1.0, -50.01].into_iter()) - 2.0).abs() < 1e-3);
-    assert_eq!(excess(&[1.0, 2.0], [f32::NAN, 2.0].into_iter()), f64::INFINITY);
+    assert_eq!(
+        excess(&[1.0, 2.0], [f32::NAN, 2.0].into_iter()),
+        f64::INFINITY
+    );
     for (scores, close) in [
         (&[0.0, 1.0][..], false),
         (&[1.0, 1.0 + 1.9e-4], true),
@@ -315,16 +460,30 @@ fn factors_are_of_channels_or_of_values() {
     let each = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let found = Op::Scale.reference(&[(&values, s)], &[&[10.0, 2.0], &each], s);
     near(&found, &[11.0, -18.0, 33.0, -4.0, 15.0, -6.0]);
-    near(&Op::PRelu.reference(&[(&values, s)], &[&[0.5, -1.0]], s), &[1.0, -1.0, 3.0, 4.0, 5.0, 6.0]);
-    near(&Op::PRelu.reference(&[(&values, s)], &[&each], s), &[1.0, -4.0, 3.0, -16.0, 5.0, -36.0]);
+    near(
+        &Op::PRelu.reference(&[(&values, s)], &[&[0.5, -1.0]], s),
+        &[1.0, -1.0, 3.0, 4.0, 5.0, 6.0],
+    );
+    near(
+        &Op::PRelu.reference(&[(&values, s)], &[&each], s),
+        &[1.0, -4.0, 3.0, -16.0, 5.0, -36.0],
+    );
     for n in [2, 6] {
         assert_eq!(Op::Scale.shape(&[s], &[(n, 1), (n, 1)]), Ok(s));
         assert_eq!(Op::PRelu.shape(&[s], &[(n, 1)]), Ok(s));
     }
-    assert!(Op::Scale.shape(&[s], &[(2, 1)]).unwrap_err().contains("expected 2 arrays, found 1"));
+    assert!(
+        Op::Scale
+            .shape(&[s], &[(2, 1)])
+            .unwrap_err()
+            .contains("expected 2 arrays, found 1")
+    );
     for wrong in [(3, 1), (2, 2), (1, 1)] {
         assert!(Op::PRelu.shape(&[s], &[wrong]).is_err(), "{wrong:?}");
-        assert!(Op::Scale.shape(&[s], &[(2, 1), wrong]).is_err(), "{wrong:?}");
+        assert!(
+            Op::Scale.shape(&[s], &[(2, 1), wrong]).is_err(),
+            "{wrong:?}"
+        );
     }
 }
 
@@ -333,14 +492,33 @@ fn two_values_are_combined_by_elements_or_by_channels() {
     let s = shape(2, 1, 2);
     let (a, b, channels) = ([6.0, 8.0, 10.0, 12.0], [1.0, 2.0, 4.0, -3.0], [2.0, -4.0]);
     for (arithmetic, by_elements, by_channels) in [
-        (Arithmetic::Add, [7.0, 10.0, 14.0, 9.0], [8.0, 10.0, 6.0, 8.0]),
-        (Arithmetic::Subtract, [5.0, 6.0, 6.0, 15.0], [4.0, 6.0, 14.0, 16.0]),
-        (Arithmetic::Multiply, [6.0, 16.0, 40.0, -36.0], [12.0, 16.0, -40.0, -48.0]),
-        (Arithmetic::Divide, [6.0, 4.0, 2.5, -4.0], [3.0, 4.0, -2.5, -3.0]),
+        (
+            Arithmetic::Add,
+            [7.0, 10.0, 14.0, 9.0],
+            [8.0, 10.0, 6.0, 8.0],
+        ),
+        (
+            Arithmetic::Subtract,
+            [5.0, 6.0, 6.0, 15.0],
+            [4.0, 6.0, 14.0, 16.0],
+        ),
+        (
+            Arithmetic::Multiply,
+            [6.0, 16.0, 40.0, -36.0],
+            [12.0, 16.0, -40.0, -48.0],
+        ),
+        (
+            Arithmetic::Divide,
+            [6.0, 4.0, 2.5, -4.0],
+            [3.0, 4.0, -2.5, -3.0],
+        ),
     ] {
         let op = Op::Combine(arithmetic);
         assert_eq!(value(op, &[(&a, s), (&b, s)]), (by_elements.to_vec(), s));
-        assert_eq!(value(op, &[(&a, s), (&channels, Shape::vector(2))]), (by_channels.to_vec(), s));
+        assert_eq!(
+            value(op, &[(&a, s), (&channels, Shape::vector(2))]),
+            (by_channels.to_vec(), s)
+        );
         for wrong in [shape(2, 2, 1), Shape::vector(4), Shape::vector(1)] {
             assert!(op.shape(&[s, wrong], &[]).is_err(), "{wrong}");
         }
@@ -361,7 +539,10 @@ fn softmax_is_of_the_channels_of_each_pixel() {
         near(&[of(&linear).iter().sum()], &[1.0]);
         near(&of(&logarithm).map(f64::exp), &of(&linear));
         let (log, v) = (of(&logarithm), of(&values));
-        near(&[log[1] - log[0], log[2] - log[0]], &[v[1] - v[0], v[2] - v[0]]);
+        near(
+            &[log[1] - log[0], log[2] - log[0]],
+            &[v[1] - v[0], v[2] - v[0]],
+        );
     }
 }
 
@@ -377,13 +558,32 @@ fn parts_side_by_side_are_the_whole() {
             for [c, y, x] in positions(high.1) {
                 let mut at = [c, y, x];
                 at[axis as usize] += cut;
-                assert_eq!(high.0[high.1.index(c, y, x)], values[s.index(at[0], at[1], at[2])]);
+                assert_eq!(
+                    high.0[high.1.index(c, y, x)],
+                    values[s.index(at[0], at[1], at[2])]
+                );
             }
-            assert_eq!(value(Op::Concat(axis), &[(&low.0, low.1), (&high.0, high.1)]), (values.clone(), s));
+            assert_eq!(
+                value(Op::Concat(axis), &[(&low.0, low.1), (&high.0, high.1)]),
+                (values.clone(), s)
+            );
         }
-        let beyond = Op::Slice { axis, first: 1, size: s.along(axis) };
-        assert!(beyond.shape(&[s], &[]).unwrap_err().contains("are not in 4×3×5"));
-        let empty = Op::Slice { axis, first: 1, size: 0 };
+        let beyond = Op::Slice {
+            axis,
+            first: 1,
+            size: s.along(axis),
+        };
+        assert!(
+            beyond
+                .shape(&[s], &[])
+                .unwrap_err()
+                .contains("are not in 4×3×5")
+        );
+        let empty = Op::Slice {
+            axis,
+            first: 1,
+            size: 0,
+        };
         assert_eq!(empty.shape(&[s], &[]), Err("its value is empty".into()));
         let other = shape(4, 3, 5).with(AXES[(axis as usize + 1) % 3], 2);
         assert!(Op::Concat(axis).shape(&[s, other], &[]).is_err());
@@ -394,8 +594,19 @@ fn parts_side_by_side_are_the_whole() {
 fn borders_stand_around_the_image() {
     let s = shape(2, 3, 4);
     let values = numbers(s.len());
-    let border = Border { top: 1, left: 2, bottom: 3, right: 4 };
-    let (padded, output) = value(Op::Pad { border, value: Float::new(0.25) }, &[(&values, s)]);
+    let border = Border {
+        top: 1,
+        left: 2,
+        bottom: 3,
+        right: 4,
+    };
+    let (padded, output) = value(
+        Op::Pad {
+            border,
+            value: Float::new(0.25),
+        },
+        &[(&values, s)],
+    );
     assert_eq!(output, shape(2, 7, 10));
     for [c, y, x] in positions(output) {
         let inside = pixel((&values, s), c, y as isize - 1, x as isize - 2);
@@ -412,8 +623,15 @@ fn axes_change_places_and_shapes_keep_their_elements() {
     for [c, y, x] in positions(s) {
         assert_eq!(turned[output.index(y, x, c)], values[s.index(c, y, x)]);
     }
-    assert!(Op::Transpose([Axis::Y, Axis::X, Axis::X]).shape(&[s], &[]).is_err());
-    assert_eq!(value(Op::Reshape(shape(4, 1, 6)), &[(&values, s)]), (values.clone(), shape(4, 1, 6)));
+    assert!(
+        Op::Transpose([Axis::Y, Axis::X, Axis::X])
+            .shape(&[s], &[])
+            .is_err()
+    );
+    assert_eq!(
+        value(Op::Reshape(shape(4, 1, 6)), &[(&values, s)]),
+        (values.clone(), shape(4, 1, 6))
+    );
     let refused = Op::Reshape(shape(5, 1, 6)).shape(&[s], &[]).unwrap_err();
     assert_eq!(refused, "2×3×4 has 24 values, 5×1×6 has 30");
 }
@@ -424,31 +642,72 @@ fn graphs_are_evaluated_node_by_node() {
     let mut graph = Graph::new(Shape::vector(2));
     let arrays = [(Role::Weights, 2, 2), (Role::Biases, 2, 1)];
     let sums = graph.push("sums", Op::Affine, &[0], &arrays).unwrap();
-    let relu = graph.push("relu", Op::Activation(Activation::Relu), &[sums], &[]).unwrap();
-    let both = graph.push("both", Op::Combine(Arithmetic::Subtract), &[relu, 0], &[]).unwrap();
+    let relu = graph
+        .push("relu", Op::Activation(Activation::Relu), &[sums], &[])
+        .unwrap();
+    let both = graph
+        .push("both", Op::Combine(Arithmetic::Subtract), &[relu, 0], &[])
+        .unwrap();
     let tensors = [vec![1.0, 1.0, 1.0, -1.0], vec![0.0, -1.0]];
     let mut seen = Vec::new();
-    let values = graph.evaluate(&tensors, vec![2.0, 3.0], |value, x| seen.push((value, x.to_vec())));
-    let expected = [(0, [2.0, 3.0]), (sums, [5.0, -2.0]), (relu, [5.0, 0.0]), (both, [3.0, -3.0])];
+    let values = graph.evaluate(&tensors, vec![2.0, 3.0], |value, x| {
+        seen.push((value, x.to_vec()))
+    });
+    let expected = [
+        (0, [2.0, 3.0]),
+        (sums, [5.0, -2.0]),
+        (relu, [5.0, 0.0]),
+        (both, [3.0, -3.0]),
+    ];
     assert_eq!(seen, expected.map(|(value, x)| (value, x.to_vec())));
     // What is read no more is forgotten.
     assert_eq!(values, [vec![], vec![], vec![], vec![3.0, -3.0]]);
-    assert_eq!((graph.outputs.to_vec(), graph.flop(0), graph.flop(2)), (vec![both], 8, 0));
-    let refused = graph.push("wrong", Op::Affine, &[both], &[(Role::Weights, 2, 3), (Role::Biases, 2, 1)]);
+    assert_eq!(
+        (graph.outputs.to_vec(), graph.flop(0), graph.flop(2)),
+        (vec![both], 8, 0)
+    );
+    let refused = graph.push(
+        "wrong",
+        Op::Affine,
+        &[both],
+        &[(Role::Weights, 2, 3), (Role::Biases, 2, 1)],
+    );
     assert!(refused.unwrap_err().starts_with("wrong: "));
     let sides = (Role::Weights, MOST_VALUES + 1, 2);
-    let refused = graph.push("large", Op::Affine, &[both], &[sides, (Role::Biases, sides.1, 1)]);
-    let expected = format!("large: expected at most {MOST_VALUES} values of a record, found {}", sides.1);
+    let refused = graph.push(
+        "large",
+        Op::Affine,
+        &[both],
+        &[sides, (Role::Biases, sides.1, 1)],
+    );
+    let expected = format!(
+        "large: expected at most {MOST_VALUES} values of a record, found {}",
+        sides.1
+    );
     assert_eq!(refused.unwrap_err(), expected);
     // Nor does what no number counts pass for little.
-    assert!(Shape { c: usize::MAX / 2 + 1, h: 2, w: 1 }.bounded().is_err());
+    assert!(
+        Shape {
+            c: usize::MAX / 2 + 1,
+            h: 2,
+            w: 1
+        }
+        .bounded()
+        .is_err()
+    );
 }
 
 /// The generator is xorshift64*: numbers of 1234567 as they are published for it (rosettacode.org).
 #[test]
 fn random_numbers_are_those_of_the_generator() {
     let mut random = Random::new(1_234_567);
-    let published = [3540625527u32, 2750739987, 4037983143, 1993361440, 3809424708];
+    let published = [
+        3540625527u32,
+        2750739987,
+        4037983143,
+        1993361440,
+        3809424708,
+    ];
     for expected in published {
         assert_eq!(random.byte(), (expected >> 24) as u8);
     }
@@ -458,13 +717,17 @@ fn random_numbers_are_those_of_the_generator() {
     }
     let floats: Vec<f32> = (0..10_000).map(|_| random.float()).collect();
     for (low, high) in [(-1.0, -0.99), (-0.01, 0.01), (0.99, 1.0)] {
-        assert!(floats.iter().any(|v| (low..high).contains(v)), "{low} to {high}");
+        assert!(
+            floats.iter().any(|v| (low..high).contains(v)),
+            "{low} to {high}"
+        );
     }
     assert!(floats.iter().all(|v| (-1.0..1.0).contains(v)));
     assert_eq!(random.below(0), 0);
 }
 
-/// Graphs for checks reach every operation, windows of all kinds, and have an array for each that they name.
+/// Graphs for checks reach every operation, windows of all kinds, and have an array for each that
+/// they name.
 #[test]
 fn graphs_of_checks_have_all_operations() {
     let all_windows = |graphs: &[Builder]| -> Vec<Window> {
@@ -477,7 +740,9 @@ fn graphs_of_checks_have_all_operations() {
             .collect()
     };
     let has = |graphs: &[Builder], what: &dyn Fn(&Op) -> bool| {
-        graphs.iter().any(|b| b.graph.nodes.iter().any(|n| what(&n.op)))
+        graphs
+            .iter()
+            .any(|b| b.graph.nodes.iter().any(|n| what(&n.op)))
     };
     let edges: Vec<Builder> = single().into_iter().map(|(_, builder)| builder).collect();
     let random: Vec<Builder> = (0..200).map(random).collect();
@@ -485,53 +750,120 @@ fn graphs_of_checks_have_all_operations() {
         assert_eq!(b.tensors.len(), b.graph.tensors.len());
         for (numbers, t) in b.tensors.iter().zip(b.graph.tensors.iter()) {
             assert_eq!(numbers.len(), t.rows * t.cols, "{}", t.name);
-            assert!(t.rows * t.cols < 3 || numbers.iter().any(|&v| v != numbers[0]), "{}", t.name);
+            assert!(
+                t.rows * t.cols < 3 || numbers.iter().any(|&v| v != numbers[0]),
+                "{}",
+                t.name
+            );
         }
     }
     for graphs in [&edges, &random] {
         let windows = all_windows(graphs);
         assert!(windows.iter().any(|w| w.size.0 == 3) && windows.iter().any(|w| w.size.1 == 3));
-        assert!(windows.iter().any(|w| w.stride.1 == 2 && w.border.top != w.border.bottom));
-        assert!(has(graphs, &|op| matches!(op, Op::Convolution { groups: 2.., .. })));
-        assert!(has(graphs, &|op| matches!(op, Op::Slice { first: 1.., .. })));
+        assert!(
+            windows
+                .iter()
+                .any(|w| w.stride.1 == 2 && w.border.top != w.border.bottom)
+        );
+        assert!(has(graphs, &|op| matches!(
+            op,
+            Op::Convolution { groups: 2.., .. }
+        )));
+        assert!(has(graphs, &|op| matches!(
+            op,
+            Op::Slice { first: 1.., .. }
+        )));
         for activation in Activation::ALL {
-            assert!(has(graphs, &|op| *op == Op::Activation(activation)), "{activation:?}");
+            assert!(
+                has(graphs, &|op| *op == Op::Activation(activation)),
+                "{activation:?}"
+            );
         }
-        for name in
-            ["affine", "max_pool", "average_pool", "scale", "add", "concat", "pad", "reshape", "transpose"]
-        {
+        for name in [
+            "affine",
+            "max_pool",
+            "average_pool",
+            "scale",
+            "add",
+            "concat",
+            "pad",
+            "reshape",
+            "transpose",
+        ] {
             assert!(has(graphs, &|op| op.name() == name), "{name}");
         }
     }
-    for name in ["prelu", "softmax", "log_softmax", "subtract", "multiply", "divide"] {
+    for name in [
+        "prelu",
+        "softmax",
+        "log_softmax",
+        "subtract",
+        "multiply",
+        "divide",
+    ] {
         assert!(has(&edges, &|op| op.name() == name), "{name}");
     }
     let windows = all_windows(&edges);
     assert!(windows.iter().any(|w| w.ceil) && windows.iter().any(|w| w.dilation.0 > 1));
-    assert!(has(&edges, &|op| matches!(op, Op::Pool { kind: Pool::PaddedMean, .. })));
+    assert!(has(&edges, &|op| matches!(
+        op,
+        Op::Pool {
+            kind: Pool::PaddedMean,
+            ..
+        }
+    )));
     // A part that is not put beside the other again.
     assert!(random.iter().any(|b| {
         let b = std::slice::from_ref(b);
-        has(b, &|op| matches!(op, Op::Slice { first: 1.., .. })) && !has(b, &|op| matches!(op, Op::Concat(_)))
+        has(b, &|op| matches!(op, Op::Slice { first: 1.., .. }))
+            && !has(b, &|op| matches!(op, Op::Concat(_)))
     }));
 }
 
 /// Blocks and records at once change no sum: each adds its terms in their order, to the bit.
 #[test]
 fn products_in_blocks_are_sums_in_order() {
-    let wide = Window { border: Border { top: 1, left: 2, bottom: 0, right: 1 }, ..Window::of((3, 3)) };
-    let windows = [Window::of((1, 1)), wide, Window { stride: (2, 2), dilation: (1, 2), ..wide }];
-    // Rows, columns and depths around those of a block; and more columns than are laid down at a time.
-    for (input, groups, outputs) in
-        [(shape(5, 7, 9), 1, 6), (shape(6, 5, 8), 2, 10), (shape(7, 9, 6), 7, 7), (shape(40, 20, 31), 1, 3)]
-    {
+    let wide = Window {
+        border: Border {
+            top: 1,
+            left: 2,
+            bottom: 0,
+            right: 1,
+        },
+        ..Window::of((3, 3))
+    };
+    let windows = [
+        Window::of((1, 1)),
+        wide,
+        Window {
+            stride: (2, 2),
+            dilation: (1, 2),
+            ..wide
+        },
+    ];
+    // Rows, columns and depths around those of a block; and more columns than are laid down at a
+    // time.
+    for (input, groups, outputs) in [
+        (shape(5, 7, 9), 1, 6),
+        (shape(6, 5, 8), 2, 10),
+        (shape(7, 9, 6), 7, 7),
+        (shape(40, 20, 31), 1, 3),
+    ] {
         for window in windows {
             let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
             let op = Op::Convolution { window, groups };
-            let output = op.shape(&[input], &[(outputs, taps * group), (outputs, 1)]).unwrap();
+            let output = op
+                .shape(&[input], &[(outputs, taps * group), (outputs, 1)])
+                .unwrap();
             let (weights, biases) = (singles(outputs * taps * group), singles(outputs));
-            let records = [numbers(input.len()), numbers(input.len()).into_iter().rev().collect()];
-            let given: Vec<_> = records.iter().map(|values| vec![(&values[..], input)]).collect();
+            let records = [
+                numbers(input.len()),
+                numbers(input.len()).into_iter().rev().collect(),
+            ];
+            let given: Vec<_> = records
+                .iter()
+                .map(|values| vec![(&values[..], input)])
+                .collect();
             let found = op.references(&given, &[&weights, &biases], output);
             for (values, found) in records.iter().zip(found) {
                 for ([o, y, x], found) in positions(output).zip(found) {
@@ -539,8 +871,8 @@ fn products_in_blocks_are_sums_in_order() {
                     for ((ky, kx), (iy, ix)) in window.inside(input, (y, x)) {
                         for c in 0..group {
                             let w = weights[(o * taps + ky * window.size.1 + kx) * group + c];
-                            sum +=
-                                f64::from(w) * values[input.index(o * groups / outputs * group + c, iy, ix)];
+                            sum += f64::from(w)
+                                * values[input.index(o * groups / outputs * group + c, iy, ix)];
                         }
                     }
                     assert_eq!(found, sum, "{input} {groups} {window:?}: {o}, {y}, {x}");
@@ -550,13 +882,20 @@ fn products_in_blocks_are_sums_in_order() {
     }
     for (inputs, outputs, count) in [(5, 3, 1), (33, 19, 1), (33, 19, 6), (700, 9, 70)] {
         let (weights, biases) = (singles(inputs * outputs), singles(outputs));
-        let records: Vec<Vec<f64>> =
-            (0..count).map(|n| numbers(inputs).iter().map(|v| v + n as f64 / 7.0).collect()).collect();
-        let given: Vec<_> = records.iter().map(|x| vec![(&x[..], Shape::vector(inputs))]).collect();
+        let records: Vec<Vec<f64>> = (0..count)
+            .map(|n| numbers(inputs).iter().map(|v| v + n as f64 / 7.0).collect())
+            .collect();
+        let given: Vec<_> = records
+            .iter()
+            .map(|x| vec![(&x[..], Shape::vector(inputs))])
+            .collect();
         let found = Op::Affine.references(&given, &[&weights, &biases], Shape::vector(outputs));
         for (x, found) in records.iter().zip(found) {
             for (row, (found, &b)) in weights.chunks_exact(inputs).zip(found.iter().zip(&biases)) {
-                let sum = row.iter().zip(x).fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
+                let sum = row
+                    .iter()
+                    .zip(x)
+                    .fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
                 assert_eq!(*found, f64::from(b) + sum, "{inputs} {outputs} {count}");
             }
         }

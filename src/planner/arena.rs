@@ -1,5 +1,6 @@
-//! Where hidden buffers stand in the arena: those that live at the same time apart from each other, the others where
-//! they need least (greedy by size; after arXiv 2001.03288, several orders are tried).
+//! Where hidden buffers stand in the arena: those that live at the same time apart from each other,
+//! the others where they need least (greedy by size; after arXiv 2001.03288, several orders are
+//! tried).
 
 use crate::ir::order::ascending;
 use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
@@ -25,24 +26,38 @@ impl Life {
     }
 }
 
-/// Gives each hidden buffer its place. `uses(step, buffer)` says whether a step reads or writes a buffer.
+/// Gives each hidden buffer its place. `uses(step, buffer)` says whether a step reads or writes a
+/// buffer.
 pub(super) fn place(
     buffers: &mut [Buffer],
     columns: usize,
     steps: usize,
     uses: impl Fn(usize, usize) -> bool,
 ) -> Arena {
-    let hidden = buffers.iter().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden);
+    let hidden = buffers
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| b.role == BufferRole::Hidden);
     let mut lives: Vec<Life> = hidden
         .filter_map(|(buffer, b)| {
             let first = (0..steps).find(|&s| uses(s, buffer))?;
             let last = (0..steps).rfind(|&s| uses(s, buffer))?;
             let bytes = (b.len(columns) * 4).next_multiple_of(ARENA_ALIGN);
-            Some(Life { buffer, first, last, bytes })
+            Some(Life {
+                buffer,
+                first,
+                last,
+                bytes,
+            })
         })
         .collect();
-    let alive =
-        |step: usize| lives.iter().filter(|l| l.first <= step && step <= l.last).map(|l| l.bytes).sum();
+    let alive = |step: usize| {
+        lives
+            .iter()
+            .filter(|l| l.first <= step && step <= l.last)
+            .map(|l| l.bytes)
+            .sum()
+    };
     let bound = (0..steps).map(alive).max().unwrap_or(0);
     let mut best: Option<(usize, Vec<(usize, usize)>)> = None;
     let mut attempt = |lives: &[Life]| {
@@ -58,17 +73,22 @@ pub(super) fn place(
             true => [least(l.last - l.first), least(l.bytes), 0],
             false => [least(l.bytes), 0, 0],
         };
-        let sorted: Vec<Life> = ascending(lives.iter().map(key)).into_iter().map(|i| lives[i]).collect();
+        let sorted: Vec<Life> = ascending(lives.iter().map(key))
+            .into_iter()
+            .map(|i| lives[i])
+            .collect();
         attempt(&sorted);
         lives = sorted;
     }
     let (bytes, starts) = best.unwrap_or_default();
-    starts.into_iter().for_each(|(buffer, start)| buffers[buffer].arena = start);
+    starts
+        .into_iter()
+        .for_each(|(buffer, start)| buffers[buffer].arena = start);
     Arena { bytes, bound }
 }
 
-/// In the order of `lives`, each at the lowest place that is free for its whole life. Gives the bytes in all, and each
-/// buffer's start.
+/// In the order of `lives`, each at the lowest place that is free for its whole life. Gives the
+/// bytes in all, and each buffer's start.
 fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
     let mut placed: Vec<(&Life, usize)> = Vec::new();
     for life in lives {
@@ -86,8 +106,18 @@ fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
         }
         placed.push((life, start));
     }
-    let bytes = placed.iter().map(|(l, start)| start + l.bytes).max().unwrap_or(0);
-    (bytes, placed.into_iter().map(|(l, start)| (l.buffer, start)).collect())
+    let bytes = placed
+        .iter()
+        .map(|(l, start)| start + l.bytes)
+        .max()
+        .unwrap_or(0);
+    (
+        bytes,
+        placed
+            .into_iter()
+            .map(|(l, start)| (l.buffer, start))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -120,8 +150,8 @@ mod tests {
         }
     }
 
-    /// In the order of the steps the third would stand behind both others; by size it stands first, and all is as small as
-    /// it can be.
+    /// In the order of the steps the third would stand behind both others; by size it stands first,
+    /// and all is as small as it can be.
     #[test]
     fn the_best_of_several_orders_is_taken() {
         let hidden = |padded_rows: usize| Buffer {
@@ -135,8 +165,13 @@ mod tests {
         };
         let mut buffers = [hidden(1024), hidden(1000), hidden(2048)];
         let lives = [0..=1, 0..=2, 2..=3];
-        let arena = place(&mut buffers, 1, 4, |step, buffer| lives[buffer].contains(&step));
-        assert_eq!((arena.bytes, arena.bound), (3 * ARENA_ALIGN, 3 * ARENA_ALIGN));
+        let arena = place(&mut buffers, 1, 4, |step, buffer| {
+            lives[buffer].contains(&step)
+        });
+        assert_eq!(
+            (arena.bytes, arena.bound),
+            (3 * ARENA_ALIGN, 3 * ARENA_ALIGN)
+        );
         let places: Vec<usize> = buffers.iter().map(|b| b.arena / ARENA_ALIGN).collect();
         assert_eq!(places, [0, 2, 0]);
     }

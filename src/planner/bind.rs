@@ -1,5 +1,5 @@
-//! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for the checks of
-//! `bench` alike. What `bench` verifies is therefore what an engine launches.
+//! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for
+//! the checks of `bench` alike. What `bench` verifies is therefore what an engine launches.
 
 use crate::ir::layout::{Layout, Order};
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
@@ -16,8 +16,8 @@ pub(crate) struct Sizes {
     pub(crate) rows: usize,
     /// Rows of a pair's first layer; else 0.
     pub(crate) middle: usize,
-    /// Work-groups that share the common dimension, each with a result of its own; or, of a `reducepair`, have shared that of
-    /// the layer before.
+    /// Work-groups that share the common dimension, each with a result of its own; or, of a
+    /// `reducepair`, have shared that of the layer before.
     pub(crate) parts: usize,
     /// Rows and columns of a convolution's weights; else 0.
     pub(crate) weights: (usize, usize),
@@ -25,7 +25,8 @@ pub(crate) struct Sizes {
     pub(crate) second: usize,
     /// Whether two operands and the result stand alike, element for element.
     pub(crate) alike: bool,
-    /// The numbers of factors and of summands that belong to rows; or twice the rows that are moved.
+    /// The numbers of factors and of summands that belong to rows; or twice the rows that are
+    /// moved.
     pub(crate) moved: [Moved; 2],
     /// Of a kernel that knows of images: where it reads and writes.
     pub(crate) geometry: Option<Geometry>,
@@ -50,7 +51,11 @@ impl Sizes {
 
     /// Rows and columns of an operand.
     pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
-        let parts = if operation == Operation::Reduce { self.problem.l } else { self.parts };
+        let parts = if operation == Operation::Reduce {
+            self.problem.l
+        } else {
+            self.parts
+        };
         let size = |dim| match dim {
             Dim::One => 1,
             Dim::H => self.problem.h,
@@ -85,7 +90,8 @@ pub(crate) struct Call<'k> {
     pub(crate) params: [f32; 2],
     /// The constant that it writes where there is nothing to read.
     pub(crate) value: f32,
-    /// Columns of the result that a launch's second size grows by: a part batch is a multiple of it.
+    /// Columns of the result that a launch's second size grows by: a part batch is a multiple of
+    /// it.
     pub(crate) granule: usize,
 }
 
@@ -124,11 +130,19 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     if kernel.restrictions.scaled {
         args.extend([Arg::Scalar(call.factors.0), Arg::Scalar(call.factors.1)]);
     }
-    args.extend(kernel.operation.operands(sizes.second > 0 || kernel.takes_hidden()).iter().map(&mut place));
+    args.extend(
+        kernel
+            .operation
+            .operands(sizes.second > 0 || kernel.takes_hidden())
+            .iter()
+            .map(&mut place),
+    );
     let launch = Launch {
         args,
         global: global(call),
-        local: call.group.map(|group| kernel.restrictions.dimensions(group)),
+        local: call
+            .group
+            .map(|group| kernel.restrictions.dimensions(group)),
     };
     #[cfg(test)]
     let launch = fault::apply(launch);
@@ -138,33 +152,60 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
 /// What a kernel is compiled with that adds a second operand to its sums.
 pub(crate) const ADDS: &str = " -DADD=1";
 
-/// What a repack is compiled with: the levels of both layouts from the outside in, each its order (0 row major, 1 column
-/// major), then rows and columns of the chunks that stand in it, the last of which are elements.
+/// What a repack is compiled with: the levels of both layouts from the outside in, each its order
+/// (0 row major, 1 column major), then rows and columns of the chunks that stand in it, the last of
+/// which are elements.
 pub(crate) fn repack_options(from: &Layout, to: &Layout) -> String {
     let levels = |layout: &Layout| {
         let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
-        let sizes = layout.chunks.iter().map(|c| (c.rows, c.cols)).chain([(1, 1)]);
+        let sizes = layout
+            .chunks
+            .iter()
+            .map(|c| (c.rows, c.cols))
+            .chain([(1, 1)]);
         let level = |(order, (y, x))| format!("{},{y},{x}", u8::from(order == Order::C));
         orders.zip(sizes).map(level).collect::<Vec<_>>().join(",")
     };
     format!("-DFROM={} -DTO={}", levels(from), levels(to))
 }
 
-/// Work-items: one per tile, one per element for kernels that take any layout, one per column for the arg-max; or whole
-/// work-groups over tiles.
+/// Work-items: one per tile, one per element for kernels that take any layout, one per column for
+/// the arg-max; or whole work-groups over tiles.
 fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (r, p, granule) = (&call.kernel.restrictions, call.sizes.problem, call.granule);
-    let per_granule = |items| Extent::Records { records: granule, items };
-    let pixels = call.sizes.geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
+    let per_granule = |items| Extent::Records {
+        records: granule,
+        items,
+    };
+    let pixels = call
+        .sizes
+        .geometry
+        .map_or(1, |g| g.output.1.h * g.output.1.w);
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
         let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
-        // Of few records each has work-groups of its own: none reaches columns that nobody has written.
-        let columns = if call.kernel.of_few() { pixels.next_multiple_of(tile) } else { pixels };
-        return r.dimensions((rows, Extent::Columns { columns, tile, group: group.1 }));
+        // Of few records each has work-groups of its own: none reaches columns that nobody has
+        // written.
+        let columns = if call.kernel.of_few() {
+            pixels.next_multiple_of(tile)
+        } else {
+            pixels
+        };
+        return r.dimensions((
+            rows,
+            Extent::Columns {
+                columns,
+                tile,
+                group: group.1,
+            },
+        ));
     }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
-        let shares = if call.kernel.operation == Operation::ReducePair { 1 } else { call.sizes.parts };
+        let shares = if call.kernel.operation == Operation::ReducePair {
+            1
+        } else {
+            call.sizes.parts
+        };
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * shares);
         return r.dimensions((rows, per_granule(granule.div_ceil(x) * group.1)));
     }
@@ -177,20 +218,30 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Combine if call.sizes.alike => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
-        Operation::Gather => (Extent::Fixed(call.sizes.moved[0].items()), per_granule(granule)),
+        Operation::Gather => (
+            Extent::Fixed(call.sizes.moved[0].items()),
+            per_granule(granule),
+        ),
         _ => {
             // Rows may be fewer than those of whole work-groups.
             let rows = call.sizes.geometry.map_or(p.h, |g| g.output.0.pixel);
-            let rows = rows.div_ceil(sy).next_multiple_of(call.group.map_or(1, |g| g.0));
-            r.dimensions((Extent::Fixed(rows), per_granule(granule.div_ceil(sx) * pixels)))
+            let rows = rows
+                .div_ceil(sy)
+                .next_multiple_of(call.group.map_or(1, |g| g.0));
+            r.dimensions((
+                Extent::Fixed(rows),
+                per_granule(granule.div_ceil(sx) * pixels),
+            ))
         }
     }
 }
 
-/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what the registry knows of
-/// its operands: the plan's own sizes of buffers and constants do not enter.
+/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what
+/// the registry knows of its operands: the plan's own sizes of buffers and constants do not enter.
 pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize> {
-    let arglist = library.kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
+    let arglist = library
+        .kernel(&step.kernel)
+        .map_or("", |k| &k.1.restrictions.arglist);
     let (operands, args) = operands(step);
     let sizes = step.args.len() - args.len();
     let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
@@ -198,14 +249,25 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         _ => 0,
     };
     let parts = size('c').max(1);
-    let mut of = Sizes { middle: size('m'), second: size('s'), parts, ..Sizes::of(step.problem) };
+    let mut of = Sizes {
+        middle: size('m'),
+        second: size('s'),
+        parts,
+        ..Sizes::of(step.problem)
+    };
     let moved = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
         Some(&Arg::Moved(moved)) => moved,
         _ => Moved::default(),
     };
     of.moved = ['f', 'b'].map(moved);
     // The first constant: weights of a convolution.
-    let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
+    let constant = step.args.iter().find_map(|a| {
+        if let Arg::Constant(i) = *a {
+            Some(i)
+        } else {
+            None
+        }
+    });
     if let Some(c) = constant.map(|i| &plan.constants[i]) {
         of.weights = c.padded;
     }
@@ -224,7 +286,10 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
             _ => rows * cols * size,
         }
     };
-    vec![0; sizes].into_iter().chain(operands.iter().zip(args).map(bytes)).collect()
+    vec![0; sizes]
+        .into_iter()
+        .chain(operands.iter().zip(args).map(bytes))
+        .collect()
 }
 
 /// Mistakes that a test makes in [`bind`], to see that the checks of `bench` find them.
@@ -272,8 +337,10 @@ pub(crate) mod fault {
                 }
             }
             Some(Fault::Parameters) => {
-                let pairs =
-                    launch.args.iter_mut().filter_map(|a| if let Arg::Pair(p) = a { Some(p) } else { None });
+                let pairs = launch
+                    .args
+                    .iter_mut()
+                    .filter_map(|a| if let Arg::Pair(p) = a { Some(p) } else { None });
                 pairs.for_each(|pair| *pair = (pair.1, pair.0));
             }
             Some(Fault::Short) => {

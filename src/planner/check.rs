@@ -1,6 +1,6 @@
-//! A second opinion on a finished plan, which knows nothing of how it was made: every value is written before it is
-//! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
-//! cover every row and record.
+//! A second opinion on a finished plan, which knows nothing of how it was made: every value is
+//! written before it is read and not overwritten before its last use, layouts meet, operands are as
+//! large as their kernels take them, ranges cover every row and record.
 
 use super::bind::{self, ADDS, repack_options};
 use super::stands::Stands;
@@ -14,10 +14,20 @@ use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands}
 /// What is wrong with a plan of `network`; nothing of a right one.
 pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut say =
-        |step: &Step, text: String| wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel));
+    let mut say = |step: &Step, text: String| {
+        wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel))
+    };
     let touched = |step: &Step| -> Vec<usize> {
-        step.args.iter().filter_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None }).collect()
+        step.args
+            .iter()
+            .filter_map(|a| {
+                if let Arg::Buffer(i) = *a {
+                    Some(i)
+                } else {
+                    None
+                }
+            })
+            .collect()
     };
     let columns = plan.engine.arena_columns(plan.padded_batch);
     // Which buffer's values each byte range of the arena holds: (start, end, buffer).
@@ -46,7 +56,10 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
         let more = parameters.len() > step.operation.parameters().len();
         let (adds, compiled) = (more && !kernel.takes_hidden(), step.options.contains(ADDS));
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
-            say(step, "does not add a value that stands as its result".into());
+            say(
+                step,
+                "does not add a value that stands as its result".into(),
+            );
         }
         // Who adds parts of sums up does not read their weights: the step before it did.
         let reads = |step: &Step, what: fn(&Constant) -> bool| {
@@ -58,7 +71,11 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
             step.args.iter().flat_map(constants).any(what)
         };
         let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
-        let of = if reduces { &plan.steps[i.saturating_sub(1)] } else { step };
+        let of = if reduces {
+            &plan.steps[i.saturating_sub(1)]
+        } else {
+            step
+        };
         if reads(of, |c| c.precision == Precision::I8) != reads(step, |c| c.scales.is_some()) {
             say(step, "bytes without scales".into());
         }
@@ -73,21 +90,33 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 continue;
             };
             let buffer = &plan.buffers[i];
-            layout(buffer, kernel, operand.name, plan).into_iter().for_each(|t| say(step, t));
+            layout(buffer, kernel, operand.name, plan)
+                .into_iter()
+                .for_each(|t| say(step, t));
             if buffer.role != BufferRole::Hidden {
                 continue;
             }
             let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
             if end > plan.arena_bytes {
-                say(step, format!("{} ends at byte {end} of an arena of {}", buffer.name, plan.arena_bytes));
+                say(
+                    step,
+                    format!(
+                        "{} ends at byte {end} of an arena of {}",
+                        buffer.name, plan.arena_bytes
+                    ),
+                );
             }
             let whole = holds.contains(&(start, end, i));
             let in_place = result && kernel.restrictions.b.is_none() && operand.name == "r";
             if (!result || in_place) && !whole {
-                say(step, format!("{} is read, but its values are not there", buffer.name));
+                say(
+                    step,
+                    format!("{} is read, but its values are not there", buffer.name),
+                );
             }
         }
-        // What it writes drives out whatever stood there; an operand of this very step must not be hit.
+        // What it writes drives out whatever stood there; an operand of this very step must not be
+        // hit.
         for (operand, arg) in parameters.iter().zip(args) {
             let Arg::Buffer(i) = *arg else { continue };
             let buffer = &plan.buffers[i];
@@ -100,24 +129,40 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 let at = other.arena;
                 let overlaps = at < end && start < at + other.len(columns) * 4;
                 if other.role == BufferRole::Hidden && overlaps {
-                    say(step, format!("writes {} over {}, which it also uses", buffer.name, other.name));
+                    say(
+                        step,
+                        format!(
+                            "writes {} over {}, which it also uses",
+                            buffer.name, other.name
+                        ),
+                    );
                 }
             }
             holds.retain(|h| h.1 <= start || end <= h.0);
             holds.push((start, end, i));
         }
-        moved(plan, step, &stands).into_iter().for_each(|t| say(step, t));
+        moved(plan, step, &stands)
+            .into_iter()
+            .for_each(|t| say(step, t));
         stands.follow(step);
         if kernel.operation == Operation::Repack {
-            repack(plan, step, &touched(step)).into_iter().for_each(|t| say(step, t));
+            repack(plan, step, &touched(step))
+                .into_iter()
+                .for_each(|t| say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
             // A program without the lab leaves it to the engine, which refuses such arguments.
             if cfg!(any(test, fuzzing, feature = "lab")) {
                 let sizes = step.args.iter().zip(bind::touched(plan, step, library));
-                sizes.for_each(|(arg, bytes)| small(plan, arg, bytes).into_iter().for_each(|t| say(step, t)));
+                sizes.for_each(|(arg, bytes)| {
+                    small(plan, arg, bytes)
+                        .into_iter()
+                        .for_each(|t| say(step, t))
+                });
             }
-            ranges(plan, step, kernel).into_iter().for_each(|t| say(step, t));
+            ranges(plan, step, kernel)
+                .into_iter()
+                .for_each(|t| say(step, t));
         }
     }
     wrong
@@ -126,7 +171,10 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
 /// Whether an argument has fewer bytes than the kernel may touch.
 fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     let (name, has) = match *arg {
-        Arg::Buffer(i) => (&plan.buffers[i].name, plan.buffers[i].len(plan.padded_batch) * 4),
+        Arg::Buffer(i) => (
+            &plan.buffers[i].name,
+            plan.buffers[i].len(plan.padded_batch) * 4,
+        ),
         Arg::Constant(i) => (&plan.constants[i].name, plan.constants[i].bytes()),
         _ => return None,
     };
@@ -146,14 +194,25 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
     let meets = takes.fits(rows, cols).is_ok()
         && buffer.layout.fits(rows, cols).is_ok()
         && takes.same_placement(&buffer.layout, rows, cols);
-    (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
+    (!meets).then(|| {
+        format!(
+            "{} stands as {}, the kernel takes {takes}",
+            buffer.name, buffer.layout
+        )
+    })
 }
 
 /// Whether `step`, which `at` others come before, adds what stands as its result does.
 fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
-    let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else { return false };
+    let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else {
+        return false;
+    };
     // Where the step that wrote it says so.
-    let writer = plan.steps.iter().take(at).rfind(|s| s.args.last() == Some(&Arg::Buffer(added)));
+    let writer = plan
+        .steps
+        .iter()
+        .take(at)
+        .rfind(|s| s.args.last() == Some(&Arg::Buffer(added)));
     let image = writer.and_then(geometry).map(|g| g.output);
     let (other, r) = (&plan.buffers[added], &plan.buffers[result]);
     other.layout == r.layout
@@ -163,36 +222,75 @@ fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
 
 /// Where a step that knows of images reads and writes.
 fn geometry(step: &Step) -> Option<Geometry> {
-    step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None })
+    step.args.iter().find_map(|a| {
+        if let Arg::Geometry(g) = a {
+            Some(*g)
+        } else {
+            None
+        }
+    })
 }
 
 /// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
 fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
-    let [from, to] = *buffers else { return Some(format!("expected two buffers, found {}", buffers.len())) };
+    let [from, to] = *buffers else {
+        return Some(format!("expected two buffers, found {}", buffers.len()));
+    };
     let (from, to) = (&plan.buffers[from], &plan.buffers[to]);
     let expected = repack_options(&from.layout, &to.layout);
     if step.options != expected {
         let (from, to) = (&from.layout, &to.layout);
-        return Some(format!("is compiled with {}, needed for {from} to {to}: {expected}", step.options));
+        return Some(format!(
+            "is compiled with {}, needed for {from} to {to}: {expected}",
+            step.options
+        ));
     }
     let fits = [from, to].map(|b| b.layout.fits(b.padded_rows, plan.padded_batch));
     if let Some(e) = fits.into_iter().find_map(Result::err) {
         return Some(e);
     }
-    let sizes = Problem { h: to.padded_rows, w: plan.padded_batch, l: from.padded_rows };
+    let sizes = Problem {
+        h: to.padded_rows,
+        w: plan.padded_batch,
+        l: from.padded_rows,
+    };
     (step.problem != sizes || from.rows != to.rows).then(|| {
         let (rows, padded) = ((from.rows, to.rows), step.problem);
-        format!("copies {} of {} rows, {padded:?}; its buffers are {sizes:?}", rows.0, rows.1)
+        format!(
+            "copies {} of {} rows, {padded:?}; its buffers are {sizes:?}",
+            rows.0, rows.1
+        )
     })
 }
 
-/// Returns what is wrong with the rows that a step moves, or with the numbers that it takes for each row.
+/// Returns what is wrong with the rows that a step moves, or with the numbers that it takes for
+/// each row.
 fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
-    let maps: Vec<Moved> =
-        step.args.iter().filter_map(|a| if let Arg::Moved(m) = *a { Some(m) } else { None }).collect();
-    let &[.., Arg::Buffer(result)] = &*step.args else { return None };
-    let read = step.args.iter().find_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None })?;
-    let (rows, written) = (plan.buffers[read].padded_rows, plan.buffers[result].padded_rows);
+    let maps: Vec<Moved> = step
+        .args
+        .iter()
+        .filter_map(|a| {
+            if let Arg::Moved(m) = *a {
+                Some(m)
+            } else {
+                None
+            }
+        })
+        .collect();
+    let &[.., Arg::Buffer(result)] = &*step.args else {
+        return None;
+    };
+    let read = step.args.iter().find_map(|a| {
+        if let Arg::Buffer(i) = *a {
+            Some(i)
+        } else {
+            None
+        }
+    })?;
+    let (rows, written) = (
+        plan.buffers[read].padded_rows,
+        plan.buffers[result].padded_rows,
+    );
     let expected = match step.operation {
         Operation::Scale => 2,
         Operation::Gather => 1,
@@ -204,20 +302,40 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
     for m in &maps {
         let all = m.filled == 0 || m.filled == written;
         if m.from.len() != m.to.len() || !m.to.is_nested() || m.to.end() > written || !all {
-            return Some(format!("writes rows {:?} and fills {} of {written}", m.to, m.filled));
+            return Some(format!(
+                "writes rows {:?} and fills {} of {written}",
+                m.to, m.filled
+            ));
         }
     }
     if step.operation == Operation::Gather {
         let end = maps[0].from.end();
         return (end > rows).then(|| format!("reads {end} rows of {rows}"));
     }
-    let constants: Vec<usize> =
-        step.args.iter().filter_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None }).collect();
+    let constants: Vec<usize> = step
+        .args
+        .iter()
+        .filter_map(|a| {
+            if let Arg::Constant(i) = *a {
+                Some(i)
+            } else {
+                None
+            }
+        })
+        .collect();
     for (n, (m, &i)) in maps.iter().zip(&constants).enumerate() {
         let c = &plan.constants[i];
-        if m.filled == 0 || m.from.end() > c.padded.0 || c.placing != Placing::Plain || c.layout != Layout::C
+        if m.filled == 0
+            || m.from.end() > c.padded.0
+            || c.placing != Placing::Plain
+            || c.layout != Layout::C
         {
-            return Some(format!("{} {}: {:?} numbers for {m:?}", c.name, c.role.name(), c.padded));
+            return Some(format!(
+                "{} {}: {:?} numbers for {m:?}",
+                c.name,
+                c.role.name(),
+                c.padded
+            ));
         }
         // Each element of the node's value has its own number, in the row where it stands.
         if let Some(wrong) = stands.reads(step, read, (n, c.tensor), m) {
@@ -228,22 +346,47 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
 }
 
 /// Whether a constant is as the kernel takes it.
-fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Plan) -> Option<String> {
+fn constant(
+    c: &Constant,
+    kernel: &Kernel,
+    operand: &str,
+    step: &Step,
+    plan: &Plan,
+) -> Option<String> {
     let least = match &c.placing {
         // With the scales.
-        _ if c.scales.is_some() => {
-            (c.size.0, if c.layout == Layout::panels(BESIDE) { 2 } else { usize::MAX })
-        }
+        _ if c.scales.is_some() => (
+            c.size.0,
+            if c.layout == Layout::panels(BESIDE) {
+                2
+            } else {
+                usize::MAX
+            },
+        ),
         Placing::Plain => c.size,
         Placing::Columns(map) => (c.size.0, map.end()),
     };
-    if c.padded.0 < least.0 || c.padded.1 < least.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
-        return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
+    if c.padded.0 < least.0
+        || c.padded.1 < least.1
+        || c.layout.fits(c.padded.0, c.padded.1).is_err()
+    {
+        return Some(format!(
+            "{} {}: {:?} does not hold {:?}",
+            c.name,
+            c.role.name(),
+            c.padded,
+            c.size
+        ));
     }
     let a = kernel.restrictions.a.as_ref().filter(|_| operand == "a")?;
     if a.image != c.image {
         let what = |image: bool| if image { "an image" } else { "a buffer" };
-        return Some(format!("{} is {}, the kernel takes {}", c.name, what(c.image), what(a.image)));
+        return Some(format!(
+            "{} is {}, the kernel takes {}",
+            c.name,
+            what(c.image),
+            what(a.image)
+        ));
     }
     let takes = a.representation.as_ref()?;
     let (rows, columns) = match kernel.operation {
@@ -254,8 +397,16 @@ fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Pl
     let meets = match kernel.of_few() {
         // Panels are what it is compiled for; there may be more rows of padding.
         true => {
-            let panel = if c.layout == *takes { Some(c.padded.0) } else { c.layout.panel_rows() };
-            let compiled = |rows| step.options.split(' ').any(|o| o == format!("-DPANEL={rows}"));
+            let panel = if c.layout == *takes {
+                Some(c.padded.0)
+            } else {
+                c.layout.panel_rows()
+            };
+            let compiled = |rows| {
+                step.options
+                    .split(' ')
+                    .any(|o| o == format!("-DPANEL={rows}"))
+            };
             panel.is_some_and(compiled) && c.padded.0 >= rows && c.padded.1 == columns
         }
         false => c.layout == *takes && c.padded == (rows, columns),
@@ -276,12 +427,22 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     let buffers: Vec<&Buffer> = step
         .args
         .iter()
-        .filter_map(|a| if let Arg::Buffer(i) = *a { Some(&plan.buffers[i]) } else { None })
+        .filter_map(|a| {
+            if let Arg::Buffer(i) = *a {
+                Some(&plan.buffers[i])
+            } else {
+                None
+            }
+        })
         .collect();
     let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {
         return Some("reads and writes fewer than two buffers".into());
     };
-    let read = if step.operation == Operation::Convolution { first } else { last };
+    let read = if step.operation == Operation::Convolution {
+        first
+    } else {
+        last
+    };
     for ((image, shape), buffer) in [(geometry.input, read), (geometry.output, written)] {
         let end = image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c;
         if end > buffer.padded_rows {
@@ -302,12 +463,19 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     })
 }
 
-/// Whether the work-items compute every row of every record, for batches around a granule and the full one.
+/// Whether the work-items compute every row of every record, for batches around a granule and the
+/// full one.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
     let geometry = geometry(step);
     let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
-    let moved = step.args.iter().find_map(|a| if let Arg::Moved(m) = a { Some(m.items()) } else { None });
+    let moved = step.args.iter().find_map(|a| {
+        if let Arg::Moved(m) = a {
+            Some(m.items())
+        } else {
+            None
+        }
+    });
     let rows = match kernel.operation {
         Operation::ArgMax | Operation::Softmax => 1,
         Operation::Gather => moved.unwrap_or(usize::MAX),
@@ -318,8 +486,13 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     }
     for records in [1, plan.granule.min(plan.batch), plan.batch] {
         let (first, second) = (step.global.0.items(records), step.global.1.items(records));
-        if let Some((x, y)) = step.local.filter(|&(x, y)| first % x != 0 || second % y != 0) {
-            return Some(format!("{first} × {second} work-items in groups of {x} × {y}"));
+        if let Some((x, y)) = step
+            .local
+            .filter(|&(x, y)| first % x != 0 || second % y != 0)
+        {
+            return Some(format!(
+                "{first} × {second} work-items in groups of {x} × {y}"
+            ));
         }
         let (down, along) = r.dimensions((first, second));
         let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {

@@ -11,10 +11,12 @@ use crate::ir::view::RowMap;
 use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
-/// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
+/// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is
+/// larger.
 const LEAST_PART: usize = 48;
 
-/// Most rows that a layer reads with weights of 0 because they are not of its operand: copying it takes a launch.
+/// Most rows that a layer reads with weights of 0 because they are not of its operand: copying it
+/// takes a launch.
 const MOST_SPARE: usize = 64;
 
 impl<'l> Planner<'l> {
@@ -36,8 +38,12 @@ impl<'l> Planner<'l> {
         if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
         }
-        let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
-        let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
+        let Some(kernel) = self.kernel(Operation::ArgMax) else {
+            return self.missing(nodes, "argmax");
+        };
+        let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else {
+            return;
+        };
         let input = self.reads(kernel, matrix, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
@@ -50,9 +56,14 @@ impl<'l> Planner<'l> {
     /// Kernels that are compiled with more than a plan's options stay out of plans.
     pub(super) fn refuse_lab_kernels(&mut self) {
         for name in self.recipe.kernels.iter() {
-            if let Some((_, k)) = self.library.kernel(name).filter(|(_, k)| !k.lab_options.is_empty()) {
+            if let Some((_, k)) = self
+                .library
+                .kernel(name)
+                .filter(|(_, k)| !k.lab_options.is_empty())
+            {
                 self.errors.push(format!(
-                    "plan {}: {name} is compiled with {}, which may change results: it is for bench, not for plans",
+                    "plan {}: {name} is compiled with {}, which may change results: it is for \
+                     bench, not for plans",
                     self.recipe.name, k.lab_options
                 ));
             }
@@ -62,13 +73,19 @@ impl<'l> Planner<'l> {
     /// Floating-point operations of `kernel` for affine nodes, of one record.
     pub(super) fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
         let sizes = affine.iter().map(|layer| self.weights(layer.0));
-        sizes.map(|(h, l)| kernel.flop(Problem { h, w: 1, l })).sum()
+        sizes
+            .map(|(h, l)| kernel.flop(Problem { h, w: 1, l }))
+            .sum()
     }
 
     /// The recipe's kernels in their order.
     pub(super) fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
-        recipe.kernels.iter().filter_map(|name| library.kernel(name)).map(|(_, k)| k)
+        recipe
+            .kernels
+            .iter()
+            .filter_map(|name| library.kernel(name))
+            .map(|(_, k)| k)
     }
 
     pub(super) fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
@@ -76,8 +93,15 @@ impl<'l> Planner<'l> {
     }
 
     pub(super) fn missing(&mut self, node: usize, what: &str) {
-        let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
-        self.mistake(node, format_args!("needs {article} {what} kernel, the plan has none"));
+        let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) {
+            "an"
+        } else {
+            "a"
+        };
+        self.mistake(
+            node,
+            format_args!("needs {article} {what} kernel, the plan has none"),
+        );
     }
 
     /// Rows and columns of the weights of an affine node.
@@ -89,7 +113,11 @@ impl<'l> Planner<'l> {
 
     /// Whether `kernel` can read `matrix` as it is.
     fn meets(&self, kernel: &Kernel, matrix: usize) -> bool {
-        let takes = kernel.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
+        let takes = kernel
+            .restrictions
+            .b
+            .as_ref()
+            .and_then(|b| b.representation.as_ref());
         let gives = self.matrices[matrix].layout.as_ref();
         takes.is_none() || gives.is_none() || takes == gives
     }
@@ -99,11 +127,13 @@ impl<'l> Planner<'l> {
         self.view(self.network.graph.nodes[node].inputs[0]).matrix
     }
 
-    /// Parts that the common dimension of a layer is split into: until there are as many work-groups as the kernel
-    /// wants, but no part shorter than [`LEAST_PART`].
+    /// Parts that the common dimension of a layer is split into: until there are as many
+    /// work-groups as the kernel wants, but no part shorter than [`LEAST_PART`].
     fn parts(&self, kernel: &Kernel, (outputs, inputs): (usize, usize)) -> usize {
         let r = &kernel.restrictions;
-        let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else { return 1 };
+        let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else {
+            return 1;
+        };
         let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
         let most = (r.split / tiles).min(inputs / LEAST_PART).max(1);
         // Parts are of whole stages: with more of the same length the last ones would be empty.
@@ -115,23 +145,36 @@ impl<'l> Planner<'l> {
     fn possible(&self, kernel: &Kernel, chain: &Chain) -> bool {
         let most = kernel.restrictions.most;
         let within = |n: usize, most: usize| most == 0 || n <= most;
-        let groups = kernel.restrictions.tile.map_or(0, |(_, records)| self.batch.div_ceil(records));
+        let groups = kernel
+            .restrictions
+            .tile
+            .map_or(0, |(_, records)| self.batch.div_ceil(records));
         within(chain.weighted.len(), most.layers) && within(groups, most.groups)
     }
 
     /// Whether `kernel` is for the sizes of `chain`.
     fn admits(&self, kernel: &Kernel, chain: &Chain) -> bool {
-        let counted = if kernel.covers.repeated { chain.weighted.len() } else { chain.weighted.len().min(1) };
-        let sizes: Vec<(usize, usize)> =
-            chain.weighted[..counted].iter().map(|l| self.weights(l.0)).collect();
+        let counted = if kernel.covers.repeated {
+            chain.weighted.len()
+        } else {
+            chain.weighted.len().min(1)
+        };
+        let sizes: Vec<(usize, usize)> = chain.weighted[..counted]
+            .iter()
+            .map(|l| self.weights(l.0))
+            .collect();
         let most = |size: fn(&(usize, usize)) -> usize| sizes.iter().map(size).max().unwrap_or(0);
         let spread = |l: &(usize, Activation)| {
             let tensors = &self.network.graph.nodes[l.0].tensors;
-            tensors.first().map_or(0, |&t| self.network.graph.tensors[t].spread)
+            tensors
+                .first()
+                .map_or(0, |&t| self.network.graph.tensors[t].spread)
         };
         let limit = kernel.restrictions.most.spread;
         sizes.iter().all(|s| s.1 >= kernel.restrictions.least_l)
-            && chain.weighted[..counted].iter().all(|l| limit == 0 || spread(l) <= limit)
+            && chain.weighted[..counted]
+                .iter()
+                .all(|l| limit == 0 || spread(l) <= limit)
             && kernel.restrictions.most.admits(
                 most(|s| s.0),
                 most(|s| s.1),
@@ -139,14 +182,18 @@ impl<'l> Planner<'l> {
             )
     }
 
-    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end. 0 of
-    /// a kernel without tiles.
+    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time,
+    /// of the last to end. 0 of a kernel without tiles.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
         let graph = &self.network.graph;
-        let Some(&(node, _)) = chain.weighted.first() else { return 0 };
+        let Some(&(node, _)) = chain.weighted.first() else {
+            return 0;
+        };
         let convolution = matches!(graph.nodes[node].op, Op::Convolution { .. });
         // Convolutions in tiles come before those that are not.
-        let Some((y, x)) = kernel.restrictions.tile else { return if convolution { usize::MAX } else { 0 } };
+        let Some((y, x)) = kernel.restrictions.tile else {
+            return if convolution { usize::MAX } else { 0 };
+        };
         let (outputs, inputs) = self.weights(node);
         // The columns of a convolution are the pixels of all records.
         let (columns, parts) = match convolution {
@@ -163,7 +210,8 @@ impl<'l> Planner<'l> {
         y * x * inputs.div_ceil(parts) * turns
     }
 
-    /// The kernel that computes node `i`, with all that it computes: see [`crate::registry::PlanRecipe::kernels`].
+    /// The kernel that computes node `i`, with all that it computes: see
+    /// [`crate::registry::PlanRecipe::kernels`].
     fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
         let (graph, input) = (&self.network.graph, self.input_of(i));
         // What is added has been computed, and stands as the result will.
@@ -172,17 +220,21 @@ impl<'l> Planner<'l> {
         };
         let matching = || {
             // The end of a layer in parts comes with the kernel of these.
-            let begins = self.kernels().filter(|k| k.operation != Operation::ReducePair);
+            let begins = self
+                .kernels()
+                .filter(|k| k.operation != Operation::ReducePair);
             let found = begins.filter_map(|k| Some((k, fuse::chain(graph, k, i, may_add)?)));
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
-        let rank = |k: &Kernel, c: &Chain| (Reverse(k.covers.most_nodes()), !k.of_few(), self.work(k, c));
+        let rank =
+            |k: &Kernel, c: &Chain| (Reverse(k.covers.most_nodes()), !k.of_few(), self.work(k, c));
         if let Some(best) = admitted.min_by_key(|(k, c)| rank(k, c)) {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();
-        let alone = matching().filter(|(k, _)| k.covers.weighted() < 2 && !(matmul && k.covers.repeated));
+        let alone =
+            matching().filter(|(k, _)| k.covers.weighted() < 2 && !(matmul && k.covers.repeated));
         alone.min_by_key(|(k, _)| k.covers.most_nodes())
     }
 
@@ -210,7 +262,11 @@ impl<'l> Planner<'l> {
         if !matches!(op, Op::Affine | Op::Activation(_)) {
             return self.of_image(kernel, i, chain);
         }
-        let Chain { nodes, weighted: affine, .. } = chain;
+        let Chain {
+            nodes,
+            weighted: affine,
+            ..
+        } = chain;
         let last = nodes[nodes.len() - 1];
         match *affine {
             [] => self.in_place(kernel, i, Vec::new()),
@@ -218,12 +274,20 @@ impl<'l> Planner<'l> {
             [layer] => {
                 let parts = self.parts(kernel, self.weights(i));
                 let scaled = self.scaled(kernel);
-                let reduce = self
-                    .kernel(Operation::Reduce)
-                    .filter(|r| parts > 1 && r.epilogue == kernel.epilogue && self.scaled(r) == scaled);
+                let reduce = self.kernel(Operation::Reduce).filter(|r| {
+                    parts > 1 && r.epilogue == kernel.epilogue && self.scaled(r) == scaled
+                });
                 let pair = reduce.and_then(|_| self.reduce_pair(i, scaled));
                 match (reduce, pair) {
-                    (_, Some((pair, Chain { nodes, weighted, .. }))) => {
+                    (
+                        _,
+                        Some((
+                            pair,
+                            Chain {
+                                nodes, weighted, ..
+                            },
+                        )),
+                    ) => {
                         self.split(kernel, pair, parts, (nodes[nodes.len() - 1], weighted));
                         return nodes;
                     }
@@ -236,18 +300,19 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Whether `kernel` takes weights as bytes: sums are without their scales until the whole ones are multiplied, by who adds
-    /// parts up.
+    /// Whether `kernel` takes weights as bytes: sums are without their scales until the whole ones
+    /// are multiplied, by who adds parts up.
     fn scaled(&self, kernel: &Kernel) -> bool {
         kernel.restrictions.weights(self.network.weights) == Precision::I8
     }
 
-    /// The kernel that ends layer `i`, which is computed in parts, and computes the narrow one behind it, too; with both.
-    /// `scaled`: the parts are without the scales of bytes.
+    /// The kernel that ends layer `i`, which is computed in parts, and computes the narrow one
+    /// behind it, too; with both. `scaled`: the parts are without the scales of bytes.
     fn reduce_pair(&self, i: usize, scaled: bool) -> Option<(&'l Kernel, Chain)> {
         let graph = &self.network.graph;
         let fits = |&(k, ref chain): &(&'l Kernel, Chain)| {
-            let (&Some(&(second, _)), &Some(&last)) = (&chain.weighted.get(1), &chain.nodes.last()) else {
+            let (&Some(&(second, _)), &Some(&last)) = (&chain.weighted.get(1), &chain.nodes.last())
+            else {
                 return false;
             };
             let next = graph.only_consumer(graph.nodes[last].output);
@@ -256,13 +321,19 @@ impl<'l> Planner<'l> {
             let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
             self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)
         };
-        let kernels = self.kernels().filter(|k| k.operation == Operation::ReducePair);
-        kernels.filter_map(|k| Some((k, fuse::chain(graph, k, i, |_, _| false)?))).find(fits)
+        let kernels = self
+            .kernels()
+            .filter(|k| k.operation == Operation::ReducePair);
+        kernels
+            .filter_map(|k| Some((k, fuse::chain(graph, k, i, |_, _| false)?)))
+            .find(fits)
     }
 
     /// An affine node in two steps: the product, then its bias in place.
     fn matmul_and_bias(&mut self, i: usize) {
-        let Some(matmul) = self.kernel(Operation::Matmul) else { return self.missing(i, "affine or matmul") };
+        let Some(matmul) = self.kernel(Operation::Matmul) else {
+            return self.missing(i, "affine or matmul");
+        };
         let affine = vec![(i, Activation::None)];
         self.product(matmul, i, affine.clone());
         match self.kernel(Operation::Bias) {
@@ -271,18 +342,34 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// All layers, and the arg-max where there is one, as one step. Of the values between layers those of every other
-    /// layer stand in the same place; the last layer's are the scores.
+    /// All layers, and the arg-max where there is one, as one step. Of the values between layers
+    /// those of every other layer stand in the same place; the last layer's are the scores.
     fn all(&mut self, kernel: &'l Kernel, affine: Vec<(usize, Activation)>) {
-        let Some(a) = &kernel.restrictions.a else { return };
+        let Some(a) = &kernel.restrictions.a else {
+            return;
+        };
         let between = &affine[..affine.len() - 1];
-        let height = |layer: &(usize, Activation)| self.weights(layer.0).0.next_multiple_of(a.row_align);
-        let most = |first| between.iter().skip(first).step_by(2).map(height).max().unwrap_or(0);
+        let height =
+            |layer: &(usize, Activation)| self.weights(layer.0).0.next_multiple_of(a.row_align);
+        let most = |first| {
+            between
+                .iter()
+                .skip(first)
+                .step_by(2)
+                .map(height)
+                .max()
+                .unwrap_or(0)
+        };
         let (even, odd) = (most(0), most(1));
         let hidden = kernel.takes_hidden().then(|| {
-            let layout = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone());
+            let layout = kernel
+                .restrictions
+                .r
+                .as_ref()
+                .and_then(|o| o.representation.clone());
             let rows = (even + odd).max(a.row_align);
-            self.matrices.push(Matrix::new("between layers".into(), rows, 1, layout));
+            self.matrices
+                .push(Matrix::new("between layers".into(), rows, 1, layout));
             (self.matrices.len() - 1, even)
         });
         let last = self.network.graph.nodes.len() - 1;
@@ -296,8 +383,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// A step with a result of its own, the value of node `last`. Of the affine nodes that it computes, the first reads
-    /// its input, and the activation of the first is fused into it.
+    /// A step with a result of its own, the value of node `last`. Of the affine nodes that it
+    /// computes, the first reads its input, and the activation of the first is fused into it.
     fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
         let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
@@ -324,7 +411,10 @@ impl<'l> Planner<'l> {
         let input = self.reads(kernel, input, last);
         let mut rows = 1;
         if let Some(a) = &r.a {
-            let (y, x) = a.representation.as_ref().map_or((1, 1), Layout::granularity);
+            let (y, x) = a
+                .representation
+                .as_ref()
+                .map_or((1, 1), Layout::granularity);
             let multiple = &mut self.matrices[input].row_multiple;
             *multiple = lcm(*multiple, lcm(a.col_align, x));
             rows = lcm(a.row_align, y);
@@ -334,12 +424,17 @@ impl<'l> Planner<'l> {
         let name = &graph.nodes[last].name;
         let layout = r.r.as_ref().and_then(|o| o.representation.clone());
         let height = graph.values[graph.nodes[last].output].shape.len();
-        self.matrices.push(Matrix::new(name.to_string(), height, rows, layout));
+        self.matrices
+            .push(Matrix::new(name.to_string(), height, rows, layout));
         let output = self.matrices.len() - 1;
         self.writes(kernel, output);
         let activation = affine[0].1;
         let map = self.view(graph.nodes[affine[0].0].inputs[0]).map;
-        let placing = if map.is_plain() { Placing::Plain } else { Placing::Columns(map) };
+        let placing = if map.is_plain() {
+            Placing::Plain
+        } else {
+            Placing::Columns(map)
+        };
         self.drafts.push(Draft {
             activation,
             weighted: affine,
@@ -350,20 +445,29 @@ impl<'l> Planner<'l> {
         output
     }
 
-    /// Of a variant: as many rows of the matrix that it reads as the weights have columns which full batches are computed
-    /// with, so that these serve it, too.
+    /// Of a variant: as many rows of the matrix that it reads as the weights have columns which
+    /// full batches are computed with, so that these serve it, too.
     fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
         let weights = self.network.graph.nodes[node].tensors[0];
-        let constants = self.known.full.filter(|_| kernel.of_few()).map_or(&[][..], |full| &full.constants);
-        let columns = constants.iter().find(|c| c.tensor == weights).map_or(0, |c| c.padded.1);
-        let Matrix { rows, row_multiple, .. } = &mut self.matrices[input];
+        let constants = self
+            .known
+            .full
+            .filter(|_| kernel.of_few())
+            .map_or(&[][..], |full| &full.constants);
+        let columns = constants
+            .iter()
+            .find(|c| c.tensor == weights)
+            .map_or(0, |c| c.padded.1);
+        let Matrix {
+            rows, row_multiple, ..
+        } = &mut self.matrices[input];
         if columns >= *rows && columns % *row_multiple == 0 {
             *row_multiple = columns;
         }
     }
 
-    /// The first of the affine nodes `layers` in two steps: parts of the common dimension, then their sum with bias and
-    /// activation, and whatever else `reduce` computes, up to node `last`.
+    /// The first of the affine nodes `layers` in two steps: parts of the common dimension, then
+    /// their sum with bias and activation, and whatever else `reduce` computes, up to node `last`.
     fn split(
         &mut self,
         affine: &'l Kernel,
@@ -382,7 +486,11 @@ impl<'l> Planner<'l> {
         let of = if alone { output } else { between };
         let matrix = &mut self.matrices[between];
         (matrix.name, matrix.parts_of) = (format!("parts of {}", matrix.name), Some((parts, of)));
-        self.drafts.iter_mut().rev().take(2).for_each(|d| d.parts = parts);
+        self.drafts
+            .iter_mut()
+            .rev()
+            .take(2)
+            .for_each(|d| d.parts = parts);
         self.rows_of(last, output);
     }
 
@@ -390,13 +498,29 @@ impl<'l> Planner<'l> {
     fn in_place(&mut self, kernel: &'l Kernel, node: usize, affine: Vec<(usize, Activation)>) {
         let graph = &self.network.graph;
         let bias = kernel.operation == Operation::Bias;
-        let value = if bias { graph.nodes[node].output } else { graph.nodes[node].inputs[0] };
-        let view = if bias { *self.view(value) } else { self.own(value, node) };
+        let value = if bias {
+            graph.nodes[node].output
+        } else {
+            graph.nodes[node].inputs[0]
+        };
+        let view = if bias {
+            *self.view(value)
+        } else {
+            self.own(value, node)
+        };
         let matrix = view.matrix;
-        let takes = kernel.restrictions.r.as_ref().and_then(|o| o.representation.as_ref());
+        let takes = kernel
+            .restrictions
+            .r
+            .as_ref()
+            .and_then(|o| o.representation.as_ref());
         let matrix = self.link(kernel, matrix, takes, node);
         self.writes(kernel, matrix);
-        let flop = kernel.flop(Problem { h: self.matrices[matrix].rows, w: 1, l: 0 });
+        let flop = kernel.flop(Problem {
+            h: self.matrices[matrix].rows,
+            w: 1,
+            l: 0,
+        });
         let activation = match graph.nodes[node].op {
             Op::Activation(a) => a,
             _ => Activation::None,
@@ -407,18 +531,24 @@ impl<'l> Planner<'l> {
             activation,
             ..Draft::new(kernel, node, (matrix, matrix))
         });
-        self.views[graph.nodes[node].output] = Some(View { matrix, map: view.map });
+        self.views[graph.nodes[node].output] = Some(View {
+            matrix,
+            map: view.map,
+        });
     }
 
     /// The demands of `kernel` on the matrix it reads; gives the one that it does read.
     pub(super) fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
-        let Some(b) = &kernel.restrictions.b else { return matrix };
+        let Some(b) = &kernel.restrictions.b else {
+            return matrix;
+        };
         let matrix = self.link(kernel, matrix, b.representation.as_ref(), node);
         self.demand(matrix, b.row_align, b.col_align, b.representation.as_ref());
         matrix
     }
 
-    /// The demands of `kernel` on the matrix it writes: alignment, and whole work-groups of whole tiles.
+    /// The demands of `kernel` on the matrix it writes: alignment, and whole work-groups of whole
+    /// tiles.
     fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {
@@ -431,8 +561,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Remembers that `kernel` takes `matrix` in layout `takes` (any, where it says none); gives the matrix that it works
-    /// on: this one, or its copy in that layout.
+    /// Remembers that `kernel` takes `matrix` in layout `takes` (any, where it says none); gives
+    /// the matrix that it works on: this one, or its copy in that layout.
     pub(super) fn link(
         &mut self,
         kernel: &Kernel,
@@ -446,22 +576,40 @@ impl<'l> Planner<'l> {
             return matrix;
         };
         let reader = (node, kernel.operation);
-        if let Some(repack) = self.kernel(Operation::Repack).filter(|_| self.known.repacks.contains(&reader))
+        if let Some(repack) = self
+            .kernel(Operation::Repack)
+            .filter(|_| self.known.repacks.contains(&reader))
         {
             return self.repack(repack, matrix, takes, node);
         }
         let before = self.drafts.iter().rfind(|d| d.output == matrix);
         let before = before.map_or("the input".into(), |d| d.kernel.codename.clone());
-        let without = self.kernel(Operation::Repack).is_none() && self.recipe.engine == EngineKind::OpenCl;
+        let without =
+            self.kernel(Operation::Repack).is_none() && self.recipe.engine == EngineKind::OpenCl;
         let text = format!(
-            "plan {}: {}: {} takes its operand in layout {takes}, {before} before it gives {gives}; use kernels whose \
+            "plan {}: {}: {} takes its operand in layout {takes}, {before} before it gives \
+             {gives}; use kernels whose \
              layouts meet{}",
             self.recipe.name,
-            self.network.graph.nodes.get(node).map_or("output", |n| &*n.name),
+            self.network
+                .graph
+                .nodes
+                .get(node)
+                .map_or("output", |n| &*n.name),
             kernel.codename,
-            if without { ", or add a repack kernel to the plan" } else { "" }
+            if without {
+                ", or add a repack kernel to the plan"
+            } else {
+                ""
+            }
         );
-        self.links.push(Link { matrix, reader, gives, takes: takes.clone(), text });
+        self.links.push(Link {
+            matrix,
+            reader,
+            gives,
+            takes: takes.clone(),
+            text,
+        });
         matrix
     }
 
@@ -469,10 +617,12 @@ impl<'l> Planner<'l> {
     pub(super) fn repackable(&self, link: &Link) -> bool {
         // Parts of sums are rows of several matrices.
         let one = self.matrices[link.matrix].parts_of.is_none();
-        one && self.kernel(Operation::Repack).is_some() && !self.known.repacks.contains(&link.reader)
+        one && self.kernel(Operation::Repack).is_some()
+            && !self.known.repacks.contains(&link.reader)
     }
 
-    /// A copy of `matrix` in layout `takes`, for node `node`; one that is there already serves again.
+    /// A copy of `matrix` in layout `takes`, for node `node`; one that is there already serves
+    /// again.
     fn repack(&mut self, kernel: &'l Kernel, matrix: usize, takes: &Layout, node: usize) -> usize {
         let copies = |d: &&Draft<'_>| d.kernel.operation == Operation::Repack && d.input == matrix;
         let there = |d: &&Draft<'_>| self.matrices[d.output].layout.as_ref() == Some(takes);
@@ -481,7 +631,10 @@ impl<'l> Planner<'l> {
         }
         let of = &self.matrices[matrix];
         let (name, pixels_of) = (format!("{} as {takes}", of.name), of.pixels_of);
-        self.matrices.push(Matrix { pixels_of, ..Matrix::new(name, of.rows, 1, Some(takes.clone())) });
+        self.matrices.push(Matrix {
+            pixels_of,
+            ..Matrix::new(name, of.rows, 1, Some(takes.clone()))
+        });
         let copy = self.matrices.len() - 1;
         self.drafts.push(Draft::new(kernel, node, (matrix, copy)));
         copy

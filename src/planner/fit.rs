@@ -1,5 +1,5 @@
-//! Whether a network fits a device: the memory and the programs that a plan takes, and the time that a class of devices
-//! should take with it.
+//! Whether a network fits a device: the memory and the programs that a plan takes, and the time
+//! that a class of devices should take with it.
 
 use super::HOST_BYTES;
 use crate::ir::network::Network;
@@ -18,65 +18,107 @@ pub(crate) struct Memory {
     pub(crate) batch: u64,
 }
 
-/// Bytes of weights from which on the host engine splits an affine layer by rows: what a core's second-level cache holds.
-/// What such a layer reads and writes is kept for the whole batch.
+/// Bytes of weights from which on the host engine splits an affine layer by rows: what a core's
+/// second-level cache holds. What such a layer reads and writes is kept for the whole batch.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// Whether the host engine may compute a convolution to so many channels by tiles of 2 × 2 pixels (Winograd), over weights
-/// that its start makes: where four products of nine are enough, for all that is outside of the image; where channels
-/// are whole vectors; and where a core's second-level cache holds the weights, which are 16/9 of the others.
+/// Whether the host engine may compute a convolution to so many channels by tiles of 2 × 2 pixels
+/// (Winograd), over weights that its start makes: where four products of nine are enough, for all
+/// that is outside of the image; where channels are whole vectors; and where a core's second-level
+/// cache holds the weights, which are 16/9 of the others.
 pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
-    let Geometry { input: (_, from), output: (_, to), window, groups } = *geometry;
+    let Geometry {
+        input: (_, from),
+        output: (_, to),
+        window,
+        groups,
+    } = *geometry;
     let tiles = to.h.div_ceil(2) * to.w.div_ceil(2);
     let pays = 16 * tiles * 4 <= 9 * to.h * to.w * 3;
-    let whole = from.c % 16 == 0 && outputs % 16 == 0 && 16 * from.c * outputs * size_of::<f32>() <= LARGE;
+    let whole =
+        from.c % 16 == 0 && outputs % 16 == 0 && 16 * from.c * outputs * size_of::<f32>() <= LARGE;
     let each = window.stride == (1, 1) && window.dilation == (1, 1);
     window.size == (3, 3) && each && groups == 1 && pays && whole
 }
 
 /// Bytes of the weights that the start makes for a step, which is then computed by tiles.
 fn tiles_of(plan: &Plan, step: &Step) -> u64 {
-    let (Some(Arg::Geometry(geometry)), Operation::Convolution) = (step.args.first(), step.operation) else {
+    let (Some(Arg::Geometry(geometry)), Operation::Convolution) =
+        (step.args.first(), step.operation)
+    else {
         return 0;
     };
-    let of = |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
+    let of = |a: &Arg| {
+        if let Arg::Constant(c) = *a {
+            Some(&plan.constants[c])
+        } else {
+            None
+        }
+    };
     let weights = step.args.iter().find_map(of);
     let outputs = weights.map_or(0, |w| w.padded.0);
     let bytes = 16 * geometry.input.1.c * outputs * size_of::<f32>();
-    if by_tiles(geometry, outputs) { bytes as u64 } else { 0 }
+    if by_tiles(geometry, outputs) {
+        bytes as u64
+    } else {
+        0
+    }
 }
 
 impl Memory {
-    /// The memory of `plan`; `apart`: each value between steps has a buffer of its own, as on devices with memory of their
-    /// own. Of the host engine, which takes few records at once through the steps of an image network, this is the most.
+    /// The memory of `plan`; `apart`: each value between steps has a buffer of its own, as on
+    /// devices with memory of their own. Of the host engine, which takes few records at once
+    /// through the steps of an image network, this is the most.
     pub(crate) fn of(plan: &Plan, apart: bool) -> Memory {
-        let of_role =
-            |hidden: bool| plan.buffers.iter().filter(move |b| (b.role == BufferRole::Hidden) == hidden);
+        let of_role = |hidden: bool| {
+            plan.buffers
+                .iter()
+                .filter(move |b| (b.role == BufferRole::Hidden) == hidden)
+        };
         let slots = SLOTS as u64;
         let (arena, batch) = match plan.engine {
             EngineKind::OpenCl => {
                 let bytes = |b: &Buffer| (b.padded_rows * 4) as u64 * plan.padded_batch as u64;
-                let hidden = if apart { of_role(true).map(bytes).sum() } else { plan.arena_bytes as u64 };
+                let hidden = if apart {
+                    of_role(true).map(bytes).sum()
+                } else {
+                    plan.arena_bytes as u64
+                };
                 (hidden, slots * of_role(false).map(bytes).sum::<u64>())
             }
             EngineKind::Host => {
                 // Records begin on cache lines, a line more keeps them off multiples of a page.
                 let bytes = |b: &Buffer| ((b.padded_rows.next_multiple_of(16) + 16) * 4) as u64;
                 let whole = |&(i, _): &(usize, &Buffer)| !of_images(plan) || meets_large(plan, i);
-                let buffers = plan.buffers.iter().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden);
+                let buffers = plan
+                    .buffers
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, b)| b.role == BufferRole::Hidden);
                 let hidden: u64 = buffers.filter(whole).map(|(_, b)| bytes(b)).sum();
-                let tile = if of_images(plan) { plan.arena_bytes as u64 } else { 0 };
+                let tile = if of_images(plan) {
+                    plan.arena_bytes as u64
+                } else {
+                    0
+                };
                 let input = of_role(false).find(|b| b.role == BufferRole::Input);
                 let text = input.map_or(0, |b| b.rows * TEXT_BYTES) as u64;
                 let of_slots = of_role(false).map(bytes).sum::<u64>() + text;
-                ((hidden + tile) * plan.batch as u64, slots * of_slots * plan.batch as u64)
+                (
+                    (hidden + tile) * plan.batch as u64,
+                    slots * of_slots * plan.batch as u64,
+                )
             }
         };
         let tiles = match plan.engine {
             EngineKind::OpenCl => 0,
             EngineKind::Host => plan.steps.iter().map(|s| tiles_of(plan, s)).sum(),
         };
-        Memory { constants: plan.constant_bytes() as u64 + tiles, arena, batch }
+        Memory {
+            constants: plan.constant_bytes() as u64 + tiles,
+            arena,
+            batch,
+        }
     }
 
     /// All of it.
@@ -85,7 +127,8 @@ impl Memory {
     }
 }
 
-/// Whether a step knows of images, so that the host engine takes records one by one through the steps.
+/// Whether a step knows of images, so that the host engine takes records one by one through the
+/// steps.
 fn of_images(plan: &Plan) -> bool {
     let vectors = |s: &Step| {
         use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
@@ -98,10 +141,14 @@ fn of_images(plan: &Plan) -> bool {
 fn meets_large(plan: &Plan, i: usize) -> bool {
     let large = |a: &Arg| matches!(a, Arg::Constant(c) if plan.constants[*c].bytes() >= LARGE);
     let of_layer = |s: &&Step| s.operation == Operation::Affine && s.args.iter().any(large);
-    plan.steps.iter().filter(of_layer).any(|s| s.args.contains(&Arg::Buffer(i)))
+    plan.steps
+        .iter()
+        .filter(of_layer)
+        .any(|s| s.args.contains(&Arg::Buffer(i)))
 }
 
-/// The greatest batch, below that of `plan`, with which `recipe` takes at most `most` bytes; 0 where none does.
+/// The greatest batch, below that of `plan`, with which `recipe` takes at most `most` bytes; 0
+/// where none does.
 pub(crate) fn bounded(
     network: &Network,
     (recipe, library): (&PlanRecipe, &Library),
@@ -116,11 +163,19 @@ pub(crate) fn bounded(
     let (mut fitting, mut too_many) = (0, plan.batch);
     while fitting + 1 < too_many {
         let middle = fitting.midpoint(too_many);
-        if fits(middle) { fitting = middle } else { too_many = middle }
+        if fits(middle) {
+            fitting = middle
+        } else {
+            too_many = middle
+        }
     }
     // Whole granules cost no more than part ones.
     let whole = fitting / plan.granule * plan.granule;
-    if whole > 0 && fits(whole) { whole } else { fitting }
+    if whole > 0 && fits(whole) {
+        whole
+    } else {
+        fitting
+    }
 }
 
 /// Threads from which on a batch of the host engine grows.
@@ -129,15 +184,19 @@ const MANY_THREADS: usize = 4;
 /// By how much it grows.
 const GROWTH: usize = 4;
 
-/// Floating-point operations of a thread's share of a batch, above which handing it over costs little beside it.
+/// Floating-point operations of a thread's share of a batch, above which handing it over costs
+/// little beside it.
 const SHORT: u64 = 20_000_000;
 
-/// Makes the batches of a host plan larger where many threads have done their shares in so short a time that what each
-/// batch costs beside them counts, as far as memory allows it: [`HOST_BYTES`], and `most`. Nothing else in the plan depends
-/// on it.
+/// Makes the batches of a host plan larger where many threads have done their shares in so short a
+/// time that what each batch costs beside them counts, as far as memory allows it: [`HOST_BYTES`],
+/// and `most`. Nothing else in the plan depends on it.
 pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>) {
     let share = flop * plan.batch as u64 / threads.max(1) as u64;
-    if threads < MANY_THREADS || share > SHORT || plan.record_bytes() * plan.batch * GROWTH > HOST_BYTES {
+    if threads < MANY_THREADS
+        || share > SHORT
+        || plan.record_bytes() * plan.batch * GROWTH > HOST_BYTES
+    {
         return;
     }
     let before = (plan.batch, plan.padded_batch);
@@ -149,7 +208,9 @@ pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>
 
 /// Source path and compiler options of a step; empty of the host's.
 pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, String) {
-    let Some((_, kernel)) = library.kernel(&step.kernel) else { return Default::default() };
+    let Some((_, kernel)) = library.kernel(&step.kernel) else {
+        return Default::default();
+    };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
     let read = |a: &Arg| match *a {
         Arg::Constant(i) => &plan.constants[i..i + 1],
@@ -168,7 +229,12 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
 pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     let of_device = |_: &&Step| plan.engine == EngineKind::OpenCl;
     let mut all: Vec<(String, String)> = Vec::new();
-    for program in plan.steps.iter().filter(of_device).map(|s| program(plan, s, library)) {
+    for program in plan
+        .steps
+        .iter()
+        .filter(of_device)
+        .map(|s| program(plan, s, library))
+    {
         if !all.contains(&program) {
             all.push(program);
         }
@@ -176,8 +242,8 @@ pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     all.len()
 }
 
-/// Expected time of a batch of `records` in microseconds on a device of `class`, or on so many threads of it; each record
-/// takes `flop` operations.
+/// Expected time of a batch of `records` in microseconds on a device of `class`, or on so many
+/// threads of it; each record takes `flop` operations.
 pub(crate) fn modelled_us(
     class: &DeviceClass,
     engine: EngineKind,
@@ -185,9 +251,13 @@ pub(crate) fn modelled_us(
     steps: usize,
     (records, flop): (usize, u64),
 ) -> f64 {
-    // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
-    // H200).
-    let launches = if engine == EngineKind::Host { 1 } else { steps + 2 };
+    // Handing the input over and taking the results back cost about a launch each (23 µs with
+    // launches of 8.6 on an H200).
+    let launches = if engine == EngineKind::Host {
+        1
+    } else {
+        steps + 2
+    };
     let flop = flop as f64 * records as f64;
     launches as f64 * class.launch_us + flop / (class.gflops * threads as f64) / 1e3
 }
@@ -198,13 +268,15 @@ pub(crate) struct Fit<'l> {
     pub(crate) batch: usize,
     /// On a device that shares its memory with the host.
     pub(crate) memory: Memory,
-    /// The least that values between steps need, and what they got: of a batch, or of the host engine of a record.
+    /// The least that values between steps need, and what they got: of a batch, or of the host
+    /// engine of a record.
     pub(crate) arena: (usize, usize),
     /// Launches of a batch.
     pub(crate) steps: usize,
     /// OpenCL programs.
     pub(crate) programs: usize,
-    /// The first class of devices whose plan it is, and the expected time of a record in microseconds.
+    /// The first class of devices whose plan it is, and the expected time of a record in
+    /// microseconds.
     pub(crate) modelled: Option<(&'l str, f64)>,
 }
 
@@ -216,7 +288,15 @@ impl<'l> Fit<'l> {
             EngineKind::Host => (library.host_class(arch), threads),
             EngineKind::OpenCl => (library.devices.iter().find(|c| c.plan == plan.name), 1),
         };
-        let of_batch = |class| modelled_us(class, plan.engine, rate, plan.full().len(), (plan.batch, flop));
+        let of_batch = |class| {
+            modelled_us(
+                class,
+                plan.engine,
+                rate,
+                plan.full().len(),
+                (plan.batch, flop),
+            )
+        };
         Fit {
             batch: plan.batch,
             memory: Memory::of(plan, false),
@@ -234,7 +314,8 @@ mod tests {
     use crate::baked::{library, network};
     use crate::planner;
 
-    /// The batch found is the greatest that fits; one byte less than one record needs and none does.
+    /// The batch found is the greatest that fits; one byte less than one record needs and none
+    /// does.
     #[test]
     fn batches_are_as_large_as_memory_allows() {
         for recipe in library().plans.iter() {
@@ -245,13 +326,25 @@ mod tests {
                 let find = |most| bounded(network(), (recipe, library()), &full, most, apart);
                 let all = Memory::of(&full, apart);
                 assert!(all.constants > 0 && all.batch > 0, "{}", recipe.name);
-                for most in [all.total() - 1, all.total() / 2, all.constants + all.batch / 5] {
+                for most in [
+                    all.total() - 1,
+                    all.total() / 2,
+                    all.constants + all.batch / 5,
+                ] {
                     let batch = find(most);
                     assert!(batch < full.batch, "{}", recipe.name);
-                    assert!(batch == 0 || total(batch) <= most, "{}: {batch} in {most}", recipe.name);
+                    assert!(
+                        batch == 0 || total(batch) <= most,
+                        "{}: {batch} in {most}",
+                        recipe.name
+                    );
                     // Part granules take what whole ones take.
                     let next = batch + full.granule;
-                    assert!(next >= full.batch || total(next) > most, "{}: {batch}", recipe.name);
+                    assert!(
+                        next >= full.batch || total(next) > most,
+                        "{}: {batch}",
+                        recipe.name
+                    );
                 }
                 assert_eq!(find(total(1) - 1), 0, "{}", recipe.name);
             }
@@ -263,12 +356,20 @@ mod tests {
     fn programs_are_counted_once() {
         let count = |name: &str| {
             let recipe = library().plan(name).unwrap();
-            programs(&planner::plan(network(), recipe, library(), None).unwrap(), library())
+            programs(
+                &planner::plan(network(), recipe, library(), None).unwrap(),
+                library(),
+            )
         };
         assert_eq!(count("host"), 0);
         // Two layers and their activation in three launches each, the arg-max.
-        let morton =
-            planner::plan(network(), library().plan("thesis-morton").unwrap(), library(), None).unwrap();
+        let morton = planner::plan(
+            network(),
+            library().plan("thesis-morton").unwrap(),
+            library(),
+            None,
+        )
+        .unwrap();
         assert!(count("thesis-morton") < morton.steps.len() && count("thesis-morton") >= 4);
     }
 }

@@ -1,4 +1,5 @@
-//! Which nodes one launch may compute: the chain that a kernel covers, as far as the graph allows it.
+//! Which nodes one launch may compute: the chain that a kernel covers, as far as the graph allows
+//! it.
 
 use crate::ir::graph::Graph;
 use crate::ir::op::{Activation, Arithmetic, Op};
@@ -15,8 +16,9 @@ pub(super) struct Chain {
     pub(crate) added: Option<(usize, usize)>,
 }
 
-/// The node that a launch may compute together with `node`: the only reader of its value, which does not go out. Where that
-/// reads another value, too, it adds one of the same shape, where `may_add(node, value)`; that comes with it.
+/// The node that a launch may compute together with `node`: the only reader of its value, which
+/// does not go out. Where that reads another value, too, it adds one of the same shape, where
+/// `may_add(node, value)`; that comes with it.
 fn fusible(
     graph: &Graph,
     node: usize,
@@ -25,7 +27,9 @@ fn fusible(
     let value = graph.nodes[node].output;
     let next = graph.only_consumer(value)?;
     let reader = &graph.nodes[next];
-    let &[first, second] = &*reader.inputs else { return (reader.inputs.len() == 1).then_some((next, None)) };
+    let &[first, second] = &*reader.inputs else {
+        return (reader.inputs.len() == 1).then_some((next, None));
+    };
     let other = if first == value { second } else { first };
     let adds = reader.op == Op::Combine(Arithmetic::Add)
         && graph.values[other].shape == graph.values[value].shape
@@ -33,7 +37,8 @@ fn fusible(
     adds.then_some((next, Some(other)))
 }
 
-/// What `kernel` computes of `graph` from node `first` on; `None` where it does not cover what stands there.
+/// What `kernel` computes of `graph` from node `first` on; `None` where it does not cover what
+/// stands there.
 pub(super) fn chain(
     graph: &Graph,
     kernel: &Kernel,
@@ -42,7 +47,9 @@ pub(super) fn chain(
 ) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered| {
-        let Some((node, other)) = next.filter(|n| what.fits(graph, &graph.nodes[n.0])) else { return false };
+        let Some((node, other)) = next.filter(|n| what.fits(graph, &graph.nodes[n.0])) else {
+            return false;
+        };
         next = fusible(graph, node, &may_add);
         chain.added = chain.added.or(other.map(|value| (node, value)));
         chain.nodes.push(node);
@@ -56,10 +63,14 @@ pub(super) fn chain(
         true
     };
     let mut whole = || {
-        kernel.covers.chain.iter().try_for_each(|&(what, optional)| {
-            let taken = take(what);
-            (taken || optional).then_some(())
-        })
+        kernel
+            .covers
+            .chain
+            .iter()
+            .try_for_each(|&(what, optional)| {
+                let taken = take(what);
+                (taken || optional).then_some(())
+            })
     };
     whole().filter(|()| !kernel.covers.chain.is_empty())?;
     while kernel.covers.repeated && whole().is_some() {}

@@ -1,4 +1,5 @@
-//! Which rows the elements of values are; steps that know of images, and steps that only move elements.
+//! Which rows the elements of values are; steps that know of images, and steps that only move
+//! elements.
 
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
@@ -17,7 +18,10 @@ impl<'l> Planner<'l> {
     /// The rows of a value that has been drafted.
     pub(super) fn view(&self, value: usize) -> &View {
         // Nodes are in topological order, and where one cannot be drafted the plan is refused.
-        static NONE: View = View { matrix: 0, map: RowMap::vector(1) };
+        static NONE: View = View {
+            matrix: 0,
+            map: RowMap::vector(1),
+        };
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
@@ -27,15 +31,23 @@ impl<'l> Planner<'l> {
         if shape.h * shape.w == 1 {
             self.matrices[matrix].rows = shape.c;
             self.demand(matrix, multiple, 1, None);
-            self.views[value] = Some(View { matrix, map: RowMap::vector(shape.c) });
+            self.views[value] = Some(View {
+                matrix,
+                map: RowMap::vector(shape.c),
+            });
             return;
         }
-        let pixel = shape.c.next_multiple_of(lcm(multiple, self.known.pixels[value]));
+        let pixel = shape
+            .c
+            .next_multiple_of(lcm(multiple, self.known.pixels[value]));
         self.matrices[matrix].pixels_of = Some(value);
         // Of the input the host writes every row.
         self.matrices[matrix].by_pixels = matrix > 0;
         self.matrices[matrix].rows = shape.h * shape.w * pixel;
-        self.views[value] = Some(View { matrix, map: RowMap::image(Image::dense(shape, pixel), shape) });
+        self.views[value] = Some(View {
+            matrix,
+            map: RowMap::image(Image::dense(shape, pixel), shape),
+        });
     }
 
     /// Values whose pixels must be wider, and what their rows must be a multiple of.
@@ -50,7 +62,8 @@ impl<'l> Planner<'l> {
         self.matrices.iter().filter_map(wider).collect()
     }
 
-    /// A matrix for the value of node `last`, as `kernel` writes images: whole tiles of a pixel's channels.
+    /// A matrix for the value of node `last`, as `kernel` writes images: whole tiles of a pixel's
+    /// channels.
     fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
@@ -58,10 +71,14 @@ impl<'l> Planner<'l> {
         let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
         let (rows, cols) = r.whole_groups(group.unwrap_or((1, 1)));
         let (aligned, layout) = match &r.r {
-            Some(o) => ((lcm(rows, o.row_align), lcm(cols, o.col_align)), o.representation.clone()),
+            Some(o) => (
+                (lcm(rows, o.row_align), lcm(cols, o.col_align)),
+                o.representation.clone(),
+            ),
             None => ((rows, cols), None),
         };
-        self.matrices.push(Matrix::new(node.name.to_string(), 0, 1, layout.clone()));
+        self.matrices
+            .push(Matrix::new(node.name.to_string(), 0, 1, layout.clone()));
         let matrix = self.matrices.len() - 1;
         self.pixels(matrix, node.output, aligned.0);
         self.demand(matrix, 1, aligned.1, layout.as_ref());
@@ -72,14 +89,17 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// The network's last values stand as who looks for the largest of them takes them, if nothing else has been said.
+    /// The network's last values stand as who looks for the largest of them takes them, if nothing
+    /// else has been said.
     fn last_values(&mut self, matrix: usize) {
-        let argmax = self.kernel(Operation::ArgMax).filter(|_| self.network.output.kind == Kind::Classes);
+        let argmax = self
+            .kernel(Operation::ArgMax)
+            .filter(|_| self.network.output.kind == Kind::Classes);
         self.lay_out(matrix, argmax.and_then(layout_read));
     }
 
-    /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read, if nothing else has
-    /// been said: so few steps have to repack.
+    /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read,
+    /// if nothing else has been said: so few steps have to repack.
     fn family(&mut self, kernel: &Kernel, matrix: usize) {
         if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
             return;
@@ -96,7 +116,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Work that only moves elements: a view of the same rows where one suffices, else a copy. Whether it was that.
+    /// Work that only moves elements: a view of the same rows where one suffices, else a copy.
+    /// Whether it was that.
     pub(super) fn moves(&mut self, i: usize) -> bool {
         let node = &self.network.graph.nodes[i];
         let (from, shape) = (node.inputs[0], self.shape(node.inputs[0]));
@@ -114,13 +135,17 @@ impl<'l> Planner<'l> {
                 self.views[node.output] = moved.map(|map| View { matrix, map });
             }
             Op::Concat(axis) => {
-                let Some(kernel) = self.gather(i) else { return true };
+                let Some(kernel) = self.gather(i) else {
+                    return true;
+                };
                 let to = self.fresh(kernel, i);
                 let (all, map) = (self.shape(node.output), self.view(node.output).map);
                 let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
                     let part = self.shape(input);
-                    let Some(rows) = map.sliced(all, along(axis, first), part) else { return true };
+                    let Some(rows) = map.sliced(all, along(axis, first), part) else {
+                        return true;
+                    };
                     let from = *self.view(input);
                     // The first one fills what none of them does.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
@@ -128,12 +153,24 @@ impl<'l> Planner<'l> {
                 }
             }
             Op::Pad { border, value } => {
-                let Some(kernel) = self.gather(i) else { return true };
+                let Some(kernel) = self.gather(i) else {
+                    return true;
+                };
                 let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
-                let rows = self.view(node.output).map.sliced(all, [0, border.top, border.left], shape);
+                let rows =
+                    self.view(node.output)
+                        .map
+                        .sliced(all, [0, border.top, border.left], shape);
                 let Some(rows) = rows else { return true };
-                self.move_rows(kernel, i, View { matrix, map }, (to, rows), true, value.get());
+                self.move_rows(
+                    kernel,
+                    i,
+                    View { matrix, map },
+                    (to, rows),
+                    true,
+                    value.get(),
+                );
             }
             _ => return false,
         }
@@ -161,8 +198,16 @@ impl<'l> Planner<'l> {
         let input = self.reads(kernel, from.matrix, node);
         self.family(kernel, input);
         // How many rows there are to fill is known with their padding.
-        let moved = [Moved { from: from.map, to: rows, filled: usize::from(fills) }; 2];
-        self.drafts.push(Draft { moved, value, ..Draft::new(kernel, node, (input, to)) });
+        let moved = [Moved {
+            from: from.map,
+            to: rows,
+            filled: usize::from(fills),
+        }; 2];
+        self.drafts.push(Draft {
+            moved,
+            value,
+            ..Draft::new(kernel, node, (input, to))
+        });
     }
 
     /// A copy of `value` for node `node` in rows of its own, as an image; its view is then that.
@@ -182,9 +227,14 @@ impl<'l> Planner<'l> {
     /// The rows of `value` for node `node` to change: a copy where anybody else reads them later.
     pub(super) fn own(&mut self, value: usize, node: usize) -> View {
         let (graph, view) = (&self.network.graph, *self.view(value));
-        let there = |v: &usize| self.views[*v].as_ref().is_some_and(|other| other.matrix == view.matrix);
-        let read =
-            |v: usize| graph.outputs.contains(&v) || graph.consumers(v).any(|n| n != node && !self.done[n]);
+        let there = |v: &usize| {
+            self.views[*v]
+                .as_ref()
+                .is_some_and(|other| other.matrix == view.matrix)
+        };
+        let read = |v: usize| {
+            graph.outputs.contains(&v) || graph.consumers(v).any(|n| n != node && !self.done[n])
+        };
         let shared = (0..graph.values.len()).filter(there).any(read);
         if !shared && view.matrix > 0 {
             return view;
@@ -206,7 +256,11 @@ impl<'l> Planner<'l> {
     /// A step that reads and writes images; gives the nodes that are then done.
     pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
         let graph = &self.network.graph;
-        let Chain { nodes, weighted, added } = chain;
+        let Chain {
+            nodes,
+            weighted,
+            added,
+        } = chain;
         let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
         let activation = match graph.nodes[last].op {
             Op::Activation(a) => a,
@@ -217,17 +271,29 @@ impl<'l> Planner<'l> {
             let flop = match node.op {
                 Op::Convolution { .. } if added.is_some() => graph.flop(i) + elements as u64,
                 Op::Convolution { .. } => graph.flop(i),
-                _ => kernel.flop(Problem { h: elements, w: 1, l: 0 }),
+                _ => kernel.flop(Problem {
+                    h: elements,
+                    w: 1,
+                    l: 0,
+                }),
             };
             if let Some((_, value)) = added {
                 drafted.second = Some(self.view(value).matrix);
             }
-            self.drafts.push(Draft { activation, first: i, weighted, flop, added, ..drafted });
+            self.drafts.push(Draft {
+                activation,
+                first: i,
+                weighted,
+                flop,
+                added,
+                ..drafted
+            });
         }
         nodes
     }
 
-    /// Additions whose value does not stand as the result does, so that they take a step of their own.
+    /// Additions whose value does not stand as the result does, so that they take a step of their
+    /// own.
     pub(super) fn apart(&self) -> Vec<usize> {
         let stands = |matrix: usize| {
             let matrix = &self.matrices[matrix];
@@ -239,13 +305,19 @@ impl<'l> Planner<'l> {
             // The step's own result: by now the view of an output may be that of a copy.
             let needed = d.geometry.map(|g| g.output.0);
             let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
-            // The step that wrote the operand may have written an image of another shape, which the checker of plans
-            // takes for another place.
-            let writers = self.drafts.iter().take_while(|other| !std::ptr::eq(*other, d));
-            let written =
-                writers.filter(|other| other.output == *matrix).last().and_then(|other| other.geometry);
+            // The step that wrote the operand may have written an image of another shape, which the
+            // checker of plans takes for another place.
+            let writers = self
+                .drafts
+                .iter()
+                .take_while(|other| !std::ptr::eq(*other, d));
+            let written = writers
+                .filter(|other| other.output == *matrix)
+                .last()
+                .and_then(|other| other.geometry);
             let same = written.is_none_or(|g| Some(g.output) == d.geometry.map(|g| g.output));
-            let alike = same && found.is_some() && found == needed && stands(*matrix) == stands(d.output);
+            let alike =
+                same && found.is_some() && found == needed && stands(*matrix) == stands(d.output);
             (!alike).then_some(sum)
         };
         self.drafts.iter().filter_map(apart).collect()
@@ -272,7 +344,12 @@ impl<'l> Planner<'l> {
             kernel,
             last,
             (input, output),
-            Geometry { input: (image, from), output: (made, to), window, groups },
+            Geometry {
+                input: (image, from),
+                output: (made, to),
+                window,
+                groups,
+            },
         )
     }
 
@@ -288,7 +365,10 @@ impl<'l> Planner<'l> {
             self.mistake(last, "sizes of images and windows are below 32768");
             return None;
         }
-        Some(Draft { geometry: Some(geometry), ..Draft::new(kernel, last, matrices) })
+        Some(Draft {
+            geometry: Some(geometry),
+            ..Draft::new(kernel, last, matrices)
+        })
     }
 
     /// The view of a value that takes all rows of its matrix, a copy if it does not.
@@ -300,22 +380,35 @@ impl<'l> Planner<'l> {
         // A vector has no rows of others behind it.
         let own = pixel < rows || rows == shape.c;
         let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
-        if whole { Some(view) } else { self.copy(value, node) }
+        if whole {
+            Some(view)
+        } else {
+            self.copy(value, node)
+        }
     }
 
     /// A matrix for the value of node `last` in which it stands as its operand does in `input`.
     fn alike(&mut self, input: usize, last: usize, map: RowMap) -> usize {
         let name = self.network.graph.nodes[last].name.to_string();
-        let Matrix { rows, ref layout, pixels_of, .. } = self.matrices[input];
+        let Matrix {
+            rows,
+            ref layout,
+            pixels_of,
+            ..
+        } = self.matrices[input];
         let layout = layout.clone();
-        self.matrices.push(Matrix { pixels_of, ..Matrix::new(name, rows, 1, layout.clone()) });
+        self.matrices.push(Matrix {
+            pixels_of,
+            ..Matrix::new(name, rows, 1, layout.clone())
+        });
         let matrix = self.matrices.len() - 1;
         self.demand(matrix, 1, 1, layout.as_ref());
         self.views[self.network.graph.nodes[last].output] = Some(View { matrix, map });
         matrix
     }
 
-    /// A step with a factor for each element, and mostly a summand. Each array has a map of its own.
+    /// A step with a factor for each element, and mostly a summand. Each array has a map of its
+    /// own.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let graph = &self.network.graph;
         let node = &graph.nodes[i];
@@ -324,13 +417,17 @@ impl<'l> Planner<'l> {
         self.family(kernel, input);
         let output = self.alike(input, last, map);
         // A PReLU has no summands: its kernel is given the slopes twice.
-        let arrays = [node.tensors.first(), node.tensors.last()].map(|t| t.map(|&t| &graph.tensors[t]));
+        let arrays =
+            [node.tensors.first(), node.tensors.last()].map(|t| t.map(|&t| &graph.tensors[t]));
         let moved = arrays.map(|array| Moved {
             from: array.and_then(|a| a.map).unwrap_or_default(),
             to: map,
             filled: 0,
         });
-        Some(Draft { moved, ..Draft::new(kernel, last, (input, output)) })
+        Some(Draft {
+            moved,
+            ..Draft::new(kernel, last, (input, output))
+        })
     }
 
     /// A step with two operands, of which the first stands as the result does.
@@ -341,11 +438,19 @@ impl<'l> Planner<'l> {
         let (other, mut stands) = self.image(second, i)?;
         if self.shape(second) != shape {
             // One element for all pixels.
-            stands = Image { pixel: 0, line: 0, ..stands };
+            stands = Image {
+                pixel: 0,
+                line: 0,
+                ..stands
+            };
         }
-        let View { mut matrix, mut map } = self.whole(first, i)?;
+        let View {
+            mut matrix,
+            mut map,
+        } = self.whole(first, i)?;
         if shape.h * shape.w > 1 && self.matrices[matrix].pixels_of.is_none() {
-            // A vector's rows: behind the last pixel may be others, and its pixels cannot be made wider.
+            // A vector's rows: behind the last pixel may be others, and its pixels cannot be made
+            // wider.
             View { matrix, map } = self.copy(first, i)?;
         }
         let input = self.reads(kernel, matrix, last);
@@ -364,32 +469,56 @@ impl<'l> Planner<'l> {
             groups: 1,
         };
         let drafted = self.placed(kernel, last, (input, output), geometry)?;
-        Some(Draft { second: Some(other), ..drafted })
+        Some(Draft {
+            second: Some(other),
+            ..drafted
+        })
     }
 
-    /// The last values stand in rows of their own, and those that an arg-max reads one after the other.
+    /// The last values stand in rows of their own, and those that an arg-max reads one after the
+    /// other.
     pub(super) fn outputs(&mut self) {
-        let Some(&value) = self.network.graph.outputs.first() else { return };
-        let Some(View { matrix, map }) = self.views[value] else { return };
+        let Some(&value) = self.network.graph.outputs.first() else {
+            return;
+        };
+        let Some(View { matrix, map }) = self.views[value] else {
+            return;
+        };
         let nodes = self.network.graph.nodes.len();
         let classes = self.network.output.kind == Kind::Classes;
         let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;
         if matrix == 0 || (classes && !plain) {
-            let Some(kernel) = self.gather(nodes) else { return };
+            let Some(kernel) = self.gather(nodes) else {
+                return;
+            };
             let n = map.len();
             self.matrices.push(Matrix::new("output".into(), n, 1, None));
             let to = self.matrices.len() - 1;
             self.last_values(to);
             self.family(kernel, to);
-            self.move_rows(kernel, nodes, View { matrix, map }, (to, RowMap::vector(n)), true, 0.0);
-            self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });
+            self.move_rows(
+                kernel,
+                nodes,
+                View { matrix, map },
+                (to, RowMap::vector(n)),
+                true,
+                0.0,
+            );
+            self.views[value] = Some(View {
+                matrix: to,
+                map: RowMap::vector(n),
+            });
         }
     }
 }
 
 /// The layout in which a kernel reads activations; `None` where it takes any.
 fn layout_read(kernel: &Kernel) -> Option<&Layout> {
-    kernel.restrictions.b.as_ref().and_then(|b| b.representation.as_ref())
+    kernel
+        .restrictions
+        .b
+        .as_ref()
+        .and_then(|b| b.representation.as_ref())
 }
 
 /// The rows of a value that is turned or a part of another, of shape `from`, with rows `map`.

@@ -1,5 +1,6 @@
-//! From a network's graph and a recipe to a plan: chooses the kernel of each step, finds the padded sizes that all
-//! kernels around a buffer accept, checks that layouts meet, places the hidden buffers, binds arguments and ranges.
+//! From a network's graph and a recipe to a plan: chooses the kernel of each step, finds the padded
+//! sizes that all kernels around a buffer accept, checks that layouts meet, places the hidden
+//! buffers, binds arguments and ranges.
 //!
 //! ```text
 //! fuse:   which nodes one launch of a kernel may compute
@@ -36,7 +37,8 @@ thread_local! {
     pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Plans `network` under `recipe`; `batch` overrides the recipe's, which holds as far as memory allows it.
+/// Plans `network` under `recipe`; `batch` overrides the recipe's, which holds as far as memory
+/// allows it.
 ///
 /// # Errors
 /// All mistakes at once, each with plan and node.
@@ -73,14 +75,17 @@ pub(crate) fn plan(
     }
 }
 
-/// A plan for batches of `batch` records, with its variant for few records: where there are never more, that alone.
+/// A plan for batches of `batch` records, with its variant for few records: where there are never
+/// more, that alone.
 fn with_few(
     network: &Network,
     recipe: &PlanRecipe,
     library: &Library,
     batch: usize,
 ) -> Result<Plan, Refused> {
-    let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
+    let Some(few) = &recipe.few else {
+        return of_batch(network, recipe, library, batch, None);
+    };
     let of_few = recipe.of_few(few);
     // A recipe that somebody has cut down may lack what its variant needs.
     if batch <= few.records {
@@ -89,14 +94,25 @@ fn with_few(
         }
     }
     let full = of_batch(network, recipe, library, batch, None)?;
-    let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else { return Ok(full) };
+    let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else {
+        return Ok(full);
+    };
     // Where no kernel is another one, nothing is gained.
-    let same = full.steps.iter().map(|s| &s.kernel).eq(variant.steps.iter().map(|s| &s.kernel));
-    let joined = if same { None } else { joined(&full, variant, few.records) };
+    let same = full
+        .steps
+        .iter()
+        .map(|s| &s.kernel)
+        .eq(variant.steps.iter().map(|s| &s.kernel));
+    let joined = if same {
+        None
+    } else {
+        joined(&full, variant, few.records)
+    };
     Ok(joined.unwrap_or(full))
 }
 
-/// A plan with the steps of a variant behind its own; `None` where their inputs or results stand differently.
+/// A plan with the steps of a variant behind its own; `None` where their inputs or results stand
+/// differently.
 fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
     let mut buffers = full.buffers.to_vec();
     let place = |of: &Buffer| {
@@ -108,7 +124,11 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
         let like = |b: &Buffer| (b.layout.clone(), b.padded_rows, b.map);
         (like(of) == like(&full.buffers[shared])).then_some(shared)
     };
-    let places = variant.buffers.iter().map(place).collect::<Option<Vec<usize>>>()?;
+    let places = variant
+        .buffers
+        .iter()
+        .map(place)
+        .collect::<Option<Vec<usize>>>()?;
     let mut steps = full.steps.to_vec();
     let first = steps.len();
     steps.extend(variant.steps.into_owned());
@@ -118,7 +138,11 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
         }
     }
     Some(Plan {
-        few: Some(Few { records, first, granule: variant.granule }),
+        few: Some(Few {
+            records,
+            first,
+            granule: variant.granule,
+        }),
         constants: variant.constants,
         buffers: buffers.into(),
         arena_bytes: full.arena_bytes.max(variant.arena_bytes),
@@ -143,14 +167,15 @@ impl Refused {
     }
 }
 
-/// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more values a record gets
-/// smaller batches, unless a size is asked for.
+/// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more
+/// values a record gets smaller batches, unless a size is asked for.
 const HOST_BYTES: usize = 16 << 20;
 
 /// The same on a device.
 const DEVICE_BYTES: usize = 64 << 20;
 
-/// A plan for batches of `batch` records; of a variant for few of them, `full` is the plan that it belongs to.
+/// A plan for batches of `batch` records; of a variant for few of them, `full` is the plan that it
+/// belongs to.
 fn of_batch(
     network: &Network,
     recipe: &PlanRecipe,
@@ -158,15 +183,24 @@ fn of_batch(
     batch: usize,
     full: Option<&Plan>,
 ) -> Result<Plan, Refused> {
-    // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
-    // adds those that the one before missed.
+    // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps
+    // change: each turn adds those that the one before missed.
     let pixels = vec![1; network.graph.values.len()];
-    let mut known = Known { full, repacks: Vec::new(), pixels, apart: Vec::new() };
+    let mut known = Known {
+        full,
+        repacks: Vec::new(),
+        pixels,
+        apart: Vec::new(),
+    };
     if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
         // Its pixels are as wide as those of the full batch.
         let shape = network.graph.values[value].shape;
-        let input = plan.buffer(BufferRole::Input).and_then(|i| plan.buffers[i].map.as_image(shape));
-        input.iter().for_each(|image| known.pixels[value] = image.pixel);
+        let input = plan
+            .buffer(BufferRole::Input)
+            .and_then(|i| plan.buffers[i].map.as_image(shape));
+        input
+            .iter()
+            .for_each(|image| known.pixels[value] = image.pixel);
     }
     loop {
         let mut planner = Planner::new(network, recipe, library, batch, &known);
@@ -175,7 +209,10 @@ fn of_batch(
         if !planner.errors.is_empty() {
             return Err(Refused::Mistakes(planner.errors));
         }
-        let unmet: Vec<(Reader, bool)> = planner.unmet().map(|l| (l.reader, planner.repackable(l))).collect();
+        let unmet: Vec<(Reader, bool)> = planner
+            .unmet()
+            .map(|l| (l.reader, planner.repackable(l)))
+            .collect();
         let wider = planner.wider_pixels();
         // What stands alike is known once nothing else changes.
         let settled = unmet.is_empty() && wider.is_empty();
@@ -184,12 +221,16 @@ fn of_batch(
             return planner.place();
         }
         if unmet.iter().any(|u| !u.1) {
-            return Err(Refused::Mistakes(planner.unmet().map(|l| l.text.clone()).collect()));
+            return Err(Refused::Mistakes(
+                planner.unmet().map(|l| l.text.clone()).collect(),
+            ));
         }
         let unmet: Vec<Reader> = unmet.into_iter().map(|u| u.0).collect();
         known.repacks.extend(unmet);
         known.apart.extend(apart);
-        wider.into_iter().for_each(|(value, rows)| known.pixels[value] = rows);
+        wider
+            .into_iter()
+            .for_each(|(value, rows)| known.pixels[value] = rows);
     }
 }
 
@@ -224,16 +265,20 @@ struct Draft<'l> {
     second: Option<usize>,
     /// The node that adds it to sums of products, and its value.
     added: Option<(usize, usize)>,
-    /// Where the numbers of its constants stand: of weights with columns for the elements of a value.
+    /// Where the numbers of its constants stand: of weights with columns for the elements of a
+    /// value.
     placing: Placing,
-    /// The numbers of its factors and of its summands that belong to the rows; or twice the rows that it moves.
+    /// The numbers of its factors and of its summands that belong to the rows; or twice the rows
+    /// that it moves.
     moved: [Moved; 2],
     /// What stands in rows for which there is nothing to read.
     value: f32,
-    /// Of a step for all layers whose kernel has a buffer for what is between them: the matrix of these values. Of each
-    /// record those of even layers stand there first, those of odd ones from row `.1` on.
+    /// Of a step for all layers whose kernel has a buffer for what is between them: the matrix of
+    /// these values. Of each record those of even layers stand there first, those of odd ones from
+    /// row `.1` on.
     hidden: Option<(usize, usize)>,
-    /// Parts of the common dimension that work-groups share: as many results stand in `output` (or in `input`).
+    /// Parts of the common dimension that work-groups share: as many results stand in `output` (or
+    /// in `input`).
     parts: usize,
     /// Matrix it reads (`b`); in-place steps have the same as `output`.
     input: usize,
@@ -243,7 +288,8 @@ struct Draft<'l> {
 }
 
 impl<'l> Draft<'l> {
-    /// A step that reads one matrix and writes another (or the same), without constants, activation and parts.
+    /// A step that reads one matrix and writes another (or the same), without constants, activation
+    /// and parts.
     fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
         Draft {
             kernel,
@@ -276,7 +322,8 @@ struct Matrix {
     parts_of: Option<(usize, usize)>,
     /// The value that its rows are the pixels of: as wide as they were made for that one.
     pixels_of: Option<usize>,
-    /// Its kernel writes whole pixels only: there may be no rows behind the last one, which would hold anything.
+    /// Its kernel writes whole pixels only: there may be no rows behind the last one, which would
+    /// hold anything.
     by_pixels: bool,
 }
 
@@ -289,7 +336,15 @@ struct View {
 
 impl Matrix {
     fn new(name: String, rows: usize, row_multiple: usize, layout: Option<Layout>) -> Matrix {
-        Matrix { name, rows, row_multiple, layout, parts_of: None, pixels_of: None, by_pixels: false }
+        Matrix {
+            name,
+            rows,
+            row_multiple,
+            layout,
+            parts_of: None,
+            pixels_of: None,
+            by_pixels: false,
+        }
     }
 
     /// Rows with padding, where it does not hold parts.
@@ -349,30 +404,44 @@ impl<'l> Planner<'l> {
             col_multiple: 1,
             errors: Vec::new(),
         };
-        network.graph.inputs.iter().take(1).for_each(|&v| planner.pixels(0, v, 1));
+        network
+            .graph
+            .inputs
+            .iter()
+            .take(1)
+            .for_each(|&v| planner.pixels(0, v, 1));
         planner.stands_as(0, BufferRole::Input);
         planner
     }
 
-    /// Of a variant: what is written into or read out of a matrix from outside stands where the plan for full batches
-    /// has it.
+    /// Of a variant: what is written into or read out of a matrix from outside stands where the
+    /// plan for full batches has it.
     fn stands_as(&mut self, matrix: usize, role: BufferRole) {
         let Some(plan) = self.known.full else { return };
-        let Some(buffer) = plan.buffer(role).map(|i| &plan.buffers[i]) else { return };
+        let Some(buffer) = plan.buffer(role).map(|i| &plan.buffers[i]) else {
+            return;
+        };
         self.demand(matrix, buffer.padded_rows, 1, Some(&buffer.layout));
-        self.matrices[matrix].layout.get_or_insert_with(|| buffer.layout.clone());
+        self.matrices[matrix]
+            .layout
+            .get_or_insert_with(|| buffer.layout.clone());
     }
 
     /// Records that sizes of work are compared for.
     fn records(&self) -> usize {
-        if self.known.full.is_some() { 1 } else { self.batch }
+        if self.known.full.is_some() {
+            1
+        } else {
+            self.batch
+        }
     }
 
     /// `plan P: layers[2]: TEXT`
     fn mistake(&mut self, node: usize, text: impl std::fmt::Display) {
         let nodes = &self.network.graph.nodes;
         let name = nodes.get(node).map_or("output", |n| &*n.name);
-        self.errors.push(format!("plan {}: {name}: {text}", self.recipe.name));
+        self.errors
+            .push(format!("plan {}: {name}: {text}", self.recipe.name));
     }
 
     /// Adds demands on the size of a matrix.

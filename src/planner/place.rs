@@ -20,10 +20,12 @@ impl Planner<'_> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
-        // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
-        // Of few records those columns are enough that its kernels reach, but for kernels that go element by element.
-        let by_elements =
-            |d: &Draft<'_>| d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine;
+        // A part batch is a prefix where every buffer keeps its records outermost; else every batch
+        // is a full one. Of few records those columns are enough that its kernels reach, but for
+        // kernels that go element by element.
+        let by_elements = |d: &Draft<'_>| {
+            d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine
+        };
         let strided = self.known.full.is_some() && !self.drafts.iter().any(by_elements);
         let granule = buffers
             .iter()
@@ -38,7 +40,8 @@ impl Planner<'_> {
             let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
             if bytes > MOST_BYTES {
                 too_large.push(format!(
-                    "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most {MOST_BYTES} are possible; \
+                    "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most \
+                     {MOST_BYTES} are possible; \
                      use a smaller batch",
                     self.recipe.name, padded_batch, b.padded_rows
                 ));
@@ -64,10 +67,15 @@ impl Planner<'_> {
                 arena: 0,
             });
         }
-        let mut constants = self.known.full.map_or(Vec::new(), |full| full.constants.to_vec());
+        let mut constants = self
+            .known
+            .full
+            .map_or(Vec::new(), |full| full.constants.to_vec());
         let drafts = std::mem::take(&mut self.drafts);
-        let steps: Vec<Step> =
-            drafts.iter().map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants)).collect();
+        let steps: Vec<Step> = drafts
+            .iter()
+            .map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants))
+            .collect();
         if !self.errors.is_empty() {
             return Err(Refused::Mistakes(self.errors));
         }
@@ -112,9 +120,17 @@ impl Planner<'_> {
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
         let value = self.network.graph.outputs.first().copied();
         let scores = value.and_then(|v| self.views[v].as_ref());
-        let input = self.network.graph.inputs.first().and_then(|&v| self.views[v].as_ref());
+        let input = self
+            .network
+            .graph
+            .inputs
+            .first()
+            .and_then(|&v| self.views[v].as_ref());
         let map = |i: usize, rows: usize| {
-            let view = [input, scores].into_iter().flatten().find(|view| view.matrix == i);
+            let view = [input, scores]
+                .into_iter()
+                .flatten()
+                .find(|view| view.matrix == i);
             view.map_or(RowMap::vector(rows), |view| view.map)
         };
         self.matrices
@@ -165,7 +181,9 @@ impl Planner<'_> {
         options += op.map_or("", |op| option_of(d.kernel.operation, op));
         options += d.added.map_or("", |_| ADDS);
         use Operation::{Affine, Convolution, Layers};
-        if d.kernel.options_of_layouts() && matches!(d.kernel.operation, Affine | Convolution | Layers) {
+        if d.kernel.options_of_layouts()
+            && matches!(d.kernel.operation, Affine | Convolution | Layers)
+        {
             if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
                 let _ = write!(options, " -DSTEP={step}");
             }
@@ -191,7 +209,11 @@ impl Planner<'_> {
             // A PReLU has no summands; its slopes, the operand before, stand there.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
             Holds::Weights | Holds::Biases | Holds::Factors => {
-                let at = keep(constants, d.kernel, constant_of(network, d, operand, &sizes));
+                let at = keep(
+                    constants,
+                    d.kernel,
+                    constant_of(network, d, operand, &sizes),
+                );
                 if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
                     let _ = write!(options, " -DPANEL={rows}");
                 }
@@ -225,7 +247,13 @@ impl Planner<'_> {
     }
 
     /// The sizes of a launch that reads `b` and writes `r`.
-    fn sizes(&self, d: &Draft<'_>, (b, second): (&Buffer, Option<&Buffer>), r: &Buffer, w: usize) -> Sizes {
+    fn sizes(
+        &self,
+        d: &Draft<'_>,
+        (b, second): (&Buffer, Option<&Buffer>),
+        r: &Buffer,
+        w: usize,
+    ) -> Sizes {
         // Of a row-major operand only the rows that count are read: the others stand behind them.
         let l = match &d.kernel.restrictions.a {
             Some(a) if b.layout == Layout::R => {
@@ -235,44 +263,113 @@ impl Planner<'_> {
             _ => b.padded_rows,
         };
         let mut middle = 0;
-        if let ([(first, _), _], Operation::Pair, Some(a)) =
-            (&d.weighted[..], d.kernel.operation, &d.kernel.restrictions.a)
-        {
-            middle = size_of(self.network, *first).0.next_multiple_of(a.row_align);
+        if let ([(first, _), _], Operation::Pair, Some(a)) = (
+            &d.weighted[..],
+            d.kernel.operation,
+            &d.kernel.restrictions.a,
+        ) {
+            middle = size_of(self.network, *first)
+                .0
+                .next_multiple_of(a.row_align);
         }
         let (problem, parts) = match d.kernel.operation {
-            Operation::ArgMax => (Problem { h: 1, w, l: b.padded_rows }, 1),
-            Operation::Repack => (Problem { h: r.padded_rows, w, l: b.padded_rows }, 1),
-            Operation::Reduce => (Problem { h: r.padded_rows, w, l: d.parts }, 1),
-            Operation::ReducePair => (Problem { h: r.padded_rows, w, l: b.padded_rows / d.parts }, d.parts),
-            Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
-                (Problem { h: r.padded_rows / d.parts, w, l }, d.parts)
-            }
+            Operation::ArgMax => (
+                Problem {
+                    h: 1,
+                    w,
+                    l: b.padded_rows,
+                },
+                1,
+            ),
+            Operation::Repack => (
+                Problem {
+                    h: r.padded_rows,
+                    w,
+                    l: b.padded_rows,
+                },
+                1,
+            ),
+            Operation::Reduce => (
+                Problem {
+                    h: r.padded_rows,
+                    w,
+                    l: d.parts,
+                },
+                1,
+            ),
+            Operation::ReducePair => (
+                Problem {
+                    h: r.padded_rows,
+                    w,
+                    l: b.padded_rows / d.parts,
+                },
+                d.parts,
+            ),
+            Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => (
+                Problem {
+                    h: r.padded_rows / d.parts,
+                    w,
+                    l,
+                },
+                d.parts,
+            ),
             Operation::Convolution
             | Operation::Pool
             | Operation::Scale
             | Operation::Combine
             | Operation::Softmax
-            | Operation::Gather => (Problem { h: r.padded_rows, w, l: b.padded_rows }, 1),
-            _ => (Problem { h: r.padded_rows, w, l: 0 }, 1),
+            | Operation::Gather => (
+                Problem {
+                    h: r.padded_rows,
+                    w,
+                    l: b.padded_rows,
+                },
+                1,
+            ),
+            _ => (
+                Problem {
+                    h: r.padded_rows,
+                    w,
+                    l: 0,
+                },
+                1,
+            ),
         };
-        let mut sizes = Sizes { rows: b.rows, middle, parts, ..Sizes::of(problem) };
+        let mut sizes = Sizes {
+            rows: b.rows,
+            middle,
+            parts,
+            ..Sizes::of(problem)
+        };
         sizes.second = second.map_or(0, |s| s.padded_rows);
         // Padding would be divided by zero.
-        let divides =
-            self.network.graph.nodes.get(d.first).is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
+        let divides = self
+            .network
+            .graph
+            .nodes
+            .get(d.first)
+            .is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
         let own = d.kernel.operation == Operation::Combine && !divides;
-        if let (Some(second), Some(Geometry { input, output, .. }), true) = (second, d.geometry, own) {
-            let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
+        if let (Some(second), Some(Geometry { input, output, .. }), true) =
+            (second, d.geometry, own)
+        {
+            let same =
+                |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
             // A work-group of rows and columns is none of elements.
             let grouped = self.recipe.group(d.kernel).is_some();
             sizes.alike = input.0 == output.0 && same(b) && same(second) && !grouped;
         }
         // What fills writes every row.
-        sizes.moved = d.moved.map(|m| Moved { filled: if m.filled > 0 { r.padded_rows } else { 0 }, ..m });
+        sizes.moved = d.moved.map(|m| Moved {
+            filled: if m.filled > 0 { r.padded_rows } else { 0 },
+            ..m
+        });
         if d.kernel.operation == Operation::Scale {
             // Rows of padding take part, whatever array they belong to.
-            sizes.moved.iter_mut().for_each(|m| m.filled = r.padded_rows);
+            sizes
+                .moved
+                .iter_mut()
+                .for_each(|m| m.filled = r.padded_rows);
         }
         if let Some(mut geometry) = d.geometry {
             let (image, to) = &mut geometry.output;
@@ -282,11 +379,16 @@ impl Planner<'_> {
             }
             sizes.geometry = Some(geometry);
         }
-        if let (Operation::Convolution, Some(a), Some(&(node, _))) =
-            (d.kernel.operation, &d.kernel.restrictions.a, d.weighted.first())
-        {
+        if let (Operation::Convolution, Some(a), Some(&(node, _))) = (
+            d.kernel.operation,
+            &d.kernel.restrictions.a,
+            d.weighted.first(),
+        ) {
             let (outputs, taps) = size_of(self.network, node);
-            let (y, x) = a.representation.as_ref().map_or((1, 1), Layout::granularity);
+            let (y, x) = a
+                .representation
+                .as_ref()
+                .map_or((1, 1), Layout::granularity);
             let rows = outputs.next_multiple_of(lcm(a.row_align, y));
             sizes.weights = (rows, taps.next_multiple_of(lcm(a.col_align, x)));
         }
@@ -320,7 +422,18 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     // Who adds parts of sums up was chosen to take weights as the one who made them.
     let precision = d.kernel.restrictions.weights(network.weights);
     let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
-    Constant { placing, image, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
+    Constant {
+        placing,
+        image,
+        ..constant(
+            network,
+            node,
+            role,
+            padded,
+            d.kernel.layout(operand),
+            precision,
+        )
+    }
 }
 
 /// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
@@ -340,20 +453,47 @@ fn constant(
         (Role::Weights, _) => (padded, layout, precision, None),
         (Role::Biases, Precision::I8) => {
             let padded = (padded.0.next_multiple_of(BESIDE), 2);
-            (padded, Layout::panels(BESIDE), Precision::F32, Some(node.tensors[0]))
+            (
+                padded,
+                Layout::panels(BESIDE),
+                Precision::F32,
+                Some(node.tensors[0]),
+            )
         }
         (Role::Biases | Role::Factors, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
     };
-    Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image: false }
+    Constant {
+        name,
+        tensor,
+        scales,
+        role,
+        placing,
+        size,
+        padded,
+        layout,
+        precision,
+        image: false,
+    }
 }
 
-/// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in panels of rows, with
-/// more rows of padding; else it joins them.
+/// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in
+/// panels of rows, with more rows of padding; else it joins them.
 fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
-        let Constant { tensor, role, precision, ref placing, .. } = constant;
-        let same = (other.tensor, other.role, other.precision, other.scales, other.image)
-            == (tensor, role, precision, constant.scales, constant.image);
+        let Constant {
+            tensor,
+            role,
+            precision,
+            ref placing,
+            ..
+        } = constant;
+        let same = (
+            other.tensor,
+            other.role,
+            other.precision,
+            other.scales,
+            other.image,
+        ) == (tensor, role, precision, constant.scales, constant.image);
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
         *other == constant || kernel.of_few() && same && other.placing == *placing && rows && fits
@@ -367,11 +507,16 @@ fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
 /// Rows of the panels in which a kernel that takes some finds its weights.
 fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     kernel.of_few().then_some(())?;
-    if weights.layout == Layout::C { Some(weights.padded.0) } else { weights.layout.panel_rows() }
+    if weights.layout == Layout::C {
+        Some(weights.padded.0)
+    } else {
+        weights.layout.panel_rows()
+    }
 }
 
-/// Of 16 work-groups of `kernel`, how many ask the device's last cache to keep their weights for the next record: as many as
-/// there is room for. `None` where all of the network's weights have room.
+/// Of 16 work-groups of `kernel`, how many ask the device's last cache to keep their weights for
+/// the next record: as many as there is room for. `None` where all of the network's weights have
+/// room.
 fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     let r = &kernel.restrictions;
     let weights: usize = network.graph.tensors.iter().map(|t| t.rows * t.cols).sum();
@@ -382,8 +527,19 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
 /// What a kernel is compiled with that the node says.
 fn option_of(operation: Operation, op: Op) -> &'static str {
     match (operation, op) {
-        (Operation::Pool, Op::Pool { kind: Pool::Mean, .. }) => " -DPOOL=1",
-        (Operation::Pool, Op::Pool { kind: Pool::PaddedMean, .. }) => " -DPOOL=2",
+        (
+            Operation::Pool,
+            Op::Pool {
+                kind: Pool::Mean, ..
+            },
+        ) => " -DPOOL=1",
+        (
+            Operation::Pool,
+            Op::Pool {
+                kind: Pool::PaddedMean,
+                ..
+            },
+        ) => " -DPOOL=2",
         (Operation::Scale, Op::PRelu) => " -DPRELU=1",
         (Operation::Combine, Op::Combine(Arithmetic::Subtract)) => " -DCOMBINE=1",
         (Operation::Combine, Op::Combine(Arithmetic::Multiply)) => " -DCOMBINE=2",
@@ -402,8 +558,8 @@ fn float(x: f32) -> String {
     }
 }
 
-/// What a kernel for all layers is compiled with. The constants of all layers join `constants`; the input has `l` rows,
-/// every matrix `width` columns.
+/// What a kernel for all layers is compiled with. The constants of all layers join `constants`; the
+/// input has `l` rows, every matrix `width` columns.
 fn layers_options(
     network: &Network,
     d: &Draft<'_>,
@@ -412,7 +568,9 @@ fn layers_options(
     constants: &mut Vec<Constant>,
 ) -> String {
     let r = &d.kernel.restrictions;
-    let Some(a) = r.a.as_ref().filter(|_| d.kernel.takes_all()) else { return String::new() };
+    let Some(a) = r.a.as_ref().filter(|_| d.kernel.takes_all()) else {
+        return String::new();
+    };
     let precision = r.weights(network.weights);
     let mut places_of = Vec::with_capacity(d.weighted.len());
     for &(node, _) in &d.weighted {
@@ -429,9 +587,13 @@ fn layers_options(
         l = h;
     }
     let (starts, _) = places(constants);
-    let classes = if network.output.kind == Kind::Classes { network.outputs() } else { 0 };
-    // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk holds the records of
-    // one chunk's columns. In any layout it counts in rows.
+    let classes = if network.output.kind == Kind::Classes {
+        network.outputs()
+    } else {
+        0
+    };
+    // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk
+    // holds the records of one chunk's columns. In any layout it counts in rows.
     let lanes = r.scale.0.max(1);
     let vectors = match r.r.as_ref().and_then(|o| o.representation.as_ref()) {
         Some(layout) => layout.granularity().1 / lanes,
@@ -441,10 +603,16 @@ fn layers_options(
     let layers = d.weighted.len();
     let between = match d.hidden {
         Some((hidden, _)) => rows(hidden),
-        None => d.weighted[..layers - 1].iter().map(|l| size_of(network, l.0).0).max().unwrap_or(0),
+        None => d.weighted[..layers - 1]
+            .iter()
+            .map(|l| size_of(network, l.0).0)
+            .max()
+            .unwrap_or(0),
     };
-    let mut text =
-        format!("-DLAYERS={layers} -DCLASSES={classes} -DHIDDEN={between} -DROWS={}", rows(d.output));
+    let mut text = format!(
+        "-DLAYERS={layers} -DCLASSES={classes} -DHIDDEN={between} -DROWS={}",
+        rows(d.output)
+    );
     if d.kernel.of_few() {
         let _ = write!(text, " -DLAST_LAYER={} -DWIDTH={width}", layers - 1);
     }
@@ -456,13 +624,20 @@ fn layers_options(
             ("K", inputs.next_multiple_of(a.col_align)),
             ("Q", outputs.div_ceil(r.scale.0)),
             ("ACT", activation.code() as usize),
-            ("A", starts[of_weights] / (lanes * weights.precision.bytes())),
+            (
+                "A",
+                starts[of_weights] / (lanes * weights.precision.bytes()),
+            ),
             ("B", starts[of_biases] / (lanes * Precision::F32.bytes())),
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");
         }
         if let Some((_, odd)) = d.hidden {
-            let start = if n + 1 == layers { 0 } else { n % 2 * vectors * odd };
+            let start = if n + 1 == layers {
+                0
+            } else {
+                n % 2 * vectors * odd
+            };
             let _ = write!(text, " -DS{n}={start}");
         }
         if let Some(rows) = panel(d.kernel, weights) {

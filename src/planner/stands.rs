@@ -1,5 +1,5 @@
-//! Where the values of a network stand while a plan runs, as its steps alone say: no draft is asked, so that a mistake of
-//! the planner is none of this.
+//! Where the values of a network stand while a plan runs, as its steps alone say: no draft is
+//! asked, so that a mistake of the planner is none of this.
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
@@ -19,8 +19,14 @@ pub(crate) struct Stands<'p> {
 impl<'p> Stands<'p> {
     /// What is there before the first step: the input.
     pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> Stands<'p> {
-        let mut stands = Stands { plan, network, all: Vec::new() };
-        if let (Some(buffer), Some(&value)) = (plan.buffer(BufferRole::Input), network.graph.inputs.first()) {
+        let mut stands = Stands {
+            plan,
+            network,
+            all: Vec::new(),
+        };
+        if let (Some(buffer), Some(&value)) =
+            (plan.buffer(BufferRole::Input), network.graph.inputs.first())
+        {
             stands.add(buffer, value, plan.buffers[buffer].map);
         }
         stands
@@ -33,13 +39,22 @@ impl<'p> Stands<'p> {
     /// Adds a value, and the values that are the same rows in another order or some of them.
     fn add(&mut self, buffer: usize, value: usize, map: RowMap) {
         self.all.push((buffer, value, map));
-        let nodes = self.network.graph.nodes.iter().filter(|n| n.inputs.first() == Some(&value));
-        let views: Vec<(usize, RowMap)> =
-            nodes.filter_map(|n| Some((n.output, self.view(n, map)?))).collect();
-        views.into_iter().for_each(|(value, map)| self.add(buffer, value, map));
+        let nodes = self
+            .network
+            .graph
+            .nodes
+            .iter()
+            .filter(|n| n.inputs.first() == Some(&value));
+        let views: Vec<(usize, RowMap)> = nodes
+            .filter_map(|n| Some((n.output, self.view(n, map)?)))
+            .collect();
+        views
+            .into_iter()
+            .for_each(|(value, map)| self.add(buffer, value, map));
     }
 
-    /// The rows of the value of a node that computes nothing, if the rows of what it reads are `map`.
+    /// The rows of the value of a node that computes nothing, if the rows of what it reads are
+    /// `map`.
     fn view(&self, node: &Node, map: RowMap) -> Option<RowMap> {
         let (from, to) = (self.shape(node.inputs[0]), self.shape(node.output));
         match node.op {
@@ -52,15 +67,18 @@ impl<'p> Stands<'p> {
 
     /// The rows of a value that stands in a buffer.
     pub(crate) fn rows(&self, buffer: usize, value: usize) -> Option<RowMap> {
-        self.all.iter().find(|s| (s.0, s.1) == (buffer, value)).map(|s| s.2)
+        self.all
+            .iter()
+            .find(|s| (s.0, s.1) == (buffer, value))
+            .map(|s| s.2)
     }
 
     fn has(&self, buffer: usize, value: usize, map: RowMap) -> bool {
         self.all.contains(&(buffer, value, map))
     }
 
-    /// Returns what is wrong with the numbers that array `n` of the operands of `step` has for the rows of `buffer`.
-    /// Constant number `tensor` of the graph is that array.
+    /// Returns what is wrong with the numbers that array `n` of the operands of `step` has for the
+    /// rows of `buffer`. Constant number `tensor` of the graph is that array.
     pub(super) fn reads(
         &self,
         step: &Step,
@@ -75,34 +93,63 @@ impl<'p> Stands<'p> {
         let of = &graph.nodes[node];
         let next = graph.only_consumer(of.output);
         let computes = step.node == node || next == Some(step.node);
-        let array = if n == 0 { of.tensors.first() } else { of.tensors.last() };
+        let array = if n == 0 {
+            of.tensors.first()
+        } else {
+            of.tensors.last()
+        };
         if !computes || !matches!(of.op, Op::Scale | Op::PRelu) || array != Some(&tensor) {
             return Some(format!("it is not operand {n} of what the step computes"));
         }
         let expected = graph.tensors[tensor].map;
         if expected != Some(moved.from) {
-            return Some(format!("its elements have numbers {expected:?}, the step takes {:?}", moved.from));
+            return Some(format!(
+                "its elements have numbers {expected:?}, the step takes {:?}",
+                moved.from
+            ));
         }
-        (!self.has(buffer, of.inputs[0], moved.to))
-            .then(|| format!("the value does not stand in rows {:?} of its buffer", moved.to))
+        (!self.has(buffer, of.inputs[0], moved.to)).then(|| {
+            format!(
+                "the value does not stand in rows {:?} of its buffer",
+                moved.to
+            )
+        })
     }
 
     /// Goes on behind a step.
     pub(crate) fn follow(&mut self, step: &Step) {
-        let buffers: Vec<usize> =
-            step.args.iter().filter_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None }).collect();
-        let (Some(&read), Some(&written)) = (buffers.first(), buffers.last()) else { return };
+        let buffers: Vec<usize> = step
+            .args
+            .iter()
+            .filter_map(|a| {
+                if let Arg::Buffer(i) = *a {
+                    Some(i)
+                } else {
+                    None
+                }
+            })
+            .collect();
+        let (Some(&read), Some(&written)) = (buffers.first(), buffers.last()) else {
+            return;
+        };
         let maps = |a: &Arg| match *a {
             Arg::Moved(m) => Some(m),
             _ => None,
         };
-        let (moved, node) = (step.args.iter().find_map(maps), self.network.graph.nodes.get(step.node));
+        let (moved, node) = (
+            step.args.iter().find_map(maps),
+            self.network.graph.nodes.get(step.node),
+        );
         match (step.operation, moved, node) {
             (Operation::ArgMax, ..) => {}
             (Operation::Repack, ..) => {
                 self.all.retain(|s| s.0 != written);
                 let copies: Vec<_> = self.all.iter().filter(|s| s.0 == read).copied().collect();
-                self.all.extend(copies.into_iter().map(|(_, value, map)| (written, value, map)));
+                self.all.extend(
+                    copies
+                        .into_iter()
+                        .map(|(_, value, map)| (written, value, map)),
+                );
             }
             (Operation::Gather, Some(moved), _) => self.moves(step, (read, written), moved),
             (
@@ -111,25 +158,42 @@ impl<'p> Stands<'p> {
                 Some(node),
             ) => {
                 // In place: the operand is no more.
-                let map = self.rows(written, node.output).or_else(|| self.rows(written, node.inputs[0]));
+                let map = self
+                    .rows(written, node.output)
+                    .or_else(|| self.rows(written, node.inputs[0]));
                 let output = node.output;
                 self.all.retain(|s| s.0 != written);
-                map.into_iter().for_each(|map| self.add(written, output, map));
+                map.into_iter()
+                    .for_each(|map| self.add(written, output, map));
             }
             (_, moved, Some(node)) => {
-                let geometry = |a: &Arg| if let Arg::Geometry(g) = *a { Some(g) } else { None };
-                let image =
-                    step.args.iter().find_map(geometry).map(|g| RowMap::image(g.output.0, g.output.1));
+                let geometry = |a: &Arg| {
+                    if let Arg::Geometry(g) = *a {
+                        Some(g)
+                    } else {
+                        None
+                    }
+                };
+                let image = step
+                    .args
+                    .iter()
+                    .find_map(geometry)
+                    .map(|g| RowMap::image(g.output.0, g.output.1));
                 let vector = RowMap::vector(self.shape(node.output).len());
                 let output = node.output;
                 self.all.retain(|s| s.0 != written);
-                self.add(written, output, image.or(moved.map(|m| m.to)).unwrap_or(vector));
+                self.add(
+                    written,
+                    output,
+                    image.or(moved.map(|m| m.to)).unwrap_or(vector),
+                );
             }
             _ => self.all.retain(|s| s.0 != written),
         }
     }
 
-    /// Rows have been copied: the values that stood in them stand there too, and what is made of them.
+    /// Rows have been copied: the values that stood in them stand there too, and what is made of
+    /// them.
     fn moves(&mut self, step: &Step, (read, written): (usize, usize), moved: Moved) {
         if moved.filled > 0 {
             self.all.retain(|s| s.0 != written);
@@ -143,14 +207,18 @@ impl<'p> Stands<'p> {
             .into_iter()
             .for_each(|value| self.add(written, value, moved.to));
         // What a concatenation or a border has made: an image over all rows.
-        let Some(node) = self.network.graph.nodes.get(step.node) else { return };
+        let Some(node) = self.network.graph.nodes.get(step.node) else {
+            return;
+        };
         let shape = self.shape(node.output);
         let pixels = shape.h * shape.w;
         let rows = self.plan.buffers[written].padded_rows;
-        let whole = [rows / pixels, shape.c].map(|pixel| RowMap::image(Image::dense(shape, pixel), shape));
+        let whole =
+            [rows / pixels, shape.c].map(|pixel| RowMap::image(Image::dense(shape, pixel), shape));
         let stands = |map: RowMap| {
             let part = |at: [usize; 3], value: usize| {
-                map.sliced(shape, at, self.shape(value)).is_some_and(|rows| self.has(written, value, rows))
+                map.sliced(shape, at, self.shape(value))
+                    .is_some_and(|rows| self.has(written, value, rows))
             };
             match node.op {
                 Op::Pad { border, .. } => part([0, border.top, border.left], node.inputs[0]),

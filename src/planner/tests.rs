@@ -1,4 +1,5 @@
-//! Plans of many graphs under every recipe are right, and plans that are changed are found to be wrong.
+//! Plans of many graphs under every recipe are right, and plans that are changed are found to be
+//! wrong.
 
 use super::bind;
 use super::check::check;
@@ -29,21 +30,47 @@ fn of(graph: Graph, kind: Kind) -> Network {
 
 /// A convolution with a border by 3 × 3, `c` channels from and to.
 fn convolution(c: usize, size: usize) -> Network {
-    let mut graph = Graph::new(Shape { c, h: size, w: size });
+    let mut graph = Graph::new(Shape {
+        c,
+        h: size,
+        w: size,
+    });
     let mut window = Window::of((3, 3));
-    (window.border.top, window.border.left, window.border.bottom, window.border.right) = (1, 1, 1, 1);
+    (
+        window.border.top,
+        window.border.left,
+        window.border.bottom,
+        window.border.right,
+    ) = (1, 1, 1, 1);
     let arrays = [(Role::Weights, c, 9 * c), (Role::Biases, c, 1)];
-    graph.push("convolution", Op::Convolution { window, groups: 1 }, &[0], &arrays).unwrap();
+    graph
+        .push(
+            "convolution",
+            Op::Convolution { window, groups: 1 },
+            &[0],
+            &arrays,
+        )
+        .unwrap();
     of(graph, Kind::Values)
 }
 
 /// The second opinion finds nothing; what a plan says of its arena, its batch and its work holds.
 #[test]
 fn graphs_have_right_plans_under_every_recipe() {
-    let mut graphs: Vec<Graph> = single().into_iter().map(|(_, builder)| builder.graph).collect();
+    let mut graphs: Vec<Graph> = single()
+        .into_iter()
+        .map(|(_, builder)| builder.graph)
+        .collect();
     graphs.extend((0..20).map(|seed| random(seed).graph));
     for (i, graph) in graphs.into_iter().enumerate() {
-        let network = of(graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        let network = of(
+            graph,
+            if i % 2 == 0 {
+                Kind::Classes
+            } else {
+                Kind::Values
+            },
+        );
         for recipe in library().plans.iter() {
             let found = plan(&network, recipe, library(), None);
             let found = found.unwrap_or_else(|e| panic!("graph {i}, {}: {e:?}", recipe.name));
@@ -54,10 +81,19 @@ fn graphs_have_right_plans_under_every_recipe() {
                 recipe.name
             );
             assert_eq!(found.batch, recipe.batch, "graph {i}, {}", recipe.name);
-            assert!(found.arena_bound <= found.arena_bytes, "graph {i}, {}", recipe.name);
-            // Sums of products are counted as the graph counts them; steps may add work, for single elements.
+            assert!(
+                found.arena_bound <= found.arena_bytes,
+                "graph {i}, {}",
+                recipe.name
+            );
+            // Sums of products are counted as the graph counts them; steps may add work, for single
+            // elements.
             let flop: u64 = found.full().iter().map(|s| s.flop).sum();
-            assert!(flop >= of_products(&network.graph), "graph {i}, {}", recipe.name);
+            assert!(
+                flop >= of_products(&network.graph),
+                "graph {i}, {}",
+                recipe.name
+            );
         }
     }
 }
@@ -71,8 +107,18 @@ fn moved_rows_do_not_drive_out_others() {
         for recipe in library().plans.iter() {
             let plan = plan(&network, recipe, library(), Some(24)).unwrap();
             let mut written: Vec<Arg> = Vec::new();
-            for step in plan.full().iter().filter(|s| s.operation == Operation::Gather) {
-                let moved = |a: &Arg| if let Arg::Moved(m) = *a { Some(m) } else { None };
+            for step in plan
+                .full()
+                .iter()
+                .filter(|s| s.operation == Operation::Gather)
+            {
+                let moved = |a: &Arg| {
+                    if let Arg::Moved(m) = *a {
+                        Some(m)
+                    } else {
+                        None
+                    }
+                };
                 let moved = step.args.iter().find_map(moved).unwrap();
                 let result = *step.args.last().unwrap();
                 if written.contains(&result) {
@@ -90,30 +136,51 @@ fn moved_rows_do_not_drive_out_others() {
 #[test]
 fn operations_that_differ_have_other_programs() {
     let shape = Shape { c: 5, h: 4, w: 6 };
-    let (window, arrays) = (Window::of((2, 2)), [(Role::Factors, 5, 1), (Role::Biases, 5, 1)]);
+    let (window, arrays) = (
+        Window::of((2, 2)),
+        [(Role::Factors, 5, 1), (Role::Biases, 5, 1)],
+    );
     let pool = |kind| (Op::Pool { kind, window }, &[0][..], &[][..]);
     let combine = |arithmetic| (Op::Combine(arithmetic), &[0, 1][..], &[][..]);
     let softmax = |of| (Op::Softmax(of), &[0][..], &[][..]);
     let groups = [
         [Pool::Max, Pool::Mean, Pool::PaddedMean].map(pool).to_vec(),
         Arithmetic::ALL.map(combine).to_vec(),
-        [SoftmaxOf::Linear, SoftmaxOf::Logarithm].map(softmax).to_vec(),
-        vec![(Op::Scale, &[0][..], &arrays[..]), (Op::PRelu, &[0], &arrays[..1])],
+        [SoftmaxOf::Linear, SoftmaxOf::Logarithm]
+            .map(softmax)
+            .to_vec(),
+        vec![
+            (Op::Scale, &[0][..], &arrays[..]),
+            (Op::PRelu, &[0], &arrays[..1]),
+        ],
     ];
     for group in groups {
-        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        for recipe in library()
+            .plans
+            .iter()
+            .filter(|p| p.engine == EngineKind::OpenCl)
+        {
             let mut found = Vec::new();
             for (op, inputs, arrays) in &group {
                 let mut graph = Graph::new(shape);
                 // No activation that a kernel would compute with the operation.
-                graph.push("before", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+                graph
+                    .push("before", Op::Activation(Activation::Gelu), &[0], &[])
+                    .unwrap();
                 graph.push("it", *op, inputs, arrays).unwrap();
                 let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
                 // A quotient would have its padding divided by zero.
                 let alike = plan.steps.iter().any(|s| s.options.contains("-DALIKE"));
-                assert!(!alike || *op != Op::Combine(Arithmetic::Divide), "{}", recipe.name);
-                let programs: Vec<(String, String)> =
-                    plan.steps.iter().map(|s| super::fit::program(&plan, s, library())).collect();
+                assert!(
+                    !alike || *op != Op::Combine(Arithmetic::Divide),
+                    "{}",
+                    recipe.name
+                );
+                let programs: Vec<(String, String)> = plan
+                    .steps
+                    .iter()
+                    .map(|s| super::fit::program(&plan, s, library()))
+                    .collect();
                 assert!(!found.contains(&programs), "{op:?}, {}", recipe.name);
                 found.push(programs);
             }
@@ -121,23 +188,45 @@ fn operations_that_differ_have_other_programs() {
     }
 }
 
-/// The slopes of a PReLU stand where its summands would, also where the plan's variant for few records finds them among
-/// the constants of the first.
+/// The slopes of a PReLU stand where its summands would, also where the plan's variant for few
+/// records finds them among the constants of the first.
 #[test]
 fn arguments_are_as_large_as_kernels_take_them() {
-    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+    {
         let mut graph = Graph::new(Shape::vector(39));
-        let value = graph.push("prelu", Op::PRelu, &[0], &[(Role::Factors, 39, 1)]).unwrap();
-        graph.push("affine", Op::Affine, &[value], &[(Role::Weights, 2, 39), (Role::Biases, 2, 1)]).unwrap();
+        let value = graph
+            .push("prelu", Op::PRelu, &[0], &[(Role::Factors, 39, 1)])
+            .unwrap();
+        graph
+            .push(
+                "affine",
+                Op::Affine,
+                &[value],
+                &[(Role::Weights, 2, 39), (Role::Biases, 2, 1)],
+            )
+            .unwrap();
         let network = of(graph, Kind::Values);
         let plan = plan(&network, recipe, library(), Some(24)).unwrap();
         assert_eq!(check(&plan, &network, library()), Vec::<String>::new());
-        for step in plan.steps.iter().filter(|s| s.operation == Operation::Scale) {
+        for step in plan
+            .steps
+            .iter()
+            .filter(|s| s.operation == Operation::Scale)
+        {
             let constants = step.args.iter().filter_map(|a| match *a {
                 Arg::Constant(i) => Some(&*plan.constants[i].name),
                 _ => None,
             });
-            assert_eq!(constants.collect::<Vec<_>>(), ["prelu"; 2], "{}", recipe.name);
+            assert_eq!(
+                constants.collect::<Vec<_>>(),
+                ["prelu"; 2],
+                "{}",
+                recipe.name
+            );
         }
     }
 }
@@ -146,12 +235,23 @@ fn arguments_are_as_large_as_kernels_take_them() {
 #[test]
 fn sums_of_values_that_stand_alike() {
     let mut alike = 0;
-    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+    {
         let mut graph = Graph::new(Shape { c: 4, h: 2, w: 4 });
         let gelu = Op::Activation(Activation::Gelu);
         let first = graph.push("first", gelu, &[0], &[]).unwrap();
         let second = graph.push("second", gelu, &[first], &[]).unwrap();
-        graph.push("sum", Op::Combine(Arithmetic::Multiply), &[second, first], &[]).unwrap();
+        graph
+            .push(
+                "sum",
+                Op::Combine(Arithmetic::Multiply),
+                &[second, first],
+                &[],
+            )
+            .unwrap();
         let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
         alike += usize::from(plan.steps.iter().any(|s| s.options.contains("-DALIKE")));
     }
@@ -165,22 +265,38 @@ fn affine(outputs: usize, inputs: usize) -> Network {
     of(graph, Kind::Values)
 }
 
-/// A layer has a kernel that is for its sizes, where the plan has one; a small network has the one that takes all.
+/// A layer has a kernel that is for its sizes, where the plan has one; a small network has the one
+/// that takes all.
 #[test]
 fn kernels_serve_the_sizes_that_they_are_for() {
     let mut whole = 0;
     for recipe in library().plans.iter() {
-        let kernels = || recipe.kernels.iter().filter_map(|name| library().kernel(name)).map(|(_, k)| k);
+        let kernels = || {
+            recipe
+                .kernels
+                .iter()
+                .filter_map(|name| library().kernel(name))
+                .map(|(_, k)| k)
+        };
         for (outputs, inputs) in [(3, 5), (10, 64), (100, 784), (2500, 784), (40, 4096)] {
             let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
             let admits = |k: &Kernel| {
                 let r = &k.restrictions;
                 inputs >= r.least_l && r.most.admits(outputs, inputs, outputs * inputs)
             };
-            for step in plan.full().iter().filter(|s| s.operation == Operation::Affine) {
+            for step in plan
+                .full()
+                .iter()
+                .filter(|s| s.operation == Operation::Affine)
+            {
                 let used = library().kernel(&step.kernel).unwrap().1;
                 let other = kernels().any(|k| k.operation == Operation::Affine && admits(k));
-                assert!(admits(used) || !other, "{}: {} for {outputs} × {inputs}", recipe.name, step.kernel);
+                assert!(
+                    admits(used) || !other,
+                    "{}: {} for {outputs} × {inputs}",
+                    recipe.name,
+                    step.kernel
+                );
             }
         }
         if kernels().any(|k| k.operation == Operation::Layers) {
@@ -192,7 +308,8 @@ fn kernels_serve_the_sizes_that_they_are_for() {
     assert!(whole > 3, "{whole}");
 }
 
-/// Batches of the host grow where there are many threads, the network is small and memory allows it.
+/// Batches of the host grow where there are many threads, the network is small and memory allows
+/// it.
 #[test]
 fn batches_grow_with_the_threads_of_a_host() {
     let host = library().plan("host").unwrap();
@@ -204,27 +321,39 @@ fn batches_grow_with_the_threads_of_a_host() {
         found.batch / before
     };
     let small = affine(10, 784);
-    assert_eq!([1, 3, 4, 64].map(|threads| grown(&small, threads, None)), [1, 1, 4, 4]);
+    assert_eq!(
+        [1, 3, 4, 64].map(|threads| grown(&small, threads, None)),
+        [1, 1, 4, 4]
+    );
     let bytes = Memory::of(&plan(&small, host, library(), None).unwrap(), false).total();
-    assert_eq!([bytes, 5 * bytes].map(|most| grown(&small, 4, Some(most))), [1, 4]);
+    assert_eq!(
+        [bytes, 5 * bytes].map(|most| grown(&small, 4, Some(most))),
+        [1, 4]
+    );
     // Its shares of a batch take long enough; its records are large.
     assert_eq!(grown(&affine(2000, 1000), 8, None), 1);
     assert_eq!(grown(&affine(1, 4096), 8, None), 1);
 }
 
-/// The end of a layer in parts and a narrow layer behind it are one launch, where nothing stands between or behind them that
-/// this cannot compute.
+/// The end of a layer in parts and a narrow layer behind it are one launch, where nothing stands
+/// between or behind them that this cannot compute.
 #[test]
 fn a_narrow_layer_is_computed_where_parts_are_added_up() {
-    let Ok(recipe) = library().plan("nvidia-mma") else { return };
+    let Ok(recipe) = library().plan("nvidia-mma") else {
+        return;
+    };
     let relu = Op::Activation(Activation::Relu);
     let layers = |between: Op, outputs: usize, behind: Option<Op>| {
         let mut network = affine(2000, 784);
-        let (graph, arrays) =
-            (&mut network.graph, [(Role::Weights, outputs, 2000), (Role::Biases, outputs, 1)]);
+        let (graph, arrays) = (
+            &mut network.graph,
+            [(Role::Weights, outputs, 2000), (Role::Biases, outputs, 1)],
+        );
         let wide = graph.nodes[0].output;
         let between = graph.push("between", between, &[wide], &[]).unwrap();
-        let narrow = graph.push("narrow", Op::Affine, &[between], &arrays).unwrap();
+        let narrow = graph
+            .push("narrow", Op::Affine, &[between], &arrays)
+            .unwrap();
         behind.iter().for_each(|&op| {
             graph.push("behind", op, &[narrow], &[]).unwrap();
         });
@@ -233,7 +362,10 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
         assert_eq!(check(&plan, &network, library()), Vec::<String>::new());
         let flop: u64 = plan.full().iter().map(|s| s.flop).sum();
         assert!(flop >= 2 * (784 * 2000 + 2000 * outputs as u64), "{flop}");
-        plan.full().iter().map(|s| s.kernel.to_string()).collect::<Vec<_>>()
+        plan.full()
+            .iter()
+            .map(|s| s.kernel.to_string())
+            .collect::<Vec<_>>()
     };
     let together = ["affine_mma_128x104", "reducepair_cm"];
     assert_eq!(layers(relu, 10, None), together);
@@ -242,13 +374,18 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
     assert_eq!(layers(relu, 17, None), apart);
     assert_eq!(layers(relu, 10, Some(relu)), apart);
     // An activation that no kernel of layers computes.
-    assert_eq!(layers(Op::Activation(Activation::Gelu), 10, None)[1], "reduce_cm");
+    assert_eq!(
+        layers(Op::Activation(Activation::Gelu), 10, None)[1],
+        "reduce_cm"
+    );
 }
 
 /// A layer whose columns of weights differ much has a kernel that computes with floats.
 #[test]
 fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
-    let Ok(recipe) = library().plan("nvidia-mma") else { return };
+    let Ok(recipe) = library().plan("nvidia-mma") else {
+        return;
+    };
     for (spread, halves) in [(0, true), (8, true), (9, false), (COLUMN_OF_ZEROS, false)] {
         let mut network = affine(2500, 784);
         network.graph.tensors.to_mut()[0].spread = spread;
@@ -261,13 +398,24 @@ fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
 /// Weights that the last cache has no room for: as many stay there as have. Others ask for nothing.
 #[test]
 fn as_many_weights_stay_in_the_cache_as_have_room() {
-    let recipe = library().plans.iter().find(|p| p.name == "nvidia-mma").unwrap();
+    let recipe = library()
+        .plans
+        .iter()
+        .find(|p| p.name == "nvidia-mma")
+        .unwrap();
     let kept = |weights: Precision, outputs: usize| {
         let mut network = affine(outputs, 4096);
         network.weights = weights;
         let plan = plan(&network, recipe, library(), None).unwrap();
-        let few = plan.steps.iter().find(|s| s.kernel == "affine_few").expect("a step for few records");
-        few.options.split(" -DKEPT=").nth(1).map(|text| text.split(' ').next().unwrap().to_string())
+        let few = plan
+            .steps
+            .iter()
+            .find(|s| s.kernel == "affine_few")
+            .expect("a step for few records");
+        few.options
+            .split(" -DKEPT=")
+            .nth(1)
+            .map(|text| text.split(' ').next().unwrap().to_string())
     };
     // 64, 32 and 16 MB for 24.
     assert_eq!(kept(Precision::F32, 4096).as_deref(), Some("5"));
@@ -287,15 +435,24 @@ fn layers_of_all_sizes_follow_each_other() {
                 let mut network = affine(hidden, inputs);
                 let value = network.graph.nodes[0].output;
                 // Nothing that is computed with the layer before it.
-                let gelu =
-                    network.graph.push("gelu", Op::Activation(Activation::Gelu), &[value], &[]).unwrap();
+                let gelu = network
+                    .graph
+                    .push("gelu", Op::Activation(Activation::Gelu), &[value], &[])
+                    .unwrap();
                 let arrays = [(Role::Weights, outputs, hidden), (Role::Biases, outputs, 1)];
                 let value = if i % 2 == 0 { gelu } else { value };
-                network.graph.push("last", Op::Affine, &[value], &arrays).unwrap();
+                network
+                    .graph
+                    .push("last", Op::Affine, &[value], &arrays)
+                    .unwrap();
                 let what = format!("{}: {inputs}-{hidden}-{outputs}", recipe.name);
-                let found =
-                    plan(&network, recipe, library(), None).unwrap_or_else(|e| panic!("{what}: {e:?}"));
-                assert_eq!(check(&found, &network, library()), Vec::<String>::new(), "{what}");
+                let found = plan(&network, recipe, library(), None)
+                    .unwrap_or_else(|e| panic!("{what}: {e:?}"));
+                assert_eq!(
+                    check(&found, &network, library()),
+                    Vec::<String>::new(),
+                    "{what}"
+                );
             }
         }
     }
@@ -304,7 +461,10 @@ fn layers_of_all_sizes_follow_each_other() {
 /// Pixels inside of the border, and no more work-items than tiles of them.
 #[test]
 fn filters_of_images_leave_the_border() {
-    let kernels = library().kernels.iter().filter(|k| k.operation == Operation::Sobel);
+    let kernels = library()
+        .kernels
+        .iter()
+        .filter(|k| k.operation == Operation::Sobel);
     for kernel in kernels {
         for (h, w) in [(3, 3), (10, 34), (17, 100), (64, 64)] {
             let call = bind::Call {
@@ -317,8 +477,9 @@ fn filters_of_images_leave_the_border() {
                 granule: 1,
             };
             let launch = bind::bind(&call, |_| Arg::Buffer(0));
-            let (down, along) =
-                kernel.restrictions.dimensions((launch.global.0.items(1), launch.global.1.items(1)));
+            let (down, along) = kernel
+                .restrictions
+                .dimensions((launch.global.0.items(1), launch.global.1.items(1)));
             let (y, x) = kernel.restrictions.scale;
             let tiles = ((h - 2).div_ceil(y), (w - 2).div_ceil(x));
             assert_eq!((down, along), tiles, "{}: {h}×{w}", kernel.codename);
@@ -326,13 +487,24 @@ fn filters_of_images_leave_the_border() {
     }
 }
 
-/// A layer with too few tiles for the device is split: into as many parts as there is room for, none of them too short.
+/// A layer with too few tiles for the device is split: into as many parts as there is room for,
+/// none of them too short.
 #[test]
 fn layers_are_split_where_there_are_few_tiles() {
     let mut split = 0;
-    for recipe in library().plans.iter().filter(|p| p.few.is_none() || p.engine == EngineKind::OpenCl) {
-        let kernels = recipe.kernels.iter().filter_map(|name| library().kernel(name));
-        if !kernels.clone().any(|(_, k)| k.operation == Operation::Reduce) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.few.is_none() || p.engine == EngineKind::OpenCl)
+    {
+        let kernels = recipe
+            .kernels
+            .iter()
+            .filter_map(|name| library().kernel(name));
+        if !kernels
+            .clone()
+            .any(|(_, k)| k.operation == Operation::Reduce)
+        {
             continue;
         }
         for (outputs, inputs) in [(10, 4096), (128, 784), (300, 100), (1000, 1000)] {
@@ -340,21 +512,39 @@ fn layers_are_split_where_there_are_few_tiles() {
                 let plan = plan(&affine(outputs, inputs), recipe, library(), Some(batch)).unwrap();
                 let what = format!("{}, {outputs} × {inputs}, {batch} records", recipe.name);
                 let steps = plan.full();
-                let Some(step) = steps.iter().find(|s| s.operation == Operation::Affine) else { continue };
+                let Some(step) = steps.iter().find(|s| s.operation == Operation::Affine) else {
+                    continue;
+                };
                 let kernel = library().kernel(&step.kernel).unwrap().1;
-                let Some((y, x)) = kernel.restrictions.tile else { continue };
-                let Some(&Arg::Buffer(result)) = step.args.last() else { panic!("{what}") };
+                let Some((y, x)) = kernel.restrictions.tile else {
+                    continue;
+                };
+                let Some(&Arg::Buffer(result)) = step.args.last() else {
+                    panic!("{what}")
+                };
                 let parts = plan.buffers[result].padded_rows / step.problem.h;
                 let tiles = outputs.div_ceil(y) * batch.div_ceil(x);
-                let fits = |parts: usize| tiles * parts <= kernel.restrictions.split && inputs / parts >= 48;
+                let fits = |parts: usize| {
+                    tiles * parts <= kernel.restrictions.split && inputs / parts >= 48
+                };
                 assert!(parts == 1 || fits(parts), "{what}: {parts}");
                 // More parts would be as long, and some of them empty.
                 let stages = inputs.div_ceil(kernel.stage());
                 let most = (1..).find(|&parts| !fits(parts + 1)).unwrap();
-                assert_eq!(stages.div_ceil(parts), stages.div_ceil(most), "{what}: {parts}");
-                assert!((parts - 1) * stages.div_ceil(parts) < stages, "{what}: {parts}");
-                let summed: Vec<usize> =
-                    steps.iter().filter(|s| s.operation == Operation::Reduce).map(|s| s.problem.l).collect();
+                assert_eq!(
+                    stages.div_ceil(parts),
+                    stages.div_ceil(most),
+                    "{what}: {parts}"
+                );
+                assert!(
+                    (parts - 1) * stages.div_ceil(parts) < stages,
+                    "{what}: {parts}"
+                );
+                let summed: Vec<usize> = steps
+                    .iter()
+                    .filter(|s| s.operation == Operation::Reduce)
+                    .map(|s| s.problem.l)
+                    .collect();
                 let expected = if parts > 1 { vec![parts] } else { Vec::new() };
                 assert_eq!(summed, expected, "{what}");
                 split += summed.len();
@@ -364,12 +554,16 @@ fn layers_are_split_where_there_are_few_tiles() {
     assert!(split > 3, "{split}");
 }
 
-/// Rows are copied where a kernel needs them elsewhere, and nowhere else; a border has its constant.
+/// Rows are copied where a kernel needs them elsewhere, and nowhere else; a border has its
+/// constant.
 #[test]
 fn nothing_is_copied_that_stands_as_it_is_needed() {
     let copies = |network: &Network, recipe: &PlanRecipe| {
         let plan = plan(network, recipe, library(), Some(24)).unwrap();
-        let copies = plan.full().iter().filter(|s| s.operation == Operation::Gather);
+        let copies = plan
+            .full()
+            .iter()
+            .filter(|s| s.operation == Operation::Gather);
         copies.map(|s| s.args.to_vec()).collect::<Vec<_>>()
     };
     for recipe in library().plans.iter() {
@@ -381,55 +575,105 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
         let mut images = convolution(16, 4);
         let first = images.graph.nodes[0].output;
         let arrays = [(Role::Factors, 16, 1), (Role::Biases, 16, 1)];
-        let scaled = images.graph.push("scaled", Op::Scale, &[first], &arrays).unwrap();
-        images.graph.push("both", Op::Combine(Arithmetic::Multiply), &[scaled, first], &[]).unwrap();
+        let scaled = images
+            .graph
+            .push("scaled", Op::Scale, &[first], &arrays)
+            .unwrap();
+        images
+            .graph
+            .push(
+                "both",
+                Op::Combine(Arithmetic::Multiply),
+                &[scaled, first],
+                &[],
+            )
+            .unwrap();
         assert!(copies(&images, recipe).is_empty(), "{}", recipe.name);
         // An arg-max reads elements in their order.
         images.output.kind = Kind::Classes;
         assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
         let mut bordered = convolution(3, 4);
-        let border = Border { top: 1, left: 0, bottom: 2, right: 1 };
-        let pad = Op::Pad { border, value: Float::new(0.25) };
-        bordered.graph.push("border", pad, &[bordered.graph.nodes[0].output], &[]).unwrap();
-        let [step] = &copies(&bordered, recipe)[..] else { panic!("{}", recipe.name) };
+        let border = Border {
+            top: 1,
+            left: 0,
+            bottom: 2,
+            right: 1,
+        };
+        let pad = Op::Pad {
+            border,
+            value: Float::new(0.25),
+        };
+        bordered
+            .graph
+            .push("border", pad, &[bordered.graph.nodes[0].output], &[])
+            .unwrap();
+        let [step] = &copies(&bordered, recipe)[..] else {
+            panic!("{}", recipe.name)
+        };
         assert!(step.contains(&Arg::Scalar(0.25)), "{}", recipe.name);
         // Who changes the input where it is, or what something else reads, has a copy.
         let mut changed = of(Graph::new(Shape::vector(9)), Kind::Values);
-        changed.graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+        changed
+            .graph
+            .push("gelu", Op::Activation(Activation::Gelu), &[0], &[])
+            .unwrap();
         assert_eq!(copies(&changed, recipe).len(), 1, "{}", recipe.name);
     }
 }
 
-/// The rows of an image are not in the order of its elements: the columns of the first weights follow them, and nothing else.
+/// The rows of an image are not in the order of its elements: the columns of the first weights
+/// follow them, and nothing else.
 #[test]
 fn weights_of_an_image_have_columns_for_its_rows() {
     let mut graph = Graph::new(Shape { c: 3, h: 4, w: 5 });
     let arrays = |rows, cols| [(Role::Weights, rows, cols), (Role::Biases, rows, 1)];
-    let hidden = graph.push("first", Op::Affine, &[0], &arrays(60, 60)).unwrap();
-    graph.push("second", Op::Affine, &[hidden], &arrays(7, 60)).unwrap();
+    let hidden = graph
+        .push("first", Op::Affine, &[0], &arrays(60, 60))
+        .unwrap();
+    graph
+        .push("second", Op::Affine, &[hidden], &arrays(7, 60))
+        .unwrap();
     let network = of(graph, Kind::Classes);
     for recipe in library().plans.iter() {
         let plan = plan(&network, recipe, library(), Some(24)).unwrap();
         for c in plan.constants.iter() {
             let first = c.role == Role::Weights && c.name == "first";
-            assert_eq!(matches!(c.placing, Placing::Columns(_)), first, "{}: {c:?}", recipe.name);
-            assert!(first || c.placing == Placing::Plain, "{}: {c:?}", recipe.name);
+            assert_eq!(
+                matches!(c.placing, Placing::Columns(_)),
+                first,
+                "{}: {c:?}",
+                recipe.name
+            );
+            assert!(
+                first || c.placing == Placing::Plain,
+                "{}: {c:?}",
+                recipe.name
+            );
         }
     }
 }
 
-/// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much, the part is copied.
+/// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much,
+/// the part is copied.
 #[test]
 fn parts_of_many_rows_are_copied() {
     for recipe in library().plans.iter() {
         for (rows, copies) in [(5, 0), (68, 0), (69, 1), (200, 1)] {
             let mut graph = Graph::new(Shape::vector(rows));
-            let slice = Op::Slice { axis: Axis::C, first: 1, size: 4 };
+            let slice = Op::Slice {
+                axis: Axis::C,
+                first: 1,
+                size: 4,
+            };
             let part = graph.push("part", slice, &[0], &[]).unwrap();
             let arrays = [(Role::Weights, 3, 4), (Role::Biases, 3, 1)];
             graph.push("affine", Op::Affine, &[part], &arrays).unwrap();
             let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-            let found = plan.full().iter().filter(|s| s.operation == Operation::Gather).count();
+            let found = plan
+                .full()
+                .iter()
+                .filter(|s| s.operation == Operation::Gather)
+                .count();
             assert_eq!(found, copies, "{}, {rows} rows", recipe.name);
         }
     }
@@ -437,35 +681,64 @@ fn parts_of_many_rows_are_copied() {
 
 fn of_products(graph: &Graph) -> u64 {
     let products = |i: &usize| matches!(graph.nodes[*i].op, Op::Affine | Op::Convolution { .. });
-    (0..graph.nodes.len()).filter(products).map(|i| graph.flop(i)).sum()
+    (0..graph.nodes.len())
+        .filter(products)
+        .map(|i| graph.flop(i))
+        .sum()
 }
 
-/// Records of many values come in batches that memory allows: whole granules, part ones, and single records at last.
+/// Records of many values come in batches that memory allows: whole granules, part ones, and single
+/// records at last.
 #[test]
 fn networks_of_many_values_have_smaller_batches() {
     for values in [10_000, 300_000, 1_500_000, 20_000_000, MOST_VALUES] {
         let mut graph = Graph::new(Shape::vector(values));
-        graph.push("relu", Op::Activation(Activation::Relu), &[0], &[]).unwrap();
+        graph
+            .push("relu", Op::Activation(Activation::Relu), &[0], &[])
+            .unwrap();
         let network = of(graph, Kind::Values);
         for recipe in library().plans.iter() {
-            let bytes = if recipe.engine == EngineKind::Host { HOST_BYTES } else { DEVICE_BYTES };
+            let bytes = if recipe.engine == EngineKind::Host {
+                HOST_BYTES
+            } else {
+                DEVICE_BYTES
+            };
             let found = match plan(&network, recipe, library(), None) {
                 Ok(found) => found,
-                // Only what has no plan at all is refused: a device's work-groups may reach many records.
+                // Only what has no plan at all is refused: a device's work-groups may reach many
+                // records.
                 Err(mistakes) => {
                     let alone = plan(&network, recipe, library(), Some(1));
-                    assert!(recipe.engine == EngineKind::OpenCl && alone.is_err(), "{mistakes:?}");
+                    assert!(
+                        recipe.engine == EngineKind::OpenCl && alone.is_err(),
+                        "{mistakes:?}"
+                    );
                     continue;
                 }
             };
             let what = format!("{values} values, {}: {}", recipe.name, found.batch);
             let of_record = found.record_bytes();
-            assert!(found.batch == 1 || found.batch * of_record <= bytes, "{what}");
-            let more = found.batch + if found.batch < found.granule { 1 } else { found.granule };
-            assert!(found.batch == recipe.batch || more * of_record > bytes, "{what}");
+            assert!(
+                found.batch == 1 || found.batch * of_record <= bytes,
+                "{what}"
+            );
+            let more = found.batch
+                + if found.batch < found.granule {
+                    1
+                } else {
+                    found.granule
+                };
+            assert!(
+                found.batch == recipe.batch || more * of_record > bytes,
+                "{what}"
+            );
             // Offsets have 32 bits.
-            let too_large = plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
-            assert!(too_large[0].contains("use a smaller batch"), "{what}: {too_large:?}");
+            let too_large =
+                plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
+            assert!(
+                too_large[0].contains("use a smaller batch"),
+                "{what}: {too_large:?}"
+            );
             // Who asks for a batch has it.
             if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
                 assert_eq!(asked.batch, found.batch + 1, "{what}");
@@ -482,7 +755,13 @@ fn changed_plans_are_found_to_be_wrong() {
         &mut plan.steps.to_mut()[i]
     }
     fn buffer_of(step: &Step) -> Option<usize> {
-        step.args.iter().find_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+        step.args.iter().find_map(|a| {
+            if let Arg::Buffer(b) = *a {
+                Some(b)
+            } else {
+                None
+            }
+        })
     }
     // Each gives whether it has changed something that matters.
     let changes: [(&str, &Change); 17] = [
@@ -492,12 +771,20 @@ fn changed_plans_are_found_to_be_wrong() {
         }),
         ("no such buffer", &|p, i| {
             let n = p.buffers.len();
-            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Buffer(_)));
+            let found = step(p, i)
+                .args
+                .to_mut()
+                .iter_mut()
+                .find(|a| matches!(a, Arg::Buffer(_)));
             found.map(|a| *a = Arg::Buffer(n)).is_some()
         }),
         ("no such constant", &|p, i| {
             let n = p.constants.len();
-            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Constant(_)));
+            let found = step(p, i)
+                .args
+                .to_mut()
+                .iter_mut()
+                .find(|a| matches!(a, Arg::Constant(_)));
             found.map(|a| *a = Arg::Constant(n)).is_some()
         }),
         ("a smaller arena", &|p, _| {
@@ -509,10 +796,18 @@ fn changed_plans_are_found_to_be_wrong() {
             let hidden = |b: &usize| p.buffers[*b].role == BufferRole::Hidden;
             let args = p.steps[i].args.iter();
             let used: Vec<usize> = args
-                .filter_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+                .filter_map(|a| {
+                    if let Arg::Buffer(b) = *a {
+                        Some(b)
+                    } else {
+                        None
+                    }
+                })
                 .filter(hidden)
                 .collect();
-            let apart = used.iter().any(|&b| p.buffers[b].arena != p.buffers[used[0]].arena);
+            let apart = used
+                .iter()
+                .any(|&b| p.buffers[b].arena != p.buffers[used[0]].arena);
             p.buffers.to_mut().iter_mut().for_each(|b| b.arena = 0);
             apart
         }),
@@ -527,17 +822,35 @@ fn changed_plans_are_found_to_be_wrong() {
             p.engine == EngineKind::OpenCl
         }),
         ("fewer rows of weights", &|p, i| {
-            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
-            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let constant = |a: &Arg| {
+                if let Arg::Constant(c) = *a {
+                    Some(c)
+                } else {
+                    None
+                }
+            };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else {
+                return false;
+            };
             let c = &mut p.constants.to_mut()[c];
             c.padded.0 = c.size.0.saturating_sub(1);
             true
         }),
         ("columns that nobody reads", &|p, i| {
-            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
-            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let constant = |a: &Arg| {
+                if let Arg::Constant(c) = *a {
+                    Some(c)
+                } else {
+                    None
+                }
+            };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else {
+                return false;
+            };
             let operation = p.steps[i].operation;
-            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let takes = library()
+                .kernel(&p.steps[i].kernel)
+                .and_then(|(_, k)| k.restrictions.a.as_ref());
             let takes = takes.is_some_and(|a| a.representation.is_some());
             let c = &mut p.constants.to_mut()[c];
             let x = c.layout.granularity().1;
@@ -545,40 +858,75 @@ fn changed_plans_are_found_to_be_wrong() {
             takes && c.role == Role::Weights && operation != Operation::Convolution
         }),
         ("weights in another layout", &|p, i| {
-            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
-            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
-            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let constant = |a: &Arg| {
+                if let Arg::Constant(c) = *a {
+                    Some(c)
+                } else {
+                    None
+                }
+            };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else {
+                return false;
+            };
+            let takes = library()
+                .kernel(&p.steps[i].kernel)
+                .and_then(|(_, k)| k.restrictions.a.as_ref());
             let takes = takes.is_some_and(|a| a.representation.is_some());
             let c = &mut p.constants.to_mut()[c];
             let before = c.layout.clone();
-            c.layout = if before == Layout::R { Layout::C } else { Layout::R };
+            c.layout = if before == Layout::R {
+                Layout::C
+            } else {
+                Layout::R
+            };
             takes && c.role == Role::Weights
         }),
         ("values in another layout", &|p, i| {
-            let Some(b) = buffer_of(&p.steps[i]) else { return false };
-            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
-            let takes = kernel.is_some_and(|r| r.b.as_ref().is_some_and(|b| b.representation.is_some()));
+            let Some(b) = buffer_of(&p.steps[i]) else {
+                return false;
+            };
+            let kernel = library()
+                .kernel(&p.steps[i].kernel)
+                .map(|(_, k)| &k.restrictions);
+            let takes =
+                kernel.is_some_and(|r| r.b.as_ref().is_some_and(|b| b.representation.is_some()));
             let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
             let before = p.buffers[b].layout.clone();
-            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            let other = if before.same_placement(&Layout::R, rows, columns) {
+                Layout::C
+            } else {
+                Layout::R
+            };
             p.buffers.to_mut()[b].layout = other.clone();
             takes && !before.same_placement(&other, rows, columns)
         }),
         ("results in another layout", &|p, i| {
-            let Some(Arg::Buffer(b)) = p.steps[i].args.last().copied() else { return false };
-            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
-            let gives = kernel.is_some_and(|r| r.r.as_ref().is_some_and(|r| r.representation.is_some()));
+            let Some(Arg::Buffer(b)) = p.steps[i].args.last().copied() else {
+                return false;
+            };
+            let kernel = library()
+                .kernel(&p.steps[i].kernel)
+                .map(|(_, k)| &k.restrictions);
+            let gives =
+                kernel.is_some_and(|r| r.r.as_ref().is_some_and(|r| r.representation.is_some()));
             let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
             let before = p.buffers[b].layout.clone();
-            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            let other = if before.same_placement(&Layout::R, rows, columns) {
+                Layout::C
+            } else {
+                Layout::R
+            };
             p.buffers.to_mut()[b].layout = other.clone();
             let written = p.steps[i].operation != Operation::ArgMax;
             written && gives && !before.same_placement(&other, rows, columns)
         }),
         ("half of the work-items", &|p, i| {
-            let Some((_, kernel)) = library().kernel(&p.steps[i].kernel) else { return false };
+            let Some((_, kernel)) = library().kernel(&p.steps[i].kernel) else {
+                return false;
+            };
             let r = &kernel.restrictions;
-            let each = r.tile.is_none() && r.scale.0.max(r.scale.1) <= 1 && p.engine == EngineKind::OpenCl;
+            let each =
+                r.tile.is_none() && r.scale.0.max(r.scale.1) <= 1 && p.engine == EngineKind::OpenCl;
             let (batch, mut halved) = (p.batch, false);
             let (first, second) = &mut step(p, i).global;
             for extent in [first, second] {
@@ -599,14 +947,23 @@ fn changed_plans_are_found_to_be_wrong() {
         }),
         ("numbers of other elements", &|p, i| {
             let scales = p.steps[i].operation == Operation::Scale;
-            let found = step(p, i).args.to_mut().iter_mut().rev().find_map(|a| match a {
-                Arg::Moved(m) if m.from.len() > 1 => Some(m),
-                _ => None,
-            });
+            let found = step(p, i)
+                .args
+                .to_mut()
+                .iter_mut()
+                .rev()
+                .find_map(|a| match a {
+                    Arg::Moved(m) if m.from.len() > 1 => Some(m),
+                    _ => None,
+                });
             let turned = |m: &mut Moved| {
                 let before = m.from;
                 // One for all where each has its own, and the other way round.
-                let other = if before.end() > 1 { RowMap::of_all } else { RowMap::vector };
+                let other = if before.end() > 1 {
+                    RowMap::of_all
+                } else {
+                    RowMap::vector
+                };
                 m.from = other(before.len());
             };
             found.map(turned).is_some() && scales
@@ -624,19 +981,31 @@ fn changed_plans_are_found_to_be_wrong() {
                 Arg::Moved(m) => Some(m),
                 _ => None,
             });
-            found.map(|m| (m.from.first, m.to.first) = (1 << 20, 1 << 20)).is_some()
+            found
+                .map(|m| (m.from.first, m.to.first) = (1 << 20, 1 << 20))
+                .is_some()
         }),
     ];
     let mut made = [0; 17];
     for (i, (_, builder)) in single().into_iter().enumerate().step_by(3) {
-        let network = of(builder.graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        let network = of(
+            builder.graph,
+            if i % 2 == 0 {
+                Kind::Classes
+            } else {
+                Kind::Values
+            },
+        );
         for recipe in library().plans.iter() {
             let right = plan(&network, recipe, library(), Some(24)).unwrap();
             for (what, (made, (name, change))) in made.iter_mut().zip(&changes).enumerate() {
                 for i in 0..right.steps.len() {
                     let mut wrong = right.clone();
                     if change(&mut wrong, i) {
-                        assert!(!check(&wrong, &network, library()).is_empty(), "{what}, {name}: {wrong:?}");
+                        assert!(
+                            !check(&wrong, &network, library()).is_empty(),
+                            "{what}, {name}: {wrong:?}"
+                        );
                         *made += 1;
                     }
                 }
@@ -650,9 +1019,18 @@ fn changed_plans_are_found_to_be_wrong() {
 #[test]
 fn convolutions_that_are_computed_by_tiles() {
     let of = |c: usize, size: usize| {
-        let shape = Shape { c, h: size, w: size };
+        let shape = Shape {
+            c,
+            h: size,
+            w: size,
+        };
         let image = (Image::dense(shape, c), shape);
-        Geometry { input: image, output: image, window: Window::of((3, 3)), groups: 1 }
+        Geometry {
+            input: image,
+            output: image,
+            window: Window::of((3, 3)),
+            groups: 1,
+        }
     };
     let right = of(16, 8);
     assert!(by_tiles(&right, 16) && by_tiles(&right, 48) && !by_tiles(&right, 24));
@@ -664,53 +1042,109 @@ fn convolutions_that_are_computed_by_tiles() {
     let window = |window: Window| by_tiles(&Geometry { window, ..right }, 16);
     let plain = Window::of((3, 3));
     assert!(!window(Window::of((3, 1))) && !window(Window::of((5, 5))));
-    assert!(!window(Window { stride: (2, 1), ..plain }) && !window(Window { dilation: (1, 2), ..plain }));
-    assert!(!by_tiles(&Geometry { groups: 16, ..right }, 16));
+    assert!(
+        !window(Window {
+            stride: (2, 1),
+            ..plain
+        }) && !window(Window {
+            dilation: (1, 2),
+            ..plain
+        })
+    );
+    assert!(!by_tiles(
+        &Geometry {
+            groups: 16,
+            ..right
+        },
+        16
+    ));
 }
 
 /// On the host the start makes weights for tiles; a device has buffers of whole batches.
 #[test]
 fn memory_is_that_of_constants_and_batches() {
-    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    let host = library()
+        .plans
+        .iter()
+        .find(|p| p.engine == EngineKind::Host)
+        .unwrap();
     for (c, size, tiles) in [(16, 8, 16 * 16 * 16 * 4), (16, 3, 0), (8, 8, 0)] {
         let found = plan(&convolution(c, size), host, library(), Some(5)).unwrap();
         let memory = Memory::of(&found, false);
-        assert_eq!(memory.constants, (found.constant_bytes() + tiles) as u64, "{c} {size}");
-        assert_eq!(memory.total(), memory.constants + memory.arena + memory.batch);
+        assert_eq!(
+            memory.constants,
+            (found.constant_bytes() + tiles) as u64,
+            "{c} {size}"
+        );
+        assert_eq!(
+            memory.total(),
+            memory.constants + memory.arena + memory.batch
+        );
         // Nothing stands between steps; of both slots the input with its text, and the scores.
         assert_eq!(memory.arena, (found.arena_bytes * 5) as u64);
         let line = |rows: usize| (rows.next_multiple_of(16) + 16) * 4;
-        let [input, scores] =
-            [BufferRole::Input, BufferRole::Scores].map(|r| &found.buffers[found.buffer(r).unwrap()]);
+        let [input, scores] = [BufferRole::Input, BufferRole::Scores]
+            .map(|r| &found.buffers[found.buffer(r).unwrap()]);
         let of_slot = line(input.padded_rows) + input.rows * 8 + line(scores.padded_rows);
         assert_eq!(memory.batch, (SLOTS * of_slot * 5) as u64, "{c} {size}");
     }
-    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+    {
         let found = plan(network(), recipe, library(), Some(64)).unwrap();
         let [together, apart] = [false, true].map(|apart| Memory::of(&found, apart));
-        assert_eq!((together.constants, together.batch), (apart.constants, apart.batch));
+        assert_eq!(
+            (together.constants, together.batch),
+            (apart.constants, apart.batch)
+        );
         assert_eq!(together.arena, found.arena_bytes as u64);
         let bytes = |hidden: bool| {
-            let of_role = found.buffers.iter().filter(|b| (b.role == BufferRole::Hidden) == hidden);
-            of_role.map(|b| b.padded_rows * found.padded_batch * 4).sum::<usize>() as u64
+            let of_role = found
+                .buffers
+                .iter()
+                .filter(|b| (b.role == BufferRole::Hidden) == hidden);
+            of_role
+                .map(|b| b.padded_rows * found.padded_batch * 4)
+                .sum::<usize>() as u64
         };
-        assert_eq!((apart.arena, apart.batch), (bytes(true), SLOTS as u64 * bytes(false)), "{}", recipe.name);
+        assert_eq!(
+            (apart.arena, apart.batch),
+            (bytes(true), SLOTS as u64 * bytes(false)),
+            "{}",
+            recipe.name
+        );
     }
 }
 
-/// Of a network with images only what large affine layers read and write is kept for the whole batch.
+/// Of a network with images only what large affine layers read and write is kept for the whole
+/// batch.
 #[test]
 fn values_of_large_layers_are_kept_for_the_batch() {
-    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    let host = library()
+        .plans
+        .iter()
+        .find(|p| p.engine == EngineKind::Host)
+        .unwrap();
     let arena = |outputs: usize| {
         let mut network = convolution(16, 8);
         let value = network.graph.nodes[0].output;
         let arrays = |rows, cols| [(Role::Weights, rows, cols), (Role::Biases, rows, 1)];
-        let large = network.graph.push("large", Op::Affine, &[value], &arrays(outputs, 1024)).unwrap();
-        network.graph.push("last", Op::Affine, &[large], &arrays(3, outputs)).unwrap();
+        let large = network
+            .graph
+            .push("large", Op::Affine, &[value], &arrays(outputs, 1024))
+            .unwrap();
+        network
+            .graph
+            .push("last", Op::Affine, &[large], &arrays(3, outputs))
+            .unwrap();
         let found = plan(&network, host, library(), Some(4)).unwrap();
         let weights = found.constants.iter().map(|c| c.bytes()).max().unwrap();
-        (Memory::of(&found, false).arena - 4 * found.arena_bytes as u64, weights >= LARGE)
+        (
+            Memory::of(&found, false).arena - 4 * found.arena_bytes as u64,
+            weights >= LARGE,
+        )
     };
     assert_eq!(arena(200), (0, false));
     // 1024 values of the convolution and 256 of the layer, each a cache line more.
@@ -721,8 +1155,9 @@ fn values_of_large_layers_are_kept_for_the_batch() {
 #[test]
 fn modelled_times_are_those_of_launches_and_work() {
     let class = &library().devices[0];
-    let us =
-        |engine, threads, steps, records, flop| modelled_us(class, engine, threads, steps, (records, flop));
+    let us = |engine, threads, steps, records, flop| {
+        modelled_us(class, engine, threads, steps, (records, flop))
+    };
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
     let launch = class.launch_us;
     assert!(near(us(EngineKind::OpenCl, 1, 5, 10, 0), 7.0 * launch));
@@ -734,18 +1169,30 @@ fn modelled_times_are_those_of_launches_and_work() {
     assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
 }
 
-/// An image that is a vector's rows: what is combined pixel by pixel leaves no rows of padding that nobody writes.
+/// An image that is a vector's rows: what is combined pixel by pixel leaves no rows of padding that
+/// nobody writes.
 #[test]
 fn vectors_as_images_are_written_whole() {
     for recipe in library().plans.iter() {
         for arithmetic in Arithmetic::ALL {
             let mut graph = Graph::new(Shape::vector(46));
             let shape = Shape { c: 1, h: 1, w: 46 };
-            let gelu = graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
-            let image = graph.push("reshape", Op::Reshape(shape), &[gelu], &[]).unwrap();
-            let value = graph.push("combine", Op::Combine(arithmetic), &[image, image], &[]).unwrap();
+            let gelu = graph
+                .push("gelu", Op::Activation(Activation::Gelu), &[0], &[])
+                .unwrap();
+            let image = graph
+                .push("reshape", Op::Reshape(shape), &[gelu], &[])
+                .unwrap();
+            let value = graph
+                .push("combine", Op::Combine(arithmetic), &[image, image], &[])
+                .unwrap();
             graph
-                .push("affine", Op::Affine, &[value], &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)])
+                .push(
+                    "affine",
+                    Op::Affine,
+                    &[value],
+                    &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)],
+                )
                 .unwrap();
             let network = of(graph, Kind::Values);
             let plan = plan(&network, recipe, library(), Some(24)).unwrap();
@@ -754,19 +1201,35 @@ fn vectors_as_images_are_written_whole() {
     }
 }
 
-/// A full batch has as many tiles of columns as it needs: a work-group more for each is the layer twice.
+/// A full batch has as many tiles of columns as it needs: a work-group more for each is the layer
+/// twice.
 #[test]
 fn a_full_batch_has_no_tiles_without_records() {
     let mut tiled = 0;
-    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+    for recipe in library()
+        .plans
+        .iter()
+        .filter(|p| p.engine == EngineKind::OpenCl)
+    {
         for (outputs, inputs) in [(10, 4096), (100, 784), (2500, 784)] {
             let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
             for step in plan.full().iter() {
                 let r = &library().kernel(&step.kernel).unwrap().1.restrictions;
-                let (Some((_, x)), Some(local)) = (r.tile, step.local) else { continue };
-                let items = r.dimensions((step.global.0.items(plan.batch), step.global.1.items(plan.batch)));
+                let (Some((_, x)), Some(local)) = (r.tile, step.local) else {
+                    continue;
+                };
+                let items = r.dimensions((
+                    step.global.0.items(plan.batch),
+                    step.global.1.items(plan.batch),
+                ));
                 let groups = items.1 / r.dimensions(local).1;
-                assert_eq!(groups, plan.columns(plan.batch).div_ceil(x), "{}: {}", recipe.name, step.kernel);
+                assert_eq!(
+                    groups,
+                    plan.columns(plan.batch).div_ceil(x),
+                    "{}: {}",
+                    recipe.name,
+                    step.kernel
+                );
                 tiled += 1;
             }
         }

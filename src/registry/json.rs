@@ -1,5 +1,6 @@
-//! The values of a JSON file, whoever has parsed it, with a place for every mistake: typed access to the members of an
-//! object. The build parses with serde_json, the program, which has none, by itself (`bench --library`).
+//! The values of a JSON file, whoever has parsed it, with a place for every mistake: typed access
+//! to the members of an object. The build parses with serde_json, the program, which has none, by
+//! itself (`bench --library`).
 
 use super::mistakes::Mistakes;
 use std::collections::BTreeMap;
@@ -35,12 +36,20 @@ impl Value {
 
     /// The truth that it is.
     pub(crate) fn as_bool(&self) -> Option<bool> {
-        if let Value::Bool(truth) = self { Some(*truth) } else { None }
+        if let Value::Bool(truth) = self {
+            Some(*truth)
+        } else {
+            None
+        }
     }
 
     /// The whole number of 0 or more that it is.
     pub(crate) fn as_u64(&self) -> Option<u64> {
-        if let Value::Whole(n) = self { Some(*n) } else { None }
+        if let Value::Whole(n) = self {
+            Some(*n)
+        } else {
+            None
+        }
     }
 
     /// The number that it is.
@@ -54,12 +63,20 @@ impl Value {
 
     /// The string that it is.
     pub(crate) fn as_str(&self) -> Option<&str> {
-        if let Value::String(text) = self { Some(text) } else { None }
+        if let Value::String(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// The list that it is.
     pub(crate) fn as_array(&self) -> Option<&Vec<Value>> {
-        if let Value::Array(list) = self { Some(list) } else { None }
+        if let Value::Array(list) = self {
+            Some(list)
+        } else {
+            None
+        }
     }
 
     /// Whether it is an object.
@@ -74,15 +91,26 @@ impl Value {
 
     /// The members of the object that it is.
     pub(crate) fn as_object(&self) -> Option<&Map> {
-        if let Value::Object(map) = self { Some(map) } else { None }
+        if let Value::Object(map) = self {
+            Some(map)
+        } else {
+            None
+        }
     }
 }
 
-/// As JSON; in strings only quotes and backslashes are escaped, since messages replace what else would have to be.
+/// As JSON; in strings only quotes and backslashes are escaped, since messages replace what else
+/// would have to be.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let string =
-            |s: &str| format!("\"{}\"", s.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
+        let string = |s: &str| {
+            format!(
+                "\"{}\"",
+                s.replace('\\', "\\\\")
+                    .replace('"', "\\\"")
+                    .replace('\n', "\\n")
+            )
+        };
         match self {
             Value::Null => f.write_str("null"),
             Value::Bool(truth) => truth.fmt(f),
@@ -96,7 +124,10 @@ impl fmt::Display for Value {
                 write!(f, "[{}]", items.join(","))
             }
             Value::Object(map) => {
-                let members: Vec<String> = map.iter().map(|(k, v)| format!("{}:{v}", string(k))).collect();
+                let members: Vec<String> = map
+                    .iter()
+                    .map(|(k, v)| format!("{}:{v}", string(k)))
+                    .collect();
                 write!(f, "{{{}}}", members.join(","))
             }
         }
@@ -112,7 +143,11 @@ pub(crate) struct Object<'v> {
 /// How a found value is shown in a message: short.
 pub(crate) fn found(value: &Value) -> String {
     let text = value.to_string();
-    if text.chars().count() > 40 { text.chars().take(37).chain("...".chars()).collect() } else { text }
+    if text.chars().count() > 40 {
+        text.chars().take(37).chain("...".chars()).collect()
+    } else {
+        text
+    }
 }
 
 impl<'v> Object<'v> {
@@ -131,7 +166,10 @@ impl<'v> Object<'v> {
             }
         };
         for key in o.map.keys().filter(|k| !keys.contains(&k.as_str())) {
-            mistakes.add(&o.place, format_args!("unknown key \"{key}\"; expected {}", keys.join(", ")));
+            mistakes.add(
+                &o.place,
+                format_args!("unknown key \"{key}\"; expected {}", keys.join(", ")),
+            );
         }
         Some(o)
     }
@@ -172,7 +210,10 @@ impl<'v> Object<'v> {
         let value = self.map.get(key)?;
         let converted = convert(value);
         if converted.is_none() {
-            mistakes.add(self.at(key), format_args!("expected {what}, found {}", found(value)));
+            mistakes.add(
+                self.at(key),
+                format_args!("expected {what}, found {}", found(value)),
+            );
         }
         converted
     }
@@ -193,21 +234,30 @@ impl<'v> Object<'v> {
 
     /// A whole number of 0 or more.
     pub(crate) fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
-        self.typed(key, "a whole number", mistakes, |v| v.as_u64().and_then(|n| usize::try_from(n).ok()))
+        self.typed(key, "a whole number", mistakes, |v| {
+            v.as_u64().and_then(|n| usize::try_from(n).ok())
+        })
     }
 
     /// A whole number of 0 or more, or a list of such.
     pub(crate) fn counts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<usize>> {
         let count = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
-        self.typed(key, "a whole number or a list of whole numbers", mistakes, |v| match v {
-            Value::Array(list) => list.iter().map(count).collect(),
-            one => count(one).map(|n| vec![n]),
-        })
+        self.typed(
+            key,
+            "a whole number or a list of whole numbers",
+            mistakes,
+            |v| match v {
+                Value::Array(list) => list.iter().map(count).collect(),
+                one => count(one).map(|n| vec![n]),
+            },
+        )
     }
 
     /// A finite number.
     pub(crate) fn number(&self, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
-        self.typed(key, "a number", mistakes, |v| v.as_f64().filter(|x| x.is_finite()))
+        self.typed(key, "a number", mistakes, |v| {
+            v.as_f64().filter(|x| x.is_finite())
+        })
     }
 
     /// true or false.
@@ -222,20 +272,33 @@ impl<'v> Object<'v> {
 
     /// A list of strings.
     pub(crate) fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
-        let number =
-            self.map.get(key).and_then(Value::as_array).and_then(|l| l.iter().find(|v| v.as_f64().is_some()));
-        let quoted = number.map_or(String::new(), |n| format!(" (numbers in quotes: \"{}\")", found(n)));
+        let number = self
+            .map
+            .get(key)
+            .and_then(Value::as_array)
+            .and_then(|l| l.iter().find(|v| v.as_f64().is_some()));
+        let quoted = number.map_or(String::new(), |n| {
+            format!(" (numbers in quotes: \"{}\")", found(n))
+        });
         self.typed(key, &format!("a list of strings{quoted}"), mistakes, |v| {
-            v.as_array()?.iter().map(|s| s.as_str().map(String::from)).collect()
+            v.as_array()?
+                .iter()
+                .map(|s| s.as_str().map(String::from))
+                .collect()
         })
     }
 
     /// A number, or a list of numbers; all finite.
     pub(crate) fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
         let finite = |v: &Value| v.as_f64().filter(|x| x.is_finite());
-        self.typed(key, "a number or a list of numbers", mistakes, |v| match v {
-            Value::Array(list) => list.iter().map(finite).collect(),
-            one => finite(one).map(|x| vec![x]),
-        })
+        self.typed(
+            key,
+            "a number or a list of numbers",
+            mistakes,
+            |v| match v {
+                Value::Array(list) => list.iter().map(finite).collect(),
+                one => finite(one).map(|x| vec![x]),
+            },
+        )
     }
 }

@@ -1,6 +1,7 @@
 //! All mistakes of a file at once.
 
-/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`; and notes on what is none.
+/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`; and notes on what is
+/// none.
 #[derive(Debug, Default)]
 pub(crate) struct Mistakes(pub(crate) Vec<String>, pub(crate) Vec<String>);
 

@@ -1,7 +1,9 @@
-//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans, device classes.
+//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans,
+//! device classes.
 //!
-//! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem and a device; the
-//! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
+//! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem
+//! and a device; the build calls it with the sizes it knows, the program calls it again with the
+//! limits of the device it found.
 
 mod covers;
 pub(crate) mod json;
@@ -22,7 +24,10 @@ use std::borrow::Cow;
 impl Operation {
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
     pub(crate) fn is_product(self) -> bool {
-        matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
+        matches!(
+            self,
+            Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers
+        )
     }
 
     /// The one activation that its kernels compute.
@@ -44,11 +49,11 @@ pub(crate) struct Operand {
     pub(crate) row_align: usize,
     /// The number of columns is a multiple of this.
     pub(crate) col_align: usize,
-    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix (b), or four rows of a
-    /// column of the column-major one (a).
+    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix
+    /// (b), or four rows of a column of the column-major one (a).
     pub(crate) image: bool,
-    /// Weights whose columns are contiguous may as well stand in panels of rows, `R_P_1_C` with P a multiple of 4: the
-    /// kernel is compiled for the panels that the plan has for full batches.
+    /// Weights whose columns are contiguous may as well stand in panels of rows, `R_P_1_C` with P a
+    /// multiple of 4: the kernel is compiled for the panels that the plan has for full batches.
     pub(crate) panels: bool,
 }
 
@@ -59,14 +64,15 @@ pub(crate) struct Needs {
     pub(crate) host: bool,
     /// Images.
     pub(crate) images: bool,
-    /// `common/warp.cl` in front of its source: instructions of a warp, where the device's compiler has any.
+    /// `common/warp.cl` in front of its source: instructions of a warp, where the device's compiler
+    /// has any.
     pub(crate) warp: bool,
     /// Bytes of local memory in a work-group.
     pub(crate) local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for; 0 is no bound. (Of several layers: the first one. Of a repeated chain: the
-/// most of any layer, and the weights of all.)
+/// The largest problem that a kernel is for; 0 is no bound. (Of several layers: the first one. Of a
+/// repeated chain: the most of any layer, and the weights of all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Most {
     /// Rows of the result.
@@ -79,13 +85,14 @@ pub(crate) struct Most {
     pub(crate) layers: usize,
     /// Work-groups along the records, whatever else the plan has.
     pub(crate) groups: usize,
-    /// `Tensor::spread` of a layer's weights: where errors are in proportion to the largest value of a record, that must
-    /// not meet weights much smaller than others.
+    /// `Tensor::spread` of a layer's weights: where errors are in proportion to the largest value
+    /// of a record, that must not meet weights much smaller than others.
     pub(crate) spread: usize,
 }
 
 impl Most {
-    /// Whether layers of at most h rows and a common dimension of at most l are within, with so many weights in all.
+    /// Whether layers of at most h rows and a common dimension of at most l are within, with so
+    /// many weights in all.
     pub(crate) fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
         let within = |size, most| most == 0 || size <= most;
         within(h, self.h) && within(l, self.l) && within(weights, self.weights)
@@ -95,17 +102,21 @@ impl Most {
 /// What a kernel demands of its problem and its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
-    /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
-    /// (all padded), `n` height without padding, `m` height of a pair's first layer, `c` parts of the layer before.
+    /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h`
+    /// height of the result (all padded), `n` height without padding, `m` height of a pair's first
+    /// layer, `c` parts of the layer before.
     pub(crate) arglist: Cow<'static, str>,
-    /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
+    /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not
+    /// read.
     pub(crate) scaled: bool,
-    /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
+    /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per
+    /// column.
     pub(crate) scale: (usize, usize),
-    /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else over the rows.
+    /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else
+    /// over the rows.
     pub(crate) columns_first: bool,
-    /// Work-items below the last row of the result return at once, so that rows need no more than the alignments,
-    /// whatever the work-group; its columns are those of whole work-groups.
+    /// Work-items below the last row of the result return at once, so that rows need no more than
+    /// the alignments, whatever the work-group; its columns are those of whole work-groups.
     pub(crate) guarded: bool,
     /// Left operand: weights, h × l.
     pub(crate) a: Option<Operand>,
@@ -115,28 +126,31 @@ pub(crate) struct Restrictions {
     pub(crate) r: Option<Operand>,
     /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
     pub(crate) half: bool,
-    /// It can read its left operand as bytes, compiled with -DBYTE_WEIGHTS=1: the scales of rows stand beside the biases.
+    /// It can read its left operand as bytes, compiled with -DBYTE_WEIGHTS=1: the scales of rows
+    /// stand beside the biases.
     pub(crate) bytes: bool,
     /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
     pub(crate) flop: u32,
-    /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
+    /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses
+    /// where it is `None`.
     pub(crate) work_group: Option<(usize, usize)>,
     /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
     pub(crate) sweep: Cow<'static, [(usize, usize)]>,
     /// What the device must have.
     pub(crate) needs: Needs,
-    /// Rows and columns of the result that one work-group computes, where `scale` and `work_group` do not say it. Such
-    /// a kernel leaves out what is outside, so that sizes need no more than the alignments.
+    /// Rows and columns of the result that one work-group computes, where `scale` and `work_group`
+    /// do not say it. Such a kernel leaves out what is outside, so that sizes need no more than the
+    /// alignments.
     pub(crate) tile: Option<(usize, usize)>,
     /// The largest problem it is for: a plan takes the next kernel for larger ones.
     pub(crate) most: Most,
     /// Least common dimension of a layer; with fewer terms its sums may miss the bound.
     pub(crate) least_l: usize,
-    /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
-    /// adds their parts. 0: never.
+    /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension,
+    /// and a `reduce` step adds their parts. 0: never.
     pub(crate) split: usize,
-    /// Bytes of weights that it asks the device's last cache to keep for the next record, where a network has more
-    /// (`common/cache.cl` in front of its source); 0: it asks nothing.
+    /// Bytes of weights that it asks the device's last cache to keep for the next record, where a
+    /// network has more (`common/cache.cl` in front of its source); 0: it asks nothing.
     pub(crate) keeps: usize,
 }
 
@@ -153,24 +167,27 @@ pub(crate) struct Kernel {
     pub(crate) document: Cow<'static, str>,
     /// What it computes.
     pub(crate) operation: Operation,
-    /// The nodes that it computes in one launch; none where it computes a part of a node, or none of a network.
+    /// The nodes that it computes in one launch; none where it computes a part of a node, or none
+    /// of a network.
     pub(crate) covers: Covers,
     /// What may stand behind them and is then computed in the same launch.
     pub(crate) epilogue: Cow<'static, [Covered]>,
-    /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
+    /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the
+    /// host engine.
     pub(crate) function: Cow<'static, str>,
     /// Path of the source below `kernels/`; `None` for kernels of the host engine.
     pub(crate) source: Option<Cow<'static, str>>,
     /// Constants that its source is compiled with.
     pub(crate) defines: Cow<'static, [(Cow<'static, str>, u32)]>,
-    /// More options of the compiler, which may change results; a kernel that has some is for benchmarks, never for a
-    /// plan.
+    /// More options of the compiler, which may change results; a kernel that has some is for
+    /// benchmarks, never for a plan.
     pub(crate) lab_options: Cow<'static, str>,
     /// Demands.
     pub(crate) restrictions: Restrictions,
 }
 
-/// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for one network.
+/// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for
+/// one network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlanRecipe {
     /// Name for `--plan` and `MORTONNET_PLAN`.
@@ -181,22 +198,22 @@ pub(crate) struct PlanRecipe {
     pub(crate) engine: EngineKind,
     /// Records of a full batch, before padding.
     pub(crate) batch: usize,
-    /// Codenames of its kernels. A node is computed by the kernel that covers the longest chain from it on, takes its
-    /// operand in the layout that is there and whose `most` admits the chain; among equally long ones by that whose
-    /// work-groups have the least to do, then by the first. Where none admits it, by the shortest that can compute one
-    /// layer.
+    /// Codenames of its kernels. A node is computed by the kernel that covers the longest chain
+    /// from it on, takes its operand in the layout that is there and whose `most` admits the chain;
+    /// among equally long ones by that whose work-groups have the least to do, then by the first.
+    /// Where none admits it, by the shortest that can compute one layer.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
     /// What batches of few records have kernels of their own for.
     pub(crate) few: Option<Few>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub(crate) groups: Groups,
-    /// The plan that its devices have in a program without the lab, which leaves this one out: it is for devices that no
-    /// board has. Empty: every program has it.
+    /// The plan that its devices have in a program without the lab, which leaves this one out: it
+    /// is for devices that no board has. Empty: every program has it.
     pub(crate) without_lab: Cow<'static, str>,
 }
 
-/// A plan's variant for batches of few records: over the same constants where their layouts allow it, input and results
-/// where full batches have them.
+/// A plan's variant for batches of few records: over the same constants where their layouts allow
+/// it, input and results where full batches have them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Few {
     /// Most records of such a batch.
@@ -208,14 +225,24 @@ pub(crate) struct Few {
 /// Kernels by codename, and a work-group for each, or [`DRIVERS_CHOICE`].
 pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
 
-/// A plan's word for a kernel whose work-group the driver chooses, whatever the kernel's entry has (`null` in files).
+/// A plan's word for a kernel whose work-group the driver chooses, whatever the kernel's entry has
+/// (`null` in files).
 pub(crate) const DRIVERS_CHOICE: (usize, usize) = (0, 0);
 
 impl PlanRecipe {
     /// The recipe for few records alone.
     pub(crate) fn of_few(&self, few: &Few) -> PlanRecipe {
-        let kernels = few.kernels.iter().chain(self.kernels.iter()).cloned().collect();
-        PlanRecipe { kernels, few: None, ..self.clone() }
+        let kernels = few
+            .kernels
+            .iter()
+            .chain(self.kernels.iter())
+            .cloned()
+            .collect();
+        PlanRecipe {
+            kernels,
+            few: None,
+            ..self.clone()
+        }
     }
 
     /// The work-group that `kernel` runs in under this plan.
@@ -246,7 +273,8 @@ pub(crate) struct Traits<'a> {
 pub(crate) struct DeviceClass {
     /// Name.
     pub(crate) name: Cow<'static, str>,
-    /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any make.
+    /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any
+    /// make.
     pub(crate) cpu: bool,
     /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
     pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
@@ -254,14 +282,17 @@ pub(crate) struct DeviceClass {
     pub(crate) compute_capability: Option<(u32, u32)>,
     /// The plan for such devices.
     pub(crate) plan: Cow<'static, str>,
-    /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published results: 149 (T604), 179
-    /// to 233 (T628).
+    /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published
+    /// results: 149 (T604), 179 to 233 (T628).
     pub(crate) launch_us: f64,
-    /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
+    /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host
+    /// classes.
     pub(crate) gflops: f64,
-    /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0 where there are none.
+    /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0
+    /// where there are none.
     pub(crate) flop_per_cycle: f64,
-    /// After a kernel that failed, the driver refuses every later call: no launch has to be asked how it ended.
+    /// After a kernel that failed, the driver refuses every later call: no launch has to be asked
+    /// how it ended.
     pub(crate) stops_after_failure: bool,
 }
 
@@ -299,11 +330,17 @@ impl Library {
             .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
+    /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it
+    /// has none.
     pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
-        let repeats = |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
+        let repeats =
+            |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
         let mut other = recipe.clone();
-        let lists = other.few.iter_mut().map(|few| &mut few.kernels).chain([&mut other.kernels]);
+        let lists = other
+            .few
+            .iter_mut()
+            .map(|few| &mut few.kernels)
+            .chain([&mut other.kernels]);
         lists.for_each(|names| names.to_mut().retain(|name| !repeats(name)));
         other.name = format!("{} (a launch for each layer)", recipe.name).into();
         (other.kernels != recipe.kernels || other.few != recipe.few).then_some(other)
@@ -313,23 +350,36 @@ impl Library {
     pub(crate) fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
         self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
-            format!("no plan is called \"{name}\"; the library has {}", names.join(", "))
+            format!(
+                "no plan is called \"{name}\"; the library has {}",
+                names.join(", ")
+            )
         })
     }
 
     /// The class of a device. One that does not tell what a class demands is not of that class.
     pub(crate) fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
         let text = format!("{} {}", device.vendor, device.name).to_ascii_lowercase();
-        let capable = |least| device.compute_capability.is_some_and(|found| found >= least);
-        let able = |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
+        let capable = |least| {
+            device
+                .compute_capability
+                .is_some_and(|found| found >= least)
+        };
+        let able =
+            |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
         self.devices.iter().filter(able).find(|c| {
-            c.matches.is_empty() || c.matches.iter().any(|m| text.contains(&m.to_ascii_lowercase()))
+            c.matches.is_empty()
+                || c.matches
+                    .iter()
+                    .any(|m| text.contains(&m.to_ascii_lowercase()))
         })
     }
 
     /// The class of a host by its architecture; the last class fits every architecture.
     pub(crate) fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
-        self.hosts.iter().find(|c| c.matches.is_empty() || c.matches.iter().any(|m| m == arch))
+        self.hosts
+            .iter()
+            .find(|c| c.matches.is_empty() || c.matches.iter().any(|m| m == arch))
     }
 }
 
@@ -360,7 +410,11 @@ impl Restrictions {
 
     /// Work-items over rows and columns of the result, as dimensions 0 and 1.
     pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
-        if self.columns_first { (cols, rows) } else { (rows, cols) }
+        if self.columns_first {
+            (cols, rows)
+        } else {
+            (rows, cols)
+        }
     }
 
     /// Whether it works in place and element by element, in whatever layout.
@@ -368,21 +422,31 @@ impl Restrictions {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
-    /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
+    /// What rows and columns of the result must be multiples of so that whole work-groups cover
+    /// them.
     pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
-        let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };
+        let rows = if self.guarded {
+            1
+        } else {
+            self.scale.0.max(1) * y
+        };
         (rows, self.scale.1.max(1) * x)
     }
 }
 
 impl Kernel {
-    /// Whether the kernel may run this problem, on this device if one is known. Every restriction that fails is one
-    /// line of the error.
-    pub(crate) fn admits(&self, problem: Problem, device: Option<&DeviceLimits>) -> Result<(), Vec<String>> {
+    /// Whether the kernel may run this problem, on this device if one is known. Every restriction
+    /// that fails is one line of the error.
+    pub(crate) fn admits(
+        &self,
+        problem: Problem,
+        device: Option<&DeviceLimits>,
+    ) -> Result<(), Vec<String>> {
         let mut failed = Vec::new();
         let r = &self.restrictions;
         let Problem { h, w, l } = problem;
-        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)] {
+        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)]
+        {
             let Some(o) = operand else { continue };
             // A convolution's weights have sizes of their own.
             if name == "a" && self.operation == Operation::Convolution {
@@ -400,7 +464,11 @@ impl Kernel {
                     self.codename, o.col_align
                 ));
             }
-            if let Some(Err(e)) = o.representation.as_ref().map(|layout| layout.fits(rows, cols)) {
+            if let Some(Err(e)) = o
+                .representation
+                .as_ref()
+                .map(|layout| layout.fits(rows, cols))
+            {
                 failed.push(format!("{}: {name}: {e}", self.codename));
             }
         }
@@ -427,14 +495,22 @@ impl Kernel {
                 ));
             }
             if r.needs.images && !d.images {
-                failed.push(format!("{}: needs images, the device has none", self.codename));
+                failed.push(format!(
+                    "{}: needs images, the device has none",
+                    self.codename
+                ));
             }
         }
-        if failed.is_empty() { Ok(()) } else { Err(failed) }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(failed)
+        }
     }
 
-    /// Floating-point operations of `problem` without padding: of a product so many a multiply-add, and with alpha and
-    /// beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels so many an element.
+    /// Floating-point operations of `problem` without padding: of a product so many a multiply-add,
+    /// and with alpha and beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels
+    /// so many an element.
     pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
@@ -445,15 +521,18 @@ impl Kernel {
         results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
     }
 
-    /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes rounded up to what
-    /// alignments, layouts and whole work-groups of whole tiles demand.
+    /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes
+    /// rounded up to what alignments, layouts and whole work-groups of whole tiles demand.
     pub(crate) fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
         let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.whole_groups(g)), 1);
         let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
             if let Some(o) = o {
-                let (y, x) = o.representation.as_ref().map_or((1, 1), Layout::granularity);
+                let (y, x) = o
+                    .representation
+                    .as_ref()
+                    .map_or((1, 1), Layout::granularity);
                 *rows = lcm(*rows, lcm(o.row_align, y));
                 *cols = lcm(*cols, lcm(o.col_align, x));
             }
@@ -470,24 +549,31 @@ impl Kernel {
 
     /// A constant that its source is compiled with, if it has that.
     pub(crate) fn define(&self, name: &str) -> Option<usize> {
-        self.defines.iter().find(|d| d.0 == name).map(|d| d.1 as usize)
+        self.defines
+            .iter()
+            .find(|d| d.0 == name)
+            .map(|d| d.1 as usize)
     }
 
-    /// Terms of a sum that a work-group takes at a time (`BK`), of which parts of the common dimension are whole multiples; 1
-    /// where it does not say so.
+    /// Terms of a sum that a work-group takes at a time (`BK`), of which parts of the common
+    /// dimension are whole multiples; 1 where it does not say so.
     pub(crate) fn stage(&self) -> usize {
         self.define("BK").unwrap_or(1).max(1)
     }
 
-    /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
+    /// Options its source is compiled with: its constants, the fused activation, the work-group
+    /// (dimensions 0 and 1).
     pub(crate) fn options(
         &self,
         activation: Activation,
         weights: Precision,
         local: Option<(usize, usize)>,
     ) -> String {
-        let mut options: Vec<String> =
-            self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+        let mut options: Vec<String> = self
+            .defines
+            .iter()
+            .map(|(name, value)| format!("-D{name}={value}"))
+            .collect();
         if self.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
@@ -505,22 +591,37 @@ impl Kernel {
         options.join(" ")
     }
 
-    /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
-    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value; `f`, `b`: maps), then alpha and beta where it is scaled, then its operands,
-    /// with that which it adds, whatever the conditions of the preprocessor. The error says what was expected.
+    /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a
+    /// uint for each letter of the arglist (`p`: the parameters of its activation; `g`: a geometry;
+    /// `v`: a value; `f`, `b`: maps), then alpha and beta where it is scaled, then its operands,
+    /// with that which it adds, whatever the conditions of the preprocessor. The error says what
+    /// was expected.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
         let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();
         let code = code.join(" ");
         let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
         let [head] = heads.as_slice() else {
-            return Err(format!("expected one \"kernel void\" function, found {}", heads.len()));
+            return Err(format!(
+                "expected one \"kernel void\" function, found {}",
+                heads.len()
+            ));
         };
         let (name, rest) = head.split_once('(').unwrap_or((head, ""));
         if name.trim() != self.function {
-            return Err(format!("expected the function {}, found {}", self.function, name.trim()));
+            return Err(format!(
+                "expected the function {}, found {}",
+                self.function,
+                name.trim()
+            ));
         }
-        let found: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
+        let found: Vec<&str> = rest
+            .split(')')
+            .next()
+            .unwrap_or("")
+            .split(',')
+            .map(str::trim)
+            .collect();
         let mut expected: Vec<String> = self
             .restrictions
             .arglist
@@ -553,7 +654,8 @@ impl Kernel {
             return Ok(());
         }
         Err(format!(
-            "{}: expected the parameters ({}), pointers to global memory where no type is named; found ({})",
+            "{}: expected the parameters ({}), pointers to global memory where no type is named; \
+             found ({})",
             self.codename,
             expected.join(", "),
             found.join(", ")

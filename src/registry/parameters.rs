@@ -1,4 +1,5 @@
-//! The parameters of each operation's kernels: what their operands hold, how large they are, where they stand.
+//! The parameters of each operation's kernels: what their operands hold, how large they are, where
+//! they stand.
 
 use super::{Covered, Kernel, Operation};
 use crate::ir::layout::Layout;
@@ -56,7 +57,8 @@ pub(crate) enum Dim {
     Plan,
 }
 
-/// A parameter of a kernel for an operand: its name in the source, what it holds, its rows and columns.
+/// A parameter of a kernel for an operand: its name in the source, what it holds, its rows and
+/// columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
     /// Name in the source.
@@ -70,7 +72,12 @@ pub(crate) struct Parameter {
 }
 
 const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Parameter {
-    Parameter { name, holds, rows, cols }
+    Parameter {
+        name,
+        holds,
+        rows,
+        cols,
+    }
 }
 
 const A: Parameter = parameter("a", Holds::Weights, Dim::H, Dim::L);
@@ -90,14 +97,25 @@ impl Operation {
         self.operands(false)
     }
 
-    /// The same; with what only some kernels of it take, too: a value that is added to their sums, which stands as the result
-    /// does, or a place for what is between layers.
+    /// The same; with what only some kernels of it take, too: a value that is added to their sums,
+    /// which stands as the result does, or a place for what is between layers.
     pub(crate) fn operands(self, more: bool) -> &'static [Parameter] {
         match self {
             Operation::Matmul => const { &[A, B, R] },
             Operation::Bias => const { &[R, BIAS] },
-            Operation::Affine => const { &[A, B, BIAS, parameter("r", Holds::Values, Dim::Parts, Dim::W)] },
-            Operation::Reduce => const { &[parameter("b", Holds::Values, Dim::Parts, Dim::W), BIAS, R] },
+            Operation::Affine => {
+                const {
+                    &[
+                        A,
+                        B,
+                        BIAS,
+                        parameter("r", Holds::Values, Dim::Parts, Dim::W),
+                    ]
+                }
+            }
+            Operation::Reduce => {
+                const { &[parameter("b", Holds::Values, Dim::Parts, Dim::W), BIAS, R] }
+            }
             Operation::Pair => {
                 const {
                     &[
@@ -137,7 +155,9 @@ impl Operation {
                     ]
                 }
             }
-            Operation::Combine => const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] },
+            Operation::Combine => {
+                const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] }
+            }
             Operation::Gather | Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {
@@ -165,7 +185,10 @@ impl Operation {
 /// The operands of a step: the parameters of its kernel, and their arguments.
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| {
-        matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_))
+        matches!(
+            a,
+            Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_)
+        )
     };
     let args = &step.args[step.args.iter().take_while(scalar).count()..];
     let more = args.len() > step.operation.parameters().len();
@@ -197,7 +220,9 @@ impl Kernel {
             "r" => &r.r,
             _ => &None,
         };
-        of.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R)
+        of.as_ref()
+            .and_then(|o| o.representation.clone())
+            .unwrap_or(Layout::R)
     }
 
     /// Whether it reads `parameter` as an image.

@@ -1,7 +1,8 @@
 //! The kernel library as bytes.
 
 use super::{
-    Covered, Covers, DeviceClass, Few, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions,
+    Covered, Covers, DeviceClass, Few, Kernel, Library, Most, Needs, Operand, PlanRecipe,
+    Restrictions,
 };
 use crate::ir::wire::{fields, variants};
 
@@ -43,7 +44,11 @@ mod tests {
                 document: "thesis §7".into(),
                 operation: Operation::Probe,
                 covers: Covers {
-                    chain: vec![(Covered::Affine, false), (Covered::Only(Activation::Tanh), true)].into(),
+                    chain: vec![
+                        (Covered::Affine, false),
+                        (Covered::Only(Activation::Tanh), true),
+                    ]
+                    .into(),
                     repeated: true,
                 },
                 epilogue: vec![Covered::Only(Activation::Relu)].into(),
@@ -71,9 +76,21 @@ mod tests {
                     flop: 2,
                     work_group: Some((4, 16)),
                     sweep: vec![(1, 1), (64, 2)].into(),
-                    needs: Needs { host: false, images: true, warp: true, local_bytes: usize::MAX },
+                    needs: Needs {
+                        host: false,
+                        images: true,
+                        warp: true,
+                        local_bytes: usize::MAX,
+                    },
                     tile: Some((128, 100)),
-                    most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5, spread: 6 },
+                    most: Most {
+                        h: 1,
+                        l: 2,
+                        weights: 3,
+                        layers: 4,
+                        groups: 5,
+                        spread: 6,
+                    },
                     least_l: 8,
                     split: 4,
                     keeps: 5,
@@ -98,7 +115,11 @@ mod tests {
         let bytes = wire::bytes(&library).leak();
         assert_eq!(wire::value::<Library>(bytes), Ok(library));
         for n in 0..bytes.len() {
-            assert_eq!(wire::value::<Library>(&bytes[..n]), Err(Damaged), "{n} bytes");
+            assert_eq!(
+                wire::value::<Library>(&bytes[..n]),
+                Err(Damaged),
+                "{n} bytes"
+            );
         }
         // Whatever stands there, it is read or refused.
         for i in 0..bytes.len() {

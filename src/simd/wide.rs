@@ -1,14 +1,14 @@
 //! Safe code, compiled once more for the vectors that this CPU has.
 
-/// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method can be made to be
-/// inlined. The technique is that of the crates `multiversion` and `pulp`.
+/// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method
+/// can be made to be inlined. The technique is that of the crates `multiversion` and `pulp`.
 pub(crate) trait Work {
     /// Does the work. It must be `#[inline(always)]`, as must be the functions that it calls.
     fn run(self);
 }
 
-/// Does `work`, with AVX if this CPU has it. The results are the same to the bit with and without: neither code fuses a
-/// product with a sum.
+/// Does `work`, with AVX if this CPU has it. The results are the same to the bit with and without:
+/// neither code fuses a product with a sum.
 pub(crate) fn widest(work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     {

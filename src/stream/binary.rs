@@ -46,9 +46,20 @@ pub(super) struct Binary {
 
 impl Binary {
     pub(super) fn new(kind: Kind) -> Self {
-        let dtype = if kind == Kind::U8 { Dtype::U1 } else { Dtype::F4 };
+        let dtype = if kind == Kind::U8 {
+            Dtype::U1
+        } else {
+            Dtype::F4
+        };
         let begun = matches!(kind, Kind::U8 | Kind::F32);
-        Binary { kind, dtype, big_endian: false, count: None, begun, record: 0 }
+        Binary {
+            kind,
+            dtype,
+            big_endian: false,
+            count: None,
+            begun,
+            record: 0,
+        }
     }
 
     /// The number of the last record, from 1.
@@ -97,12 +108,21 @@ impl Binary {
     }
 
     /// Whether the input may end here.
-    pub(super) fn end<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Result<Next, Error> {
+    pub(super) fn end<S: Source>(
+        &self,
+        window: &Window<S>,
+        context: &Context<'_>,
+    ) -> Result<Next, Error> {
         let found = window.bytes().len();
         match (self.begun, self.count) {
             (false, _) => {
-                let format = if self.kind == Kind::Idx { "an idx" } else { "an npy" };
-                let message = format!("expected {format} header, the input ends after {found} bytes");
+                let format = if self.kind == Kind::Idx {
+                    "an idx"
+                } else {
+                    "an npy"
+                };
+                let message =
+                    format!("expected {format} header, the input ends after {found} bytes");
                 Err(Error::input(&context.place, message))
             }
             (true, Some(count)) if found == 0 && count > self.record => {
@@ -149,7 +169,9 @@ impl Binary {
         };
         self.count = Some(match count(&shape, context.shape.width, self.kind) {
             Ok(count) => count,
-            Err(message) => return fail(message + &of_window(context.shape.rows, context.shape.width)),
+            Err(message) => {
+                return fail(message + &of_window(context.shape.rows, context.shape.width));
+            }
         });
         window.consume(offset);
         self.begun = true;
@@ -171,7 +193,11 @@ pub(super) fn decode(
         return Ok(());
     }
     for (i, (b, to)) in bytes.chunks_exact(dtype.size()).zip(values).enumerate() {
-        *to = if plain { dtype.decode_f32(b, big) } else { coding.scaled(i, dtype.decode(b, big)) };
+        *to = if plain {
+            dtype.decode_f32(b, big)
+        } else {
+            coding.scaled(i, dtype.decode(b, big))
+        };
         if !to.is_finite() {
             return Err(i);
         }
@@ -186,12 +212,17 @@ pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
         true if coding.plain() => format!("expected a number that fits f32, found {raw:e}"),
         true => format!("expected a number that fits f32 after the input scaling, found {raw:e}"),
     };
-    Refusal { number: i + 1, message }
+    Refusal {
+        number: i + 1,
+        message,
+    }
 }
 
 /// Element type, sizes and length of an idx header; `None` where more bytes are needed.
 fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String> {
-    let Some(magic) = bytes.get(..4) else { return Ok(None) };
+    let Some(magic) = bytes.get(..4) else {
+        return Ok(None);
+    };
     let dtype = match magic {
         [0, 0, code, 1..=255] => idx_type(*code),
         _ => None,
@@ -204,13 +235,18 @@ fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String
         ));
     };
     let offset = 4 + 4 * usize::from(magic[3]);
-    let Some(sizes) = bytes.get(4..offset) else { return Ok(None) };
-    let sizes =
-        sizes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
+    let Some(sizes) = bytes.get(4..offset) else {
+        return Ok(None);
+    };
+    let sizes = sizes
+        .chunks_exact(4)
+        .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
+        .collect();
     Ok(Some((dtype, sizes, offset)))
 }
 
-/// True if `bytes` begin with an idx header of records of `width` numbers: sizes that fit, which raw records hardly have.
+/// True if `bytes` begin with an idx header of records of `width` numbers: sizes that fit, which
+/// raw records hardly have.
 pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
     matches!(idx_header(bytes), Ok(Some((_, sizes, _))) if sizes.len() > 1 && count(&sizes, width, Kind::Idx).is_ok())
 }
@@ -229,17 +265,24 @@ fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
         }
         let list: Vec<String> = sizes.iter().map(usize::to_string).collect();
         let comma = if sizes.len() == 1 { "," } else { "" };
-        return Err(format!("expected an array of shape (N, {width}), found ({}{comma})", list.join(", ")));
+        return Err(format!(
+            "expected an array of shape (N, {width}), found ({}{comma})",
+            list.join(", ")
+        ));
     }
     match sizes {
         [n] => Err(format!(
-            "expected records of {width} numbers, found {n} single ones: this looks like a label file, which --expect takes"
+            "expected records of {width} numbers, found {n} single ones: this looks like a label \
+             file, which --expect takes"
         )),
         _ => {
             let rest = sizes.get(1..).unwrap_or_default();
             let list: Vec<String> = rest.iter().map(usize::to_string).collect();
             let found = product(rest).map_or("too many".into(), |n| n.to_string());
-            Err(format!("expected records of {width} numbers, found {found} ({})", list.join(" × ")))
+            Err(format!(
+                "expected records of {width} numbers, found {found} ({})",
+                list.join(" × ")
+            ))
         }
     }
 }
@@ -256,15 +299,29 @@ mod tests {
 
     #[test]
     fn raw_bytes() {
-        assert_eq!(bytes(Some(Format::U8), 2, &[1, 2, 255, 0]), Ok(vec![vec![1.0, 2.0], vec![255.0, 0.0]]));
-        assert_eq!(bytes(Some(Format::U8), 2, b"\x1f\x8b"), Ok(vec![vec![31.0, 139.0]]));
+        assert_eq!(
+            bytes(Some(Format::U8), 2, &[1, 2, 255, 0]),
+            Ok(vec![vec![1.0, 2.0], vec![255.0, 0.0]])
+        );
+        assert_eq!(
+            bytes(Some(Format::U8), 2, b"\x1f\x8b"),
+            Ok(vec![vec![31.0, 139.0]])
+        );
         assert_eq!(bytes(Some(Format::U8), 2, &[]), Ok(vec![]));
         let error = bytes(Some(Format::U8), 784, &[7; 884]).unwrap_err();
-        assert_eq!(error, "stdin: record 2: expected 784 bytes, the input ends after 100");
+        assert_eq!(
+            error,
+            "stdin: record 2: expected 784 bytes, the input ends after 100"
+        );
         let mut input = Input::new(2);
-        input.transform =
-            Transform::ScaleOffset { scale: vec![1.0 / 255.0].into(), offset: vec![0.0].into() };
-        assert_eq!(read(Some(Format::U8), &input, &[255, 51]), Ok(vec![vec![1.0, 0.2]]));
+        input.transform = Transform::ScaleOffset {
+            scale: vec![1.0 / 255.0].into(),
+            offset: vec![0.0].into(),
+        };
+        assert_eq!(
+            read(Some(Format::U8), &input, &[255, 51]),
+            Ok(vec![vec![1.0, 0.2]])
+        );
     }
 
     #[test]
@@ -272,12 +329,26 @@ mod tests {
         let raw = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let found = bytes(Some(Format::F32), 2, &raw(&[1.5, -2.0, 3e-40, 4.0]));
         assert_eq!(found, Ok(vec![vec![1.5, -2.0], vec![3e-40, 4.0]]));
-        let error = bytes(Some(Format::F32), 3, &raw(&[0.0, 1.0, 2.0, 1.0, 2.0, f32::NAN])).unwrap_err();
-        assert_eq!(error, "stdin: record 2, value 3: expected a finite number, found NaN");
+        let error = bytes(
+            Some(Format::F32),
+            3,
+            &raw(&[0.0, 1.0, 2.0, 1.0, 2.0, f32::NAN]),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error,
+            "stdin: record 2, value 3: expected a finite number, found NaN"
+        );
         let error = bytes(Some(Format::F32), 2, &raw(&[f32::INFINITY, 1.0])).unwrap_err();
-        assert_eq!(error, "stdin: record 1, value 1: expected a finite number, found inf");
+        assert_eq!(
+            error,
+            "stdin: record 1, value 1: expected a finite number, found inf"
+        );
         let error = bytes(Some(Format::F32), 2, &raw(&[1.0, 1.0, 1.0])).unwrap_err();
-        assert_eq!(error, "stdin: record 2: expected 8 bytes, the input ends after 4");
+        assert_eq!(
+            error,
+            "stdin: record 2: expected 8 bytes, the input ends after 4"
+        );
     }
 
     #[test]
@@ -288,26 +359,56 @@ mod tests {
             assert_eq!(bytes(format, 4, &image), two);
             assert_eq!(bytes(format, 4, &idx(8, &[0, 2, 2], &[])), Ok(vec![]));
         }
-        assert_eq!(bytes(None, 1, &idx(9, &[2], &[1, 0xff])), Ok(vec![vec![1.0], vec![-1.0]]));
-        assert_eq!(bytes(None, 2, &idx(0x0b, &[1, 2], &[0xff, 0, 1, 0])), Ok(vec![vec![-256.0, 256.0]]));
-        assert_eq!(bytes(None, 1, &idx(0x0c, &[1, 1], &[0, 1, 0, 0])), Ok(vec![vec![65536.0]]));
-        assert_eq!(bytes(None, 1, &idx(0x0d, &[1, 1], &0.1f32.to_be_bytes())), Ok(vec![vec![0.1]]));
-        assert_eq!(bytes(None, 1, &idx(0x0e, &[1, 1], &0.1f64.to_be_bytes())), Ok(vec![vec![0.1]]));
+        assert_eq!(
+            bytes(None, 1, &idx(9, &[2], &[1, 0xff])),
+            Ok(vec![vec![1.0], vec![-1.0]])
+        );
+        assert_eq!(
+            bytes(None, 2, &idx(0x0b, &[1, 2], &[0xff, 0, 1, 0])),
+            Ok(vec![vec![-256.0, 256.0]])
+        );
+        assert_eq!(
+            bytes(None, 1, &idx(0x0c, &[1, 1], &[0, 1, 0, 0])),
+            Ok(vec![vec![65536.0]])
+        );
+        assert_eq!(
+            bytes(None, 1, &idx(0x0d, &[1, 1], &0.1f32.to_be_bytes())),
+            Ok(vec![vec![0.1]])
+        );
+        assert_eq!(
+            bytes(None, 1, &idx(0x0e, &[1, 1], &0.1f64.to_be_bytes())),
+            Ok(vec![vec![0.1]])
+        );
         let error = |width, data: &[u8]| bytes(Some(Format::Idx), width, data).unwrap_err();
         assert_eq!(
             error(1, &idx(0x0e, &[1, 1], &1e39f64.to_be_bytes())),
             "stdin: record 1, value 1: expected a number that fits f32, found 1e39"
         );
-        assert_eq!(error(9, &image), "stdin: expected records of 9 numbers, found 4 (2 × 2)");
+        assert_eq!(
+            error(9, &image),
+            "stdin: expected records of 9 numbers, found 4 (2 × 2)"
+        );
         assert!(
             error(9, &idx(8, &[3], &[1, 2, 3]))
                 .ends_with("this looks like a label file, which --expect takes")
         );
-        assert_eq!(error(4, &image[..22]), "stdin: record 2: expected 4 bytes, the input ends after 2");
-        assert_eq!(error(4, &image[..20]), "stdin: record 2: expected 2 records, the input ends after 1");
+        assert_eq!(
+            error(4, &image[..22]),
+            "stdin: record 2: expected 4 bytes, the input ends after 2"
+        );
+        assert_eq!(
+            error(4, &image[..20]),
+            "stdin: record 2: expected 2 records, the input ends after 1"
+        );
         let long = [image.clone(), vec![0]].concat();
-        assert_eq!(error(4, &long), "stdin: expected the end after 2 records, found more bytes");
-        assert_eq!(error(4, &image[..9]), "stdin: expected an idx header, the input ends after 9 bytes");
+        assert_eq!(
+            error(4, &long),
+            "stdin: expected the end after 2 records, found more bytes"
+        );
+        assert_eq!(
+            error(4, &image[..9]),
+            "stdin: expected an idx header, the input ends after 9 bytes"
+        );
         assert!(error(4, b"1,2,3,4\n").starts_with("stdin: expected an idx file"));
         assert!(error(4, b"\x1f\x8b\x08").contains("gunzip"));
         assert!(
@@ -318,10 +419,16 @@ mod tests {
 
     #[test]
     fn npy_files() {
-        let floats: Vec<u8> = [1.5f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let floats: Vec<u8> = [1.5f32, 2.0, 3.0, 4.0]
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect();
         let two = Ok(vec![vec![1.5, 2.0], vec![3.0, 4.0]]);
         assert_eq!(bytes(None, 2, &npy("<f4", "(2, 2)", &floats)), two);
-        assert_eq!(bytes(Some(Format::Npy), 2, &npy("<f4", "(2, 1, 2)", &floats)), two);
+        assert_eq!(
+            bytes(Some(Format::Npy), 2, &npy("<f4", "(2, 1, 2)", &floats)),
+            two
+        );
         let one = Ok(vec![vec![1.5, 2.0, 3.0, 4.0]]);
         for shape in ["(4,)", "(1, 4)", "(2, 2)", "(1, 2, 2)"] {
             assert_eq!(bytes(None, 4, &npy("<f4", shape, &floats)), one, "{shape}");
@@ -330,7 +437,10 @@ mod tests {
             bytes(None, 1, &npy("|b1", "(3,)", &[0, 1, 1])),
             Ok(vec![vec![0.0], vec![1.0], vec![1.0]])
         );
-        assert_eq!(bytes(None, 1, &npy("<i8", "()", &(-7i64).to_le_bytes())), Ok(vec![vec![-7.0]]));
+        assert_eq!(
+            bytes(None, 1, &npy("<i8", "()", &(-7i64).to_le_bytes())),
+            Ok(vec![vec![-7.0]])
+        );
         assert_eq!(bytes(None, 1, &npy(">u2", "(0, 1)", &[])), Ok(vec![]));
         let error = |width, data: &[u8]| bytes(None, width, data).unwrap_err();
         assert_eq!(
@@ -344,9 +454,18 @@ mod tests {
         assert!(error(3, &npy("<f2", "(2, 3)", &floats)).contains("astype(np.float32)"));
         let double = [1.0, f64::NAN].map(f64::to_le_bytes).concat();
         let nan = error(2, &npy("<f8", "(1, 2)", &double));
-        assert_eq!(nan, "stdin: record 1, value 2: expected a finite number, found NaN");
-        assert!(error(2, b"\x93NUMPY\x01").ends_with("expected an npy header, the input ends after 7 bytes"));
+        assert_eq!(
+            nan,
+            "stdin: record 1, value 2: expected a finite number, found NaN"
+        );
+        assert!(
+            error(2, b"\x93NUMPY\x01")
+                .ends_with("expected an npy header, the input ends after 7 bytes")
+        );
         let more = error(2, &npy("<f4", "(1, 2)", &floats));
-        assert_eq!(more, "stdin: expected the end after 1 record, found more bytes");
+        assert_eq!(
+            more,
+            "stdin: expected the end after 1 record, found more bytes"
+        );
     }
 }

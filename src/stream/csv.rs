@@ -29,7 +29,13 @@ pub(super) struct Csv {
 
 impl Csv {
     pub(super) fn new(mark: usize) -> Self {
-        Csv { mark, line: 0, begun: false, searched: 0, skipping: false }
+        Csv {
+            mark,
+            line: 0,
+            begun: false,
+            searched: 0,
+            skipping: false,
+        }
     }
 
     /// The number of the last line, from 1.
@@ -60,7 +66,11 @@ impl Csv {
                     let why = self.no_key(text, context);
                     window.skip(taken);
                     self.begun = true;
-                    return if context.mark { Ok(Next::Bad(why)) } else { Err(why) };
+                    return if context.mark {
+                        Ok(Next::Bad(why))
+                    } else {
+                        Err(why)
+                    };
                 };
                 let found = self.header(&text[key..], context)?;
                 window.found_behind(key, length, taken);
@@ -91,17 +101,29 @@ impl Csv {
         }
     }
 
-    /// What `line` is, unless it is the header. Where bad records are marked, a first line of words that are more or less
-    /// than the inputs may be anything: the records behind it are judged by themselves. As many words that are not the
-    /// names of the inputs say that the columns of all records are others.
+    /// What `line` is, unless it is the header. Where bad records are marked, a first line of words
+    /// that are more or less than the inputs may be anything: the records behind it are judged by
+    /// themselves. As many words that are not the names of the inputs say that the columns of all
+    /// records are others.
     fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<Option<Next>, Error> {
         if std::mem::replace(&mut self.begun, true) || !is_header(line, context.shape.features) {
             return Ok(Some(Next::Record));
         }
-        let Err(mistake) = check_header(line, &context.shape) else { return Ok(None) };
-        let InputShape { width, features, rows, keys, .. } = context.shape;
+        let Err(mistake) = check_header(line, &context.shape) else {
+            return Ok(None);
+        };
+        let InputShape {
+            width,
+            features,
+            rows,
+            keys,
+            ..
+        } = context.shape;
         let message = mistake.message(line, width, features, true, rows, keys);
-        let why = Error::input(format!("{}:{}:{}", context.place, self.line, keys + mistake.field), message);
+        let why = Error::input(
+            format!("{}:{}:{}", context.place, self.line, keys + mistake.field),
+            message,
+        );
         if context.mark && Field::all(line).count() != context.shape.width {
             return Ok(Some(Next::Bad(why)));
         }
@@ -113,16 +135,27 @@ impl Csv {
         let InputShape { width, keys, .. } = context.shape;
         let found = Field::all(line).count();
         let numbers = plural(width as u64, "number");
-        let message =
-            format!("expected {} of --key and {numbers}, the line has {found}", plural(keys as u64, "field"));
-        Error::input(format!("{}:{}:{}", context.place, self.line, found + 1), message)
+        let message = format!(
+            "expected {} of --key and {numbers}, the line has {found}",
+            plural(keys as u64, "field")
+        );
+        Error::input(
+            format!("{}:{}:{}", context.place, self.line, found + 1),
+            message,
+        )
     }
 
     #[cold]
     fn too_long<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Error {
-        let hint = if is_binary(window.bytes()) { BINARY } else { "" };
-        let message =
-            format!("expected a line of at most {} bytes, found a longer one{hint}", window.capacity() - 1);
+        let hint = if is_binary(window.bytes()) {
+            BINARY
+        } else {
+            ""
+        };
+        let message = format!(
+            "expected a line of at most {} bytes, found a longer one{hint}",
+            window.capacity() - 1
+        );
         Error::input(format!("{}:{}", context.place, self.line + 1), message)
     }
 }
@@ -133,10 +166,13 @@ fn line(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }
 
-/// Bytes of the first `fields` fields of a line, with the comma behind each; `None` where no field is behind them.
+/// Bytes of the first `fields` fields of a line, with the comma behind each; `None` where no field
+/// is behind them.
 fn key(line: &[u8], fields: usize) -> Option<usize> {
     let last = fields.checked_sub(1);
-    let end = last.map_or(Some(0), |last| Field::all(line).nth(last).map(|field| field.end + 1));
+    let end = last.map_or(Some(0), |last| {
+        Field::all(line).nth(last).map(|field| field.end + 1)
+    });
     end.filter(|&end| end <= line.len())
 }
 
@@ -146,8 +182,14 @@ fn is_blank(b: u8) -> bool {
 
 /// `text` without blanks around it.
 fn trim(text: &[u8]) -> &[u8] {
-    let from = text.iter().position(|&b| !is_blank(b)).unwrap_or(text.len());
-    let to = text.iter().rposition(|&b| !is_blank(b)).map_or(from, |i| i + 1);
+    let from = text
+        .iter()
+        .position(|&b| !is_blank(b))
+        .unwrap_or(text.len());
+    let to = text
+        .iter()
+        .rposition(|&b| !is_blank(b))
+        .map_or(from, |i| i + 1);
     &text[from..to]
 }
 
@@ -199,7 +241,10 @@ fn numbers<N: Number>(
     let (mut at, mut i, mut run) = (0, 0, 0);
     while i < width {
         if at > line.len() {
-            return Err(Mistake { field: i + 1, what: What::TooFew });
+            return Err(Mistake {
+                field: i + 1,
+                what: What::TooFew,
+            });
         }
         if i == run {
             let (count, bytes) = coding.decoder.integers(&line[at..], &mut values[i..]);
@@ -217,14 +262,22 @@ fn numbers<N: Number>(
             let start = skip_blanks(line, at);
             let (value, length) = number::quick::<N>(&line[start..])?;
             let end = skip_blanks(line, start + length);
-            line.get(end).is_none_or(|&b| b == b',').then_some((value, end))
+            line.get(end)
+                .is_none_or(|&b| b == b',')
+                .then_some((value, end))
         });
         let (value, end) = match quick {
             Some(found) => found,
             None => {
                 let field = Field::at(line, at);
                 let value = number::parse::<N>(trim(field.content));
-                (value.ok_or(Mistake { field: i + 1, what: What::NotANumber })?, field.end)
+                (
+                    value.ok_or(Mistake {
+                        field: i + 1,
+                        what: What::NotANumber,
+                    })?,
+                    field.end,
+                )
             }
         };
         values[i] = finite(i, scaled(i, value))?;
@@ -233,14 +286,24 @@ fn numbers<N: Number>(
         at = end + 1;
     }
     if at <= line.len() {
-        return Err(Mistake { field: width + 1, what: What::TooMany });
+        return Err(Mistake {
+            field: width + 1,
+            what: What::TooMany,
+        });
     }
     Ok(())
 }
 
 #[inline(always)]
 fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
-    if x.is_finite() { Ok(x) } else { Err(Mistake { field: i + 1, what: What::NotFinite }) }
+    if x.is_finite() {
+        Ok(x)
+    } else {
+        Err(Mistake {
+            field: i + 1,
+            what: What::NotFinite,
+        })
+    }
 }
 
 /// The piece of a line between two commas.
@@ -252,7 +315,8 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The field that starts at `at`. One whose quotes are wrong is taken up to the next comma, quotes included.
+    /// The field that starts at `at`. One whose quotes are wrong is taken up to the next comma,
+    /// quotes included.
     fn at(line: &'a [u8], at: usize) -> Self {
         let start = skip_blanks(line, at);
         if line.get(start) == Some(&b'"') {
@@ -263,7 +327,10 @@ impl<'a> Field<'a> {
                     (b'"', _) => {
                         let end = skip_blanks(line, i + 1);
                         if line.get(end).is_none_or(|&b| b == b',') {
-                            return Field { content: &line[start + 1..i], end };
+                            return Field {
+                                content: &line[start + 1..i],
+                                end,
+                            };
                         }
                         break;
                     }
@@ -271,8 +338,14 @@ impl<'a> Field<'a> {
                 }
             }
         }
-        let end = line[at..].iter().position(|&b| b == b',').map_or(line.len(), |n| at + n);
-        Field { content: trim(&line[at..end]), end }
+        let end = line[at..]
+            .iter()
+            .position(|&b| b == b',')
+            .map_or(line.len(), |n| at + n);
+        Field {
+            content: trim(&line[at..end]),
+            end,
+        }
     }
 
     /// All fields of a line: at least one.
@@ -287,7 +360,11 @@ impl<'a> Field<'a> {
 
     pub(super) fn text(&self) -> Cow<'a, str> {
         let text = String::from_utf8_lossy(self.content);
-        if text.contains("\"\"") { text.replace("\"\"", "\"").into() } else { text }
+        if text.contains("\"\"") {
+            text.replace("\"\"", "\"").into()
+        } else {
+            text
+        }
     }
 
     fn is_number(&self) -> bool {
@@ -296,11 +373,14 @@ impl<'a> Field<'a> {
 }
 
 /// What programs write where a number is missing, in lower case.
-const MISSING: [&[u8]; 8] = [b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf"];
+const MISSING: [&[u8]; 8] = [
+    b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf",
+];
 
-/// Whether the first line is a header: one of its fields is the name of a feature and no number; or no field is a
-/// number, and not all of them begin as numbers do or stand for a missing one (a damaged first record shall be an error,
-/// not a header). The build sees to it that not all names are numbers.
+/// Whether the first line is a header: one of its fields is the name of a feature and no number; or
+/// no field is a number, and not all of them begin as numbers do or stand for a missing one (a
+/// damaged first record shall be an error, not a header). The build sees to it that not all names
+/// are numbers.
 fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
     let named = |f: Field<'_>| !f.is_number() && features.contains(&f.text());
     let like_a_number = |f: Field<'_>| {
@@ -308,24 +388,39 @@ fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
         matches!(text.first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'))
             || MISSING.contains(&text.to_ascii_lowercase().as_slice())
     };
-    let unnumbered = || !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number);
+    let unnumbered =
+        || !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number);
     !is_binary(line) && (Field::all(line).any(named) || unnumbered())
 }
 
-/// A header must have the names of the network's inputs, where it has names, and as many fields as there are inputs.
+/// A header must have the names of the network's inputs, where it has names, and as many fields as
+/// there are inputs.
 fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     let mut found = 0;
     for field in Field::all(line) {
-        if shape.features.get(found).is_some_and(|name| *name != field.text()) {
-            return Err(Mistake { field: found + 1, what: What::OtherName });
+        if shape
+            .features
+            .get(found)
+            .is_some_and(|name| *name != field.text())
+        {
+            return Err(Mistake {
+                field: found + 1,
+                what: What::OtherName,
+            });
         }
         found += 1;
         if found > shape.width {
-            return Err(Mistake { field: found, what: What::TooManyNames });
+            return Err(Mistake {
+                field: found,
+                what: What::TooManyNames,
+            });
         }
     }
     if found < shape.width {
-        return Err(Mistake { field: found + 1, what: What::TooFewNames });
+        return Err(Mistake {
+            field: found + 1,
+            what: What::TooFewNames,
+        });
     }
     Ok(())
 }
@@ -354,11 +449,14 @@ impl Mistake {
     /// What is wrong with `line`, a record of `width` numbers.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
         let message = self.message(line, width, &[], coding.plain(), coding.rows, coding.keys);
-        Refusal { number: coding.keys + self.field, message }
+        Refusal {
+            number: coding.keys + self.field,
+            message,
+        }
     }
 
-    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record; `keys`: fields in front of
-    /// it.
+    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record;
+    /// `keys`: fields in front of it.
     #[cold]
     fn message(
         &self,
@@ -369,13 +467,20 @@ impl Mistake {
         rows: Option<Rows>,
         keys: usize,
     ) -> String {
-        let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
+        let text = Field::all(line)
+            .nth(self.field - 1)
+            .map(|f| f.text())
+            .unwrap_or_default();
         let found = shown(&text);
         let message = match self.what {
             What::NotANumber => format!("expected a number, found {found}"),
             What::NotFinite => not_finite(text.trim(), &found, plain),
             What::TooFew => {
-                format!("expected {}, the line has {}", plural(width as u64, "number"), self.field - 1)
+                format!(
+                    "expected {}, the line has {}",
+                    plural(width as u64, "number"),
+                    self.field - 1
+                )
             }
             What::TooMany => {
                 format!(
@@ -387,10 +492,17 @@ impl Mistake {
             What::OtherName => {
                 let name = shown(&features[self.field - 1]);
                 let names: Vec<Cow<'_, str>> = Field::all(line).map(|f| f.text()).collect();
-                format!("expected the feature {name}, found {found}{}", other_names(&names, features, keys))
+                format!(
+                    "expected the feature {name}, found {found}{}",
+                    other_names(&names, features, keys)
+                )
             }
             What::TooFewNames => {
-                format!("expected {}, the header has {}", plural(width as u64, "name"), self.field - 1)
+                format!(
+                    "expected {}, the header has {}",
+                    plural(width as u64, "name"),
+                    self.field - 1
+                )
             }
             What::TooManyNames => {
                 format!(
@@ -420,15 +532,28 @@ fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -
     };
     match names.len().checked_sub(features.len()) {
         Some(0) if sorted(names) == sorted(features) => {
-            " (the names are those of the features in another order: put the columns into the order that --info says)".into()
+            " (the names are those of the features in another order: put the columns into the \
+             order that --info says)"
+                .into()
         }
         Some(more @ 1..) if names[more..] == *features => {
             let (columns, them) = match more {
-                1 if names[0].is_empty() => ("one more column stands before the features, perhaps an index".into(), "it"),
+                1 if names[0].is_empty() => (
+                    "one more column stands before the features, perhaps \
+                    an index"
+                        .into(),
+                    "it",
+                ),
                 1 => ("one more column stands before the features".into(), "it"),
-                _ => (format!("{more} more columns stand before the features"), "them"),
+                _ => (
+                    format!("{more} more columns stand before the features"),
+                    "them",
+                ),
             };
-            format!(" ({columns}: --key {} puts {them} in front of the answers)", keys + more)
+            format!(
+                " ({columns}: --key {} puts {them} in front of the answers)",
+                keys + more
+            )
         }
         _ => String::new(),
     }
@@ -436,7 +561,9 @@ fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -
 
 fn not_finite(text: &str, found: &str, plain: bool) -> String {
     match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && plain => format!("expected a number that fits f32, found {found}"),
+        Ok(x) if x.is_finite() && plain => {
+            format!("expected a number that fits f32, found {found}")
+        }
         Ok(x) if x.is_finite() => {
             format!("expected a number that fits f32 after the input scaling, found {found}")
         }
@@ -457,7 +584,10 @@ fn advice(line: &[u8], what: What, width: usize) -> &'static str {
             " (the line has semicolons: expected commas between the numbers)"
         };
     }
-    if has(b',') || width == 1 || matches!(what, What::TooMany | What::TooManyNames | What::NotFinite) {
+    if has(b',')
+        || width == 1
+        || matches!(what, What::TooMany | What::TooManyNames | What::NotFinite)
+    {
         return "";
     }
     if has(b'\t') {
@@ -510,7 +640,11 @@ mod tests {
 
     #[test]
     fn fields() {
-        let all = |line: &str| Field::all(line.as_bytes()).map(|f| f.text().into_owned()).collect::<Vec<_>>();
+        let all = |line: &str| {
+            Field::all(line.as_bytes())
+                .map(|f| f.text().into_owned())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(all("a,b"), ["a", "b"]);
         assert_eq!(all(" a\t, \"b,c\" ,"), ["a", "b,c", ""]);
         assert_eq!(all("\"say \"\"x\"\"\",2"), ["say \"x\"", "2"]);
@@ -524,7 +658,9 @@ mod tests {
         for header in ["a,b", "\"1st\",mean (mm)", "größe,2nd", "# x,y"] {
             assert!(is_header(header.as_bytes(), &[]), "{header}");
         }
-        for record in ["1,2", "a,2", "nan,inf", ",", "1.x,2.y", "1;2", "-,+", "\"3\",x", "a\0,b"] {
+        for record in [
+            "1,2", "a,2", "nan,inf", ",", "1.x,2.y", "1;2", "-,+", "\"3\",x", "a\0,b",
+        ] {
             assert!(!is_header(record.as_bytes(), &[]), "{record}");
         }
     }
@@ -534,17 +670,35 @@ mod tests {
     fn headers_are_known_by_the_names_of_features() {
         let mut input = Input::new(2);
         for (names, swapped) in [
-            (["1stFlr", "2ndFlr"], "stdin:1:1: expected the feature \"1stFlr\", found \"2ndFlr\""),
-            (["0", "area"], "stdin:1:1: expected the feature \"0\", found \"area\""),
-            (["na", "?"], "stdin:1:1: expected the feature \"na\", found \"?\""),
+            (
+                ["1stFlr", "2ndFlr"],
+                "stdin:1:1: expected the feature \"1stFlr\", found \"2ndFlr\"",
+            ),
+            (
+                ["0", "area"],
+                "stdin:1:1: expected the feature \"0\", found \"area\"",
+            ),
+            (
+                ["na", "?"],
+                "stdin:1:1: expected the feature \"na\", found \"?\"",
+            ),
         ] {
             input.features = names.map(Cow::from).to_vec();
             let read = |text: String| read(None, &input, text.as_bytes());
-            assert_eq!(read(format!("{},{}\n1,2\n", names[0], names[1])), Ok(vec![vec![1.0, 2.0]]));
+            assert_eq!(
+                read(format!("{},{}\n1,2\n", names[0], names[1])),
+                Ok(vec![vec![1.0, 2.0]])
+            );
             let error = read(format!("{},{}\n1,2\n", names[1], names[0])).unwrap_err();
-            assert!(error.starts_with(swapped) && error.contains(" in another order: "), "{error}");
+            assert!(
+                error.starts_with(swapped) && error.contains(" in another order: "),
+                "{error}"
+            );
             assert_eq!(read("1,2\n".into()), Ok(vec![vec![1.0, 2.0]]));
-            assert_eq!(read("1,x\n".into()).unwrap_err(), "stdin:1:2: expected a number, found \"x\"");
+            assert_eq!(
+                read("1,x\n".into()).unwrap_err(),
+                "stdin:1:2: expected a number, found \"x\""
+            );
         }
     }
 
@@ -552,8 +706,16 @@ mod tests {
     fn words() {
         assert_eq!(shown("a\"'\t\u{7f}"), "\"a\\\"'\\t\\u{7f}\"");
         assert_eq!(shown(&"ä".repeat(40)), format!("\"{}…\"", "ä".repeat(32)));
-        let n: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 65, 101, 111].map(ordinal).into();
-        assert_eq!(n, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "65th", "101st", "111th"]);
+        let n: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 65, 101, 111]
+            .map(ordinal)
+            .into();
+        assert_eq!(
+            n,
+            [
+                "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "65th", "101st",
+                "111th"
+            ]
+        );
     }
 
     /// The records of a text with `width` numbers a line, or the message.
@@ -593,28 +755,78 @@ mod tests {
     #[test]
     fn what_people_get_wrong() {
         let cases = [
-            (2, "1,2\n3,1.x\n", "stdin:2:2: expected a number, found \"1.x\""),
+            (
+                2,
+                "1,2\n3,1.x\n",
+                "stdin:2:2: expected a number, found \"1.x\"",
+            ),
             (2, "1,2\n\n3,\n", "stdin:3:2: expected a number, found \"\""),
             (2, "1,2\n3", "stdin:2:2: expected 2 numbers, the line has 1"),
-            (1, "1\n3,4", "stdin:2:2: expected 1 number, found a 2nd: \"4\""),
-            (2, "1,2,\n", "stdin:1:3: expected 2 numbers, found a 3rd: \"\""),
-            (2, "1,2\n1,nan\n", "stdin:2:2: expected a finite number, found \"nan\""),
-            (2, "nan,nan\n", "stdin:1:1: expected a finite number, found \"nan\""),
-            (2, "1,\" -inf\"\n", "stdin:1:2: expected a finite number, found \" -inf\""),
-            (2, "1,1e39\n", "stdin:1:2: expected a number that fits f32, found \"1e39\""),
+            (
+                1,
+                "1\n3,4",
+                "stdin:2:2: expected 1 number, found a 2nd: \"4\"",
+            ),
+            (
+                2,
+                "1,2,\n",
+                "stdin:1:3: expected 2 numbers, found a 3rd: \"\"",
+            ),
+            (
+                2,
+                "1,2\n1,nan\n",
+                "stdin:2:2: expected a finite number, found \"nan\"",
+            ),
+            (
+                2,
+                "nan,nan\n",
+                "stdin:1:1: expected a finite number, found \"nan\"",
+            ),
+            (
+                2,
+                "1,\" -inf\"\n",
+                "stdin:1:2: expected a finite number, found \" -inf\"",
+            ),
+            (
+                2,
+                "1,1e39\n",
+                "stdin:1:2: expected a number that fits f32, found \"1e39\"",
+            ),
             (2, "1,2\na,b\n", "stdin:2:1: expected a number, found \"a\""),
-            (2, "1.x,2.x\n", "stdin:1:1: expected a number, found \"1.x\""),
-            (2, "1,0x10\n", "stdin:1:2: expected a number, found \"0x10\""),
+            (
+                2,
+                "1.x,2.x\n",
+                "stdin:1:1: expected a number, found \"1.x\"",
+            ),
+            (
+                2,
+                "1,0x10\n",
+                "stdin:1:2: expected a number, found \"0x10\"",
+            ),
             (2, "1,2 3\n", "stdin:1:2: expected a number, found \"2 3\""),
-            (2, "1,\"2\n", "stdin:1:2: expected a number, found \"\\\"2\""),
+            (
+                2,
+                "1,\"2\n",
+                "stdin:1:2: expected a number, found \"\\\"2\"",
+            ),
             (3, "a,b\n", "stdin:1:3: expected 3 names, the header has 2"),
-            (1, "a,b\n", "stdin:1:2: expected 1 name, the header has a 2nd: \"b\""),
+            (
+                1,
+                "a,b\n",
+                "stdin:1:2: expected 1 name, the header has a 2nd: \"b\"",
+            ),
         ];
         for (width, text, expected) in cases {
             assert_eq!(message(width, text), expected, "{text:?}");
         }
         let long = format!("1,{}\n", "x".repeat(50));
-        assert_eq!(message(2, &long), format!("stdin:1:2: expected a number, found \"{}…\"", "x".repeat(32)));
+        assert_eq!(
+            message(2, &long),
+            format!(
+                "stdin:1:2: expected a number, found \"{}…\"",
+                "x".repeat(32)
+            )
+        );
     }
 
     #[test]
@@ -637,10 +849,17 @@ mod tests {
         );
         assert!(csv(2, b"\0\0\0\0\0").unwrap_err().contains("binary data"));
         let gzip = csv(2, b"\x1f\x8b\x08\0").unwrap_err();
-        assert_eq!(gzip, "stdin: this looks like gzip: gunzip -c FILE | mortonnet");
+        assert_eq!(
+            gzip,
+            "stdin: this looks like gzip: gunzip -c FILE | mortonnet"
+        );
         assert!(csv(2, b"\xff\xfe1\0").unwrap_err().contains("UTF-16"));
         assert!(csv(2, b"PK\x03\x04").unwrap_err().contains("npz"));
-        assert!(csv(2, b"1,2\xff\n").unwrap_err().contains("found \"2\u{fffd}\""));
+        assert!(
+            csv(2, b"1,2\xff\n")
+                .unwrap_err()
+                .contains("found \"2\u{fffd}\"")
+        );
     }
 
     #[test]
@@ -650,15 +869,18 @@ mod tests {
         let error = |text: &str| read(None, &input, text.as_bytes()).unwrap_err();
         assert_eq!(
             error("c,b,a\n"),
-            "stdin:1:1: expected the feature \"a\", found \"c\" (the names are those of the features in another order: put \
+            "stdin:1:1: expected the feature \"a\", found \"c\" (the names are those of the \
+             features in another order: put \
              the columns into the order that --info says)"
         );
         assert_eq!(
             error(",a,b,c\n0,1,2,3\n"),
-            "stdin:1:1: expected the feature \"a\", found \"\" (one more column stands before the features, perhaps an \
+            "stdin:1:1: expected the feature \"a\", found \"\" (one more column stands before the \
+             features, perhaps an \
              index: --key 1 puts it in front of the answers)"
         );
-        let more = " (2 more columns stand before the features: --key 2 puts them in front of the answers)";
+        let more = " (2 more columns stand before the features: --key 2 puts them in front of the \
+            answers)";
         assert!(error("t,id,a,b,c\n").ends_with(more));
         assert!(error("a,b,d\n").ends_with("found \"d\""));
         assert!(error(",a,b,d\n").ends_with("found \"\""));
@@ -673,9 +895,18 @@ mod tests {
         assert_eq!(read("a,\"say \"\"b\"\", c\", größe\n1,2,3\n"), one);
         assert_eq!(read("1,2,3\n"), one);
         let error = |text: &str| read(text).unwrap_err();
-        assert_eq!(error("a,c,b\n"), "stdin:1:2: expected the feature \"say \\\"b\\\", c\", found \"c\"");
-        assert_eq!(error("\nx\n"), "stdin:2:1: expected the feature \"a\", found \"x\"");
-        assert_eq!(error("a\n"), "stdin:1:2: expected 3 names, the header has 1");
+        assert_eq!(
+            error("a,c,b\n"),
+            "stdin:1:2: expected the feature \"say \\\"b\\\", c\", found \"c\""
+        );
+        assert_eq!(
+            error("\nx\n"),
+            "stdin:2:1: expected the feature \"a\", found \"x\""
+        );
+        assert_eq!(
+            error("a\n"),
+            "stdin:1:2: expected 3 names, the header has 1"
+        );
         input.features = ["a", "b"].map(Cow::from).to_vec();
         input.width = 2;
         assert_eq!(
@@ -687,17 +918,24 @@ mod tests {
     #[test]
     fn the_transform_is_applied_before_rounding() {
         let mut input = Input::new(2);
-        input.transform = Transform::MeanStd { mean: vec![101_325.0].into(), std: vec![300.0, 0.5].into() };
+        input.transform = Transform::MeanStd {
+            mean: vec![101_325.0].into(),
+            std: vec![300.0, 0.5].into(),
+        };
         let expected = [((101_325.123_f64 - 101_325.0) / 300.0) as f32, 2e-5f32];
         let found = read(None, &input, b"101325.123,101325.00001\n").unwrap();
         assert_eq!(found[0][0].to_bits(), expected[0].to_bits());
         assert!((found[0][1] - expected[1]).abs() < 1e-9);
         let message = read(None, &input, b"1,1e300\n").unwrap_err();
         assert!(
-            message.starts_with("stdin:1:2: expected a number that fits f32 after the input scaling"),
+            message
+                .starts_with("stdin:1:2: expected a number that fits f32 after the input scaling"),
             "{message}"
         );
-        input.transform = Transform::ScaleOffset { scale: vec![2.0].into(), offset: vec![1.0, -1.0].into() };
+        input.transform = Transform::ScaleOffset {
+            scale: vec![2.0].into(),
+            offset: vec![1.0, -1.0].into(),
+        };
         assert_eq!(read(None, &input, b"1,2\n"), Ok(vec![vec![3.0, 3.0]]));
     }
 

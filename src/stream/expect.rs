@@ -22,7 +22,8 @@ const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 pub(crate) struct Expected {
     place: String,
     classes: Classes,
-    /// How numbers were read, where the network's labels are numbers that differ from the indices of the classes.
+    /// How numbers were read, where the network's labels are numbers that differ from the indices
+    /// of the classes.
     reading: Option<Reading>,
     /// The classes by the other reading, where that is possible too.
     otherwise: Option<Vec<u32>>,
@@ -63,7 +64,11 @@ pub(crate) struct Accuracy {
 impl Accuracy {
     /// The share of right records; 0 for a run without records.
     pub(crate) fn fraction(&self) -> f64 {
-        if self.total == 0 { 0.0 } else { self.right as f64 / self.total as f64 }
+        if self.total == 0 {
+            0.0
+        } else {
+            self.right as f64 / self.total as f64
+        }
     }
 }
 
@@ -79,20 +84,26 @@ impl fmt::Display for Accuracy {
                 f.write_str(" (the lines were read as labels, not as class indices)")
             }
             (Some(Reading::Labels), Some(right)) => {
-                write!(f, " (the lines were read as labels; as class indices {right} of {})", self.total)
+                write!(
+                    f,
+                    " (the lines were read as labels; as class indices {right} of {})",
+                    self.total
+                )
             }
         }
     }
 }
 
 impl Expected {
-    /// Reads a file with a class (index or label) a line, for `Multilabel` any number of them with commas between them, or
-    /// an idx file of labels.
+    /// Reads a file with a class (index or label) a line, for `Multilabel` any number of them with
+    /// commas between them, or an idx file of labels.
     ///
     /// Where all are labels they are taken as such, even if they look like indices.
     pub(crate) fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = crate::escape::path(path);
-        let bytes = File::open(path).and_then(contents).map_err(|e| Error::io(&place, e))?;
+        let bytes = File::open(path)
+            .and_then(contents)
+            .map_err(|e| Error::io(&place, e))?;
         Self::parse(&bytes, place, spec)
     }
 
@@ -102,14 +113,20 @@ impl Expected {
             return Err(Error::usage(message));
         }
         if bytes.starts_with(b"\x1f\x8b") {
-            return Err(Error::input(&place, format!("this looks like gzip: gunzip {place}")));
+            return Err(Error::input(
+                &place,
+                format!("this looks like gzip: gunzip {place}"),
+            ));
         }
         let (mut reading, mut otherwise) = (None, None);
         let classes = if bytes.starts_with(IDX_LABELS) && spec.kind != Kind::Multilabel {
             Classes::One(idx_labels(bytes, &place, spec)?)
         } else {
             let text = std::str::from_utf8(bytes).map_err(|_| {
-                Error::input(&place, "expected a class a line, or an idx file of labels; found other bytes")
+                Error::input(
+                    &place,
+                    "expected a class a line, or an idx file of labels; found other bytes",
+                )
             })?;
             let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
             match spec.kind {
@@ -127,7 +144,15 @@ impl Expected {
         };
         let reading = reading.filter(|_| numbers_differ(spec.labels));
         let otherwise = otherwise.filter(|_| reading.is_some());
-        Ok(Expected { place, classes, reading, otherwise, right: 0, right_otherwise: 0, seen: 0 })
+        Ok(Expected {
+            place,
+            classes,
+            reading,
+            otherwise,
+            right: 0,
+            right_otherwise: 0,
+            seen: 0,
+        })
     }
 
     /// Compares the class of the next record.
@@ -153,19 +178,27 @@ impl Expected {
         };
         same_length(&self.place, expected, self.seen)?;
         let right_otherwise = self.otherwise.as_ref().map(|_| self.right_otherwise);
-        Ok(Accuracy { right: self.right, total: self.seen, reading: self.reading, right_otherwise })
+        Ok(Accuracy {
+            right: self.right,
+            total: self.seen,
+            reading: self.reading,
+            right_otherwise,
+        })
     }
 }
 
-/// What a file holds, but of one that is no text and has no labels in idx format hardly more than tells that: it may be a
-/// device that has no end.
+/// What a file holds, but of one that is no text and has no labels in idx format hardly more than
+/// tells that: it may be a device that has no end.
 fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
     const PIECE: u64 = 1 << 16;
     let mut bytes = Vec::new();
     loop {
         let from = bytes.len();
         let read = file.by_ref().take(PIECE).read_to_end(&mut bytes)?;
-        let ends = match bytes.strip_prefix(IDX_LABELS).and_then(|rest| rest.first_chunk::<4>()) {
+        let ends = match bytes
+            .strip_prefix(IDX_LABELS)
+            .and_then(|rest| rest.first_chunk::<4>())
+        {
             // More labels than it says are one mistake, however many they are.
             Some(count) => bytes.len() > IDX_LABELS.len() + 4 + u32::from_be_bytes(*count) as usize,
             None => bytes[from..].contains(&0),
@@ -183,11 +216,19 @@ fn idx_labels(bytes: &[u8], place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u3
     };
     let count = u32::from_be_bytes(*count) as usize;
     if labels.len() != count {
-        return fail(format!("expected {}, found {}", plural(count as u64, "label"), labels.len()));
+        return fail(format!(
+            "expected {}, found {}",
+            plural(count as u64, "label"),
+            labels.len()
+        ));
     }
     let classes = spec.classes();
     if let Some(i) = labels.iter().position(|&c| usize::from(c) >= classes) {
-        let message = format!("expected a class from 0 to {}, found {}", classes - 1, labels[i]);
+        let message = format!(
+            "expected a class from 0 to {}, found {}",
+            classes - 1,
+            labels[i]
+        );
         return Err(Error::input(format!("{place}: record {}", i + 1), message));
     }
     Ok(labels.iter().map(|&c| c.into()).collect())
@@ -198,12 +239,15 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
         return Ok(());
     }
     let expected = plural(expected as u64, "record");
-    Err(Error::check(format!("{place}: expected {expected}, the input has {found}")))
+    Err(Error::check(format!(
+        "{place}: expected {expected}, the input has {found}"
+    )))
 }
 
 /// True if some label is a number that could be the index of another class.
 pub(crate) fn numbers_differ(labels: &[Cow<'static, str>]) -> bool {
-    let differs = |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
+    let differs =
+        |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
     labels.iter().enumerate().any(differs)
 }
 
@@ -211,7 +255,10 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
     while lines.last().is_some_and(|l| l.trim().is_empty()) {
         lines.pop();
     }
-    let items: Vec<Item<'_>> = (1..).zip(lines).map(|(line, text)| (line, text.into())).collect();
+    let items: Vec<Item<'_>> = (1..)
+        .zip(lines)
+        .map(|(line, text)| (line, text.into()))
+        .collect();
     meanings(&items, place, spec)
 }
 
@@ -219,7 +266,11 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
 type Sets = (Vec<Box<[u32]>>, Option<Reading>);
 
 /// The classes of each line, which may be empty.
-fn sets<'t>(lines: impl Iterator<Item = &'t str>, place: &str, spec: &OutputSpec<'_>) -> Result<Sets, Error> {
+fn sets<'t>(
+    lines: impl Iterator<Item = &'t str>,
+    place: &str,
+    spec: &OutputSpec<'_>,
+) -> Result<Sets, Error> {
     let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(lines) {
         if !text.trim().is_empty() {
@@ -236,12 +287,18 @@ fn sets<'t>(lines: impl Iterator<Item = &'t str>, place: &str, spec: &OutputSpec
         let set: Vec<u32> = sorted.into_iter().map(|i| found[i]).collect();
         start = end;
         if let Some(twice) = set.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!("expected the classes that apply, each once, found {} twice", twice[0]);
+            let message = format!(
+                "expected the classes that apply, each once, found {} twice",
+                twice[0]
+            );
             return Err(Error::input(format!("{place}:{line}"), message));
         }
         Ok(set.into())
     };
-    Ok(((1..).zip(ends).map(set).collect::<Result<_, Error>>()?, reading))
+    Ok((
+        (1..).zip(ends).map(set).collect::<Result<_, Error>>()?,
+        reading,
+    ))
 }
 
 /// A line and the text of a class in it.
@@ -266,19 +323,38 @@ impl Meanings {
 fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Meanings, Error> {
     let highest = spec.classes() - 1;
     let label = |text: &str| {
-        let found = spec.labels.iter().position(|label| label == text || label == text.trim());
+        let found = spec
+            .labels
+            .iter()
+            .position(|label| label == text || label == text.trim());
         found.map(|i| i as u32)
     };
-    let index = |text: &str| text.trim().parse::<u32>().ok().filter(|&c| c as usize <= highest);
+    let index = |text: &str| {
+        text.trim()
+            .parse::<u32>()
+            .ok()
+            .filter(|&c| c as usize <= highest)
+    };
     let labels: Option<Vec<u32>> = items.iter().map(|(_, text)| label(text)).collect();
     match (labels, items.iter().map(|(_, text)| index(text)).collect()) {
-        (Some(classes), otherwise) => return Ok(Meanings { classes, reading: Reading::Labels, otherwise }),
+        (Some(classes), otherwise) => {
+            return Ok(Meanings {
+                classes,
+                reading: Reading::Labels,
+                otherwise,
+            });
+        }
         (None, Some(classes)) => {
-            return Ok(Meanings { classes, reading: Reading::Indices, otherwise: None });
+            return Ok(Meanings {
+                classes,
+                reading: Reading::Indices,
+                otherwise: None,
+            });
         }
         (None, None) => {}
     }
-    // The mistake is the first text that means nothing; else the first that differs in kind from those before it.
+    // The mistake is the first text that means nothing; else the first that differs in kind from
+    // those before it.
     let kinds = |text: &str| (label(text).is_some(), index(text).is_some());
     let (mut labels, mut indices) = (true, true);
     let mut differs = |item: &&Item<'_>| {
@@ -289,13 +365,20 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Me
     let nothing = items.iter().find(|(_, text)| kinds(text) == (false, false));
     let mistake = nothing.or_else(|| items.iter().find(&mut differs));
     let (line, text) = mistake.expect("not all are labels, and not all are indices");
-    let or_label = if spec.labels.is_empty() { "" } else { " or a label" };
+    let or_label = if spec.labels.is_empty() {
+        ""
+    } else {
+        " or a label"
+    };
     let why = match kinds(text) {
         (false, false) => "",
         (true, _) => " (a label, but other lines are none)",
         (false, true) => " (an index, but the lines before it are labels)",
     };
-    let message = format!("expected a class from 0 to {highest}{or_label}, found {}{why}", shown(text));
+    let message = format!(
+        "expected a class from 0 to {highest}{or_label}, found {}{why}",
+        shown(text)
+    );
     Err(Error::input(format!("{place}:{line}"), message))
 }
 
@@ -341,12 +424,24 @@ impl Agreement {
 
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scores: {} of {} within {}", self.right, self.total, self.tolerance)?;
-        if let Some(Difference { error, record, output, expected, found }) = self.worst {
+        write!(
+            f,
+            "scores: {} of {} within {}",
+            self.right, self.total, self.tolerance
+        )?;
+        if let Some(Difference {
+            error,
+            record,
+            output,
+            expected,
+            found,
+        }) = self.worst
+        {
             let (record, output) = (record + 1, output + 1);
             write!(
                 f,
-                "; largest error {error:.2e}, record {record}, output {output}: expected {expected}, found {found}"
+                "; largest error {error:.2e}, record {record}, output {output}: expected \
+                 {expected}, found {found}"
             )?;
         }
         Ok(())
@@ -364,9 +459,20 @@ impl ExpectedScores {
         Self::from(source, place, tolerance, spec.outputs)
     }
 
-    fn from<S: Source>(source: S, place: String, tolerance: f64, width: usize) -> Result<Self, Error> {
+    fn from<S: Source>(
+        source: S,
+        place: String,
+        tolerance: f64,
+        width: usize,
+    ) -> Result<Self, Error> {
         let rows = RecordRows::first(width);
-        let shape = InputShape { width, features: &[], transform: &Transform::Identity, rows: None, keys: 0 };
+        let shape = InputShape {
+            width,
+            features: &[],
+            transform: &Transform::Identity,
+            rows: None,
+            keys: 0,
+        };
         let mut reader = RecordReader::new(source, place.clone(), None, shape);
         let mut scores = Vec::new();
         loop {
@@ -381,21 +487,40 @@ impl ExpectedScores {
                 Next::End => break,
             }
         }
-        Ok(ExpectedScores { place, scores, width, tolerance, seen: 0, right: 0, worst: None })
+        Ok(ExpectedScores {
+            place,
+            scores,
+            width,
+            tolerance,
+            seen: 0,
+            right: 0,
+            worst: None,
+        })
     }
 
     /// Compares the scores of the next record.
     pub(crate) fn check(&mut self, scores: impl Iterator<Item = f32>) {
         let record = self.seen;
         self.seen += 1;
-        let Some(expected) = self.scores.get(record * self.width..(record + 1) * self.width) else { return };
+        let Some(expected) = self
+            .scores
+            .get(record * self.width..(record + 1) * self.width)
+        else {
+            return;
+        };
         let mut right = true;
         for (output, (&expected, found)) in expected.iter().zip(scores).enumerate() {
             let (e, f) = (f64::from(expected), f64::from(found));
             let error = (f - e).abs() / e.abs().max(1.0);
             right &= error <= self.tolerance;
             if self.worst.is_none_or(|w| error > w.error) {
-                self.worst = Some(Difference { error, record, output, expected, found });
+                self.worst = Some(Difference {
+                    error,
+                    record,
+                    output,
+                    expected,
+                    found,
+                });
             }
         }
         self.right += u64::from(right);
@@ -408,9 +533,23 @@ impl ExpectedScores {
 
     /// The result; an error where the run had more or fewer records than the file.
     pub(crate) fn finish(&self) -> Result<Agreement, Error> {
-        same_length(&self.place, self.scores.len() / self.width, self.seen as u64)?;
-        let ExpectedScores { right, tolerance, worst, .. } = *self;
-        Ok(Agreement { right, total: self.seen as u64, tolerance, worst })
+        same_length(
+            &self.place,
+            self.scores.len() / self.width,
+            self.seen as u64,
+        )?;
+        let ExpectedScores {
+            right,
+            tolerance,
+            worst,
+            ..
+        } = *self;
+        Ok(Agreement {
+            right,
+            total: self.seen as u64,
+            tolerance,
+            worst,
+        })
     }
 }
 
@@ -439,28 +578,49 @@ mod tests {
     /// How many of `classes` are right.
     fn run(bytes: &[u8], spec: &OutputSpec<'_>, classes: &[u32]) -> Result<String, String> {
         let mut expected = parse(bytes, spec)?;
-        classes.iter().for_each(|&c| expected.check(Verdict::Class(c)));
-        expected.finish().map(|a| a.to_string()).map_err(|e| e.to_string())
+        classes
+            .iter()
+            .for_each(|&c| expected.check(Verdict::Class(c)));
+        expected
+            .finish()
+            .map(|a| a.to_string())
+            .map_err(|e| e.to_string())
     }
 
     #[test]
     fn a_class_a_line() {
         let labels = ["a", "b c", "2"].map(Cow::from);
         let (plain, named) = (spec(Kind::Classes, &[]), spec(Kind::Classes, &labels));
-        for text in ["0\n1\n2\n", "0\r\n1\r\n2", " 0\n1 \n2\n\n\n", "\u{feff}0\n1\n2"] {
-            assert_eq!(run(text.as_bytes(), &plain, &[0, 1, 0]).unwrap(), "2 of 3", "{text:?}");
+        for text in [
+            "0\n1\n2\n",
+            "0\r\n1\r\n2",
+            " 0\n1 \n2\n\n\n",
+            "\u{feff}0\n1\n2",
+        ] {
+            assert_eq!(
+                run(text.as_bytes(), &plain, &[0, 1, 0]).unwrap(),
+                "2 of 3",
+                "{text:?}"
+            );
         }
         assert_eq!(run(b"a\nb c\n2\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
         assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
-        assert_eq!(run(b"0\n1\n", &plain, &[0]).unwrap_err(), "y.txt: expected 2 records, the input has 1");
-        assert_eq!(run(b"0\n", &plain, &[0, 0, 0]).unwrap_err(), "y.txt: expected 1 record, the input has 3");
+        assert_eq!(
+            run(b"0\n1\n", &plain, &[0]).unwrap_err(),
+            "y.txt: expected 2 records, the input has 1"
+        );
+        assert_eq!(
+            run(b"0\n", &plain, &[0, 0, 0]).unwrap_err(),
+            "y.txt: expected 1 record, the input has 3"
+        );
         assert_eq!(
             run(b"0\n\n1\n", &plain, &[]).unwrap_err(),
             "y.txt:2: expected a class from 0 to 2, found \"\""
         );
         let high = "y.txt:1: expected a class from 0 to 2, found \"3\"";
         assert_eq!(run(b"3\n", &plain, &[]).unwrap_err(), high);
-        let mixed = "y.txt:2: expected a class from 0 to 2 or a label, found \"a\" (a label, but other lines are none)";
+        let mixed = "y.txt:2: expected a class from 0 to 2 or a label, found \"a\" (a label, but \
+            other lines are none)";
         assert_eq!(run(b"0\na\n", &named, &[]).unwrap_err(), mixed);
         assert_eq!(
             run(b"2\n", &spec(Kind::Binary, &[]), &[]).unwrap_err(),
@@ -481,23 +641,40 @@ mod tests {
         // Labels that are the indices, and names, are read in one way.
         for labels in [["0", "1", "2"], ["a", "b", "c"]] {
             let labels = labels.map(Cow::from);
-            assert_eq!(run(b"0\n1\n2\n", &spec(Kind::Classes, &labels), &[0, 1, 2]).unwrap(), "3 of 3");
+            assert_eq!(
+                run(b"0\n1\n2\n", &spec(Kind::Classes, &labels), &[0, 1, 2]).unwrap(),
+                "3 of 3"
+            );
         }
     }
 
     #[test]
     fn idx_files_of_labels() {
         let plain = spec(Kind::Classes, &[]);
-        assert_eq!(run(b"\0\0\x08\x01\0\0\0\x02\x01\x02", &plain, &[1, 0]).unwrap(), "1 of 2");
+        assert_eq!(
+            run(b"\0\0\x08\x01\0\0\0\x02\x01\x02", &plain, &[1, 0]).unwrap(),
+            "1 of 2"
+        );
         assert_eq!(
             run(b"\0\0\x08\x01\0\0\0\x03\x01", &plain, &[]).unwrap_err(),
             "y.txt: expected 3 labels, found 1"
         );
         assert!(run(b"\0\0\x08\x01\0", &plain, &[]).is_err());
         let high = "y.txt: record 2: expected a class from 0 to 2, found 9";
-        assert_eq!(run(b"\0\0\x08\x01\0\0\0\x02\x01\x09", &plain, &[]).unwrap_err(), high);
-        assert!(run(b"\x1f\x8b\x08", &plain, &[]).unwrap_err().contains("gunzip"));
-        assert!(run(b"\xff\xff", &plain, &[]).unwrap_err().contains("found other bytes"));
+        assert_eq!(
+            run(b"\0\0\x08\x01\0\0\0\x02\x01\x09", &plain, &[]).unwrap_err(),
+            high
+        );
+        assert!(
+            run(b"\x1f\x8b\x08", &plain, &[])
+                .unwrap_err()
+                .contains("gunzip")
+        );
+        assert!(
+            run(b"\xff\xff", &plain, &[])
+                .unwrap_err()
+                .contains("found other bytes")
+        );
     }
 
     #[test]
@@ -506,28 +683,56 @@ mod tests {
         let named = spec(Kind::Classes, &labels);
         let error = |text: &str| run(text.as_bytes(), &named, &[]).unwrap_err();
         let expected = "expected a class from 0 to 2 or a label, found";
-        assert_eq!(error("cat\ndog\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
-        assert_eq!(error("0\n1\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
-        assert_eq!(error("0\ncat\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
+        assert_eq!(
+            error("cat\ndog\nbird\n"),
+            format!("y.txt:3: {expected} \"bird\"")
+        );
+        assert_eq!(
+            error("0\n1\nbird\n"),
+            format!("y.txt:3: {expected} \"bird\"")
+        );
+        assert_eq!(
+            error("0\ncat\nbird\n"),
+            format!("y.txt:3: {expected} \"bird\"")
+        );
         let other = "(an index, but the lines before it are labels)";
-        assert_eq!(error("2\ncat\n1\n"), format!("y.txt:3: {expected} \"1\" {other}"));
+        assert_eq!(
+            error("2\ncat\n1\n"),
+            format!("y.txt:3: {expected} \"1\" {other}")
+        );
     }
 
     /// How many of `found` are the sets in `text`.
-    fn run_sets(text: &str, labels: &[Cow<'static, str>], found: &[&[u32]]) -> Result<String, String> {
+    fn run_sets(
+        text: &str,
+        labels: &[Cow<'static, str>],
+        found: &[&[u32]],
+    ) -> Result<String, String> {
         let mut expected = parse(text.as_bytes(), &spec(Kind::Multilabel, labels))?;
-        found.iter().for_each(|set| expected.check(Verdict::Set(set)));
-        expected.finish().map(|a| a.to_string()).map_err(|e| e.to_string())
+        found
+            .iter()
+            .for_each(|set| expected.check(Verdict::Set(set)));
+        expected
+            .finish()
+            .map(|a| a.to_string())
+            .map_err(|e| e.to_string())
     }
 
     #[test]
     fn sets_are_compared_in_any_order() {
         let found: &[&[u32]] = &[&[0, 2], &[], &[2]];
-        for text in ["0,2\n\n1\n", " 2 , 0\r\n \r\n1", "\u{feff}\"2\",0\n\n0,1,2\n"] {
+        for text in [
+            "0,2\n\n1\n",
+            " 2 , 0\r\n \r\n1",
+            "\u{feff}\"2\",0\n\n0,1,2\n",
+        ] {
             assert_eq!(run_sets(text, &[], found).unwrap(), "2 of 3", "{text:?}");
         }
         let labels = ["a", "b, c", "1"].map(Cow::from);
-        assert_eq!(run_sets("1,a\n\n\"b, c\"\n", &labels, found).unwrap(), "2 of 3");
+        assert_eq!(
+            run_sets("1,a\n\n\"b, c\"\n", &labels, found).unwrap(),
+            "2 of 3"
+        );
         assert!(
             run_sets("2,0\n\n2\n", &labels, found)
                 .unwrap()
@@ -536,13 +741,25 @@ mod tests {
         // Where all are labels they are, even if they look like indices.
         let labels_then = "2 of 3 (the lines were read as labels, not as class indices)";
         assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), labels_then);
-        assert_eq!(run_sets("0\n", &[], found).unwrap_err(), "y.txt: expected 1 record, the input has 3");
+        assert_eq!(
+            run_sets("0\n", &[], found).unwrap_err(),
+            "y.txt: expected 1 record, the input has 3"
+        );
         let error = |text: &str, labels: &[_]| run_sets(text, labels, &[]).unwrap_err();
         let class = "expected a class from 0 to 2";
-        assert_eq!(error("0\nhello\n", &[]), format!("y.txt:2: {class}, found \"hello\""));
-        assert_eq!(error("0\n\n1,3\n", &[]), format!("y.txt:3: {class}, found \"3\""));
+        assert_eq!(
+            error("0\nhello\n", &[]),
+            format!("y.txt:2: {class}, found \"hello\"")
+        );
+        assert_eq!(
+            error("0\n\n1,3\n", &[]),
+            format!("y.txt:3: {class}, found \"3\"")
+        );
         assert_eq!(error("0,\n", &[]), format!("y.txt:1: {class}, found \"\""));
-        assert_eq!(error("a\na,d\n", &labels), format!("y.txt:2: {class} or a label, found \"d\""));
+        assert_eq!(
+            error("a\na,d\n", &labels),
+            format!("y.txt:2: {class} or a label, found \"d\"")
+        );
         let zeros_and_ones = "y.txt:2: expected the classes that apply, each once, found 1 twice";
         assert_eq!(error("0,2\n1,0,1\n", &[]), zeros_and_ones);
         let error = Expected::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
@@ -575,28 +792,51 @@ mod tests {
                 [[1.0, 2.0], [-1000.5, 0.625]],
                 "1 of 2 within 0.001; largest error 1.25e-1, record 2, output 2",
             ),
-            (0.0, [[1.0, 2.0], [-1000.0, 0.5]], "2 of 2 within 0; largest error 0.00e0, record 1, output 1"),
+            (
+                0.0,
+                [[1.0, 2.0], [-1000.0, 0.5]],
+                "2 of 2 within 0; largest error 0.00e0, record 1, output 1",
+            ),
         ] {
             let mut expected = scores(tolerance, text).unwrap();
-            found.iter().for_each(|record| expected.check(record.iter().copied()));
+            found
+                .iter()
+                .for_each(|record| expected.check(record.iter().copied()));
             let agreement = expected.finish().unwrap();
-            assert!(agreement.to_string().starts_with(&format!("scores: {line}: expected")), "{agreement}");
+            assert!(
+                agreement
+                    .to_string()
+                    .starts_with(&format!("scores: {line}: expected")),
+                "{agreement}"
+            );
             assert_eq!(agreement.complete(), line.starts_with("2 of 2"));
         }
         let mut expected = scores(1.0, text).unwrap();
         expected.check([1.0, 2.0].into_iter());
-        assert_eq!(expected.finish().unwrap_err().to_string(), "s.csv: expected 2 records, the input has 1");
+        assert_eq!(
+            expected.finish().unwrap_err().to_string(),
+            "s.csv: expected 2 records, the input has 1"
+        );
         expected.miss();
         assert!(!expected.finish().unwrap().complete());
         expected.check([1.0, 2.0].into_iter());
-        assert_eq!(expected.finish().unwrap_err().to_string(), "s.csv: expected 2 records, the input has 3");
-        assert_eq!(scores(0.0, b"1,2\n3\n").unwrap_err(), "s.csv:2:2: expected 2 numbers, the line has 1");
+        assert_eq!(
+            expected.finish().unwrap_err().to_string(),
+            "s.csv: expected 2 records, the input has 3"
+        );
+        assert_eq!(
+            scores(0.0, b"1,2\n3\n").unwrap_err(),
+            "s.csv:2:2: expected 2 numbers, the line has 1"
+        );
         assert_eq!(
             scores(0.0, b"1,nan\n").unwrap_err(),
             "s.csv:1:2: expected a finite number, found \"nan\""
         );
-        let array =
-            super::super::tests::npy("<f8", "(1, 2)", &[0.5f64, -0.25].map(f64::to_le_bytes).concat());
+        let array = super::super::tests::npy(
+            "<f8",
+            "(1, 2)",
+            &[0.5f64, -0.25].map(f64::to_le_bytes).concat(),
+        );
         let mut expected = scores(0.0, &array).unwrap();
         expected.check([0.5, -0.25].into_iter());
         assert!(expected.finish().unwrap().complete());
@@ -611,9 +851,20 @@ mod tests {
         expected.check(Verdict::Class(1));
         assert_eq!(expected.finish().unwrap().fraction(), 1.0);
         assert!(matches!(
-            Expected::read(&path, &spec(Kind::Classes, &[])).unwrap_err().kind(),
+            Expected::read(&path, &spec(Kind::Classes, &[]))
+                .unwrap_err()
+                .kind(),
             crate::error::Kind::Io { .. }
         ));
-        assert_eq!(Accuracy { right: 0, total: 0, reading: None, right_otherwise: None }.fraction(), 0.0);
+        assert_eq!(
+            Accuracy {
+                right: 0,
+                total: 0,
+                reading: None,
+                right_otherwise: None
+            }
+            .fraction(),
+            0.0
+        );
     }
 }

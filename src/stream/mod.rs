@@ -1,8 +1,9 @@
 //! Records in, answers out: readers, writers, and the pipeline of two batches between them.
 //!
-//! While the engine computes one slot the next batch is parsed into the other. A batch is as large as the input
-//! allows: it ends early when no further record can be had without waiting, and then everything is answered before
-//! the stream waits. So a pipe with plenty of input gets full batches, and a co-process gets each answer at once.
+//! While the engine computes one slot the next batch is parsed into the other. A batch is as large
+//! as the input allows: it ends early when no further record can be had without waiting, and then
+//! everything is answered before the stream waits. So a pipe with plenty of input gets full
+//! batches, and a co-process gets each answer at once.
 
 mod binary;
 mod csv;
@@ -25,7 +26,8 @@ pub(crate) use series::Rows;
 pub(crate) use source::MemorySource;
 pub(crate) use source::{FileSource, Source};
 pub(crate) use writer::{
-    ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax, needs_scores,
+    ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax,
+    needs_scores,
 };
 
 use crate::engine::{Engine, SLOTS};
@@ -46,11 +48,13 @@ pub(crate) struct Stream<'a, 'w, W> {
     pub(crate) shape: InputShape<'a>,
     /// Where the answers go.
     pub(crate) writer: &'a mut ResultWriter<'w, W>,
-    /// Told why a record is bad: one that cannot be read or whose scores are none. It is answered with [`ERROR`], and the run
-    /// goes on. What leaves the records behind it in doubt ends the run all the same: a wrong header, the end in the middle
-    /// of a binary record. `None`: the first bad record ends the run.
+    /// Told why a record is bad: one that cannot be read or whose scores are none. It is answered
+    /// with [`ERROR`], and the run goes on. What leaves the records behind it in doubt ends the run
+    /// all the same: a wrong header, the end in the middle of a binary record. `None`: the first
+    /// bad record ends the run.
     pub(crate) bad: Option<&'a mut Bad<'a>>,
-    /// Told of an input that has ended how many rows behind its last record are part of none, where there are some.
+    /// Told of an input that has ended how many rows behind its last record are part of none, where
+    /// there are some.
     pub(crate) left: Option<&'a mut Left<'a>>,
     /// Classes to compare with.
     pub(crate) expected: Option<&'a mut Expected>,
@@ -72,8 +76,8 @@ pub(crate) type Left<'a> = dyn FnMut(&str, usize) + Send + 'a;
 pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
 impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
-    /// A run over all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
-    /// records of several share batches.
+    /// A run over all records of `inputs`, a name and a source each. An input is asked for when the
+    /// one before has ended; records of several share batches.
     pub(crate) fn over<S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
         self,
         inputs: I,
@@ -91,7 +95,11 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
         };
         let slots = [(); SLOTS].map(|()| Slot {
             places: Vec::new(),
-            keys: Keys { fields: self.shape.keys, bytes: Vec::new(), ends: Vec::new() },
+            keys: Keys {
+                fields: self.shape.keys,
+                bytes: Vec::new(),
+                ends: Vec::new(),
+            },
             bad: Vec::new(),
             started: None,
         });
@@ -140,7 +148,9 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
     /// The reader of the input at hand, `None` behind the last.
     fn reader(&mut self) -> Result<Option<&mut RecordReader<'a, S>>, Error> {
         if !self.open {
-            let Some(input) = self.inputs.next() else { return Ok(None) };
+            let Some(input) = self.inputs.next() else {
+                return Ok(None);
+            };
             let (place, source) = input?;
             self.names.push(place.clone());
             self.open = true;
@@ -179,10 +189,12 @@ impl Keys {
     /// Bytes with which a batch takes no further record.
     const MOST: usize = 1 << 20;
 
-    /// Makes room for those of `records` records of ordinary length; longer ones find it once they have been there.
+    /// Makes room for those of `records` records of ordinary length; longer ones find it once they
+    /// have been there.
     fn reserve(&mut self, records: usize) {
         if self.fields > 0 {
-            self.bytes.reserve((records * 32 * self.fields).min(Keys::MOST));
+            self.bytes
+                .reserve((records * 32 * self.fields).min(Keys::MOST));
             self.ends.reserve(records);
         }
     }
@@ -229,8 +241,8 @@ enum Stop {
     Failed(Error),
 }
 
-/// A run: what it reads, what is on its way, what it writes. It is locked but while the engine is handed a batch or
-/// waited for: should that not come back, another thread can [`resume`] the run.
+/// A run: what it reads, what is on its way, what it writes. It is locked but while the engine is
+/// handed a batch or waited for: should that not come back, another thread can [`resume`] the run.
 pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     /// What it was made of.
     pub(crate) stream: Stream<'a, 'w, W>,
@@ -251,8 +263,9 @@ pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     summary: Summary,
 }
 
-/// Answers all records by `engine`. Before an error is returned everything read before it is answered;
-/// [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
+/// Answers all records by `engine`. Before an error is returned everything read before it is
+/// answered; [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a
+/// record is dropped.
 pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -264,8 +277,8 @@ pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Er
     Runner { pipeline, engine }.run()
 }
 
-/// Goes on with a run whose engine did not come back, by `engine`, another one. `fill` hands the inputs of a batch on its way
-/// to the same slot of that: so many records.
+/// Goes on with a run whose engine did not come back, by `engine`, another one. `fill` hands the
+/// inputs of a batch on its way to the same slot of that: so many records.
 pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -304,7 +317,10 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         let result = self.turns();
         let mut p = lock(self.pipeline);
         p.settle();
-        if result.as_ref().is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput)) {
+        if result
+            .as_ref()
+            .is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput))
+        {
             // What was answered before the error goes out; the error is what counts.
             let _ = p.stream.writer.flush();
         }
@@ -405,7 +421,9 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
     }
 }
 
-impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeline<'_, '_, W, S, I> {
+impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
+    Pipeline<'_, '_, W, S, I>
+{
     /// Records answered so far.
     pub(crate) fn done(&self) -> u64 {
         self.summary.records
@@ -417,7 +435,10 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         let start = self.now();
         self.slots[slot].places.clear();
         self.slots[slot].started = start;
-        if let Some(StreamTimes { track: Some(track), .. }) = &self.stream.times {
+        if let Some(StreamTimes {
+            track: Some(track), ..
+        }) = &self.stream.times
+        {
             track.begin(slot, self.submitted.saturating_add(1));
         }
         let stop = self.records(slot, engine).unwrap_or_else(Stop::Failed);
@@ -426,11 +447,15 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
     }
 
     fn records(&mut self, slot: usize, engine: &mut dyn Engine) -> Result<Stop, Error> {
-        let Slot { places, keys, bad, .. } = &mut self.slots[slot];
+        let Slot {
+            places, keys, bad, ..
+        } = &mut self.slots[slot];
         bad.clear();
         keys.clear();
         while places.len() < engine.batch() && keys.bytes.len() < Keys::MOST {
-            let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
+            let Some(reader) = self.feed.reader()? else {
+                return Ok(Stop::End);
+            };
             let index = places.len();
             let why = match reader.advance()? {
                 Next::Record => {
@@ -464,7 +489,10 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
             }
             keys.push(reader.key());
             let position = reader.position();
-            places.push(Place { input: self.feed.names.len() - 1, position });
+            places.push(Place {
+                input: self.feed.names.len() - 1,
+                position,
+            });
         }
         Ok(Stop::Full)
     }
@@ -477,8 +505,19 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
     }
 
     fn write(&mut self, slot: usize, engine: &dyn Engine) -> Result<(), Error> {
-        let Stream { writer, bad, expected, expected_scores, .. } = &mut self.stream;
-        let Slot { places, keys, bad: known, .. } = &mut self.slots[slot];
+        let Stream {
+            writer,
+            bad,
+            expected,
+            expected_scores,
+            ..
+        } = &mut self.stream;
+        let Slot {
+            places,
+            keys,
+            bad: known,
+            ..
+        } = &mut self.slots[slot];
         let mut known = known.drain(..).peekable();
         let mut refused = engine.refused(slot, 0);
         for (i, place) in places.iter().enumerate() {

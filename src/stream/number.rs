@@ -1,7 +1,9 @@
-//! Text to numbers: a fast path for plain decimals that rounds exactly, the standard library for all others.
+//! Text to numbers: a fast path for plain decimals that rounds exactly, the standard library for
+//! all others.
 //!
-//! The result has the same bits as `str::parse`. A decimal m·10^e is exact after one rounding where m and 10^|e| are
-//! both exact in the type (Clinger, "How to read floating point numbers accurately", 1990).
+//! The result has the same bits as `str::parse`. A decimal m·10^e is exact after one rounding where
+//! m and 10^|e| are both exact in the type (Clinger, "How to read floating point numbers
+//! accurately", 1990).
 
 /// A decimal: (−1)^negative · mantissa · 10^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,8 +22,8 @@ const EXACT_F64: u64 = 1 << 53;
 const POWERS_F32: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
 /// All powers of ten that f64 holds.
 const POWERS_F64: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
-    1e19, 1e20, 1e21, 1e22,
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
 /// A number type that CSV fields are parsed to.
@@ -75,8 +77,8 @@ impl Number for f32 {
                 return Some(if negative { -value } else { value });
             }
         }
-        // Rounding twice is the same as once, unless the first result lies in the middle of two f32. Here it is no
-        // subnormal f32 either: 1e-22 and more, or 0.
+        // Rounding twice is the same as once, unless the first result lies in the middle of two
+        // f32. Here it is no subnormal f32 either: 1e-22 and more, or 0.
         const HIDDEN: u64 = (1 << 29) - 1;
         let value = f64::quick(negative, mantissa, exponent)?;
         (value.to_bits() & HIDDEN != 1 << 28).then_some(value as f32)
@@ -92,8 +94,8 @@ impl Number for f32 {
     }
 }
 
-/// The field of a line that starts at `at`, and its end, where it is a bare whole number below ten million: pixels
-/// and counters need no more.
+/// The field of a line that starts at `at`, and its end, where it is a bare whole number below ten
+/// million: pixels and counters need no more.
 #[inline(always)]
 pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     let mut value = 0u32;
@@ -103,7 +105,11 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         let b = line[end];
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
-            return if b == b',' && end > at { Some((N::small(value as f32), end)) } else { None };
+            return if b == b',' && end > at {
+                Some((N::small(value as f32), end))
+            } else {
+                None
+            };
         }
         value = value * 10 + u32::from(digit);
         end += 1;
@@ -112,8 +118,8 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     None
 }
 
-/// The number at the start of `bytes` and its length, where the fast path serves it. The end may be anything: the
-/// caller checks what follows.
+/// The number at the start of `bytes` and its length, where the fast path serves it. The end may be
+/// anything: the caller checks what follows.
 #[inline(always)]
 pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
     let (d, length) = decimal(bytes)?;
@@ -149,7 +155,14 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
         exponent += e;
         at = to;
     }
-    Some((Decimal { negative, mantissa, exponent }, at))
+    Some((
+        Decimal {
+            negative,
+            mantissa,
+            exponent,
+        },
+        at,
+    ))
 }
 
 /// Whether there is a minus at `at`, and where the digits begin.
@@ -162,7 +175,8 @@ fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     }
 }
 
-/// Appends the digits from `at` on to a number (which wraps where there are too many), and says where they end.
+/// Appends the digits from `at` on to a number (which wraps where there are too many), and says
+/// where they end.
 #[inline(always)]
 fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     // Plain indices, as in `small`.
@@ -183,7 +197,16 @@ fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let mut value = 0;
     let to = digits(bytes, from, &mut value);
     // More digits may have wrapped to any number.
-    (to > from && to - from <= 3).then(|| (if negative { -(value as i32) } else { value as i32 }, to))
+    (to > from && to - from <= 3).then(|| {
+        (
+            if negative {
+                -(value as i32)
+            } else {
+                value as i32
+            },
+            to,
+        )
+    })
 }
 
 #[cfg(test)]
@@ -191,15 +214,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Where the fast path answers it must have read the whole text and give the standard library's bits.
+    /// Where the fast path answers it must have read the whole text and give the standard library's
+    /// bits.
     fn agrees(text: &str) -> Result<(), TestCaseError> {
         if let Some((value, length)) = quick::<f32>(text.as_bytes()) {
             prop_assert_eq!(length, text.len());
-            prop_assert_eq!(value.to_bits(), text.parse::<f32>().unwrap().to_bits(), "{}", text);
+            prop_assert_eq!(
+                value.to_bits(),
+                text.parse::<f32>().unwrap().to_bits(),
+                "{}",
+                text
+            );
         }
         if let Some((value, length)) = quick::<f64>(text.as_bytes()) {
             prop_assert_eq!(length, text.len());
-            prop_assert_eq!(value.to_bits(), text.parse::<f64>().unwrap().to_bits(), "{}", text);
+            prop_assert_eq!(
+                value.to_bits(),
+                text.parse::<f64>().unwrap().to_bits(),
+                "{}",
+                text
+            );
         }
         Ok(())
     }
@@ -250,11 +284,25 @@ mod tests {
 
     #[test]
     fn plain_numbers_take_the_fast_path() {
-        for text in
-            ["0", "-0", "+7", "255", "0.5", "1.", ".5", "-12.25", "1e3", "3.1415927", "0.3000000000000001"]
-        {
+        for text in [
+            "0",
+            "-0",
+            "+7",
+            "255",
+            "0.5",
+            "1.",
+            ".5",
+            "-12.25",
+            "1e3",
+            "3.1415927",
+            "0.3000000000000001",
+        ] {
             let quick = quick::<f32>(text.as_bytes()).map(|(v, n)| (v.to_bits(), n));
-            assert_eq!(quick, Some((text.parse::<f32>().unwrap().to_bits(), text.len())), "{text}");
+            assert_eq!(
+                quick,
+                Some((text.parse::<f32>().unwrap().to_bits(), text.len())),
+                "{text}"
+            );
         }
         // The digits of the last one are 2^31 in 32 bits: it has no negative there.
         for text in [

@@ -68,21 +68,41 @@ pub(crate) struct InputShape<'a> {
 impl<'a> InputShape<'a> {
     /// The input of `network`.
     pub(crate) fn of(network: &'a Network) -> Self {
-        let Network { width, features, transform, .. } = network;
-        InputShape { width: *width, features, transform, rows: None, keys: 0 }
+        let Network {
+            width,
+            features,
+            transform,
+            ..
+        } = network;
+        InputShape {
+            width: *width,
+            features,
+            transform,
+            rows: None,
+            keys: 0,
+        }
     }
 
-    /// The same record as rows of a time series. A network's features are named once for each row, all differently: they
-    /// say nothing about a header.
+    /// The same record as rows of a time series. A network's features are named once for each row,
+    /// all differently: they say nothing about a header.
     pub(crate) fn of_rows(self, rows: Rows) -> Result<Self, String> {
         let width = self.width;
         if rows.window == 1 {
-            return Ok(InputShape { rows: Some(rows), ..self });
+            return Ok(InputShape {
+                rows: Some(rows),
+                ..self
+            });
         }
         match width % rows.window {
-            0 => Ok(InputShape { width: width / rows.window, features: &[], rows: Some(rows), ..self }),
+            0 => Ok(InputShape {
+                width: width / rows.window,
+                features: &[],
+                rows: Some(rows),
+                ..self
+            }),
             _ => Err(format!(
-                "--window {0}: expected a divisor of {width}, the numbers that the network takes for a record: {0} rows \
+                "--window {0}: expected a divisor of {width}, the numbers that the network takes \
+                 for a record: {0} rows \
                  cannot share them evenly",
                 rows.window
             )),
@@ -98,7 +118,10 @@ impl<'a> InputShape<'a> {
 /// Behind a wrong count of numbers in a row of `width`: where the right one comes from.
 pub(super) fn of_window(rows: Option<Rows>, width: usize) -> String {
     rows.map_or(String::new(), |Rows { window, .. }| {
-        format!(" (--window {window}: the network takes {} for a record)", window * width)
+        format!(
+            " (--window {window}: the network takes {} for a record)",
+            window * width
+        )
     })
 }
 
@@ -135,7 +158,8 @@ impl Coding {
     ) -> Result<(), Refusal> {
         let width = values.len();
         match self.binary {
-            None => csv::decode_raw(bytes, self, values, spare).map_err(|m| m.refusal(bytes, width, self)),
+            None => csv::decode_raw(bytes, self, values, spare)
+                .map_err(|m| m.refusal(bytes, width, self)),
             Some((dtype, big)) => {
                 bytes
                     .chunks_exact(dtype.size())
@@ -162,9 +186,14 @@ impl Decode for Coding {
     fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
         let mut values = vec![0.0; width];
         let refusal = match self.binary {
-            None => csv::decode(bytes, self, &mut values).map_err(|m| m.refusal(bytes, width, self)),
-            Some((dtype, big)) => binary::decode(bytes, dtype, big, self, &mut values)
-                .map_err(|i| binary::not_finite(dtype.decode(&bytes[i * dtype.size()..], big), i, self)),
+            None => {
+                csv::decode(bytes, self, &mut values).map_err(|m| m.refusal(bytes, width, self))
+            }
+            Some((dtype, big)) => {
+                binary::decode(bytes, dtype, big, self, &mut values).map_err(|i| {
+                    binary::not_finite(dtype.decode(&bytes[i * dtype.size()..], big), i, self)
+                })
+            }
         };
         refusal.expect_err("decode is the same each time")
     }
@@ -175,9 +204,11 @@ impl Decode for Coding {
 pub(crate) enum Next {
     /// A whole record.
     Record,
-    /// Something in place of a record that the reader can skip, and why it is none. Only where bad records are marked.
+    /// Something in place of a record that the reader can skip, and why it is none. Only where bad
+    /// records are marked.
     Bad(Error),
-    /// No whole record is there and the source is not ready: answer what there is, then [`RecordReader::wait`].
+    /// No whole record is there and the source is not ready: answer what there is, then
+    /// [`RecordReader::wait`].
     Idle,
     /// The input has ended after a whole record.
     End,
@@ -222,7 +253,8 @@ pub(super) struct Window<S> {
     end: usize,
     /// The record that was found last; it stays until the next read.
     record: Range<usize>,
-    /// What stands in front of it, where that goes in front of its answer, and with a comma behind each field.
+    /// What stands in front of it, where that goes in front of its answer, and with a comma behind
+    /// each field.
     key: Range<usize>,
     ended: bool,
     timed: bool,
@@ -294,7 +326,9 @@ impl<S: Source> Window<S> {
         if let Some(start) = start {
             let took = start.elapsed();
             self.time += took;
-            self.track.iter().for_each(|track| track.span(Name::Text("read"), 0, 0, start, took));
+            self.track
+                .iter()
+                .for_each(|track| track.span(Name::Text("read"), 0, 0, start, took));
         }
         Ok(More::Read)
     }
@@ -330,7 +364,11 @@ pub(super) struct Context<'a> {
 impl Context<'_> {
     /// Record `n` of a binary input, from 1, or row.
     pub(super) fn position(&self, n: u64) -> Position {
-        if self.shape.rows.is_some() { Position::Row(n) } else { Position::Record(n) }
+        if self.shape.rows.is_some() {
+            Position::Row(n)
+        } else {
+            Position::Record(n)
+        }
     }
 
     /// An error at a record (from 1).
@@ -366,7 +404,8 @@ enum InputDecoder {
     Binary(Binary),
 }
 
-/// Finds records in a source. Allocates when it is made, for a file's header and for an error, never for a record.
+/// Finds records in a source. Allocates when it is made, for a file's header and for an error,
+/// never for a record.
 pub(crate) struct RecordReader<'a, S> {
     window: Window<S>,
     context: Context<'a>,
@@ -384,8 +423,14 @@ impl<'a, S: Source> RecordReader<'a, S> {
         BUFFER.max(64 * width)
     }
 
-    /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell it.
-    pub(crate) fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
+    /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell
+    /// it.
+    pub(crate) fn new(
+        source: S,
+        place: String,
+        format: Option<Format>,
+        shape: InputShape<'a>,
+    ) -> Self {
         let data = vec![0; Self::bytes(shape.width)].into_boxed_slice();
         let window = Window {
             source,
@@ -399,12 +444,26 @@ impl<'a, S: Source> RecordReader<'a, S> {
             time: Duration::ZERO,
             track: None,
         };
-        let context = Context { place, shape, mark: false };
+        let context = Context {
+            place,
+            shape,
+            mark: false,
+        };
         let begin = || coding(shape, &InputDecoder::Start);
         let values = vec![0.0; shape.width].into_boxed_slice();
-        let series = shape.rows.map(|rows| Series::new(rows, shape.width, begin()));
+        let series = shape
+            .rows
+            .map(|rows| Series::new(rows, shape.width, begin()));
         let (decoder, coding) = (InputDecoder::Start, Arc::new(begin()));
-        RecordReader { window, context, format, decoder, coding, values, series }
+        RecordReader {
+            window,
+            context,
+            format,
+            decoder,
+            coding,
+            values,
+            series,
+        }
     }
 
     /// Goes on with another source, in the same buffer.
@@ -441,12 +500,15 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Finds the next record, without waiting for input. Of a time series that is the last of its rows.
+    /// Finds the next record, without waiting for input. Of a time series that is the last of its
+    /// rows.
     pub(crate) fn advance(&mut self) -> Result<Next, Error> {
         loop {
             let found = self.next()?;
             let position = self.position();
-            let Some(series) = &mut self.series else { return Ok(found) };
+            let Some(series) = &mut self.series else {
+                return Ok(found);
+            };
             let bad = match found {
                 Next::Idle | Next::End => return Ok(found),
                 _ if series.skip() => continue,
@@ -510,19 +572,21 @@ impl<'a, S: Source> RecordReader<'a, S> {
         match &self.decoder {
             InputDecoder::Binary(binary) => binary.end(&self.window, &self.context),
             // `start` decides at the end, and needs few bytes.
-            InputDecoder::Start | InputDecoder::Csv(_) => unreachable!("the start of text needs no header"),
+            InputDecoder::Start | InputDecoder::Csv(_) => {
+                unreachable!("the start of text needs no header")
+            }
         }
     }
 
-    /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`. `None` where a
-    /// record has several rows, which are decoded as they come.
+    /// The bytes of the record that was found last, and what they mean. They stay until `advance`
+    /// or `wait`. `None` where a record has several rows, which are decoded as they come.
     pub(crate) fn record(&self) -> Option<(&Arc<dyn Decode>, &[u8])> {
         let bytes = &self.window.data[self.window.record.clone()];
         self.series.is_none().then_some((&self.coding, bytes))
     }
 
-    /// The first fields of the line that was found last, with a comma behind each, where they go in front of its answer; of a
-    /// line that has too few nothing. They stay as long as the record.
+    /// The first fields of the line that was found last, with a comma behind each, where they go in
+    /// front of its answer; of a line that has too few nothing. They stay as long as the record.
     pub(crate) fn key(&self) -> &[u8] {
         &self.window.data[self.window.key.clone()]
     }
@@ -570,17 +634,25 @@ impl<'a, S: Source> RecordReader<'a, S> {
             Some(Start::Text { mark }) => return Ok(Some(InputDecoder::Csv(Csv::new(mark)))),
             Some(Start::Binary(kind)) => kind,
             Some(Start::Foreign(foreign)) => {
-                let file = if self.context.place == "stdin" { "FILE" } else { &self.context.place };
+                let file = if self.context.place == "stdin" {
+                    "FILE"
+                } else {
+                    &self.context.place
+                };
                 let format = match self.format {
                     Some(Format::U8) => " -f u8",
                     Some(Format::F32) => " -f f32",
                     _ => "",
                 };
-                return Err(Error::input(&self.context.place, foreign.advice(file, format)));
+                return Err(Error::input(
+                    &self.context.place,
+                    foreign.advice(file, format),
+                ));
             }
         };
         if self.context.shape.keys > 0 && matches!(kind, Kind::Npy | Kind::Idx) {
-            let message = "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+            let message =
+                "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
             return Err(Error::input(&self.context.place, message));
         }
         Ok(Some(InputDecoder::Binary(Binary::new(kind))))
@@ -644,18 +716,28 @@ impl Foreign {
         match self {
             Foreign::Gzip => format!("this looks like gzip: gunzip -c {file} {next}"),
             Foreign::Zip => {
-                format!("this looks like a zip or npz archive: unzip -p {file} NAME.npy | mortonnet")
+                format!(
+                    "this looks like a zip or npz archive: unzip -p {file} NAME.npy | mortonnet"
+                )
             }
-            Foreign::Utf16 => format!("this looks like UTF-16: iconv -f UTF-16 -t UTF-8 {file} | mortonnet"),
-            Foreign::Packed(name, program) => format!("this looks like {name}: {program} {file} {next}"),
+            Foreign::Utf16 => {
+                format!("this looks like UTF-16: iconv -f UTF-16 -t UTF-8 {file} | mortonnet")
+            }
+            Foreign::Packed(name, program) => {
+                format!("this looks like {name}: {program} {file} {next}")
+            }
             Foreign::Media(name) => format!(
-                "this looks like {name}, expected the numbers of records: ffmpeg -i {file} -f rawvideo -pix_fmt gray - \
+                "this looks like {name}, expected the numbers of records: ffmpeg -i {file} -f \
+                 rawvideo -pix_fmt gray - \
                  | mortonnet -f u8 takes the pixels of images of the network's size"
             ),
-            Foreign::Other(name) => format!("this looks like {name}, expected the numbers of records"),
+            Foreign::Other(name) => {
+                format!("this looks like {name}, expected the numbers of records")
+            }
             Foreign::Headed(name) => {
                 format!(
-                    "this looks like {name} file, whose header is no record: leave out{format}, it is read as what it is"
+                    "this looks like {name} file, whose header is no record: leave out{format}, \
+                     it is read as what it is"
                 )
             }
         }
@@ -683,20 +765,26 @@ fn one_of(table: &[(&[u8], Foreign)], bytes: &[u8], ended: bool) -> Option<Optio
 }
 
 fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
-    const ENCODED: [(&[u8], Foreign); 3] =
-        [(GZIP, Foreign::Gzip), (UTF16[0], Foreign::Utf16), (UTF16[1], Foreign::Utf16)];
+    const ENCODED: [(&[u8], Foreign); 3] = [
+        (GZIP, Foreign::Gzip),
+        (UTF16[0], Foreign::Utf16),
+        (UTF16[1], Foreign::Utf16),
+    ];
     match one_of(&ENCODED, bytes, ended)? {
         None => one_of(&FOREIGN, bytes, ended),
         found => Some(found),
     }
 }
 
-/// How an input of raw records of `width` numbers begins. The first record tells, and is not kept waiting. Bytes behind it
-/// are not looked at, even where they are there: the answer must not depend on how fast they come.
+/// How an input of raw records of `width` numbers begins. The first record tells, and is not kept
+/// waiting. Bytes behind it are not looked at, even where they are there: the answer must not
+/// depend on how fast they come.
 fn raw(bytes: &[u8], ended: bool, kind: Kind, width: usize) -> Option<Start> {
     // More bytes than those of text: a record may well begin with two of them.
-    const HEADED: [(&[u8], Foreign); 2] =
-        [(b"\x1f\x8b\x08", Foreign::Gzip), (npy::MAGIC, Foreign::Headed("an npy"))];
+    const HEADED: [(&[u8], Foreign); 2] = [
+        (b"\x1f\x8b\x08", Foreign::Gzip),
+        (npy::MAGIC, Foreign::Headed("an npy")),
+    ];
     let size = if kind == Kind::U8 { width } else { 4 * width };
     let ended = ended || bytes.len() >= size;
     let bytes = &bytes[..bytes.len().min(size)];
@@ -715,7 +803,11 @@ fn text(bytes: &[u8], ended: bool) -> Option<Start> {
     if let Some(foreign) = foreign(bytes, ended)? {
         return Some(Start::Foreign(foreign));
     }
-    let mark = if starts(bytes, UTF8_MARK, ended)? { UTF8_MARK.len() } else { 0 };
+    let mark = if starts(bytes, UTF8_MARK, ended)? {
+        UTF8_MARK.len()
+    } else {
+        0
+    };
     Some(Start::Text { mark })
 }
 
@@ -753,10 +845,23 @@ mod tests {
 
     #[test]
     fn formats_are_read_by_their_names_alone() {
-        let all = [Format::Csv, Format::F32, Format::U8, Format::Idx, Format::Npy];
-        assert_eq!(["csv", "f32", "u8", "idx", "npy"].map(Format::parse), all.map(Ok));
+        let all = [
+            Format::Csv,
+            Format::F32,
+            Format::U8,
+            Format::Idx,
+            Format::Npy,
+        ];
+        assert_eq!(
+            ["csv", "f32", "u8", "idx", "npy"].map(Format::parse),
+            all.map(Ok)
+        );
         for wrong in ["", "CSV", "f64"] {
-            assert!(Format::parse(wrong).unwrap_err().contains("expected csv, f32, u8, idx or npy"));
+            assert!(
+                Format::parse(wrong)
+                    .unwrap_err()
+                    .contains("expected csv, f32, u8, idx or npy")
+            );
         }
     }
 
@@ -765,15 +870,27 @@ mod tests {
     fn rows_share_the_numbers_of_a_record() {
         let features = ["a", "b", "c", "d"].map(Cow::from);
         let transform = Transform::Identity;
-        let shape = InputShape { width: 4, features: &features, transform: &transform, rows: None, keys: 0 };
+        let shape = InputShape {
+            width: 4,
+            features: &features,
+            transform: &transform,
+            rows: None,
+            keys: 0,
+        };
         let of = |window: usize| shape.of_rows(Rows { window, hop: 1 });
         for (window, width, names) in [(1, 4, 4), (2, 2, 0), (4, 1, 0)] {
             let rows = of(window).unwrap();
-            assert_eq!((rows.width, rows.features.len(), rows.unit()), (width, names, "row"));
+            assert_eq!(
+                (rows.width, rows.features.len(), rows.unit()),
+                (width, names, "row")
+            );
         }
         assert_eq!(shape.unit(), "record");
         let refused = of(3).map(|shape| shape.width).unwrap_err();
-        assert!(refused.starts_with("--window 3: expected a divisor of 4"), "{refused}");
+        assert!(
+            refused.starts_with("--window 3: expected a divisor of 4"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -789,8 +906,16 @@ mod tests {
             (b"\xef\xbb\xbf1", 3, Some(Start::Text { mark: 3 })),
             (b"PK\x03\x04", 4, Some(Start::Foreign(Foreign::Zip))),
             (b"\xff\xfe1\0", 2, Some(Start::Foreign(Foreign::Utf16))),
-            (b"\xff\xd8\xff\xdb", 4, Some(Start::Foreign(Foreign::Media("a JPEG image")))),
-            (b"\x7fELF", 4, Some(Start::Foreign(Foreign::Other("a program")))),
+            (
+                b"\xff\xd8\xff\xdb",
+                4,
+                Some(Start::Foreign(Foreign::Media("a JPEG image"))),
+            ),
+            (
+                b"\x7fELF",
+                4,
+                Some(Start::Foreign(Foreign::Other("a program"))),
+            ),
         ];
         for (bytes, needed, expected) in cases {
             for n in 0..needed {
@@ -802,19 +927,33 @@ mod tests {
         }
     }
 
-    /// Files with a magic number are no raw records; a record that is there as a whole is not kept waiting for one.
+    /// Files with a magic number are no raw records; a record that is there as a whole is not kept
+    /// waiting for one.
     #[test]
     fn raw_records_are_told_from_files() {
         let idx = b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x04rest";
         let told = |bytes: &[u8], kind| raw(bytes, false, kind, 16);
         for kind in [Kind::U8, Kind::F32] {
             for (magic, found) in FOREIGN {
-                let bytes = [magic, b"more than a record of sixteen numbers, which may be floats"].concat();
+                let bytes = [
+                    magic,
+                    b"more than a record of sixteen numbers, which may be floats",
+                ]
+                .concat();
                 assert_eq!(told(&bytes, kind), Some(Start::Foreign(found)));
             }
-            assert_eq!(told(b"\x93NUMPY\x01\0v\0", kind), Some(Start::Foreign(Foreign::Headed("an npy"))));
-            assert_eq!(told(b"\x1f\x8b\x08\0....", kind), Some(Start::Foreign(Foreign::Gzip)));
-            assert_eq!(told(idx, kind), Some(Start::Foreign(Foreign::Headed("an idx"))));
+            assert_eq!(
+                told(b"\x93NUMPY\x01\0v\0", kind),
+                Some(Start::Foreign(Foreign::Headed("an npy")))
+            );
+            assert_eq!(
+                told(b"\x1f\x8b\x08\0....", kind),
+                Some(Start::Foreign(Foreign::Gzip))
+            );
+            assert_eq!(
+                told(idx, kind),
+                Some(Start::Foreign(Foreign::Headed("an idx")))
+            );
             // An image that begins alike, but has other sizes behind it.
             assert_eq!(
                 told(b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x05rest", kind),
@@ -825,15 +964,27 @@ mod tests {
             assert_eq!(told(b"\x89PN", kind), None);
             assert_eq!(raw(b"\x89PN", true, kind, 8), Some(Start::Binary(kind)));
         }
-        assert_eq!(raw(b"\x89PN", false, Kind::U8, 3), Some(Start::Binary(Kind::U8)));
+        assert_eq!(
+            raw(b"\x89PN", false, Kind::U8, 3),
+            Some(Start::Binary(Kind::U8))
+        );
         // Bytes behind the first record do not matter: they may come later.
-        assert_eq!(raw(b"RIFF....", false, Kind::U8, 3), Some(Start::Binary(Kind::U8)));
-        assert_eq!(raw(b"RIFF....", false, Kind::U8, 4).map(|s| s != Start::Binary(Kind::U8)), Some(true));
+        assert_eq!(
+            raw(b"RIFF....", false, Kind::U8, 3),
+            Some(Start::Binary(Kind::U8))
+        );
+        assert_eq!(
+            raw(b"RIFF....", false, Kind::U8, 4).map(|s| s != Start::Binary(Kind::U8)),
+            Some(true)
+        );
     }
 
     #[test]
     fn formats_have_names() {
         assert_eq!(Format::parse("idx"), Ok(Format::Idx));
-        assert_eq!(Format::parse("f16").unwrap_err(), "expected csv, f32, u8, idx or npy, found \"f16\"");
+        assert_eq!(
+            Format::parse("f16").unwrap_err(),
+            "expected csv, f32, u8, idx or npy, found \"f16\""
+        );
     }
 }

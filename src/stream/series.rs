@@ -1,5 +1,5 @@
-//! Time series: records of the last rows of an input. A ring keeps the rows, so that each number is decoded once,
-//! however many records have it.
+//! Time series: records of the last rows of an input. A ring keeps the rows, so that each number is
+//! decoded once, however many records have it.
 
 use super::binary;
 use super::reader::{Coding, Position};
@@ -29,8 +29,8 @@ pub(super) struct Series {
     /// Numbers of a row.
     width: usize,
     coding: Coding,
-    /// The numbers of the rows; as they were read where the input is scaled: a column's scale may be another one in each
-    /// row of a record.
+    /// The numbers of the rows; as they were read where the input is scaled: a column's scale may
+    /// be another one in each row of a record.
     numbers: Ring,
     kept: Box<[Row]>,
     /// Where the next row goes, which is where the oldest one is.
@@ -53,8 +53,22 @@ impl Series {
             true => Ring::Plain(vec![0.0; len].into()),
             false => Ring::Raw(vec![0.0; len].into()),
         };
-        let kept = (0..rows.window).map(|_| Row { position: Position::Row(0), bad: None }).collect();
-        Series { rows, width, coding, numbers, kept, next: 0, missing: rows.window, fresh: 0 }
+        let kept = (0..rows.window)
+            .map(|_| Row {
+                position: Position::Row(0),
+                bad: None,
+            })
+            .collect();
+        Series {
+            rows,
+            width,
+            coding,
+            numbers,
+            kept,
+            next: 0,
+            missing: rows.window,
+            fresh: 0,
+        }
     }
 
     /// Begins anew, with rows of this coding.
@@ -115,7 +129,11 @@ impl Series {
                         to[..older.len()].copy_from_slice(older);
                         to[older.len()..].copy_from_slice(newer);
                     }
-                    None => older.iter().chain(newer).enumerate().for_each(|(i, &x)| record.set(i, x)),
+                    None => older
+                        .iter()
+                        .chain(newer)
+                        .enumerate()
+                        .for_each(|(i, &x)| record.set(i, x)),
                 }
             }
             Ring::Raw(numbers) => {

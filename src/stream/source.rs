@@ -12,7 +12,8 @@ use std::path::Path;
 
 /// A stream of bytes that can say whether a read would have to wait.
 pub(crate) trait Source {
-    /// Reads some bytes and waits for the first (or fails with `WouldBlock`, then nothing was read); 0 is the end.
+    /// Reads some bytes and waits for the first (or fails with `WouldBlock`, then nothing was
+    /// read); 0 is the end.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Whether `read` would return at once, and shall: never once the program was asked to stop.
@@ -52,9 +53,15 @@ impl FileSource {
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// The file at `path`. Does not wait for the writer of a FIFO: the first read does, and a signal can end that.
+    /// The file at `path`. Does not wait for the writer of a FIFO: the first read does, and a
+    /// signal can end that.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Self::new(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
+        Self::new(
+            OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)?,
+        )
     }
 
     fn new(file: File) -> io::Result<Self> {
@@ -95,10 +102,13 @@ pub(crate) struct MemorySource {
 
 #[cfg(test)]
 impl MemorySource {
-    /// A source whose reads return at most one piece each. An empty piece is a pause: the source is not ready until
-    /// somebody waits, that is, reads.
+    /// A source whose reads return at most one piece each. An empty piece is a pause: the source is
+    /// not ready until somebody waits, that is, reads.
     pub(crate) fn new(pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        MemorySource { pieces: pieces.into_iter().collect(), read: 0 }
+        MemorySource {
+            pieces: pieces.into_iter().collect(),
+            read: 0,
+        }
     }
 }
 
@@ -157,7 +167,10 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let mut s = FileSource::new(File::from(OwnedFd::from(near))).unwrap();
         assert!(!s.ready());
-        assert_eq!(s.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            s.read(&mut [0; 4]).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
         let writer = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(20));
             far.write_all(b"x").unwrap();

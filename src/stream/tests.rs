@@ -23,7 +23,13 @@ pub(super) struct Input {
 
 impl Input {
     pub(super) fn new(width: usize) -> Self {
-        Input { width, features: Vec::new(), transform: Transform::Identity, rows: None, keys: 0 }
+        Input {
+            width,
+            features: Vec::new(),
+            transform: Transform::Identity,
+            rows: None,
+            keys: 0,
+        }
     }
 
     /// Numbers of a record.
@@ -33,13 +39,23 @@ impl Input {
 
     fn shape(&self) -> InputShape<'_> {
         let (features, transform) = (&self.features[..], &self.transform);
-        let shape = InputShape { width: self.record(), features, transform, rows: None, keys: self.keys };
+        let shape = InputShape {
+            width: self.record(),
+            features,
+            transform,
+            rows: None,
+            keys: self.keys,
+        };
         self.rows.map_or(shape, |rows| shape.of_rows(rows).unwrap())
     }
 }
 
 /// All records of `bytes`, read at once and again byte by byte, or the message of the error.
-pub(super) fn read(format: Option<Format>, input: &Input, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
+pub(super) fn read(
+    format: Option<Format>,
+    input: &Input,
+    bytes: &[u8],
+) -> Result<Vec<Vec<f32>>, String> {
     let at_once = read_pieces(format, input, vec![bytes.to_vec()]);
     if bytes.len() < 2000 {
         let pieces = bytes.iter().flat_map(|&b| [vec![b], vec![]]).collect();
@@ -48,15 +64,26 @@ pub(super) fn read(format: Option<Format>, input: &Input, bytes: &[u8]) -> Resul
     at_once
 }
 
-fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<f32>>, String> {
-    let mut reader = RecordReader::new(MemorySource::new(pieces), "stdin".into(), format, input.shape());
+fn read_pieces(
+    format: Option<Format>,
+    input: &Input,
+    pieces: Vec<Vec<u8>>,
+) -> Result<Vec<Vec<f32>>, String> {
+    let mut reader = RecordReader::new(
+        MemorySource::new(pieces),
+        "stdin".into(),
+        format,
+        input.shape(),
+    );
     let rows = RecordRows::first(input.record());
     let mut records = Vec::new();
     loop {
         match reader.advance().map_err(|e| e.to_string())? {
             Next::Record => {
                 let mut data = vec![f32::NAN; input.record()];
-                reader.decode(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())?;
+                reader
+                    .decode(&mut RecordMut::new(&mut data, &rows, 0))
+                    .map_err(|e| e.to_string())?;
                 records.push(data);
             }
             Next::Bad(why) => panic!("{why}"),
@@ -92,7 +119,8 @@ enum SlotState {
     Collected(usize),
 }
 
-/// An engine that gives back the sum and the first value of a record, and panics where its rules are broken.
+/// An engine that gives back the sum and the first value of a record, and panics where its rules
+/// are broken.
 struct Mock {
     batch: usize,
     width: usize,
@@ -148,12 +176,18 @@ impl Engine for Mock {
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         self.fill(slot, index);
-        Ok(RecordMut::new(&mut self.inputs[slot], &self.rows, index * self.width))
+        Ok(RecordMut::new(
+            &mut self.inputs[slot],
+            &self.rows,
+            index * self.width,
+        ))
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         // Every third record finds no room.
-        let Some(deferred) = self.deferred.as_mut().filter(|_| index % 3 != 2) else { return false };
+        let Some(deferred) = self.deferred.as_mut().filter(|_| index % 3 != 2) else {
+            return false;
+        };
         let taken = deferred[slot].push(index, decode, bytes);
         if taken {
             self.fill(slot, index);
@@ -185,10 +219,16 @@ impl Engine for Mock {
         for (scores, record) in self.scores[slot].chunks_exact_mut(2).zip(records) {
             scores.copy_from_slice(&[
                 record.iter().sum(),
-                record[if self.rows.are_neighbours() { 0 } else { self.width - 1 }],
+                record[if self.rows.are_neighbours() {
+                    0
+                } else {
+                    self.width - 1
+                }],
             ]);
         }
-        let SlotState::Submitted(records) = self.states[slot] else { unreachable!() };
+        let SlotState::Submitted(records) = self.states[slot] else {
+            unreachable!()
+        };
         self.states[slot] = SlotState::Collected(records);
         // Nothing may be read of it again.
         self.inputs[slot].fill(f32::NAN);
@@ -197,7 +237,10 @@ impl Engine for Mock {
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
         assert!(matches!(self.states[slot], SlotState::Collected(n) if index < n));
-        Answer { class: None, scores: Record::new(&self.scores[slot], &[0, 1], index * 2) }
+        Answer {
+            class: None,
+            scores: Record::new(&self.scores[slot], &[0, 1], index * 2),
+        }
     }
 }
 
@@ -240,10 +283,21 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     format: Option<Format>,
     sources: impl Fn() -> I,
 ) -> Ran {
-    let [ran, deferred] = [Mock::new, Mock::deferring]
-        .map(|mock| run_on(mock(batch, input.record()), mark, output, input, format, sources()));
+    let [ran, deferred] = [Mock::new, Mock::deferring].map(|mock| {
+        run_on(
+            mock(batch, input.record()),
+            mark,
+            output,
+            input,
+            format,
+            sources(),
+        )
+    });
     assert_eq!((&deferred.text, &deferred.result), (&ran.text, &ran.result));
-    assert_eq!((&deferred.reasons, &deferred.left), (&ran.reasons, &ran.left));
+    assert_eq!(
+        (&deferred.reasons, &deferred.left),
+        (&ran.reasons, &ran.left)
+    );
     if ran.result.is_ok() {
         // Behind a mistake more may have been submitted.
         assert_eq!(deferred.batches, ran.batches);
@@ -274,11 +328,22 @@ fn run_on<S: Source>(
         times: None,
         asked: None,
     };
-    let result = stream.run(&mut engine, sources.into_iter()).map_err(|e| e.to_string());
-    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.batches(), reasons, left: rest }
+    let result = stream
+        .run(&mut engine, sources.into_iter())
+        .map_err(|e| e.to_string());
+    Ran {
+        text: String::from_utf8(out).unwrap(),
+        result,
+        batches: engine.batches(),
+        reasons,
+        left: rest,
+    }
 }
 
-fn memory(place: &str, pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(String, MemorySource), Error> {
+fn memory(
+    place: &str,
+    pieces: impl IntoIterator<Item = Vec<u8>>,
+) -> Result<(String, MemorySource), Error> {
     Ok((place.into(), MemorySource::new(pieces)))
 }
 
@@ -308,11 +373,15 @@ fn encode(format: Format, records: &[Vec<u8>], width: usize) -> Vec<u8> {
     let flat: Vec<u8> = records.concat();
     match format {
         Format::Csv => {
-            let line = |r: &Vec<u8>| r.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
+            let line =
+                |r: &Vec<u8>| r.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
             records.iter().map(line).collect::<String>().into_bytes()
         }
         Format::U8 => flat,
-        Format::F32 => flat.iter().flat_map(|&b| f32::from(b).to_le_bytes()).collect(),
+        Format::F32 => flat
+            .iter()
+            .flat_map(|&b| f32::from(b).to_le_bytes())
+            .collect(),
         Format::Idx => idx(8, &[records.len() as u32, width as u32], &flat),
         Format::Npy => npy("|u1", &format!("({}, {width})", records.len()), &flat),
     }
@@ -348,8 +417,8 @@ proptest! {
         let batches = ran.batches.len() as u64;
         prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches, marked: 0 }));
         if cuts.iter().all(|c| !c.1) {
-            // Without a pause only the last batch may be a part of one, over all files; an empty last piece is a
-            // pause.
+            // Without a pause only the last batch may be a part of one, over all files; an empty
+            // last piece is a pause.
             prop_assert!(ran.batches.len() <= total.div_ceil(batch) + counts.len());
         }
     }
@@ -357,8 +426,12 @@ proptest! {
 
 #[test]
 fn batches_are_full_where_input_is_plentiful_and_files_share_them() {
-    let two =
-        || [memory("a", [b"1\n2\n3\n".to_vec()]), memory("b", [b"4\n5".to_vec(), b"\n6\n7\n".to_vec()])];
+    let two = || {
+        [
+            memory("a", [b"1\n2\n3\n".to_vec()]),
+            memory("b", [b"4\n5".to_vec(), b"\n6\n7\n".to_vec()]),
+        ]
+    };
     let ran = run(4, &Input::new(1), None, two);
     assert_eq!(ran.batches, [4, 3]);
     assert_eq!(ran.text, "1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n7,7\n");
@@ -368,32 +441,61 @@ fn batches_are_full_where_input_is_plentiful_and_files_share_them() {
 #[test]
 fn an_error_comes_after_the_answers_before_it() {
     for batch in [1, 2, 3, 100] {
-        let ran = run(batch, &Input::new(1), None, || [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]);
+        let ran = run(batch, &Input::new(1), None, || {
+            [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]
+        });
         assert_eq!(ran.text, "1,1\n2,2\n3,3\n");
-        assert_eq!(ran.result, Err("in.csv:5:1: expected a number, found \"x\"".into()));
+        assert_eq!(
+            ran.result,
+            Err("in.csv:5:1: expected a number, found \"x\"".into())
+        );
         let missing = || Err(Error::io("b.csv", io::ErrorKind::NotFound.into()));
-        let ran = run(batch, &Input::new(1), None, || [memory("a.csv", [b"1\n2\n".to_vec()]), missing()]);
+        let ran = run(batch, &Input::new(1), None, || {
+            [memory("a.csv", [b"1\n2\n".to_vec()]), missing()]
+        });
         assert_eq!(ran.text, "1,1\n2,2\n");
         assert!(ran.result.unwrap_err().starts_with("b.csv: "));
-        let files = || [memory("a.csv", [b"1,2\n".to_vec()]), memory("b.csv", [b"\n3,4\n5,x\n".to_vec()])];
+        let files = || {
+            [
+                memory("a.csv", [b"1,2\n".to_vec()]),
+                memory("b.csv", [b"\n3,4\n5,x\n".to_vec()]),
+            ]
+        };
         let ran = run(batch, &Input::new(2), None, files);
         assert_eq!(ran.text, "3,1\n7,3\n");
-        assert_eq!(ran.result, Err("b.csv:3:2: expected a number, found \"x\"".into()));
-        // The first mistake counts, also where the second stops the reading before the first is decoded.
+        assert_eq!(
+            ran.result,
+            Err("b.csv:3:2: expected a number, found \"x\"".into())
+        );
+        // The first mistake counts, also where the second stops the reading before the first is
+        // decoded.
         for then in ["x,1\n", "6,\n\""] {
             let text = format!("1,2\n3,4\n5,1e99\n7,8\n{then}").into_bytes();
-            let ran = run(batch, &Input::new(2), None, || [memory("a", [text.clone()]), missing()]);
+            let ran = run(batch, &Input::new(2), None, || {
+                [memory("a", [text.clone()]), missing()]
+            });
             assert_eq!(ran.text, "3,1\n7,3\n");
-            assert_eq!(ran.result, Err("a:3:2: expected a number that fits f32, found \"1e99\"".into()));
+            assert_eq!(
+                ran.result,
+                Err("a:3:2: expected a number that fits f32, found \"1e99\"".into())
+            );
         }
-        let nan = [1.0, 2.0, f32::NAN, f32::INFINITY].map(f32::to_le_bytes).concat();
-        let ran = run(batch, &Input::new(1), Some(Format::F32), || [memory("a", [nan.clone()])]);
+        let nan = [1.0, 2.0, f32::NAN, f32::INFINITY]
+            .map(f32::to_le_bytes)
+            .concat();
+        let ran = run(batch, &Input::new(1), Some(Format::F32), || {
+            [memory("a", [nan.clone()])]
+        });
         assert_eq!(ran.text, "1,1\n2,2\n");
-        assert_eq!(ran.result, Err("a: record 3, value 1: expected a finite number, found NaN".into()));
+        assert_eq!(
+            ran.result,
+            Err("a: record 3, value 1: expected a finite number, found NaN".into())
+        );
     }
 }
 
-/// Records of different formats share a batch: each is decoded its own way, and refused where it stands.
+/// Records of different formats share a batch: each is decoded its own way, and refused where it
+/// stands.
 #[test]
 fn files_of_different_formats_share_batches() {
     for batch in [1, 2, 3, 5, 100] {
@@ -401,7 +503,14 @@ fn files_of_different_formats_share_batches() {
             [
                 memory("a.csv", [b"1,2\n3,4\n".to_vec()]),
                 memory("b.idx", [idx(8, &[3, 2], &[5, 6, 7, 8, 9, 10])]),
-                memory("c.npy", [npy("<f4", "(1, 2)", &[1.5f32, 2.0].map(f32::to_le_bytes).concat())]),
+                memory(
+                    "c.npy",
+                    [npy(
+                        "<f4",
+                        "(1, 2)",
+                        &[1.5f32, 2.0].map(f32::to_le_bytes).concat(),
+                    )],
+                ),
                 memory("d.csv", [last.to_vec()]),
             ]
         };
@@ -410,7 +519,10 @@ fn files_of_different_formats_share_batches() {
         assert_eq!(ran.text, format!("{answers}2,1\n"));
         let ran = run(batch, &Input::new(2), None, || files(b"a,b\n\n1\n2,2\n"));
         assert_eq!(ran.text, answers);
-        assert_eq!(ran.result, Err("d.csv:3:2: expected 2 numbers, the line has 1".into()));
+        assert_eq!(
+            ran.result,
+            Err("d.csv:3:2: expected 2 numbers, the line has 1".into())
+        );
     }
 }
 
@@ -458,16 +570,29 @@ impl Engine for Damaged {
         self.answered.set(self.answered.get() + 1);
         let answer = self.mock.answer(slot, index);
         let nan = Record::new(&[f32::NAN], &[0], 0);
-        if self.answered.get() == 3 { Answer { scores: nan, ..answer } } else { answer }
+        if self.answered.get() == 3 {
+            Answer {
+                scores: nan,
+                ..answer
+            }
+        } else {
+            answer
+        }
     }
 }
 
 #[test]
 fn a_nan_score_names_the_record_in_the_input() {
-    for (batch, format, place) in
-        [(1, None, "b:2"), (2, None, "b:2"), (9, None, "b:2"), (9, Some(Format::U8), "b: record 1")]
-    {
-        let mut engine = Damaged { mock: Mock::new(batch, 1), answered: Default::default() };
+    for (batch, format, place) in [
+        (1, None, "b:2"),
+        (2, None, "b:2"),
+        (9, None, "b:2"),
+        (9, Some(Format::U8), "b: record 1"),
+    ] {
+        let mut engine = Damaged {
+            mock: Mock::new(batch, 1),
+            answered: Default::default(),
+        };
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
         let input = Input::new(1);
@@ -484,10 +609,16 @@ fn a_nan_score_names_the_record_in_the_input() {
             asked: None,
         };
         let files = match format {
-            None => [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n".to_vec()])],
+            None => [
+                memory("a", [b"1\n2\n".to_vec()]),
+                memory("b", [b"\n3\nx\n".to_vec()]),
+            ],
             Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
         };
-        let error = stream.run(&mut engine, files.into_iter()).unwrap_err().to_string();
+        let error = stream
+            .run(&mut engine, files.into_iter())
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with(&format!(
                 "{place}: record 3 of the run: overflow in f32: expected finite scores, "
@@ -499,12 +630,27 @@ fn a_nan_score_names_the_record_in_the_input() {
 }
 
 fn marked(batch: usize, width: usize, format: Option<Format>, files: &[(&str, &[u8])]) -> Ran {
-    let sources = || files.iter().map(|(place, bytes)| memory(place, [bytes.to_vec()]));
-    run_with(true, Output::Scores, batch, &Input::new(width), format, sources)
+    let sources = || {
+        files
+            .iter()
+            .map(|(place, bytes)| memory(place, [bytes.to_vec()]))
+    };
+    run_with(
+        true,
+        Output::Scores,
+        batch,
+        &Input::new(width),
+        format,
+        sources,
+    )
 }
 
 fn summary(records: u64, marked: u64, ran: &Ran) -> Result<Summary, String> {
-    Ok(Summary { records, batches: ran.batches.len() as u64, marked })
+    Ok(Summary {
+        records,
+        batches: ran.batches.len() as u64,
+        marked,
+    })
 }
 
 #[test]
@@ -514,21 +660,32 @@ fn marked_records_are_skipped_wherever_they_stand() {
         let text = b"1,2\nx,1\n3\n3,4,5\n\n3,4\nnan,1\n1,1e39\n1;2\n5,6\n\0\xff,1\n7,8\n9";
         let ran = marked(batch, 2, None, &[("a", text), ("b", b"1,1\n,\n2,2\n")]);
         let e = "error\n";
-        assert_eq!(ran.text, format!("3,1\n{e}{e}{e}7,3\n{e}{e}{e}11,5\n{e}15,7\n{e}2,1\n{e}4,2\n"));
+        assert_eq!(
+            ran.text,
+            format!("3,1\n{e}{e}{e}7,3\n{e}{e}{e}11,5\n{e}15,7\n{e}2,1\n{e}4,2\n")
+        );
         assert_eq!(ran.result, summary(15, 9, &ran));
         assert_eq!(ran.reasons.len(), 9);
         assert_eq!(ran.reasons[1], "a:3:2: expected 2 numbers, the line has 1");
         assert_eq!(
             ran.reasons[7..],
-            ["a:13:2: expected 2 numbers, the line has 1", "b:2:1: expected a number, found \"\""]
+            [
+                "a:13:2: expected 2 numbers, the line has 1",
+                "b:2:1: expected a number, found \"\""
+            ]
         );
         // Batches go on: each is full but the last.
         assert_eq!(ran.batches.len(), 15usize.div_ceil(batch));
         // Nothing but bad records.
         let ran = marked(batch, 1, None, &[("a", b"1x\n".repeat(20).as_slice())]);
         assert_eq!((ran.text, ran.result.unwrap().marked), (e.repeat(20), 20));
-        let nan = [1.0, f32::NAN, 2.0, f32::INFINITY, f32::NEG_INFINITY, 3.0].map(f32::to_le_bytes).concat();
-        for (format, file) in [(Some(Format::F32), nan.clone()), (None, npy("<f4", "(6, 1)", &nan))] {
+        let nan = [1.0, f32::NAN, 2.0, f32::INFINITY, f32::NEG_INFINITY, 3.0]
+            .map(f32::to_le_bytes)
+            .concat();
+        for (format, file) in [
+            (Some(Format::F32), nan.clone()),
+            (None, npy("<f4", "(6, 1)", &nan)),
+        ] {
             let ran = marked(batch, 1, format, &[("a", &file), ("b", &file)]);
             assert_eq!(ran.text, format!("1,1\n{e}2,2\n{e}{e}3,3\n").repeat(2));
             assert_eq!(ran.result, summary(12, 6, &ran));
@@ -543,28 +700,47 @@ fn what_cannot_be_skipped_ends_the_run_behind_the_marked_records() {
         let half = [floats(&[1.0, f32::NAN, 2.0]), vec![0, 0]].concat();
         let ran = marked(batch, 1, Some(Format::F32), &[("a", &half)]);
         assert_eq!(ran.text, "1,1\nerror\n2,2\n");
-        assert_eq!(ran.result, Err("a: record 4: expected 4 bytes, the input ends after 2".into()));
+        assert_eq!(
+            ran.result,
+            Err("a: record 4: expected 4 bytes, the input ends after 2".into())
+        );
         let more = npy("<f4", "(1, 1)", &floats(&[f32::NAN, 2.0]));
         let ran = marked(batch, 1, None, &[("a", &more)]);
         assert_eq!(ran.text, "error\n");
-        assert_eq!(ran.result, Err("a: expected the end after 1 record, found more bytes".into()));
+        assert_eq!(
+            ran.result,
+            Err("a: expected the end after 1 record, found more bytes".into())
+        );
         let ran = marked(batch, 1, None, &[("a", b"1\nx\n"), ("b", b"\x1f\x8b\x08")]);
         assert_eq!(ran.text, "1,1\nerror\n");
-        assert!(ran.result.unwrap_err().starts_with("b: this looks like gzip"));
+        assert!(
+            ran.result
+                .unwrap_err()
+                .starts_with("b: this looks like gzip")
+        );
     }
 }
 
-/// A first line of words in the wrong number is a bad record; in the right number it says what the columns are.
+/// A first line of words in the wrong number is a bad record; in the right number it says what the
+/// columns are.
 #[test]
 fn a_header_that_does_not_fit() {
-    let named = || Input { features: ["a", "b"].map(Cow::from).to_vec(), ..Input::new(2) };
+    let named = || Input {
+        features: ["a", "b"].map(Cow::from).to_vec(),
+        ..Input::new(2)
+    };
     let run = |input: &Input, text: &'static [u8]| {
-        run_with(true, Output::Scores, 3, input, None, || [memory("in", [text.to_vec()])])
+        run_with(true, Output::Scores, 3, input, None, || {
+            [memory("in", [text.to_vec()])]
+        })
     };
     for input in [Input::new(2), named()] {
         for text in [b"sensor restarted\n1,2\n".as_slice(), b"a,b,c\n1,2\n"] {
             let ran = run(&input, text);
-            assert_eq!((&*ran.text, &ran.result), ("error\n3,1\n", &summary(2, 1, &ran)));
+            assert_eq!(
+                (&*ran.text, &ran.result),
+                ("error\n3,1\n", &summary(2, 1, &ran))
+            );
         }
         assert_eq!(run(&input, b"a,b\n1,2\n").text, "3,1\n");
     }
@@ -577,14 +753,18 @@ fn a_header_that_does_not_fit() {
     );
 }
 
-/// A line that fills the buffer is marked once, however long it is, and the line behind it is a record.
+/// A line that fills the buffer is marked once, however long it is, and the line behind it is a
+/// record.
 #[test]
 fn a_line_that_is_too_long_is_skipped() {
     let capacity = 1 << 20;
     for length in [capacity, 3 * capacity + 17] {
         let long = vec![b'7'; length];
         for (text, expected) in [
-            ([b"1\n", &*long, b"\n3\nx\n"].concat(), "1,1\nerror\n3,3\nerror\n"),
+            (
+                [b"1\n", &*long, b"\n3\nx\n"].concat(),
+                "1,1\nerror\n3,3\nerror\n",
+            ),
             ([b"1\n", &*long].concat(), "1,1\nerror\n"),
             ([&*long, b"\nword\n2\n"].concat(), "error\nerror\n2,2\n"),
         ] {
@@ -593,7 +773,10 @@ fn a_line_that_is_too_long_is_skipped() {
             let too_long = |r: &&String| r.contains("expected a line of at most 1048575 bytes");
             assert_eq!(ran.reasons.iter().filter(too_long).count(), 1);
             let lines = expected.lines().count() as u64;
-            assert_eq!(ran.result, summary(lines, expected.matches("error").count() as u64, &ran));
+            assert_eq!(
+                ran.result,
+                summary(lines, expected.matches("error").count() as u64, &ran)
+            );
         }
     }
 }
@@ -601,26 +784,41 @@ fn a_line_that_is_too_long_is_skipped() {
 #[test]
 fn json_has_the_reason() {
     let text = b"1\n\"a\\\n3\n";
-    let ran = run_with(true, Output::Json, 2, &Input::new(1), None, || [memory("in\"", [text.to_vec()])]);
-    let lines: Vec<serde_json::Value> =
-        ran.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ran = run_with(true, Output::Json, 2, &Input::new(1), None, || {
+        [memory("in\"", [text.to_vec()])]
+    });
+    let lines: Vec<serde_json::Value> = ran
+        .text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let why = "in\":2:1: expected a number, found \"\\\"a\\\\\"";
     assert_eq!(lines[1], serde_json::json!({"record": 1, "error": why}));
-    assert_eq!((&lines[0]["record"], &lines[2]["record"]), (&0.into(), &2.into()));
+    assert_eq!(
+        (&lines[0]["record"], &lines[2]["record"]),
+        (&0.into(), &2.into())
+    );
     assert!(lines[2].get("error").is_none() && lines[2]["scores"][0] == 3);
 }
 
 #[test]
 fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
     for batch in [1, 2, 3, 9] {
-        let engine = Damaged { mock: Mock::new(batch, 1), answered: Default::default() };
-        let files = [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n5\n".to_vec()])];
+        let engine = Damaged {
+            mock: Mock::new(batch, 1),
+            answered: Default::default(),
+        };
+        let files = [
+            memory("a", [b"1\n2\n".to_vec()]),
+            memory("b", [b"\n3\nx\n5\n".to_vec()]),
+        ];
         let ran = run_on(engine, true, Output::Scores, &Input::new(1), None, files);
         assert_eq!(ran.text, "1,1\n2,2\nerror\nerror\n5,5\n");
         assert_eq!(ran.result, summary(5, 2, &ran));
         assert!(
             ran.reasons[0].starts_with(
-                "b:2: record 3 of the run: overflow in f32: expected finite scores, found a score of NaN"
+                "b:2: record 3 of the run: overflow in f32: expected finite scores, found a score \
+                 of NaN"
             ),
             "{:?}",
             ran.reasons
@@ -662,9 +860,19 @@ struct Dialogue {
 
 impl Source for Dialogue {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let answered = self.answers.borrow().iter().filter(|&&b| b == b'\n').count();
-        assert_eq!(answered, self.records, "all complete records are answered before the stream waits");
-        let Some(request) = self.requests.get(self.sent) else { return Ok(0) };
+        let answered = self
+            .answers
+            .borrow()
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count();
+        assert_eq!(
+            answered, self.records,
+            "all complete records are answered before the stream waits"
+        );
+        let Some(request) = self.requests.get(self.sent) else {
+            return Ok(0);
+        };
         self.sent += 1;
         self.records += request.matches('\n').count();
         buf[..request.len()].copy_from_slice(request.as_bytes());
@@ -694,7 +902,12 @@ fn a_record_is_answered_before_more_input_is_awaited() {
     for batch in [1, 2, 8] {
         let answers = Rc::new(RefCell::new(Vec::new()));
         let requests = vec!["1\n", "2\n3\n4\n5\n6\n", "7", "\n8", "\n"];
-        let source = Dialogue { answers: answers.clone(), requests, sent: 0, records: 0 };
+        let source = Dialogue {
+            answers: answers.clone(),
+            requests,
+            sent: 0,
+            records: 0,
+        };
         let mut engine = Mock::new(batch, 1);
         let mut writer = ResultWriter::new(Shared(answers.clone()), Output::Scores, VALUES);
         let input = Input::new(1);
@@ -710,15 +923,24 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             times: Some(&mut times),
             asked: None,
         };
-        let summary = stream.run(&mut engine, [Ok(("stdin".to_string(), source))].into_iter()).unwrap();
+        let summary = stream
+            .run(&mut engine, [Ok(("stdin".to_string(), source))].into_iter())
+            .unwrap();
         assert_eq!(summary.records, 8);
         assert_eq!((times.records, times.batches), (8, summary.batches));
         assert!(times.latencies.percentile(50.0).is_some());
-        assert_eq!(String::from_utf8(answers.borrow().clone()).unwrap().lines().count(), 8);
+        assert_eq!(
+            String::from_utf8(answers.borrow().clone())
+                .unwrap()
+                .lines()
+                .count(),
+            8
+        );
     }
 }
 
-/// The first fields of each line stand in front of its answer, whatever the answer is and whoever decodes it.
+/// The first fields of each line stand in front of its answer, whatever the answer is and whoever
+/// decodes it.
 #[test]
 fn keys_stand_in_front_of_answers() {
     let mut input = Input::new(2);
@@ -741,9 +963,14 @@ fn keys_stand_in_front_of_answers() {
         "a:4:4: expected a number, found \"x\"",
         "a:5:2: expected 2 fields of --key and 2 numbers, the line has 1",
     ];
-    for (batch, output) in [1, 2, 7].into_iter().flat_map(|n| [(n, Output::Scores), (n, Output::Json)]) {
+    for (batch, output) in [1, 2, 7]
+        .into_iter()
+        .flat_map(|n| [(n, Output::Scores), (n, Output::Json)])
+    {
         for pieces in [vec![text.to_vec()], text.iter().map(|&b| vec![b]).collect()] {
-            let ran = run_with(true, output, batch, &input, None, || [memory("a", pieces.clone())]);
+            let ran = run_with(true, output, batch, &input, None, || {
+                [memory("a", pieces.clone())]
+            });
             let lines: Vec<&str> = ran.text.lines().collect();
             assert_eq!(lines.len(), expected.len(), "{}", ran.text);
             for (line, (text, key)) in lines.into_iter().zip(&expected) {
@@ -759,39 +986,73 @@ fn keys_stand_in_front_of_answers() {
     }
 }
 
-/// A field that is missing, one too many, a header: places count the key's fields, the numbers do not.
+/// A field that is missing, one too many, a header: places count the key's fields, the numbers do
+/// not.
 #[test]
 fn mistakes_behind_keys() {
     let mut input = Input::new(2);
     (input.keys, input.features) = (1, vec!["a".into(), "b".into()]);
     let cases = [
-        ("t,1,2,3\n", "stdin:1:4: expected 2 numbers, found a 3rd: \"3\" (behind the 1 field of --key)"),
-        ("t,1\n", "stdin:1:3: expected 2 numbers, the line has 1 (behind the 1 field of --key)"),
-        ("t\n", "stdin:1:2: expected 1 field of --key and 2 numbers, the line has 1"),
-        ("t,a,c\n", "stdin:1:3: expected the feature \"b\", found \"c\""),
-        ("t,a\n", "stdin:1:3: expected 2 names, the header has 1 (behind the 1 field of --key)"),
+        (
+            "t,1,2,3\n",
+            "stdin:1:4: expected 2 numbers, found a 3rd: \"3\" (behind the 1 field of --key)",
+        ),
+        (
+            "t,1\n",
+            "stdin:1:3: expected 2 numbers, the line has 1 (behind the 1 field of --key)",
+        ),
+        (
+            "t\n",
+            "stdin:1:2: expected 1 field of --key and 2 numbers, the line has 1",
+        ),
+        (
+            "t,a,c\n",
+            "stdin:1:3: expected the feature \"b\", found \"c\"",
+        ),
+        (
+            "t,a\n",
+            "stdin:1:3: expected 2 names, the header has 1 (behind the 1 field of --key)",
+        ),
     ];
     for (text, message) in cases {
         assert_eq!(read(None, &input, text.as_bytes()).unwrap_err(), message);
     }
     assert_eq!(read(None, &input, b"t,a,b\na,1,2").unwrap(), [[1.0, 2.0]]);
-    let message = "stdin: --key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
-    assert_eq!(read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(), message);
+    let message =
+        "stdin: --key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+    assert_eq!(
+        read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(),
+        message
+    );
     // Of a time series it is the last row's.
     let mut rows = series(1);
     rows.keys = 1;
-    let text: String = (0..5).map(|i| format!("t{i}{}\n", ",1".repeat(rows.width))).collect();
-    let ran = run(2, &rows, None, || [memory("a", [text.clone().into_bytes()])]);
-    let first: Vec<&str> = ran.text.lines().map(|l| l.split(',').next().unwrap()).collect();
+    let text: String = (0..5)
+        .map(|i| format!("t{i}{}\n", ",1".repeat(rows.width)))
+        .collect();
+    let ran = run(2, &rows, None, || {
+        [memory("a", [text.clone().into_bytes()])]
+    });
+    let first: Vec<&str> = ran
+        .text
+        .lines()
+        .map(|l| l.split(',').next().unwrap())
+        .collect();
     let from = rows.rows.unwrap().window - 1;
-    assert_eq!(first, (from..5).map(|i| format!("t{i}")).collect::<Vec<_>>());
+    assert_eq!(
+        first,
+        (from..5).map(|i| format!("t{i}")).collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn classes_and_scores_are_compared_on_the_way() {
     let path = std::env::temp_dir().join(format!("mortonnet-stream-{}", std::process::id()));
     std::fs::write(&path, "0\n0\n1\n1\n").unwrap();
-    let spec = OutputSpec { kind: Kind::Classes, ..VALUES };
+    let spec = OutputSpec {
+        kind: Kind::Classes,
+        ..VALUES
+    };
     let mut expected = Expected::read(&path, &spec).unwrap();
     std::fs::write(&path, "2,1\n0,1.5\n9,9\n0,1\n").unwrap();
     let mut scores = ExpectedScores::read(&path, 0.1, &spec).unwrap();
@@ -811,7 +1072,12 @@ fn classes_and_scores_are_compared_on_the_way() {
         asked: None,
     };
     // Scores are the sum and the first: class 1 where the second is negative.
-    stream.run(&mut engine, [memory("stdin", [b"1,1\n1,-1\n1\n1,-1\n".to_vec()])].into_iter()).unwrap();
+    stream
+        .run(
+            &mut engine,
+            [memory("stdin", [b"1,1\n1,-1\n1\n1,-1\n".to_vec()])].into_iter(),
+        )
+        .unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "0\n1\nerror\n1\n");
     // A marked record is wrong.
     assert_eq!(expected.finish().unwrap().to_string(), "2 of 4");
@@ -819,7 +1085,8 @@ fn classes_and_scores_are_compared_on_the_way() {
     assert!(!scores.complete());
     assert_eq!(
         scores.to_string(),
-        "scores: 2 of 4 within 0.1; largest error 3.33e-1, record 2, output 2: expected 1.5, found 1"
+        "scores: 2 of 4 within 0.1; largest error 3.33e-1, record 2, output 2: expected 1.5, \
+         found 1"
     );
 }
 
@@ -832,16 +1099,23 @@ fn windows<T: Clone>(rows: &[Vec<T>], Rows { window, hop }: Rows) -> Vec<Vec<T>>
         .collect()
 }
 
-/// Rows that the definition puts into no record and that stand behind the last one, without those between two records.
+/// Rows that the definition puts into no record and that stand behind the last one, without those
+/// between two records.
 fn rest(rows: usize, Rows { window, hop }: Rows) -> usize {
-    let next = (0..).map(|n| n * hop).find(|from| from + window > rows).unwrap();
+    let next = (0..)
+        .map(|n| n * hop)
+        .find(|from| from + window > rows)
+        .unwrap();
     let end = if next >= hop { next - hop + window } else { 0 };
     rows.saturating_sub(next.max(end))
 }
 
 /// A series of rows of two numbers, three of them a record.
 fn series(hop: usize) -> Input {
-    Input { rows: Some(Rows { window: 3, hop }), ..Input::new(2) }
+    Input {
+        rows: Some(Rows { window: 3, hop }),
+        ..Input::new(2)
+    }
 }
 
 const SERIES: &[u8] = b"a,b\n1,2\n3,4\n\n5,6\n7,8\n9,10\n11,12\n13,14\n";
@@ -859,32 +1133,70 @@ fn records_are_the_last_rows_of_a_series() {
         (1000, "21,1\n", 0),
     ] {
         for batch in [1, 2, 3, 100] {
-            let ran = run(batch, &series(hop), None, || [memory("a", [SERIES.to_vec()])]);
+            let ran = run(batch, &series(hop), None, || {
+                [memory("a", [SERIES.to_vec()])]
+            });
             let records = expected.lines().count() as u64;
-            assert_eq!((&*ran.text, &ran.result), (expected, &summary(records, 0, &ran)), "{hop}");
-            let left = if left > 0 { vec![("a".to_string(), left)] } else { vec![] };
+            assert_eq!(
+                (&*ran.text, &ran.result),
+                (expected, &summary(records, 0, &ran)),
+                "{hop}"
+            );
+            let left = if left > 0 {
+                vec![("a".to_string(), left)]
+            } else {
+                vec![]
+            };
             assert_eq!(ran.left, left, "{hop}");
         }
     }
 }
 
-/// A scale may differ from row to row, and loses no digits: it is applied to what was read, not to its f32.
+/// A scale may differ from row to row, and loses no digits: it is applied to what was read, not to
+/// its f32.
 #[test]
 fn each_row_of_a_record_has_its_own_scale() {
     let mean = vec![101325.0, 20.0, 101326.0, 21.0, 101327.0, 22.0];
-    let transform = Transform::MeanStd { mean: mean.into(), std: vec![1.0 / 3.0].into() };
-    let rows = Input { transform: transform.clone(), ..series(2) };
-    let whole = Input { transform, ..Input::new(6) };
-    let lines = ["101325.1234567,20.3", "101324.7654321,19.5", "101326.1,2e1", "101300,17", "101327.3,-4.25"];
+    let transform = Transform::MeanStd {
+        mean: mean.into(),
+        std: vec![1.0 / 3.0].into(),
+    };
+    let rows = Input {
+        transform: transform.clone(),
+        ..series(2)
+    };
+    let whole = Input {
+        transform,
+        ..Input::new(6)
+    };
+    let lines = [
+        "101325.1234567,20.3",
+        "101324.7654321,19.5",
+        "101326.1,2e1",
+        "101300,17",
+        "101327.3,-4.25",
+    ];
     let records = [lines[..3].join(","), lines[2..].join(",")].join("\n");
     let expected = read(None, &whole, records.as_bytes()).unwrap();
-    assert_eq!(expected[0][0], ((101325.1234567 - 101325.0) / (1.0 / 3.0)) as f32);
+    assert_eq!(
+        expected[0][0],
+        ((101325.1234567 - 101325.0) / (1.0 / 3.0)) as f32
+    );
     assert_eq!(read(None, &rows, lines.join("\n").as_bytes()), Ok(expected));
     let floats = |text: &str| {
-        text.split([',', '\n']).flat_map(|x| x.parse::<f64>().unwrap().to_le_bytes()).collect::<Vec<u8>>()
+        text.split([',', '\n'])
+            .flat_map(|x| x.parse::<f64>().unwrap().to_le_bytes())
+            .collect::<Vec<u8>>()
     };
     let of_whole = read(None, &whole, &npy("<f8", "(2, 6)", &floats(&records)));
-    assert_eq!(read(None, &rows, &npy("<f8", "(5, 2)", &floats(&lines.join("\n")))), of_whole);
+    assert_eq!(
+        read(
+            None,
+            &rows,
+            &npy("<f8", "(5, 2)", &floats(&lines.join("\n")))
+        ),
+        of_whole
+    );
 }
 
 /// No record has rows of two inputs.
@@ -900,7 +1212,10 @@ fn a_series_ends_with_its_input() {
             ]
         };
         let ran = run(batch, &series(3), None, files);
-        assert_eq!((&*ran.text, &ran.result), ("9,1\n21,5\n", &summary(2, 0, &ran)));
+        assert_eq!(
+            (&*ran.text, &ran.result),
+            ("9,1\n21,5\n", &summary(2, 0, &ran))
+        );
         assert_eq!(ran.left, [("a".to_string(), 1), ("b".to_string(), 2)]);
     }
 }
@@ -918,16 +1233,28 @@ fn mistakes_of_a_series_name_its_rows() {
         error(None, b"1,2,3,4,5,6\n"),
         format!("stdin:1:3: expected 2 numbers, found a 3rd: \"3\"{window}")
     );
-    assert_eq!(error(None, b"1,2\n3\n"), format!("stdin:2:2: expected 2 numbers, the line has 1{window}"));
+    assert_eq!(
+        error(None, b"1,2\n3\n"),
+        format!("stdin:2:2: expected 2 numbers, the line has 1{window}")
+    );
     assert_eq!(
         error(None, b"a,b,c\n1,2\n"),
         format!("stdin:1:3: expected 2 names, the header has a 3rd: \"c\"{window}")
     );
-    assert_eq!(error(None, b"1,2\n\n3,x\n"), "stdin:3:2: expected a number, found \"x\"");
+    assert_eq!(
+        error(None, b"1,2\n\n3,x\n"),
+        "stdin:3:2: expected a number, found \"x\""
+    );
     let (u8s, f32s) = (Some(Format::U8), Some(Format::F32));
-    assert_eq!(error(u8s, &[0; 7]), "stdin: row 4: expected 2 bytes, the input ends after 1");
+    assert_eq!(
+        error(u8s, &[0; 7]),
+        "stdin: row 4: expected 2 bytes, the input ends after 1"
+    );
     let nan = floats(&[1.0, 2.0, 3.0, f32::NAN]);
-    assert_eq!(error(f32s, &nan), "stdin: row 2, value 2: expected a finite number, found NaN");
+    assert_eq!(
+        error(f32s, &nan),
+        "stdin: row 2, value 2: expected a finite number, found NaN"
+    );
     assert_eq!(
         error(None, &npy("|u1", "(2, 3)", &[0; 6])),
         format!("stdin: expected an array of shape (N, 2), found (2, 3){window}")
@@ -937,13 +1264,27 @@ fn mistakes_of_a_series_name_its_rows() {
         "stdin: expected the end after 1 row, found more bytes"
     );
     let short = npy("|u1", "(3, 2)", &[0; 4]);
-    assert_eq!(error(None, &short), "stdin: row 3: expected 3 rows, the input ends after 2");
+    assert_eq!(
+        error(None, &short),
+        "stdin: row 3: expected 3 rows, the input ends after 2"
+    );
     // A number that only one row of a record may have, and no file.
     let scale: Vec<f64> = (0..6).map(|i| if i == 3 { 1e30 } else { 1.0 }).collect();
-    let transform = Transform::ScaleOffset { scale: scale.into(), offset: vec![0.0].into() };
-    let input = Input { transform, ..series(1) };
+    let transform = Transform::ScaleOffset {
+        scale: scale.into(),
+        offset: vec![0.0].into(),
+    };
+    let input = Input {
+        transform,
+        ..series(1)
+    };
     let large = "expected a number that fits f32 after the input scaling, found";
-    assert_eq!(read(None, &input, b"1,1e20\n3,4\n1,1\n\n1,1\n").unwrap().len(), 2);
+    assert_eq!(
+        read(None, &input, b"1,1e20\n3,4\n1,1\n\n1,1\n")
+            .unwrap()
+            .len(),
+        2
+    );
     assert_eq!(
         read(None, &input, b"1,1\n2,2\n1,1e20\n\n1,1\n1,1\n").unwrap_err(),
         format!("stdin:3:2: {large} 1e20")
@@ -957,35 +1298,55 @@ fn mistakes_of_a_series_name_its_rows() {
         "stdin: row 1, value 2: expected a finite number, found inf"
     );
     // Widths that rows cannot share.
-    let shape = |window| Input::new(64).shape().of_rows(Rows { window, hop: 1 }).map(|s| s.width);
+    let shape = |window| {
+        Input::new(64)
+            .shape()
+            .of_rows(Rows { window, hop: 1 })
+            .map(|s| s.width)
+    };
     assert_eq!((shape(1), shape(16), shape(64)), (Ok(64), Ok(4), Ok(1)));
     for window in [7, 65, 1000] {
         let e = shape(window).unwrap_err();
-        assert!(e.starts_with(&format!("--window {window}: expected a divisor of 64, ")), "{e}");
+        assert!(
+            e.starts_with(&format!("--window {window}: expected a divisor of 64, ")),
+            "{e}"
+        );
     }
 }
 
-/// The records that have a bad row are bad, each for that reason; a row that no record has may be anything.
+/// The records that have a bad row are bad, each for that reason; a row that no record has may be
+/// anything.
 #[test]
 fn a_bad_row_marks_the_records_that_have_it() {
     for (hop, expected, reasons) in [
-        (1, "21,1\nerror\nerror\nerror\n69,9\n", &["a:6", "a:6", "a:6"][..]),
+        (
+            1,
+            "21,1\nerror\nerror\nerror\n69,9\n",
+            &["a:6", "a:6", "a:6"][..],
+        ),
         (2, "21,1\nerror\n69,9\n", &["a:6"]),
         (3, "21,1\nerror\n", &["a:6"]),
         (4, "21,1\n69,9\n", &[]),
     ] {
-        for (bad, why) in
-            [("7", ":2: expected 2 numbers, the line has 1"), ("7,x", ":2: expected a number, found \"x\"")]
-        {
+        for (bad, why) in [
+            ("7", ":2: expected 2 numbers, the line has 1"),
+            ("7,x", ":2: expected a number, found \"x\""),
+        ] {
             let text = String::from_utf8_lossy(SERIES).replace("7,8", bad);
             for batch in [1, 2, 100] {
                 let source = || [memory("a", [text.clone().into_bytes()])];
                 let ran = run_with(true, Output::Scores, batch, &series(hop), None, source);
                 assert_eq!(ran.text, expected, "{hop}");
-                let found: Vec<&str> = ran.reasons.iter().map(|r| r.split(why).next().unwrap()).collect();
+                let found: Vec<&str> = ran
+                    .reasons
+                    .iter()
+                    .map(|r| r.split(why).next().unwrap())
+                    .collect();
                 let window = " (--window 3: the network takes 6 for a record)";
                 assert!(
-                    ran.reasons.iter().all(|r| r.trim_end_matches(window).ends_with(why)),
+                    ran.reasons
+                        .iter()
+                        .all(|r| r.trim_end_matches(window).ends_with(why)),
                     "{:?}",
                     ran.reasons
                 );

@@ -56,7 +56,11 @@ impl Output {
 
     /// What is written where nothing was asked for.
     pub(crate) fn default_for(kind: Kind) -> Self {
-        if kind == Kind::Values { Output::Scores } else { Output::Class }
+        if kind == Kind::Values {
+            Output::Scores
+        } else {
+            Output::Class
+        }
     }
 }
 
@@ -92,7 +96,11 @@ impl<'a> OutputSpec<'a> {
 
     /// Number of classes: two for `Binary`.
     pub(crate) fn classes(&self) -> usize {
-        if self.kind == Kind::Binary { 2 } else { self.outputs }
+        if self.kind == Kind::Binary {
+            2
+        } else {
+            self.outputs
+        }
     }
 }
 
@@ -118,7 +126,9 @@ pub(crate) fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String>
         Output::Probs => "probs",
         Output::Top(_) => "top",
     };
-    Err(format!("-o {name}: this network computes values, no classes; use -o scores or -o json"))
+    Err(format!(
+        "-o {name}: this network computes values, no classes; use -o scores or -o json"
+    ))
 }
 
 /// Whether the engine must hand out scores.
@@ -128,7 +138,8 @@ pub(crate) fn needs_scores(output: Output, spec: &OutputSpec<'_>) -> bool {
 
 /// Whether the engine must find the arg-max; `expect`: the classes are compared with expected ones.
 pub(crate) fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool {
-    spec.kind == Kind::Classes && (expect || matches!(output, Output::Class | Output::Label | Output::Json))
+    spec.kind == Kind::Classes
+        && (expect || matches!(output, Output::Class | Output::Label | Output::Json))
 }
 
 /// What was decided about a record.
@@ -151,7 +162,8 @@ pub(crate) struct ResultWriter<'a, W> {
     output: Output,
     spec: OutputSpec<'a>,
     buffer: Vec<u8>,
-    /// Of the record at hand: the probabilities (or outputs) of all classes where somebody wants them.
+    /// Of the record at hand: the probabilities (or outputs) of all classes where somebody wants
+    /// them.
     values: Vec<f64>,
     /// Of the record at hand: its classes, for `Multilabel`.
     set: Vec<u32>,
@@ -167,7 +179,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// A writer to `out`. [`check`] must hold.
     pub(crate) fn new(out: W, output: Output, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
-        // Room for the longest line behind a full buffer: of each class index, escaped label, probability and score.
+        // Room for the longest line behind a full buffer: of each class index, escaped label,
+        // probability and score.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
         let names: usize = spec.named.iter().map(|v| 8 + 6 * v.name.len()).sum();
         let line = 256 + 96 * classes + labels + names;
@@ -220,7 +233,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Writes the line of one record and says what was decided. `place` names the input record in an error.
+    /// Writes the line of one record and says what was decided. `place` names the input record in
+    /// an error.
     pub(crate) fn write(
         &mut self,
         answer: Answer<'_>,
@@ -232,9 +246,11 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
                 Some(score) => format!("found a score of {score}"),
                 None => "found one that is infinite or NaN".into(),
             };
-            let why = "numbers of the record are too large for this network, or its weights are damaged";
-            let message =
-                format!("record {n} of the run: overflow in f32: expected finite scores, {found} ({why})");
+            let why =
+                "numbers of the record are too large for this network, or its weights are damaged";
+            let message = format!(
+                "record {n} of the run: overflow in f32: expected finite scores, {found} ({why})"
+            );
             return Err(Error::input(place(), message));
         }
         self.activate(&answer);
@@ -277,10 +293,15 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     fn end_line(&mut self) -> Result<(), Error> {
         self.buffer.push(b'\n');
         self.record += 1;
-        if self.buffer.len() >= BUFFER { self.drain() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER {
+            self.drain()
+        } else {
+            Ok(())
+        }
     }
 
-    /// The scores of the record that was written last, whose `answer` this was, as `scores` writes them.
+    /// The scores of the record that was written last, whose `answer` this was, as `scores` writes
+    /// them.
     pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
         outputs(&self.spec, &self.values, answer, 0..answer.scores.len())
     }
@@ -321,7 +342,12 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             Kind::Binary => Some(u32::from(self.values[1] > threshold)),
             Kind::Multilabel => {
                 self.set.clear();
-                self.set.extend((0u32..).zip(&self.values).filter(|(_, p)| **p > threshold).map(|(c, _)| c));
+                self.set.extend(
+                    (0u32..)
+                        .zip(&self.values)
+                        .filter(|(_, p)| **p > threshold)
+                        .map(|(c, _)| c),
+                );
                 None
             }
             Kind::Values => None,
@@ -344,7 +370,10 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     fn scores(&mut self, answer: &Answer<'_>) {
-        numbers(&mut self.buffer, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
+        numbers(
+            &mut self.buffer,
+            outputs(&self.spec, &self.values, answer, 0..answer.scores.len()),
+        );
     }
 
     fn top(&mut self, k: usize, answer: &Answer<'_>) {
@@ -354,13 +383,19 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         self.order.extend(0..classes as u32);
         // Scores order classes that have the same probability after rounding.
         let binary = self.spec.kind == Kind::Binary;
-        let key =
-            |c: u32| if binary { self.values[c as usize] } else { answer.scores.get(c as usize).into() };
+        let key = |c: u32| {
+            if binary {
+                self.values[c as usize]
+            } else {
+                answer.scores.get(c as usize).into()
+            }
+        };
         let likelier = |a: &u32, b: &u32| {
             let by_key: Ordering = key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal);
             by_key.then(a.cmp(b))
         };
-        // K is small: a selection is as fast as a sort, and the standard library's brings kilobytes of code.
+        // K is small: a selection is as fast as a sort, and the standard library's brings kilobytes
+        // of code.
         for i in 0..k {
             let best = (i..classes).min_by(|&a, &b| likelier(&self.order[a], &self.order[b]));
             self.order.swap(i, best.unwrap_or(i));
@@ -392,7 +427,10 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        numbers(b, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
+        numbers(
+            b,
+            outputs(&self.spec, &self.values, answer, 0..answer.scores.len()),
+        );
         b.push(b']');
         if !self.spec.named.is_empty() {
             b.extend_from_slice(b",\"outputs\":{");
@@ -412,8 +450,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 }
 
-/// The last values of a record as they are, `which` of them; those of a network that computes values, whose activated ones
-/// are `values`, with the final activation.
+/// The last values of a record as they are, `which` of them; those of a network that computes
+/// values, whose activated ones are `values`, with the final activation.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],
@@ -422,7 +460,13 @@ fn outputs<'v>(
 ) -> impl Iterator<Item = f32> + use<'v> {
     let activated = spec.kind == Kind::Values && spec.activation != FinalActivation::None;
     let scores = answer.scores;
-    which.map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
+    which.map(move |i| {
+        if activated {
+            values[i] as f32
+        } else {
+            scores.get(i)
+        }
+    })
 }
 
 /// A closed pipe is the silent end; all else is an error.
@@ -440,7 +484,11 @@ fn numbers(b: &mut Vec<u8>, all: impl Iterator<Item = f32>) {
 }
 
 /// Items with commas between them.
-fn list<T>(b: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut item: impl FnMut(&mut Vec<u8>, T)) {
+fn list<T>(
+    b: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    mut item: impl FnMut(&mut Vec<u8>, T),
+) {
     for (i, x) in items.into_iter().enumerate() {
         if i > 0 {
             b.push(b',');
@@ -463,7 +511,8 @@ fn integer(b: &mut Vec<u8>, mut n: u64) {
     b.extend_from_slice(&digits[at..]);
 }
 
-/// The shortest text that reads back as the same f32, with an exponent where it would have many zeros.
+/// The shortest text that reads back as the same f32, with an exponent where it would have many
+/// zeros.
 fn number(b: &mut Vec<u8>, x: f32) {
     // Writing to a Vec cannot fail.
     let _ = match x.abs() {
@@ -516,7 +565,9 @@ impl Stdout {
     /// The standard output.
     pub(crate) fn new() -> io::Result<Self> {
         was_open(1)?;
-        Ok(Stdout { file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
+        Ok(Stdout {
+            file: File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        })
     }
 }
 
@@ -546,10 +597,23 @@ mod tests {
 
     #[test]
     fn outputs_are_read_by_their_names_alone() {
-        let all = [Output::Class, Output::Label, Output::Scores, Output::Probs, Output::Json, Output::Top(3)];
-        assert_eq!(["class", "label", "scores", "probs", "json", "top=3"].map(Output::parse), all.map(Ok));
+        let all = [
+            Output::Class,
+            Output::Label,
+            Output::Scores,
+            Output::Probs,
+            Output::Json,
+            Output::Top(3),
+        ];
+        assert_eq!(
+            ["class", "label", "scores", "probs", "json", "top=3"].map(Output::parse),
+            all.map(Ok)
+        );
         for wrong in ["", "Class", "top", "top=0", "top=x"] {
-            assert!(Output::parse(wrong).unwrap_err().starts_with("expected "), "{wrong}");
+            assert!(
+                Output::parse(wrong).unwrap_err().starts_with("expected "),
+                "{wrong}"
+            );
         }
         assert_eq!(Output::default_for(Kind::Values), Output::Scores);
         assert_eq!(
@@ -558,8 +622,8 @@ mod tests {
         );
     }
 
-    /// Where another process made the output non-blocking it is waited for; where nobody reads it any more it is an error, at
-    /// once.
+    /// Where another process made the output non-blocking it is waited for; where nobody reads it
+    /// any more it is an error, at once.
     #[test]
     fn a_full_output_is_waited_for_and_a_closed_one_is_an_error() {
         use std::io::{Read, Write};
@@ -569,7 +633,9 @@ mod tests {
         use std::time::Duration;
         let (here, mut there) = UnixStream::pair().unwrap();
         here.set_nonblocking(true).unwrap();
-        let mut out = Stdout { file: File::from(OwnedFd::from(here)) };
+        let mut out = Stdout {
+            file: File::from(OwnedFd::from(here)),
+        };
         let all = vec![7; 1 << 22];
         let (to, ended) = mpsc::channel();
         std::thread::spawn(move || {
@@ -580,7 +646,11 @@ mod tests {
         there.read_exact(&mut found).unwrap();
         assert!(found.iter().all(|&b| b == 7));
         drop(there);
-        let end = || ended.recv_timeout(Duration::from_secs(30)).expect("it ends");
+        let end = || {
+            ended
+                .recv_timeout(Duration::from_secs(30))
+                .expect("it ends")
+        };
         assert_eq!(end().map_err(|e| e.kind()), Ok(()));
         let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
         assert!(end().is_err_and(|e| closed.contains(&e.kind())));
@@ -592,14 +662,32 @@ mod tests {
         labels: &'a [Cow<'static, str>],
     }
 
-    const CLASSES: Case<'_> = Case { kind: Kind::Classes, activation: FinalActivation::Softmax, labels: &[] };
-    const BINARY: Case<'_> = Case { kind: Kind::Binary, activation: FinalActivation::Sigmoid, labels: &[] };
-    const MULTILABEL: Case<'_> =
-        Case { kind: Kind::Multilabel, activation: FinalActivation::Sigmoid, labels: &[] };
-    const VALUES: Case<'_> = Case { kind: Kind::Values, activation: FinalActivation::None, labels: &[] };
+    const CLASSES: Case<'_> = Case {
+        kind: Kind::Classes,
+        activation: FinalActivation::Softmax,
+        labels: &[],
+    };
+    const BINARY: Case<'_> = Case {
+        kind: Kind::Binary,
+        activation: FinalActivation::Sigmoid,
+        labels: &[],
+    };
+    const MULTILABEL: Case<'_> = Case {
+        kind: Kind::Multilabel,
+        activation: FinalActivation::Sigmoid,
+        labels: &[],
+    };
+    const VALUES: Case<'_> = Case {
+        kind: Kind::Values,
+        activation: FinalActivation::None,
+        labels: &[],
+    };
 
     fn answer<'a>(class: Option<u32>, scores: &'a [f32], rows: &'a [u32]) -> Answer<'a> {
-        Answer { class, scores: Record::new(scores, &rows[..scores.len()], 0) }
+        Answer {
+            class,
+            scores: Record::new(scores, &rows[..scores.len()], 0),
+        }
     }
 
     fn try_line(
@@ -609,8 +697,19 @@ mod tests {
         scores: &[f32],
     ) -> Result<String, Error> {
         let rows: Vec<u32> = (0..scores.len() as u32).collect();
-        let Case { kind, activation, labels } = *case;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels, named: &[] };
+        let Case {
+            kind,
+            activation,
+            labels,
+        } = *case;
+        let spec = OutputSpec {
+            kind,
+            activation,
+            threshold: 0.5,
+            outputs: scores.len(),
+            labels,
+            named: &[],
+        };
         check(output, &spec).map_err(Error::usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
@@ -631,7 +730,10 @@ mod tests {
     #[test]
     fn several_outputs() {
         use crate::ir::graph::Shape;
-        let part = |name: &'static str, shape| graph::Value { name: name.into(), shape };
+        let part = |name: &'static str, shape| graph::Value {
+            name: name.into(),
+            shape,
+        };
         let named = [
             part("mask", Shape { c: 1, h: 2, w: 2 }),
             part("a\"\u{1}b", Shape::vector(1)),
@@ -645,12 +747,16 @@ mod tests {
             labels: &[],
             named: &named,
         };
-        let (scores, rows) =
-            ([0.0, 0.5, -1.0, 100.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE], [0, 1, 2, 3, 4, 5]);
+        let (scores, rows) = (
+            [0.0, 0.5, -1.0, 100.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE],
+            [0, 1, 2, 3, 4, 5],
+        );
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, Output::Json, spec);
         let capacity = writer.buffer.capacity();
-        writer.write(answer(None, &scores, &rows), String::new).unwrap();
+        writer
+            .write(answer(None, &scores, &rows), String::new)
+            .unwrap();
         assert_eq!(writer.buffer.capacity(), capacity);
         writer.flush().unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -660,13 +766,21 @@ mod tests {
         assert_eq!(keys, ["outputs", "record", "scores"]);
         let all = line["scores"].as_array().unwrap();
         assert_eq!(line["outputs"]["mask"].as_array().unwrap()[..], all[..4]);
-        assert_eq!(line["outputs"]["a\"\u{1}b"].as_array().unwrap()[..], all[4..5]);
+        assert_eq!(
+            line["outputs"]["a\"\u{1}b"].as_array().unwrap()[..],
+            all[4..5]
+        );
         assert_eq!(line["outputs"][""].as_array().unwrap()[..], all[5..]);
-        assert_eq!(line["scores"][1].as_f64().unwrap() as f32, 0.5f64.tanh() as f32);
+        assert_eq!(
+            line["scores"][1].as_f64().unwrap() as f32,
+            0.5f64.tanh() as f32
+        );
         // In order, as of one output.
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, Output::Scores, spec);
-        writer.write(answer(None, &scores[..4], &rows), String::new).unwrap();
+        writer
+            .write(answer(None, &scores[..4], &rows), String::new)
+            .unwrap();
         writer.flush().unwrap();
         assert_eq!(out.split(|&b| b == b',').count(), 4);
     }
@@ -675,18 +789,33 @@ mod tests {
     fn classes() {
         let scores = [1.0, 3.5, -2.0, 3.5];
         assert_eq!(line(Output::Class, &CLASSES, &scores), "1");
-        assert_eq!(try_line(Output::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(), "4000000000");
+        assert_eq!(
+            try_line(Output::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(),
+            "4000000000"
+        );
         assert_eq!(line(Output::Label, &CLASSES, &scores), "1");
         let labels = ["a", "b\"c", "d", "e"].map(Cow::from);
-        let named = Case { labels: &labels, ..CLASSES };
+        let named = Case {
+            labels: &labels,
+            ..CLASSES
+        };
         assert_eq!(line(Output::Label, &named, &scores), "b\"c");
         assert_eq!(line(Output::Scores, &CLASSES, &scores), "1,3.5,-2,3.5");
         let probs = line(Output::Probs, &CLASSES, &[0.0, 0.0]);
         assert_eq!(probs, "0.5,0.5");
-        assert_eq!(line(Output::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]), "0:0.25,1:0.25");
+        assert_eq!(
+            line(Output::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]),
+            "0:0.25,1:0.25"
+        );
         assert_eq!(line(Output::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
-        let elementwise = Case { activation: FinalActivation::None, ..CLASSES };
-        assert_eq!(line(Output::Top(9), &elementwise, &scores), "1:3.5,3:3.5,0:1,2:-2");
+        let elementwise = Case {
+            activation: FinalActivation::None,
+            ..CLASSES
+        };
+        assert_eq!(
+            line(Output::Top(9), &elementwise, &scores),
+            "1:3.5,3:3.5,0:1,2:-2"
+        );
         let json: Value = serde_json::from_str(&line(Output::Json, &named, &scores)).unwrap();
         assert_eq!(json["record"], 0);
         assert_eq!(json["class"], 1);
@@ -701,7 +830,13 @@ mod tests {
 
     #[test]
     fn binary() {
-        for (score, class) in [(0.1, "1"), (0.0, "0"), (-3.0, "0"), (1e-7, "1"), (200.0, "1")] {
+        for (score, class) in [
+            (0.1, "1"),
+            (0.0, "0"),
+            (-3.0, "0"),
+            (1e-7, "1"),
+            (200.0, "1"),
+        ] {
             assert_eq!(line(Output::Class, &BINARY, &[score]), class, "{score}");
         }
         assert_eq!(line(Output::Probs, &BINARY, &[0.0]), "0.5,0.5");
@@ -711,7 +846,10 @@ mod tests {
         // 1 − p is computed before it is rounded.
         assert_eq!(line(Output::Probs, &BINARY, &[20.0]), "2.0611537e-9,1");
         let labels = ["no", "yes"].map(Cow::from);
-        let named = Case { labels: &labels, ..BINARY };
+        let named = Case {
+            labels: &labels,
+            ..BINARY
+        };
         assert_eq!(line(Output::Label, &named, &[1.0]), "yes");
         let json: Value = serde_json::from_str(&line(Output::Json, &named, &[-1.0])).unwrap();
         assert_eq!((&json["class"], &json["label"]), (&0.into(), &"no".into()));
@@ -725,7 +863,10 @@ mod tests {
         assert_eq!(line(Output::Class, &MULTILABEL, &scores), "0,3");
         assert_eq!(line(Output::Class, &MULTILABEL, &[-1.0, -2.0]), "");
         let labels = ["a", "b", "c", "d"].map(Cow::from);
-        let named = Case { labels: &labels, ..MULTILABEL };
+        let named = Case {
+            labels: &labels,
+            ..MULTILABEL
+        };
         assert_eq!(line(Output::Label, &named, &scores), "a,d");
         assert_eq!(line(Output::Label, &MULTILABEL, &scores), "0,3");
         assert_eq!(line(Output::Probs, &MULTILABEL, &[0.0, 100.0]), "0.5,1");
@@ -741,9 +882,15 @@ mod tests {
     #[test]
     fn values() {
         assert_eq!(line(Output::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
-        let sigmoid = Case { activation: FinalActivation::Sigmoid, ..VALUES };
+        let sigmoid = Case {
+            activation: FinalActivation::Sigmoid,
+            ..VALUES
+        };
         assert_eq!(line(Output::Scores, &sigmoid, &[0.0]), "0.5");
-        assert_eq!(line(Output::Json, &sigmoid, &[0.0]), "{\"record\":0,\"scores\":[0.5]}");
+        assert_eq!(
+            line(Output::Json, &sigmoid, &[0.0]),
+            "{\"record\":0,\"scores\":[0.5]}"
+        );
         for output in [Output::Class, Output::Label, Output::Probs, Output::Top(1)] {
             let error = try_line(output, &VALUES, None, &[1.0]).unwrap_err();
             assert_eq!(error.exit_code(), 2);
@@ -755,43 +902,79 @@ mod tests {
     fn an_overflow_is_an_error_for_every_output_and_kind() {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
         for (class, scores, found) in [
-            (Some(NAN_CLASS), &[][..], "found one that is infinite or NaN"),
+            (
+                Some(NAN_CLASS),
+                &[][..],
+                "found one that is infinite or NaN",
+            ),
             (None, &[1.0, nan], "found a score of NaN"),
             (None, &[inf, 1.0], "found a score of inf"),
             (None, &[-inf, -inf], "found a score of -inf"),
             // A class of the device beside scores that are none.
             (Some(0), &[1.0, -inf], "found a score of -inf"),
         ] {
-            for output in
-                [Output::Class, Output::Label, Output::Scores, Output::Probs, Output::Top(1), Output::Json]
-            {
+            for output in [
+                Output::Class,
+                Output::Label,
+                Output::Scores,
+                Output::Probs,
+                Output::Top(1),
+                Output::Json,
+            ] {
                 let error = try_line(output, &CLASSES, class, scores).unwrap_err();
                 assert_eq!(error.exit_code(), 1);
                 let error = error.to_string();
-                let start = "stdin:17: record 1 of the run: overflow in f32: expected finite scores, ";
+                let start =
+                    "stdin:17: record 1 of the run: overflow in f32: expected finite scores, ";
                 assert!(error.starts_with(&format!("{start}{found} (")), "{error}");
             }
         }
         for score in [inf, -inf, nan] {
             assert!(try_line(Output::Class, &BINARY, None, &[score]).is_err());
             assert!(try_line(Output::Class, &MULTILABEL, None, &[1.0, score]).is_err());
-            for activation in [FinalActivation::None, FinalActivation::Sigmoid, FinalActivation::Tanh] {
-                let values = Case { activation, ..VALUES };
+            for activation in [
+                FinalActivation::None,
+                FinalActivation::Sigmoid,
+                FinalActivation::Tanh,
+            ] {
+                let values = Case {
+                    activation,
+                    ..VALUES
+                };
                 assert!(try_line(Output::Scores, &values, None, &[score]).is_err());
             }
         }
-        assert_eq!(line(Output::Scores, &VALUES, &[f32::MAX, f32::MIN]), "3.4028235e38,-3.4028235e38");
+        assert_eq!(
+            line(Output::Scores, &VALUES, &[f32::MAX, f32::MIN]),
+            "3.4028235e38,-3.4028235e38"
+        );
     }
 
     /// The scores that `--expect-scores` compares are those that `-o scores` writes.
     #[test]
     fn the_last_scores_are_those_that_are_written() {
-        let sigmoid = Case { activation: FinalActivation::Sigmoid, ..VALUES };
-        for (case, expected) in
-            [(CLASSES, [0.0, 1.5]), (MULTILABEL, [0.0, 1.5]), (sigmoid, [0.5, 0.817_574_5])]
-        {
-            let Case { kind, activation, labels } = case;
-            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels, named: &[] };
+        let sigmoid = Case {
+            activation: FinalActivation::Sigmoid,
+            ..VALUES
+        };
+        for (case, expected) in [
+            (CLASSES, [0.0, 1.5]),
+            (MULTILABEL, [0.0, 1.5]),
+            (sigmoid, [0.5, 0.817_574_5]),
+        ] {
+            let Case {
+                kind,
+                activation,
+                labels,
+            } = case;
+            let spec = OutputSpec {
+                kind,
+                activation,
+                threshold: 0.5,
+                outputs: 2,
+                labels,
+                named: &[],
+            };
             let mut writer = ResultWriter::new(Vec::new(), Output::Json, spec);
             let answer = answer(None, &[0.0, 1.5], &[0, 1]);
             writer.write(answer, String::new).unwrap();
@@ -802,11 +985,33 @@ mod tests {
     #[test]
     fn a_class_called_error_cannot_be_told_from_a_bad_record() {
         let labels = ["good", "error"].map(Cow::from);
-        let Case { kind, activation, .. } = CLASSES;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels, named: &[] };
-        assert!(check_mark(Output::Label, &spec).unwrap_err().contains("use -o class or -o json"));
+        let Case {
+            kind, activation, ..
+        } = CLASSES;
+        let spec = OutputSpec {
+            kind,
+            activation,
+            threshold: 0.5,
+            outputs: 2,
+            labels: &labels,
+            named: &[],
+        };
+        assert!(
+            check_mark(Output::Label, &spec)
+                .unwrap_err()
+                .contains("use -o class or -o json")
+        );
         assert_eq!(check_mark(Output::Class, &spec), Ok(()));
-        assert_eq!(check_mark(Output::Label, &OutputSpec { labels: &labels[..1], ..spec }), Ok(()));
+        assert_eq!(
+            check_mark(
+                Output::Label,
+                &OutputSpec {
+                    labels: &labels[..1],
+                    ..spec
+                }
+            ),
+            Ok(())
+        );
     }
 
     #[test]
@@ -824,8 +1029,13 @@ mod tests {
             assert!(!needs_scores(output, &classes) && needs_argmax(output, &classes, false));
             assert!(needs_scores(output, &binary) && !needs_argmax(output, &binary, true));
         }
-        assert!(needs_scores(Output::Json, &classes) && needs_argmax(Output::Json, &classes, false));
-        assert!(!needs_argmax(Output::Probs, &classes, false) && needs_argmax(Output::Probs, &classes, true));
+        assert!(
+            needs_scores(Output::Json, &classes) && needs_argmax(Output::Json, &classes, false)
+        );
+        assert!(
+            !needs_argmax(Output::Probs, &classes, false)
+                && needs_argmax(Output::Probs, &classes, true)
+        );
         assert_eq!(Output::default_for(Kind::Values), Output::Scores);
         assert_eq!(Output::default_for(Kind::Multilabel), Output::Class);
     }
@@ -837,7 +1047,11 @@ mod tests {
         for bad in ["top=0", "top=x", "top="] {
             assert!(Output::parse(bad).unwrap_err().contains("at least 1"));
         }
-        assert!(Output::parse("table").unwrap_err().contains("found \"table\""));
+        assert!(
+            Output::parse("table")
+                .unwrap_err()
+                .contains("found \"table\"")
+        );
     }
 
     struct Broken(io::ErrorKind);
@@ -866,10 +1080,17 @@ mod tests {
         let run = |kind| {
             let mut writer = ResultWriter::new(Broken(kind), Output::Scores, spec);
             // A buffer full of answers is written before the end.
-            let mut write = || writer.write(answer(None, &[1.0], &rows), String::new).map(|_| ());
+            let mut write = || {
+                writer
+                    .write(answer(None, &[1.0], &rows), String::new)
+                    .map(|_| ())
+            };
             (0..1 << 16).try_for_each(|_| write()).unwrap_err()
         };
-        assert!(matches!(run(io::ErrorKind::BrokenPipe).kind(), ErrorKind::ClosedOutput));
+        assert!(matches!(
+            run(io::ErrorKind::BrokenPipe).kind(),
+            ErrorKind::ClosedOutput
+        ));
         assert!(
             matches!(run(io::ErrorKind::StorageFull).kind(), ErrorKind::Io { place, .. } if place == "stdout")
         );

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 /// Which of the descriptors 0 and 1 were closed when the process began, a bit each.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Before `main` the runtime opens /dev/null where one of them is closed: input would end before it began, results would be
-/// gone without an error. So this looks before the runtime does.
+/// Before `main` the runtime opens /dev/null where one of them is closed: input would end before it
+/// began, results would be gone without an error. So this looks before the runtime does.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
@@ -38,9 +38,14 @@ pub(crate) fn ready(fd: BorrowedFd<'_>) -> bool {
     poll_one(fd, POLLIN, 0)
 }
 
-/// Waits until a read of `fd` would return at once; `false`: one of the program's signals came first.
+/// Waits until a read of `fd` would return at once; `false`: one of the program's signals came
+/// first.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> bool {
-    let entry = |fd| pollfd { fd, events: POLLIN, revents: 0 };
+    let entry = |fd| pollfd {
+        fd,
+        events: POLLIN,
+        revents: 0,
+    };
     let mut entries = [entry(fd.as_raw_fd()), entry(signal::wake())];
     poll_all(&mut entries, -1);
     let signalled = entries[1].revents != 0;
@@ -55,10 +60,17 @@ pub(crate) fn wait_writable(fd: BorrowedFd<'_>) {
     poll_one(fd, POLLOUT, -1);
 }
 
-/// Whether one of `events`, a hang-up or an error is there within `timeout` ms (-1: for ever). A poll that fails
-/// counts as yes: the read or write that follows reports why.
+/// Whether one of `events`, a hang-up or an error is there within `timeout` ms (-1: for ever). A
+/// poll that fails counts as yes: the read or write that follows reports why.
 fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
-    poll_all(&mut [pollfd { fd: fd.as_raw_fd(), events, revents: 0 }], timeout)
+    poll_all(
+        &mut [pollfd {
+            fd: fd.as_raw_fd(),
+            events,
+            revents: 0,
+        }],
+        timeout,
+    )
 }
 
 /// Whether something is there for one of `entries`.
@@ -75,8 +87,8 @@ fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     }
 }
 
-/// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less often. Any other
-/// kind of file, and a system that does not allow it, stays as it is.
+/// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less
+/// often. Any other kind of file, and a system that does not allow it, stays as it is.
 pub(crate) fn widen_pipe(fd: BorrowedFd<'_>) {
     const BYTES: c_int = 1 << 20;
     // SAFETY: the call takes two numbers.
@@ -94,7 +106,8 @@ pub(crate) fn find(bytes: &[u8], byte: u8) -> Option<usize> {
 
 /// Cores that this process may use (sched_getaffinity); at least 1.
 ///
-/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten kilobytes of code.
+/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten
+/// kilobytes of code.
 pub(crate) fn cores() -> usize {
     // SAFETY: an all-zero set is a valid one; the call writes no more than its size.
     let count = unsafe {
@@ -107,8 +120,8 @@ pub(crate) fn cores() -> usize {
     count.max(1) as usize
 }
 
-/// Takes a lock on a whole file, shared or for this descriptor alone, without waiting; whether it was free. It goes
-/// with the descriptor, so the system gives it back when the process dies.
+/// Takes a lock on a whole file, shared or for this descriptor alone, without waiting; whether it
+/// was free. It goes with the descriptor, so the system gives it back when the process dies.
 pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: the call takes two numbers.

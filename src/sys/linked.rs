@@ -11,7 +11,8 @@ unsafe extern "C" {
 /// The block: it begins at a page.
 pub(crate) fn block() -> &'static [u8] {
     let (start, end) = (&raw const mortonnet_block, &raw const mortonnet_block_end);
-    // SAFETY: the symbols stand at both ends of what the assembler included: read-only, there for the whole run.
+    // SAFETY: the symbols stand at both ends of what the assembler included: read-only, there for
+    // the whole run.
     unsafe { std::slice::from_raw_parts(start.cast(), end as usize - start as usize) }
 }
 
@@ -19,7 +20,10 @@ pub(crate) fn block() -> &'static [u8] {
 pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     // SAFETY: every bit pattern is an f32.
     let (before, floats, after) = unsafe { bytes.align_to::<f32>() };
-    assert!(before.is_empty() && after.is_empty(), "floats stand aligned");
+    assert!(
+        before.is_empty() && after.is_empty(),
+        "floats stand aligned"
+    );
     floats
 }
 
@@ -33,6 +37,9 @@ pub(crate) fn signed(bytes: &[u8]) -> &[i8] {
 pub(crate) fn halves(bytes: &[u8]) -> &[u16] {
     // SAFETY: every bit pattern is a u16.
     let (before, halves, after) = unsafe { bytes.align_to::<u16>() };
-    assert!(before.is_empty() && after.is_empty(), "halves stand aligned");
+    assert!(
+        before.is_empty() && after.is_empty(),
+        "halves stand aligned"
+    );
     halves
 }

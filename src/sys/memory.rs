@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 
-/// Whether so many bytes can be had, for those who allocate as much next: an allocation that fails ends the process without
-/// a word of ours.
+/// Whether so many bytes can be had, for those who allocate as much next: an allocation that fails
+/// ends the process without a word of ours.
 pub(crate) fn check(bytes: usize, what: &str) -> Result<(), Error> {
     let mut room = Vec::<u8>::new();
     let had = room.try_reserve_exact(bytes);

@@ -1,5 +1,6 @@
-//! Safe faces over calls of the system and of the linker: the linked block, the one behind the program,
-//! readiness of a file descriptor, who may have written a file, signals, threads, memory, calls that do not come back.
+//! Safe faces over calls of the system and of the linker: the linked block, the one behind the
+//! program, readiness of a file descriptor, who may have written a file, signals, threads, memory,
+//! calls that do not come back.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "appended")]

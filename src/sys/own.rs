@@ -1,4 +1,5 @@
-//! Files that nobody but this user and root could write: what stands in them may be handed to a driver.
+//! Files that nobody but this user and root could write: what stands in them may be handed to a
+//! driver.
 
 use super::io::user;
 use std::fs::{File, Metadata};
@@ -24,7 +25,9 @@ impl OwnFile {
             }
             file => file.map_err(|e| ReadError::Refused(e.to_string()))?,
         };
-        let about = file.metadata().map_err(|e| ReadError::Refused(e.to_string()))?;
+        let about = file
+            .metadata()
+            .map_err(|e| ReadError::Refused(e.to_string()))?;
         if !about.is_file() {
             return Err(ReadError::Refused("it is no plain file".into()));
         }
@@ -107,7 +110,9 @@ impl Foreign {
     /// In words.
     pub(crate) fn text(&self) -> String {
         match self {
-            Foreign::Owner(owner) => format!("it belongs to another user ({owner}, this is {})", user()),
+            Foreign::Owner(owner) => {
+                format!("it belongs to another user ({owner}, this is {})", user())
+            }
             Foreign::Mode(mode) => format!("others may write to it (mode {:03o})", mode & 0o7777),
         }
     }

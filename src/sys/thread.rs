@@ -22,7 +22,10 @@ pub(crate) fn number() -> u32 {
 /// CPU time that the threads of the process have taken.
 #[cfg(feature = "lab")]
 pub(crate) fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the call writes a timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -34,8 +37,9 @@ pub(crate) trait Serve: Send + Sync + 'static {
     fn serve(&self);
 }
 
-/// A thread, started with pthread_create(3). The standard library's threads allocate when they come to life, in
-/// whatever the starter has reached by then; waiting for it takes milliseconds on an idle core.
+/// A thread, started with pthread_create(3). The standard library's threads allocate when they come
+/// to life, in whatever the starter has reached by then; waiting for it takes milliseconds on an
+/// idle core.
 pub(crate) struct Thread(libc::pthread_t);
 
 impl Thread {
@@ -48,9 +52,15 @@ impl Thread {
         }
         let work = Arc::into_raw(work);
         let mut thread = std::mem::MaybeUninit::uninit();
-        // SAFETY: the place for the thread is valid, no attributes are the defaults, `run` takes what it is given.
+        // SAFETY: the place for the thread is valid, no attributes are the defaults, `run` takes
+        // what it is given.
         let error = unsafe {
-            libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run::<T>, work.cast_mut().cast())
+            libc::pthread_create(
+                thread.as_mut_ptr(),
+                std::ptr::null(),
+                run::<T>,
+                work.cast_mut().cast(),
+            )
         };
         if error != 0 {
             // SAFETY: no thread has it.

@@ -1,11 +1,12 @@
 //! A watchdog over calls of a driver that may not come back.
 //!
-//! One thread makes the calls of a run, one call at a time, within [`call`]. They are counted where they begin and end, so that
-//! the count is odd while one is on its way. The watchdog's thread looks at the count once a tick: a call during which it
-//! stays the same for too long hangs. Whoever changes the count then has the run: the thread that came back, or the
-//! watchdog, and a thread that comes back later waits for ever. Time is counted in ticks that the watchdog has waited: a
-//! process that is stopped, or a board that sleeps, is not taken for a driver that hangs. While no call is on its way the
-//! watchdog sleeps.
+//! One thread makes the calls of a run, one call at a time, within [`call`]. They are counted where
+//! they begin and end, so that the count is odd while one is on its way. The watchdog's thread
+//! looks at the count once a tick: a call during which it stays the same for too long hangs.
+//! Whoever changes the count then has the run: the thread that came back, or the watchdog, and a
+//! thread that comes back later waits for ever. Time is counted in ticks that the watchdog has
+//! waited: a process that is stopped, or a board that sleeps, is not taken for a driver that hangs.
+//! While no call is on its way the watchdog sleeps.
 
 use super::thread::{self, Serve, Thread};
 use std::io;
@@ -32,7 +33,8 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Whether calls have to do with batches: the slowest of them counts.
 static STREAM: AtomicBool = AtomicBool::new(false);
 
-/// Whether a batch as large as the one at hand was computed: until then drivers compile, and have more time.
+/// Whether a batch as large as the one at hand was computed: until then drivers compile, and have
+/// more time.
 static WARM: AtomicBool = AtomicBool::new(false);
 
 /// The number of the watchdog's thread, once that has the run.
@@ -49,11 +51,12 @@ static BEGUN: Condvar = Condvar::new();
 /// Ticks of the limit.
 const TICKS: u32 = 10;
 
-/// How many times the limit a call at start may take, and one of a batch that is larger than all before it.
+/// How many times the limit a call at start may take, and one of a batch that is larger than all
+/// before it.
 const FIRST: u32 = 6;
 
-/// Work at start during which drivers compile (Mali's when a kernel is created), and how many times the limit a call of it
-/// may take: VC4CL needs 105 s for a kernel.
+/// Work at start during which drivers compile (Mali's when a kernel is created), and how many times
+/// the limit a call of it may take: VC4CL needs 105 s for a kernel.
 const COMPILING: [&str; 2] = ["build", "kernels"];
 const COMPILE: u32 = 20;
 
@@ -80,8 +83,17 @@ pub(crate) fn tick() -> Option<Duration> {
 
 /// Ticks that a call may take where the slowest before it took `slowest`, `None` being none.
 pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
-    let first = || if COMPILING.contains(&work()) { COMPILE } else { FIRST };
-    slowest.map_or_else(|| first() * TICKS, |slowest| TICKS.max(SLOWER.saturating_mul(slowest)))
+    let first = || {
+        if COMPILING.contains(&work()) {
+            COMPILE
+        } else {
+            FIRST
+        }
+    };
+    slowest.map_or_else(
+        || first() * TICKS,
+        |slowest| TICKS.max(SLOWER.saturating_mul(slowest)),
+    )
 }
 
 /// For how long, in words, something did not answer that took so many ticks.
@@ -90,7 +102,8 @@ pub(crate) fn silence(ticks: u32) -> String {
     format!("no answer for {seconds:.1} s")
 }
 
-/// Runs what may not come back. Where the watchdog has the run by then, this does not come back either.
+/// Runs what may not come back. Where the watchdog has the run by then, this does not come back
+/// either.
 pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     if !WATCHED.load(SeqCst) {
         return work();
@@ -101,7 +114,8 @@ pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Waits for ever where the watchdog has the run and this is another thread: nobody needs what it would do.
+/// Waits for ever where the watchdog has the run and this is another thread: nobody needs what it
+/// would do.
 fn check() {
     while CALLS.load(SeqCst) == TAKEN && thread::number() != TAKER.load(SeqCst) {
         // SAFETY: the call takes nothing.
@@ -135,13 +149,18 @@ fn end() {
     loop {
         check();
         let count = CALLS.load(SeqCst);
-        if count != TAKEN && CALLS.compare_exchange(count, count + 1, SeqCst, SeqCst).is_ok() {
+        if count != TAKEN
+            && CALLS
+                .compare_exchange(count, count + 1, SeqCst, SeqCst)
+                .is_ok()
+        {
             return;
         }
     }
 }
 
-/// A sign of life from a call on its way, which goes on with `work`; a thread that has lost the run goes no further.
+/// A sign of life from a call on its way, which goes on with `work`; a thread that has lost the run
+/// goes no further.
 pub(crate) fn beat(work: &'static str) {
     check();
     *locked(&WORK) = work;
@@ -151,7 +170,9 @@ pub(crate) fn beat(work: &'static str) {
 
 /// A sign of life from a call on its way that waits for another thread.
 pub(crate) fn alive() {
-    let _ = CALLS.fetch_update(SeqCst, SeqCst, |n| (n % 2 == 1 && n != TAKEN).then(|| n + 2));
+    let _ = CALLS.fetch_update(SeqCst, SeqCst, |n| {
+        (n % 2 == 1 && n != TAKEN).then(|| n + 2)
+    });
 }
 
 /// Signs of life so far: [`beat`].
@@ -164,7 +185,8 @@ pub(crate) fn work() -> &'static str {
     *locked(&WORK)
 }
 
-/// From now on calls have to do with batches; `warm`: with one that is no larger than those that were computed.
+/// From now on calls have to do with batches; `warm`: with one that is no larger than those that
+/// were computed.
 pub(crate) fn batch(warm: bool) {
     STREAM.store(true, SeqCst);
     WARM.store(warm, SeqCst);
@@ -180,7 +202,8 @@ pub(crate) fn abandon() {
     ABANDONED.store(true, SeqCst);
 }
 
-/// Ends the process at once where a thread of it hangs in a driver: the driver's own end would wait for it.
+/// Ends the process at once where a thread of it hangs in a driver: the driver's own end would wait
+/// for it.
 pub(crate) fn exit(code: u8) {
     if ABANDONED.load(SeqCst) {
         // SAFETY: ends the process; what was written is written.
@@ -193,8 +216,8 @@ type Hung = Box<dyn Fn(u32) -> u8 + Send + Sync>;
 
 struct Watchdog(Hung);
 
-/// Watches the calls from now on. Where one hangs `hung` runs on the watchdog's thread and does what is left of the run;
-/// then the process ends, whatever its other threads do.
+/// Watches the calls from now on. Where one hangs `hung` runs on the watchdog's thread and does
+/// what is left of the run; then the process ends, whatever its other threads do.
 pub(crate) fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> io::Result<()> {
     let Some(_) = tick() else { return Ok(()) };
     Thread::start(Arc::new(Watchdog(Box::new(hung))))?;

@@ -1,7 +1,8 @@
-//! Programs for boards, armv7 hard-float and aarch64: built as a user builds them, looked into, and run under emulation.
+//! Programs for boards, armv7 hard-float and aarch64: built as a user builds them, looked into, and
+//! run under emulation.
 //!
-//! `tests/boards/run` fetches what this needs (`tests/boards/setup`) and runs it; a plain `cargo test` does not. What is
-//! missing is a failure.
+//! `tests/boards/run` fetches what this needs (`tests/boards/setup`) and runs it; a plain `cargo
+//! test` does not. What is missing is a failure.
 #![allow(unreachable_pub)]
 
 #[path = "../program/loops.rs"]
@@ -36,7 +37,11 @@ static BOARDS: [Board; 2] = [
         // 2.18 is the standard library's weak __cxa_thread_atexit_impl, on both.
         newest: (2, 18),
         // Cortex-A15 is the Odroid-XU3's.
-        cores: &[("cortex-a15", "neon-vfpv4"), ("cortex-a9", "neon"), ("cortex-a9,neon=off", "portable")],
+        cores: &[
+            ("cortex-a15", "neon-vfpv4"),
+            ("cortex-a9", "neon"),
+            ("cortex-a9,neon=off", "portable"),
+        ],
     },
     Board {
         name: "aarch64",
@@ -61,14 +66,24 @@ const ALLOWED: [&str; 8] = [
 /// A tool or a system that `tests/boards/setup` has fetched.
 fn fetched(name: &str) -> PathBuf {
     let path = root().join("target/boards").join(name);
-    assert!(path.exists(), "{} is missing: tests/boards/setup makes it", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: tests/boards/setup makes it",
+        path.display()
+    );
     path
 }
 
 /// The text that a tool prints.
 fn text(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -82,18 +97,32 @@ fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
     static ONE: Mutex<()> = Mutex::new(());
     let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut cargo = Command::new(fetched("zigbuild"));
-    cargo.args(arguments).args(["--offline", "--quiet"]).current_dir(root());
+    cargo
+        .args(arguments)
+        .args(["--offline", "--quiet"])
+        .current_dir(root());
     for board in &BOARDS {
         cargo.args(["--target", &format!("{}.{GLIBC}", board.target)]);
     }
-    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS", "LD_LIBRARY_PATH"] {
+    for name in [
+        "MORTONNET_MODEL",
+        "MORTONNET_PLAN",
+        "MORTONNET_WEIGHTS",
+        "RUSTFLAGS",
+        "LD_LIBRARY_PATH",
+    ] {
         cargo.env_remove(name);
     }
     // Build scripts take longer to optimise than to run; nobody debugs these programs.
     for profile in ["RELEASE", "DEV"] {
-        cargo.env(format!("CARGO_PROFILE_{profile}_BUILD_OVERRIDE_OPT_LEVEL"), "0");
+        cargo.env(
+            format!("CARGO_PROFILE_{profile}_BUILD_OVERRIDE_OPT_LEVEL"),
+            "0",
+        );
     }
-    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    cargo
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_INCREMENTAL", "0");
     text(cargo.envs(settings.iter().copied()))
 }
 
@@ -101,16 +130,29 @@ fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
 type Pair = [PathBuf; 2];
 
 fn release(target_dir: &Path, copies: &str, settings: &[(&str, &str)]) -> Pair {
-    zigbuild(&["zigbuild", "--release", "--target-dir", target_dir.to_str().unwrap()], settings);
+    zigbuild(
+        &[
+            "zigbuild",
+            "--release",
+            "--target-dir",
+            target_dir.to_str().unwrap(),
+        ],
+        settings,
+    );
     [0, 1].map(|i| {
         let board = &BOARDS[i];
         let copy = target_dir.join(format!("{copies}-{}", board.name));
-        fs::copy(target_dir.join(board.target).join("release/mortonnet"), &copy).unwrap();
+        fs::copy(
+            target_dir.join(board.target).join("release/mortonnet"),
+            &copy,
+        )
+        .unwrap();
         copy
     })
 }
 
-/// A target folder in which nothing is of an earlier run: cargo keeps packages that were built with another wrapper.
+/// A target folder in which nothing is of an earlier run: cargo keeps packages that were built with
+/// another wrapper.
 fn fresh(name: &str) -> PathBuf {
     let folder = root().join("target/boards").join(name);
     drop(fs::remove_dir_all(&folder));
@@ -120,7 +162,11 @@ fn fresh(name: &str) -> PathBuf {
 fn copied_digits() -> Folder {
     let model = Folder::new();
     for entry in fs::read_dir(root().join("model/digits")).unwrap().flatten() {
-        fs::copy(entry.path(), model.path(entry.file_name().to_str().unwrap())).unwrap();
+        fs::copy(
+            entry.path(),
+            model.path(entry.file_name().to_str().unwrap()),
+        )
+        .unwrap();
     }
     model
 }
@@ -131,7 +177,8 @@ fn first() -> &'static Path {
     FIRST.get_or_init(|| fresh("first"))
 }
 
-/// The folder that the digits are baked from; the same for both, because its name stands in the program.
+/// The folder that the digits are baked from; the same for both, because its name stands in the
+/// program.
 fn model() -> PathBuf {
     root().join("target/boards/first/model")
 }
@@ -144,7 +191,11 @@ fn digits() -> &'static Pair {
         for entry in fs::read_dir(root().join("model/digits")).unwrap().flatten() {
             fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
         }
-        release(first, "digits", &[("MORTONNET_MODEL", model.to_str().unwrap())])
+        release(
+            first,
+            "digits",
+            &[("MORTONNET_MODEL", model.to_str().unwrap())],
+        )
     })
 }
 
@@ -153,7 +204,8 @@ fn changed() -> &'static Pair {
     static CHANGED: OnceLock<Pair> = OnceLock::new();
     CHANGED.get_or_init(|| {
         digits();
-        // Little enough for the golden vectors to stay right; of the last layer, whose inputs are all in use.
+        // Little enough for the golden vectors to stay right; of the last layer, whose inputs are
+        // all in use.
         let model = model();
         let weights = fs::read_to_string(model.join("2_w.csv")).unwrap();
         let (at, old) = weights
@@ -162,9 +214,16 @@ fn changed() -> &'static Pair {
             .find(|(_, w)| w.parse::<f32>().unwrap().abs() > 0.1)
             .unwrap();
         let new = format!("{}", old.parse::<f32>().unwrap() * 1.000_02);
-        fs::write(model.join("2_w.csv"), format!("{}{new}{}", &weights[..at], &weights[at + old.len()..]))
-            .unwrap();
-        release(first(), "changed", &[("MORTONNET_MODEL", model.to_str().unwrap())])
+        fs::write(
+            model.join("2_w.csv"),
+            format!("{}{new}{}", &weights[..at], &weights[at + old.len()..]),
+        )
+        .unwrap();
+        release(
+            first(),
+            "changed",
+            &[("MORTONNET_MODEL", model.to_str().unwrap())],
+        )
     })
 }
 
@@ -192,7 +251,9 @@ fn emulated(board: &Board, program: &Path) -> Command {
 /// The same on PoCL.
 fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
     let mut c = emulated(board, program);
-    c.env_remove("MORTONNET_OPENCL").env("POCL_CACHE_DIR", &cache.0).args(["-d", "opencl"]);
+    c.env_remove("MORTONNET_OPENCL")
+        .env("POCL_CACHE_DIR", &cache.0)
+        .args(["-d", "opencl"]);
     c
 }
 
@@ -208,7 +269,11 @@ fn old_systems_have_what_is_needed() {
             .collect();
         assert!(!needed.is_empty(), "{dynamic}");
         for library in needed {
-            assert!(ALLOWED.contains(&library), "{}: needs {library}", board.name);
+            assert!(
+                ALLOWED.contains(&library),
+                "{}: needs {library}",
+                board.name
+            );
         }
         let versions = readelf(&["-VW"], program);
         let versions: Vec<(u32, u32)> = versions
@@ -216,12 +281,20 @@ fn old_systems_have_what_is_needed() {
             .skip(1)
             .map(|v| {
                 let v = v.split([' ', '\n']).next().unwrap();
-                let mut numbers = v.split('.').map(|n| n.trim_end_matches(')').parse::<u32>().unwrap());
+                let mut numbers = v
+                    .split('.')
+                    .map(|n| n.trim_end_matches(')').parse::<u32>().unwrap());
                 (numbers.next().unwrap(), numbers.next().unwrap())
             })
             .collect();
         let newest = versions.iter().max().unwrap();
-        assert!(*newest <= board.newest, "{}: needs GLIBC_{}.{}", board.name, newest.0, newest.1);
+        assert!(
+            *newest <= board.newest,
+            "{}: needs GLIBC_{}.{}",
+            board.name,
+            newest.0,
+            newest.1
+        );
         println!("{}: needs GLIBC_{}.{}", board.name, newest.0, newest.1);
     }
 }
@@ -233,7 +306,9 @@ fn code_is_small() {
     for (board, program) in BOARDS.iter().zip(digits()) {
         let text = feed(emulated(board, program).arg("--info=block"), "");
         let lines = text.lines();
-        let sections = lines.iter().filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
+        let sections = lines
+            .iter()
+            .filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
         let network = |name: &str| name == "constants" || name.starts_with("golden");
         let data: Vec<u64> = sections
             .filter(|(name, _)| network(name))
@@ -251,7 +326,11 @@ fn code_is_small() {
 #[ignore = "long: tests/boards/run --all"]
 fn builds_are_reproducible() {
     let model = copied_digits();
-    let again = release(&fresh("second"), "again", &[("MORTONNET_MODEL", model.0.to_str().unwrap())]);
+    let again = release(
+        &fresh("second"),
+        "again",
+        &[("MORTONNET_MODEL", model.0.to_str().unwrap())],
+    );
     for (i, board) in BOARDS.iter().enumerate() {
         assert!(
             fs::read(&digits()[i]).unwrap() == fs::read(&again[i]).unwrap(),
@@ -261,28 +340,49 @@ fn builds_are_reproducible() {
     }
 }
 
-/// Another weight gives another file, with that weight in it (zig's own cache does not see through `.incbin`).
+/// Another weight gives another file, with that weight in it (zig's own cache does not see through
+/// `.incbin`).
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn another_weight_is_in_the_program() {
     let (digits, changed) = (digits(), changed());
     for (i, board) in BOARDS.iter().enumerate() {
         let read = |pair: &Pair| fs::read(&pair[i]).unwrap();
-        assert!(read(digits) != read(changed), "{}: another weight, the same file", board.name);
+        assert!(
+            read(digits) != read(changed),
+            "{}: another weight, the same file",
+            board.name
+        );
         let scores = |pair: &Pair| {
-            feed(emulated(board, &pair[i]).args(["-d", "host", "-o", "scores", "model/digits/test.csv"]), "")
-                .out
+            feed(
+                emulated(board, &pair[i]).args([
+                    "-d",
+                    "host",
+                    "-o",
+                    "scores",
+                    "model/digits/test.csv",
+                ]),
+                "",
+            )
+            .out
         };
         let (before, after) = (scores(digits), scores(changed));
         assert_eq!(before.lines().count(), 597);
-        assert!(before != after, "{}: another weight, the same scores", board.name);
+        assert!(
+            before != after,
+            "{}: another weight, the same scores",
+            board.name
+        );
     }
 }
 
 /// The address of a symbol.
 fn address(program: &Path, symbol: &str) -> u64 {
     let symbols = readelf(&["-sW"], program);
-    let line = symbols.lines().find(|l| l.split_whitespace().last() == Some(symbol)).expect(symbol);
+    let line = symbols
+        .lines()
+        .find(|l| l.split_whitespace().last() == Some(symbol))
+        .expect(symbol);
     u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
 }
 
@@ -294,36 +394,49 @@ fn weights_begin_on_a_page() {
     }
 }
 
-/// Instructions and registers that not every armv7 has stand in the functions of `neon.c` alone, what VFPv4 brought in
-/// those compiled for it.
+/// Instructions and registers that not every armv7 has stand in the functions of `neon.c` alone,
+/// what VFPv4 brought in those compiled for it.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn neon_stands_in_its_own_functions() {
     let program = &mnist()[0];
-    let code =
-        text(Command::new("arm-linux-gnueabihf-objdump").args(["-d", "--no-show-raw-insn"]).arg(program));
+    let code = text(
+        Command::new("arm-linux-gnueabihf-objdump")
+            .args(["-d", "--no-show-raw-insn"])
+            .arg(program),
+    );
     let (mut function, mut neon, mut fused) = ("", 0, 0);
     for line in code.lines() {
         if let Some(name) = line.strip_suffix(">:") {
             function = name.split_once('<').unwrap().1;
         }
-        let Some((_, instruction)) = line.split_once(":\t") else { continue };
+        let Some((_, instruction)) = line.split_once(":\t") else {
+            continue;
+        };
         let instruction = instruction.split(['@', ';', '<']).next().unwrap();
         let mut words = instruction.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
         let operation = words.next().unwrap();
         if operation.starts_with('.') {
             continue; // data
         }
-        let is_fused = ["vfma", "vfms", "vcvt.f32.f16"].iter().any(|f| operation.starts_with(f));
+        let is_fused = ["vfma", "vfms", "vcvt.f32.f16"]
+            .iter()
+            .any(|f| operation.starts_with(f));
         let is_neon = words.any(|w| {
             // An address may look like a register, but for its length.
-            let number = |prefix| w.strip_prefix(prefix).and_then(|n: &str| n.parse::<u32>().ok());
+            let number = |prefix| {
+                w.strip_prefix(prefix)
+                    .and_then(|n: &str| n.parse::<u32>().ok())
+            };
             number('q').is_some() || number('d').is_some_and(|n| (16..32).contains(&n))
         });
         // The unwinder saves all registers that there are, where a program says that it uses them.
         let unwinder = function.contains("libunwind") && function.contains("VFPv3");
         let of = |unit: &str| function.starts_with(&format!("mortonnet_{unit}_"));
-        assert!(!is_neon || of("neon") || of("vfpv4") || unwinder, "{function}: {instruction}");
+        assert!(
+            !is_neon || of("neon") || of("vfpv4") || unwinder,
+            "{function}: {instruction}"
+        );
         assert!(!is_fused || of("vfpv4"), "{function}: {instruction}");
         neon += u32::from(is_neon && of("neon"));
         fused += u32::from(is_fused);
@@ -349,7 +462,8 @@ impl Expected<'_> {
     /// `run` runs the program with more arguments.
     fn check(&self, what: &str, run: impl Fn(&[&str]) -> Run) {
         assert_eq!(run(&[]).lines(), self.classes, "{what}");
-        self.reference.check(self.vectors, &run(&["-o", "scores"]).lines(), what);
+        self.reference
+            .check(self.vectors, &run(&["-o", "scores"]).lines(), what);
     }
 
     /// The host engine on every core, and PoCL.
@@ -357,10 +471,17 @@ impl Expected<'_> {
         for (core, instructions) in board.cores {
             self.check(&format!("{} {core}", board.name), |more| {
                 let mut c = emulated(board, program);
-                c.env("QEMU_CPU", core).args(["-v", "-d", "host"]).args(arguments).args(more);
+                c.env("QEMU_CPU", core)
+                    .args(["-v", "-d", "host"])
+                    .args(arguments)
+                    .args(more);
                 let run = feed(&mut c, input);
                 let line = format!(" threads, {instructions}\n");
-                assert!(run.err.contains(&line), "{core}: expected {instructions}, found {}", run.err);
+                assert!(
+                    run.err.contains(&line),
+                    "{core}: expected {instructions}, found {}",
+                    run.err
+                );
                 run
             });
         }
@@ -368,12 +489,19 @@ impl Expected<'_> {
         self.check(&format!("{} on PoCL", board.name), |more| {
             // Beside other work PoCL may take minutes to compile there.
             let mut c = on_pocl(board, program, &cache);
-            let run = feed(c.args(["-v", "--timeout", "60"]).args(arguments).args(more), input);
+            let run = feed(
+                c.args(["-v", "--timeout", "60"]).args(arguments).args(more),
+                input,
+            );
             assert!(run.err.contains("plan mali-midgard"), "{}", run.err);
             run
         });
         let output = feed(on_pocl(board, program, &cache).arg("--selftest"), "");
-        assert!(output.lines()[0].starts_with("passed: opencl"), "{}", output.out);
+        assert!(
+            output.lines()[0].starts_with("passed: opencl"),
+            "{}",
+            output.out
+        );
     }
 }
 
@@ -388,7 +516,11 @@ fn digits_are_those_of_x86() {
     let expected = Expected {
         reference: Reference::read(&root().join("model/digits")),
         vectors: &vectors,
-        classes: run(DIGITS, &[], csv.clone()).lines().iter().map(|l| l.to_string()).collect(),
+        classes: run(DIGITS, &[], csv.clone())
+            .lines()
+            .iter()
+            .map(|l| l.to_string())
+            .collect(),
     };
     for (board, program) in BOARDS.iter().zip(digits()) {
         expected.check_board(board, program, &[], &csv);
@@ -401,15 +533,21 @@ fn digits_are_those_of_x86() {
 fn mnist_is_that_of_x86() {
     const RECORDS: usize = 300;
     let bytes = random_bytes(7, RECORDS * 784);
-    let vectors: Vec<Vec<f64>> =
-        bytes.chunks(784).map(|image| image.iter().map(|&b| f64::from(b)).collect()).collect();
+    let vectors: Vec<Vec<f64>> = bytes
+        .chunks(784)
+        .map(|image| image.iter().map(|&b| f64::from(b)).collect())
+        .collect();
     let folder = Folder::new();
     let model = root().join("model/mnist");
     let x86 = support::bake(&model, None, &folder).unwrap();
     let expected = Expected {
         reference: Reference::read(&model),
         vectors: &vectors,
-        classes: run(&x86, &["-f", "u8"], bytes.clone()).lines().iter().map(|l| l.to_string()).collect(),
+        classes: run(&x86, &["-f", "u8"], bytes.clone())
+            .lines()
+            .iter()
+            .map(|l| l.to_string())
+            .collect(),
     };
     for (board, program) in BOARDS.iter().zip(mnist()) {
         expected.check_board(board, program, &["-f", "u8"], &bytes);
@@ -422,7 +560,9 @@ fn mnist_is_that_of_x86() {
         for (core, _) in board.cores {
             few.check(&format!("{} {core}, single records", board.name), |more| {
                 let mut c = emulated(board, program);
-                c.env("QEMU_CPU", core).args(["-d", "host", "-b", "1", "-f", "u8"]).args(more);
+                c.env("QEMU_CPU", core)
+                    .args(["-d", "host", "-b", "1", "-f", "u8"])
+                    .args(more);
                 feed(&mut c, &bytes[..25 * 784])
             });
         }
@@ -435,7 +575,15 @@ fn mnist_is_that_of_x86() {
 fn micro_kernels_pass_their_tests() {
     let dir = root().join("target/boards/tests");
     let messages = zigbuild(
-        &["test", "--lib", "--no-run", "--message-format", "json", "--target-dir", dir.to_str().unwrap()],
+        &[
+            "test",
+            "--lib",
+            "--no-run",
+            "--message-format",
+            "json",
+            "--target-dir",
+            dir.to_str().unwrap(),
+        ],
         &[],
     );
     let programs: Vec<String> = messages
@@ -444,18 +592,30 @@ fn micro_kernels_pass_their_tests() {
         .filter_map(|m| m["executable"].as_str().map(String::from))
         .collect();
     for board in &BOARDS {
-        let program = programs.iter().find(|p| p.contains(board.target)).expect(board.target);
+        let program = programs
+            .iter()
+            .find(|p| p.contains(board.target))
+            .expect(board.target);
         for (core, _) in board.cores.iter().take(2) {
             let mut c = emulated(board, Path::new(program));
             // Emulation is slow: fewer random cases.
-            let run = feed(c.env("QEMU_CPU", core).env("PROPTEST_CASES", "20").arg("engine::simd"), "");
+            let run = feed(
+                c.env("QEMU_CPU", core)
+                    .env("PROPTEST_CASES", "20")
+                    .arg("engine::simd"),
+                "",
+            );
             assert!(
                 run.code == Some(0) && run.out.contains("test result: ok. "),
                 "{core}: {}{}",
                 run.out,
                 run.err
             );
-            assert!(run.out.contains("affine_agrees_with_float64 ... ok"), "{}", run.out);
+            assert!(
+                run.out.contains("affine_agrees_with_float64 ... ok"),
+                "{}",
+                run.out
+            );
         }
     }
 }

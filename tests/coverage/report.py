@@ -3,6 +3,7 @@
 
 usage: tests/coverage/report.py FILE
 """
+
 import collections
 import re
 import sys
@@ -17,7 +18,9 @@ def product_lines(path):
     """The number of the first line of the file's test module, or one behind its last line."""
     lines = path.read_text("utf-8").splitlines()
     for number, (line, following) in enumerate(zip(lines, lines[1:]), 1):
-        if line.strip() == "#[cfg(test)]" and re.match(r"\s*(pub(\(\w+\))? )?mod \w+ \{", following):
+        if line.strip() == "#[cfg(test)]" and re.match(
+            r"\s*(pub(\(\w+\))? )?mod \w+ \{", following
+        ):
             return number
     return len(lines) + 1
 

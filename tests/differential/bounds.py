@@ -15,29 +15,111 @@ FUNCTION = 16 * U
 FOLDED = 2e-5
 """The error of a scaled value of size 1 where the first layer's weights do the scaling."""
 MOVES = {
-    "Identity", "Dropout", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Split", "Pad",
-    "Concat", "Cast", "MaxPool", "ReduceMax", "Max", "Min", "Clip", "Relu", "Neg", "GlobalMaxPool", "ArrayFeatureExtractor",
-    "ZipMap", "Shape", "ArgMax", "Binarizer", "LabelEncoder",
+    "Identity",
+    "Dropout",
+    "Reshape",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Slice",
+    "Gather",
+    "Split",
+    "Pad",
+    "Concat",
+    "Cast",
+    "MaxPool",
+    "ReduceMax",
+    "Max",
+    "Min",
+    "Clip",
+    "Relu",
+    "Neg",
+    "GlobalMaxPool",
+    "ArrayFeatureExtractor",
+    "ZipMap",
+    "Shape",
+    "ArgMax",
+    "Binarizer",
+    "LabelEncoder",
 }
 LIKE = {
-    "CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "FULLY_CONNECTED": "Conv", "AVERAGE_POOL_2D": "AveragePool",
-    "MAX_POOL_2D": "MaxPool", "MEAN": "ReduceMean", "SUM": "ReduceSum", "REDUCE_MAX": "ReduceMax", "ADD": "Add", "SUB": "Sub",
-    "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "PRELU": "PRelu", "LEAKY_RELU": "LeakyRelu", "ELU": "Elu",
-    "GELU": "Gelu", "HARD_SWISH": "HardSwish", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "SOFTMAX": "Softmax",
+    "CONV_2D": "Conv",
+    "DEPTHWISE_CONV_2D": "Conv",
+    "FULLY_CONNECTED": "Conv",
+    "AVERAGE_POOL_2D": "AveragePool",
+    "MAX_POOL_2D": "MaxPool",
+    "MEAN": "ReduceMean",
+    "SUM": "ReduceSum",
+    "REDUCE_MAX": "ReduceMax",
+    "ADD": "Add",
+    "SUB": "Sub",
+    "MUL": "Mul",
+    "DIV": "Div",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+    "PRELU": "PRelu",
+    "LEAKY_RELU": "LeakyRelu",
+    "ELU": "Elu",
+    "GELU": "Gelu",
+    "HARD_SWISH": "HardSwish",
+    "LOGISTIC": "Sigmoid",
+    "TANH": "Tanh",
+    "SOFTMAX": "Softmax",
     "LOG_SOFTMAX": "LogSoftmax",
-    "AffineLayer": "Conv", "ConvLayer": "Conv", "DepthwiseConvLayer": "Conv", "BatchNormLayer": "BatchNormalization",
-    "MaxPoolLayer": "MaxPool", "AveragePoolLayer": "AveragePool", "GlobalMaxPoolLayer": "MaxPool",
-    "GlobalAveragePoolLayer": "AveragePool", "PReLULayer": "PRelu", "LeakyReLULayer": "LeakyRelu", "ELULayer": "Elu",
-    "SELULayer": "Selu", "GELULayer": "Gelu", "HardSigmoidLayer": "HardSigmoid", "HardSwishLayer": "HardSwish",
-    "SigmoidLayer": "Sigmoid", "TanhLayer": "Tanh", "SoftmaxLayer": "Softmax", "AddLayer": "Add", "SubtractLayer": "Sub",
-    "MultiplyLayer": "Mul", "DivideLayer": "Div", "ConcatLayer": "Concat", "FlattenLayer": "Reshape", "ReshapeLayer": "Reshape",
-    "TransposeLayer": "Transpose", "PadLayer": "Pad", "ReLULayer": "Relu", "ReLU6Layer": "Clip", "ClipLayer": "Clip",
+    "AffineLayer": "Conv",
+    "ConvLayer": "Conv",
+    "DepthwiseConvLayer": "Conv",
+    "BatchNormLayer": "BatchNormalization",
+    "MaxPoolLayer": "MaxPool",
+    "AveragePoolLayer": "AveragePool",
+    "GlobalMaxPoolLayer": "MaxPool",
+    "GlobalAveragePoolLayer": "AveragePool",
+    "PReLULayer": "PRelu",
+    "LeakyReLULayer": "LeakyRelu",
+    "ELULayer": "Elu",
+    "SELULayer": "Selu",
+    "GELULayer": "Gelu",
+    "HardSigmoidLayer": "HardSigmoid",
+    "HardSwishLayer": "HardSwish",
+    "SigmoidLayer": "Sigmoid",
+    "TanhLayer": "Tanh",
+    "SoftmaxLayer": "Softmax",
+    "AddLayer": "Add",
+    "SubtractLayer": "Sub",
+    "MultiplyLayer": "Mul",
+    "DivideLayer": "Div",
+    "ConcatLayer": "Concat",
+    "FlattenLayer": "Reshape",
+    "ReshapeLayer": "Reshape",
+    "TransposeLayer": "Transpose",
+    "PadLayer": "Pad",
+    "ReLULayer": "Relu",
+    "ReLU6Layer": "Clip",
+    "ClipLayer": "Clip",
 }
 """The operations of ONNX whose errors those of TensorFlow Lite, and the layers of the network JSON, have. Other operations
 of TensorFlow Lite move values, or cut them off."""
-SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool", "ReduceL1", "MEAN", "SUM", "AVERAGE_POOL_2D"}
+SUMS = {
+    "ReduceMean",
+    "ReduceSum",
+    "GlobalAveragePool",
+    "AveragePool",
+    "ReduceL1",
+    "MEAN",
+    "SUM",
+    "AVERAGE_POOL_2D",
+}
 """Operations that add up numbers of both signs without weights."""
-FUNCTIONS = {"Sigmoid": 0.25, "Tanh": 1.0, "Gelu": 1.2, "HardSwish": 1.5, "HardSigmoid": 1.0, "Elu": 1.0, "Selu": 1.0}
+FUNCTIONS = {
+    "Sigmoid": 0.25,
+    "Tanh": 1.0,
+    "Gelu": 1.2,
+    "HardSwish": 1.5,
+    "HardSigmoid": 1.0,
+    "Elu": 1.0,
+    "Selu": 1.0,
+}
 
 
 def most(values):
@@ -54,7 +136,11 @@ def bounds(graph, values, constants, stored):
     def largest(name):
         if name not in sizes:
             v = values.get(name)
-            sizes[name] = most(v) if v is not None else float(np.abs(constants[name].astype(np.float64)).max(initial=0))
+            sizes[name] = (
+                most(v)
+                if v is not None
+                else float(np.abs(constants[name].astype(np.float64)).max(initial=0))
+            )
         return sizes[name]
 
     def error(name):
@@ -102,7 +188,14 @@ def one(node, graph, largest, error, constants, values):
         return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error
 
     if op in MOVES:
-        return np.max([error(i) + np.zeros_like(m) for i in inputs if i in graph.live or constants[i].dtype.kind == "f"], 0)
+        return np.max(
+            [
+                error(i) + np.zeros_like(m)
+                for i in inputs
+                if i in graph.live or constants[i].dtype.kind == "f"
+            ],
+            0,
+        )
     if op in FUNCTIONS:
         gain = FUNCTIONS[op]
         if op in ("Elu", "Selu"):
@@ -111,7 +204,11 @@ def one(node, graph, largest, error, constants, values):
             gain = attrs.get("alpha", 0.2)
         return gain * e + FUNCTION * (out + gain + np.minimum(m, 10.0))
     if op in ("LeakyRelu", "PRelu"):
-        slope = abs(attrs.get("slope", attrs.get("alpha", 0.01))) if op == "LeakyRelu" else np.abs(fixed[0]).max(initial=0)
+        slope = (
+            abs(attrs.get("slope", attrs.get("alpha", 0.01)))
+            if op == "LeakyRelu"
+            else np.abs(fixed[0]).max(initial=0)
+        )
         return max(1.0, float(slope)) * e + 2 * U * out
     if op in ("Add", "Sub", "Sum"):
         return sum(error(i) + U * len(inputs) * largest(i) for i in inputs)
@@ -134,8 +231,8 @@ def one(node, graph, largest, error, constants, values):
     if op == "ScaleLayer":
         return linear(largest(inputs[1]), 4, largest(inputs[2]))
     if op == "input":
-        # The scaling of a record, in float64 or in the weights of the first layer. A sensor far from 0 keeps its digits:
-        # weights take up a scaling only where that costs less than FOLDED.
+        # The scaling of a record, in float64 or in the weights of the first layer. A sensor far
+        # from 0 keeps its digits: weights take up a scaling only where that costs less than FOLDED.
         factor, summand = fixed
         in_weights = U * 8 * most(np.abs(factor * values[x]) + np.abs(summand))
         return np.minimum(in_weights, 4 * U * out + FOLDED * np.maximum(1.0, out))
@@ -148,16 +245,26 @@ def one(node, graph, largest, error, constants, values):
         gain, terms = gain_of_rows(w)
         beta = abs(attrs.get("beta", 1.0))
         c = inputs[2] if len(inputs) > 2 else None
-        return linear(gain * abs(attrs.get("alpha", 1.0)), terms, beta * largest(c) if c else 0.0, beta * error(c) if c else 0.0)
+        return linear(
+            gain * abs(attrs.get("alpha", 1.0)),
+            terms,
+            beta * largest(c) if c else 0.0,
+            beta * error(c) if c else 0.0,
+        )
     if op == "MatMul":
         w = fixed[0].astype(np.float64)
         if inputs[1] in constants:
-            sums, terms = np.abs(w).sum(-2 if w.ndim > 1 else 0), w.shape[-2] if w.ndim > 1 else len(w)
+            sums, terms = (
+                np.abs(w).sum(-2 if w.ndim > 1 else 0),
+                w.shape[-2] if w.ndim > 1 else len(w),
+            )
         else:
             sums, terms = np.abs(w).sum(-1), w.shape[-1]
         return linear(np.max(sums), terms)
     if op in ("LinearRegressor", "LinearClassifier"):
-        w = np.reshape(attrs["coefficients"], (-1, graph.shapes[x][1] if len(graph.shapes[x]) > 1 else 1))
+        w = np.reshape(
+            attrs["coefficients"], (-1, graph.shapes[x][1] if len(graph.shapes[x]) > 1 else 1)
+        )
         return linear(*gain_of_rows(w), np.abs(attrs.get("intercepts", [0.0])).max()) + FUNCTION
     if op in ("AveragePool", "ReduceMean", "GlobalAveragePool"):
         return linear(1.0, graph.size(x))

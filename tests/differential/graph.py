@@ -66,7 +66,9 @@ class Graph:
 
     def hit(self, node, tags, rank, kind):
         """Notes what a node covers."""
-        node.hits += [(node.op, tag, rank, kind) for tag in tags or ["-"]] + [(node.op, "type", "", kind)]
+        node.hits += [(node.op, tag, rank, kind) for tag in tags or ["-"]] + [
+            (node.op, "type", "", kind)
+        ]
 
     def copy(self):
         return copy.deepcopy(self)

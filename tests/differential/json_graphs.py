@@ -938,9 +938,10 @@ class Judge:
         found = {name: feeds[name].astype(np.float64) for name in g.inputs}
         for node in g.nodes:
             x, *others = [found[i] for i in node.inputs if i in g.live]
-            arrays, name = [
-                self.constants[i] for i in node.inputs if i in self.constants
-            ], node.outputs[0]
+            arrays, name = (
+                [self.constants[i] for i in node.inputs if i in self.constants],
+                node.outputs[0],
+            )
             if node.op == "input":
                 found[name] = placed(x * arrays[0] + arrays[1], g.shapes[name][1:], g.hwc)
             else:

@@ -64,7 +64,11 @@ class Tools:
     """The programs under test, and the folder for what they write."""
 
     def __init__(self, arguments, folder):
-        self.bake, self.program, self.folder = arguments.bake, arguments.program, pathlib.Path(folder)
+        self.bake, self.program, self.folder = (
+            arguments.bake,
+            arguments.program,
+            pathlib.Path(folder),
+        )
         self.kernels = arguments.kernels
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("MORTONNET_")}
         self.count = 0
@@ -79,19 +83,26 @@ class Tools:
         folder = path.with_suffix(".model")
         model = put(folder, g, data)
         command = [self.bake, str(model), "--program", self.program, "-o", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=self.environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=self.environment
+        )
         shutil.rmtree(folder)
         if done.returncode == 0:
             return path, None
         path.unlink(missing_ok=True)
-        return None, f"exit {done.returncode}: {done.stderr}" if done.returncode != 1 else done.stderr
+        return (
+            None,
+            f"exit {done.returncode}: {done.stderr}" if done.returncode != 1 else done.stderr,
+        )
 
     def answers(self, path, g, device, rows, batch):
         """The numbers of each record, None where the program refuses it; or a text that says why there are none."""
         data = io.BytesIO()
         np.save(data, rows)
         option = g.option or ("scores" if g.answer == "scores" else "class")
-        command = [str(path), "-d", device, "-f", "npy", "-o", option, "--on-error", "mark"] + (["-b", str(batch)] if batch else [])
+        command = [str(path), "-d", device, "-f", "npy", "-o", option, "--on-error", "mark"] + (
+            ["-b", str(batch)] if batch else []
+        )
         if self.kernels and device == "opencl":
             command += ["--kernels", self.kernels]
         # Kernels are compiled once for the three batches.
@@ -99,15 +110,26 @@ class Tools:
         if device == "host":
             environment["MORTONNET_OPENCL"] = "/nonexistent"
         try:
-            done = subprocess.run(command, input=data.getvalue(), capture_output=True, timeout=240, env=environment)
+            done = subprocess.run(
+                command, input=data.getvalue(), capture_output=True, timeout=240, env=environment
+            )
         except subprocess.TimeoutExpired:
             return "no end after 240 s"
         lines = done.stdout.decode().splitlines()
         if done.returncode != (1 if "error" in lines else 0) or len(lines) != len(rows):
-            return f"exit {done.returncode}, {len(lines)} lines: {done.stderr.decode().strip()[-300:]}"
-        number = {str(label): i for i, label in enumerate(g.labels)}.__getitem__ if option == "label" else float
+            return (
+                f"exit {done.returncode}, {len(lines)} lines: {done.stderr.decode().strip()[-300:]}"
+            )
+        number = (
+            {str(label): i for i, label in enumerate(g.labels)}.__getitem__
+            if option == "label"
+            else float
+        )
         try:
-            return [None if line == "error" else [number(x) for x in line.split(",") if x] for line in lines]
+            return [
+                None if line == "error" else [number(x) for x in line.split(",") if x]
+                for line in lines
+            ]
         except (ValueError, KeyError):
             return f"neither numbers nor labels: {lines[:1]}"
 
@@ -116,7 +138,14 @@ class Drawn:
     """A graph with its records and the judge's values."""
 
     def __init__(self, g, data, feeds, values, errors, reference):
-        self.g, self.data, self.feeds, self.values, self.errors, self.reference = g, data, feeds, values, errors, reference
+        self.g, self.data, self.feeds, self.values, self.errors, self.reference = (
+            g,
+            data,
+            feeds,
+            values,
+            errors,
+            reference,
+        )
         flat = lambda n: np.asarray(values[n], np.float64).reshape(RECORDS, -1)
         outputs = [g.scores] if g.scores else g.outputs
         self.expected = np.concatenate([flat(n) for n in outputs], 1)
@@ -154,7 +183,11 @@ def judged(g, feeds):
         values = judge.values(feeds)
         ordinary = np.ones(RECORDS, bool)
         for name in g.live:
-            if name in values and name not in g.sizes and np.shape(values[name])[1:] != tuple(g.shapes[name][1:]):
+            if (
+                name in values
+                and name not in g.sizes
+                and np.shape(values[name])[1:] != tuple(g.shapes[name][1:])
+            ):
                 raise Unfit("the judge's sizes are not those that ONNX infers")
             if name in values and name not in g.sizes:
                 ordinary &= bounds.most(values[name]) < ALMOST
@@ -163,7 +196,9 @@ def judged(g, feeds):
         errors = bounds.bounds(g, values, judge.constants, judge.stored)
         for name in [g.scores] if g.scores else g.outputs:
             loose = LOOSE_OF_INTEGERS if g.scales else LOOSE
-            if np.max(bounds.allowed(errors[name])[ordinary]) > loose * max(1e-3, float(np.max(bounds.most(values[name])[ordinary]))):
+            if np.max(bounds.allowed(errors[name])[ordinary]) > loose * max(
+                1e-3, float(np.max(bounds.most(values[name])[ordinary]))
+            ):
                 raise Unfit("loose bound")
     return Drawn(g, format.written(g), feeds, values, errors, judge.reference)
 
@@ -187,6 +222,7 @@ def draw(seed, index, formats, said):
             said[f"judge: {type(e).__name__}: " + normalised(str(e))[:150]] += 1
             if os.environ.get("TRACE"):
                 import traceback
+
                 traceback.print_exc()
     raise SystemExit(f"graph {index} of seed {seed}: nothing valid in 200 attempts")
 
@@ -231,7 +267,11 @@ def differs(g, answer, expected, allowed):
     if g.answer == "binary":
         right = i == (expected[0] > g.threshold) or abs(expected[0] - g.threshold) <= allowed[0]
         return None if right else f"class {i}, value {expected} against {g.threshold}"
-    return None if expected.max() - expected[i] <= 2 * allowed.max() else f"class {i}, values {expected}"
+    return (
+        None
+        if expected.max() - expected[i] <= 2 * allowed.max()
+        else f"class {i}, values {expected}"
+    )
 
 
 def failure(tools, drawn, devices):
@@ -239,7 +279,11 @@ def failure(tools, drawn, devices):
     g = drawn.g
     path, refusal = tools.baked(g, drawn.data)
     if refusal is not None:
-        return ("refused", refusal) if not refusal.startswith("exit") and "panicked" not in refusal else ("bake", refusal)
+        return (
+            ("refused", refusal)
+            if not refusal.startswith("exit") and "panicked" not in refusal
+            else ("bake", refusal)
+        )
     try:
         rows = drawn.rows()
         for device in devices:
@@ -281,6 +325,7 @@ def shrunk(tools, drawn, first, devices):
             g.answer, g.option, g.scores, g.both = "scores", None, None, False
             g.settings = {"output": {"kind": "values"}}
             return g, d.feeds
+
         return change
 
     def from_here(name):
@@ -290,10 +335,16 @@ def shrunk(tools, drawn, first, devices):
             g.inputs.append(name)
             g = g.cut(g.outputs)
             return g, {**d.feeds, **{name: d.values[name]}}
+
         return change
 
     if drawn.g.answer == "scores":
-        made = [o for n in reversed(best.g.nodes) for o in n.outputs if o in best.g.live and o not in best.g.sizes]
+        made = [
+            o
+            for n in reversed(best.g.nodes)
+            for o in n.outputs
+            if o in best.g.live and o not in best.g.sizes
+        ]
         for name in best.g.outputs if len(best.g.outputs) > 1 else []:
             if attempt(only(name)):
                 break
@@ -301,15 +352,25 @@ def shrunk(tools, drawn, first, devices):
         for name in [o for n in best.g.nodes for o in n.outputs if o in made]:
             if name not in best.g.outputs and attempt(only(name)):
                 break
-    for name in [o for n in reversed(best.g.nodes) for o in n.outputs if o in best.g.live and o not in best.g.sizes]:
+    for name in [
+        o
+        for n in reversed(best.g.nodes)
+        for o in n.outputs
+        if o in best.g.live and o not in best.g.sizes
+    ]:
         if name not in best.g.outputs and any(name in n.outputs for n in best.g.nodes):
             attempt(from_here(name))
     return best, said
 
 
 def shown(g):
-    shape = lambda n: "×".join(["N", *map(str, g.shapes[n][1:])] if n in g.live else map(str, g.shapes[n])) or "()"
-    lines = [f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs {', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"]
+    shape = lambda n: (
+        "×".join(["N", *map(str, g.shapes[n][1:])] if n in g.live else map(str, g.shapes[n]))
+        or "()"
+    )
+    lines = [
+        f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs {', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"
+    ]
     for n in g.nodes:
         attrs = ", ".join(f"{k}={str(v)[:60]}" for k, v in n.attrs.items())
         inputs = ", ".join(f"{i} [{shape(i)}]" if i else "-" for i in n.inputs)
@@ -340,8 +401,12 @@ class Outcome:
     def __init__(self, again, drawn, opencl):
         self.again, self.refusals, self.failure, self.text = again, [], None, ""
         nodes = drawn.g.nodes if drawn else []
-        self.counts = {"graphs": 1, "nodes": len(nodes), "on OpenCL": int(opencl),
-                       "judged by the reference implementation": int(bool(drawn and drawn.reference))}
+        self.counts = {
+            "graphs": 1,
+            "nodes": len(nodes),
+            "on OpenCL": int(opencl),
+            "judged by the reference implementation": int(bool(drawn and drawn.reference)),
+        }
         self.hits = {h for n in nodes for h in n.hits}
 
 
@@ -357,12 +422,18 @@ class Worker:
     def one(self, index, opencl):
         a = self.arguments
         again = collections.Counter()
-        command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (" --opencl 1" if opencl else "")
+        command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (
+            " --opencl 1" if opencl else ""
+        )
         try:
             drawn = draw(a.seed, index, a.formats.split(","), again)
         except Refused as e:
             outcome = Outcome(again, None, opencl)
-            outcome.counts["refused"], outcome.refusals, outcome.failure = 1, [normalised(str(e))], "refused"
+            outcome.counts["refused"], outcome.refusals, outcome.failure = (
+                1,
+                [normalised(str(e))],
+                "refused",
+            )
             outcome.text = f"\nFAILED {command}\n  the exporter: {e}"
             return outcome
         devices = ["host"] + (["opencl"] if opencl else [])
@@ -373,9 +444,15 @@ class Worker:
             outcome.refusals = [normalised(failed[1])]
         if not failed or failed[0] == "refused" and stated(failed[1]):
             return outcome
-        smallest, why = (drawn, failed) if a.as_drawn or drawn.g.whole else shrunk(self.tools, drawn, failed, devices)
+        smallest, why = (
+            (drawn, failed)
+            if a.as_drawn or drawn.g.whole
+            else shrunk(self.tools, drawn, failed, devices)
+        )
         outcome.failure = failed[0]
-        outcome.text = f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}"
+        outcome.text = (
+            f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}"
+        )
         if a.save:
             save(pathlib.Path(a.save) / str(index), smallest)
         return outcome
@@ -408,15 +485,31 @@ def save(folder, drawn):
 
 
 def main():
-    p = argparse.ArgumentParser(prog="tests/differential/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        prog="tests/differential/run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     p.add_argument("--graphs", type=int, default=150, help="how many  [150]")
     p.add_argument("--opencl", type=int, default=0, help="how many of them run on OpenCL too  [0]")
-    p.add_argument("--seed", type=lambda s: int(s, 0), default=0, help="what the graphs are drawn from  [0]")
-    p.add_argument("--graph", type=int, help="this graph alone, on OpenCL too where --opencl is not 0")
+    p.add_argument(
+        "--seed", type=lambda s: int(s, 0), default=0, help="what the graphs are drawn from  [0]"
+    )
+    p.add_argument(
+        "--graph", type=int, help="this graph alone, on OpenCL too where --opencl is not 0"
+    )
     p.add_argument("--first", type=int, default=0, help="the number of the first graph  [0]")
     p.add_argument("--jobs", type=int, default=os.cpu_count(), help="graphs at a time  [the CPUs]")
-    p.add_argument("--formats", default="onnx,tflite,json,exported", help="some of onnx, tflite, json, exported  [all]")
-    p.add_argument("--table", action="store_true", help="print how often each operation, attribute, rank and type occurred")
+    p.add_argument(
+        "--formats",
+        default="onnx,tflite,json,exported",
+        help="some of onnx, tflite, json, exported  [all]",
+    )
+    p.add_argument(
+        "--table",
+        action="store_true",
+        help="print how often each operation, attribute, rank and type occurred",
+    )
     p.add_argument("--save", help="a folder for shrunk failures")
     p.add_argument("--most", type=int, default=20, help="stop after so many failures  [20]")
     p.add_argument("--as-drawn", action="store_true", help="do not shrink graphs that fail")
@@ -435,19 +528,30 @@ def main():
 
         # Those on OpenCL are spread over the others.
         share = lambda i: i * a.opencl // len(numbers)
-        opencl = [bool(a.opencl and (a.graph is not None or share(i) != share(i + 1))) for i in range(len(numbers))]
-        with concurrent.futures.ProcessPoolExecutor(a.jobs, processes, begin, (a, folder, names)) as pool:
-            for done in concurrent.futures.as_completed(pool.submit(one, *job) for job in zip(numbers, opencl)):
+        opencl = [
+            bool(a.opencl and (a.graph is not None or share(i) != share(i + 1)))
+            for i in range(len(numbers))
+        ]
+        with concurrent.futures.ProcessPoolExecutor(
+            a.jobs, processes, begin, (a, folder, names)
+        ) as pool:
+            for done in concurrent.futures.as_completed(
+                pool.submit(one, *job) for job in zip(numbers, opencl)
+            ):
                 report.add(done.result())
                 if len(report.failures) >= a.most:
                     pool.shutdown(cancel_futures=True)
                     break
     seconds, n = time.monotonic() - start, report.counts["graphs"]
     accepted = 100 - 100 * report.counts["refused"] / max(1, n)
-    print(f"\n{n} graphs of seed {a.seed} ({', '.join(formats)}), {report.counts['nodes']} nodes, in {seconds:.0f} s, "
-          f"{n / seconds:.1f} a second; {report.counts['on OpenCL']} on OpenCL too; "
-          f"{report.counts['judged by the reference implementation']} judged by onnx.reference")
-    print(f"accepted: {accepted:.1f} %; failures: {len(report.failures)} {dict(collections.Counter(report.failures))}")
+    print(
+        f"\n{n} graphs of seed {a.seed} ({', '.join(formats)}), {report.counts['nodes']} nodes, in {seconds:.0f} s, "
+        f"{n / seconds:.1f} a second; {report.counts['on OpenCL']} on OpenCL too; "
+        f"{report.counts['judged by the reference implementation']} judged by onnx.reference"
+    )
+    print(
+        f"accepted: {accepted:.1f} %; failures: {len(report.failures)} {dict(collections.Counter(report.failures))}"
+    )
     for title, counts in (("refusals", report.refusals), ("drawn again", report.again)):
         for message, count in counts.most_common(40):
             print(f"{title:12} {count:6}  {message}")

@@ -19,7 +19,11 @@ def stored(g, array):
     if g.version >= 12 and g.chance(0.5):
         if array.dtype in (np.float32, np.int64) and array.ndim < 2 and array.size:
             letter = "float" if array.dtype == np.float32 else "int"
-            attrs = {f"value_{letter}": array.item()} if array.ndim == 0 else {f"value_{letter}s": array.tolist()}
+            attrs = (
+                {f"value_{letter}": array.item()}
+                if array.ndim == 0
+                else {f"value_{letter}s": array.tolist()}
+            )
             return node(g, "Constant", **attrs)
     return node(g, "Constant", value=numpy_helper.from_array(array))
 
@@ -29,7 +33,21 @@ def whole(g, values, kind="int64"):
     a = np.asarray(values, kind)
     if a.ndim != 1 or a.size == 0 or g.version < 9 or g.chance(0.6):
         return stored(g, a)
-    ways = ["Add", "Sub", "Div", "Cast", "Concat", "Gather", "Slice", "Squeeze", "Shape", "Where", "Mul", "Neg", "Split"]
+    ways = [
+        "Add",
+        "Sub",
+        "Div",
+        "Cast",
+        "Concat",
+        "Gather",
+        "Slice",
+        "Squeeze",
+        "Shape",
+        "Where",
+        "Mul",
+        "Neg",
+        "Split",
+    ]
     if g.version >= 10:
         ways += ["Mod"]
     if g.version >= 11:
@@ -83,7 +101,15 @@ def computed(g, way, a, n):
         back = np.argsort(order).astype(np.int64)
         return node(g, "Gather", i64(a[order]), i64(back - n * g.int(0, 1)), axis=0)
     if way == "Slice" and g.version >= 10:
-        return node(g, "Slice", i64(np.concatenate([[9], a[::-1], [4]])), i64([n]), i64([0]), i64([0]), i64([-1]))
+        return node(
+            g,
+            "Slice",
+            i64(np.concatenate([[9], a[::-1], [4]])),
+            i64([n]),
+            i64([0]),
+            i64([0]),
+            i64([-1]),
+        )
     if way == "Slice":
         return node(g, "Slice", i64(np.concatenate([[9], a, [4]])), starts=[1], ends=[-1])
     if way == "Split" and g.version >= 13:
@@ -100,7 +126,9 @@ def computed(g, way, a, n):
         if n < 2:
             raise Unfit
         pick = g.random.random(n) < 0.5
-        return node(g, "Where", stored(g, pick), i64(np.where(pick, a, b)), i64(np.where(pick, b, a)))
+        return node(
+            g, "Where", stored(g, pick), i64(np.where(pick, a, b)), i64(np.where(pick, b, a))
+        )
     if way == "Range":
         step = int(a[1] - a[0]) if n > 1 else 1
         if step == 0 or (np.diff(a) != step).any():
@@ -170,22 +198,47 @@ def quantised(g, a):
     axis = g.int(0, a.ndim - 1) if a.ndim and g.chance(0.6) else None
     kind = g.among(["int8", "uint8"] if g.version < 21 else ["int8", "uint8", "int16", "uint16"])
     spread = float(np.abs(a).max(initial=1e-3)) / 100
-    scale = np.array(spread, np.float32) if axis is None else g.random.uniform(0.8, 1.25, a.shape[axis]).astype(np.float32) * np.float32(spread)
-    zero = np.zeros_like(scale, kind) + (g.int(-10, 10) if kind.startswith("i") else g.int(110, 140))
-    s, z = (v if axis is None else v.reshape([-1 if i == axis else 1 for i in range(a.ndim)]) for v in (scale, zero))
+    scale = (
+        np.array(spread, np.float32)
+        if axis is None
+        else g.random.uniform(0.8, 1.25, a.shape[axis]).astype(np.float32) * np.float32(spread)
+    )
+    zero = np.zeros_like(scale, kind) + (
+        g.int(-10, 10) if kind.startswith("i") else g.int(110, 140)
+    )
+    s, z = (
+        v if axis is None else v.reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        for v in (scale, zero)
+    )
     if g.version >= 21 and axis is not None and a.shape[axis] % 2 == 0 and g.chance(0.5):
         # A scale for each two indices along the axis.
         some = [n // 2 if i == axis else n for i, n in enumerate(a.shape)]
-        scale, zero = (g.random.uniform(0.8, 1.25, some) * spread).astype(np.float32), np.full(some, zero.flat[0], kind)
+        scale, zero = (
+            (g.random.uniform(0.8, 1.25, some) * spread).astype(np.float32),
+            np.full(some, zero.flat[0], kind),
+        )
         s, z = np.repeat(scale, 2, axis), np.repeat(zero, 2, axis)
         q = np.clip(np.round(a / s) + z, np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
-        return node(g, "DequantizeLinear", stored(g, q), stored(g, scale), stored(g, zero), axis=axis, block_size=2)
+        return node(
+            g,
+            "DequantizeLinear",
+            stored(g, q),
+            stored(g, scale),
+            stored(g, zero),
+            axis=axis,
+            block_size=2,
+        )
     q = np.clip(np.round(a / s) + z, np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
     attrs = {} if axis is None else {"axis": axis - a.ndim * g.int(0, 1)}
     if g.chance(0.3) and kind in ("int8", "uint8"):
         # Exact numbers: nothing lies between two integers.
-        x = node(g, "QuantizeLinear", stored(g, ((q.astype(np.float32) - z) * np.float32(0.25)).astype(np.float32)),
-                 stored(g, np.float32(0.25)), stored(g, np.array(zero.flat[0] if zero.ndim == 0 else 0, kind)))
+        x = node(
+            g,
+            "QuantizeLinear",
+            stored(g, ((q.astype(np.float32) - z) * np.float32(0.25)).astype(np.float32)),
+            stored(g, np.float32(0.25)),
+            stored(g, np.array(zero.flat[0] if zero.ndim == 0 else 0, kind)),
+        )
         if zero.ndim == 0:
             return node(g, "DequantizeLinear", x, stored(g, scale), stored(g, zero))
     return node(g, "DequantizeLinear", stored(g, q), stored(g, scale), stored(g, zero), **attrs)
@@ -199,11 +252,50 @@ def expression(g, shape, depth):
     sub = lambda s=shape: expression(g, list(s), depth - 1)
     positive = lambda s=shape: stored(g, g.random.uniform(0.5, 1.5, s).astype(np.float32))
     axis = g.int(0, rank - 1) if rank else 0
-    ways = ["Add", "Sub", "Mul", "Div", "Neg", "Abs", "Ceil", "Floor", "Exp", "Log", "Sqrt", "Reciprocal", "Pow", "Where",
-            "activation", "Cast", "Identity", "Compare", "Logic", "Reshape", "Min", "Max", "Sum", "Clip", "ConstantOfShape", "Mod",
-            "Dropout"]
+    ways = [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Abs",
+        "Ceil",
+        "Floor",
+        "Exp",
+        "Log",
+        "Sqrt",
+        "Reciprocal",
+        "Pow",
+        "Where",
+        "activation",
+        "Cast",
+        "Identity",
+        "Compare",
+        "Logic",
+        "Reshape",
+        "Min",
+        "Max",
+        "Sum",
+        "Clip",
+        "ConstantOfShape",
+        "Mod",
+        "Dropout",
+    ]
     if rank:
-        ways += ["Concat", "Slice", "Gather", "Transpose", "Unsqueeze", "Expand", "Tile", "Tile", "Split", "Squeeze", "Reduce", "Size"]
+        ways += [
+            "Concat",
+            "Slice",
+            "Gather",
+            "Transpose",
+            "Unsqueeze",
+            "Expand",
+            "Tile",
+            "Tile",
+            "Split",
+            "Squeeze",
+            "Reduce",
+            "Size",
+        ]
     if rank == 2:
         ways += ["MatMul", "Gemm", "Flatten", "BatchNormalization", "Softmax", "Pad", "PRelu"]
     if rank == 4:
@@ -237,36 +329,86 @@ def expression(g, shape, depth):
         ops += ["Gelu"] if g.version >= 20 else []
         return node(g, g.among(ops), sub())
     if way == "Cast":
-        kind, code = g.among([("int8", 3), ("uint8", 2), ("int32", 6), ("int64", 7), ("float64", 11), ("int16", 5), ("bool", 9)])
+        kind, code = g.among(
+            [
+                ("int8", 3),
+                ("uint8", 2),
+                ("int32", 6),
+                ("int64", 7),
+                ("float64", 11),
+                ("int16", 5),
+                ("bool", 9),
+            ]
+        )
         numbers = g.random.integers(0, 3, shape)
-        return node(g, "Cast", node(g, "Cast", stored(g, numbers.astype(np.float32)), to=code), to=1)
+        return node(
+            g, "Cast", node(g, "Cast", stored(g, numbers.astype(np.float32)), to=code), to=1
+        )
     if way == "Compare":
         a, b = (stored(g, quarters(g, shape, -2, 2)) for _ in range(2))
-        return node(g, "Cast", node(g, g.among(["Greater", "Less", "Equal"] if g.version >= 11 else ["Greater", "Less"]), a, b), to=1)
+        return node(
+            g,
+            "Cast",
+            node(
+                g,
+                g.among(["Greater", "Less", "Equal"] if g.version >= 11 else ["Greater", "Less"]),
+                a,
+                b,
+            ),
+            to=1,
+        )
     if way == "Logic":
         a, b = (stored(g, g.random.random(shape) < 0.5) for _ in range(2))
         both = node(g, g.among(["And", "Or"]), a, b)
         return node(g, "Cast", node(g, "Not", both) if g.chance(0.5) else both, to=1)
     if way == "Reshape":
         attrs = {"allowzero": 1} if g.version >= 14 and g.chance(0.3) else {}
-        return node(g, "Reshape", sub([n]), whole(g, shape) if shape else stored(g, np.array([], np.int64)), **attrs)
+        return node(
+            g,
+            "Reshape",
+            sub([n]),
+            whole(g, shape) if shape else stored(g, np.array([], np.int64)),
+            **attrs,
+        )
     if way == "Clip":
         if g.version < 11:
             return node(g, "Clip", sub(), min=-0.5, max=0.75)
         bounds = g.among([("", 0.5), (-0.5, 0.75), (-0.25,)])
-        return node(g, "Clip", sub(), *["" if b == "" else stored(g, np.float32(b)) for b in bounds])
+        return node(
+            g, "Clip", sub(), *["" if b == "" else stored(g, np.float32(b)) for b in bounds]
+        )
     if way == "ConstantOfShape":
-        value = {"value": numpy_helper.from_array(np.array([0.75], np.float32))} if g.chance(0.7) else {}
-        return node(g, "ConstantOfShape", whole(g, shape) if shape else stored(g, np.array([], np.int64)), **value)
+        value = (
+            {"value": numpy_helper.from_array(np.array([0.75], np.float32))}
+            if g.chance(0.7)
+            else {}
+        )
+        return node(
+            g,
+            "ConstantOfShape",
+            whole(g, shape) if shape else stored(g, np.array([], np.int64)),
+            **value,
+        )
     if way == "Mod":
         if g.version < 10:
             return sub()
         if g.chance(0.5):
-            return node(g, "Mod", stored(g, quarters(g, shape)), stored(g, np.float32(g.among([1.5, -1.25]))), fmod=1)
+            return node(
+                g,
+                "Mod",
+                stored(g, quarters(g, shape)),
+                stored(g, np.float32(g.among([1.5, -1.25]))),
+                fmod=1,
+            )
         kind = g.among(["int32", "int64"] + (["int8", "uint8"] if g.version >= 13 else []))
         a = g.random.integers(0 if kind == "uint8" else -9, 10, shape).astype(kind)
-        mod = node(g, "Mod", stored(g, a), stored(g, np.array(g.among([3, 4] if kind == "uint8" else [3, -4]), kind)),
-                   **({"fmod": 1} if g.chance(0.3) else {}))
+        mod = node(
+            g,
+            "Mod",
+            stored(g, a),
+            stored(g, np.array(g.among([3, 4] if kind == "uint8" else [3, -4]), kind)),
+            **({"fmod": 1} if g.chance(0.3) else {}),
+        )
         return node(g, "Cast", mod, to=1)
     if way == "Size":
         total = node(g, "Cast", node(g, "Size", sub()), to=1)
@@ -275,20 +417,28 @@ def expression(g, shape, depth):
         if shape[axis] < 2:
             return sub()
         cut = g.int(1, shape[axis] - 1)
-        part = lambda k: sub([*shape[:axis], k, *shape[axis + 1:]])
-        return node(g, "Concat", part(cut), part(shape[axis] - cut), axis=axis - rank * g.int(0, 1) if g.version >= 11 else axis)
+        part = lambda k: sub([*shape[:axis], k, *shape[axis + 1 :]])
+        return node(
+            g,
+            "Concat",
+            part(cut),
+            part(shape[axis] - cut),
+            axis=axis - rank * g.int(0, 1) if g.version >= 11 else axis,
+        )
     if way == "Split":
-        whole_one = sub([*shape[:axis], 2 * shape[axis], *shape[axis + 1:]])
+        whole_one = sub([*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]])
         attrs = {"axis": axis} | ({"num_outputs": 2} if g.version >= 18 else {})
         return g.node("Split", [whole_one], attrs, 2)[g.int(0, 1)]
     if way == "Slice":
-        x, k = sub([*shape[:axis], shape[axis] + 2, *shape[axis + 1:]]), g.int(0, 2)
+        x, k = sub([*shape[:axis], shape[axis] + 2, *shape[axis + 1 :]]), g.int(0, 2)
         if g.version < 10:
             return node(g, "Slice", x, starts=[k], ends=[k + shape[axis]], axes=[axis])
         return node(g, "Slice", x, whole(g, [k]), whole(g, [k + shape[axis]]), whole(g, [axis]))
     if way == "Gather":
         at = g.random.integers(0, 4, shape[axis])
-        return node(g, "Gather", sub([*shape[:axis], 4, *shape[axis + 1:]]), whole(g, at), axis=axis)
+        return node(
+            g, "Gather", sub([*shape[:axis], 4, *shape[axis + 1 :]]), whole(g, at), axis=axis
+        )
     if way == "Transpose":
         perm = [int(p) for p in g.random.permutation(rank)]
         if g.chance(0.3):
@@ -297,28 +447,51 @@ def expression(g, shape, depth):
     if way == "Unsqueeze":
         if shape[axis] != 1:
             return sub()
-        return squeeze(g, sub([*shape[:axis], *shape[axis + 1:]]), [axis], "Unsqueeze")
+        return squeeze(g, sub([*shape[:axis], *shape[axis + 1 :]]), [axis], "Unsqueeze")
     if way == "Squeeze":
         return squeeze(g, sub([*shape[:axis], 1, *shape[axis:]]), [axis], "Squeeze")
     parts = [(i, n) for i in range(rank) for n in range(2, shape[i]) if shape[i] % n == 0]
     if way == "Tile" and parts:
         axis, times = g.among(parts)
-        part = sub([*shape[:axis], shape[axis] // times, *shape[axis + 1:]])
+        part = sub([*shape[:axis], shape[axis] // times, *shape[axis + 1 :]])
         return node(g, way, part, whole(g, [times if i == axis else 1 for i in range(rank)]))
     if way in ("Expand", "Tile"):
-        one = sub([*shape[:axis], 1, *shape[axis + 1:]])
-        return node(g, way, one, whole(g, shape if way == "Expand" else [shape[i] if i == axis else 1 for i in range(rank)]))
+        one = sub([*shape[:axis], 1, *shape[axis + 1 :]])
+        return node(
+            g,
+            way,
+            one,
+            whole(
+                g, shape if way == "Expand" else [shape[i] if i == axis else 1 for i in range(rank)]
+            ),
+        )
     if way == "Reduce":
         x = sub([*shape[:axis], g.int(1, 3), *shape[axis:]])
-        return reduced(g, g.among(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceProd"]), x, [axis], keepdims=0)
+        return reduced(
+            g,
+            g.among(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceProd"]),
+            x,
+            [axis],
+            keepdims=0,
+        )
     if way == "MatMul":
         k = g.int(1, 3)
         return node(g, "MatMul", sub([shape[0], k]), sub([k, shape[1]]))
     if way == "Gemm":
         k, b = g.int(1, 3), g.int(0, 1)
-        return node(g, "Gemm", sub([shape[0], k]), sub([shape[1], k] if b else [k, shape[1]]), sub([shape[1]]), transB=b, alpha=0.5)
+        return node(
+            g,
+            "Gemm",
+            sub([shape[0], k]),
+            sub([shape[1], k] if b else [k, shape[1]]),
+            sub([shape[1]]),
+            transB=b,
+            alpha=0.5,
+        )
     if way == "Flatten":
-        return node(g, "Flatten", sub([shape[0], 1, shape[1]]), axis=g.among([1, 2]) if shape[0] else 1)
+        return node(
+            g, "Flatten", sub([shape[0], 1, shape[1]]), axis=g.among([1, 2]) if shape[0] else 1
+        )
     if way == "BatchNormalization":
         numbers = [positive([shape[1]]), sub([shape[1]]), sub([shape[1]]), positive([shape[1]])]
         return node(g, "BatchNormalization", sub(), *numbers)
@@ -334,8 +507,19 @@ def expression(g, shape, depth):
     if way == "PRelu":
         return node(g, "PRelu", sub(), sub([shape[1]]))
     if way == "Conv":
-        return node(g, "Conv", sub([shape[0], 2, shape[2] + 1, shape[3]]), sub([shape[1], 2, 2, 1]), kernel_shape=[2, 1])
-    return node(g, g.among(["MaxPool", "AveragePool"]), sub([*shape[:2], shape[2] + 1, shape[3] + 1]), kernel_shape=[2, 2])
+        return node(
+            g,
+            "Conv",
+            sub([shape[0], 2, shape[2] + 1, shape[3]]),
+            sub([shape[1], 2, 2, 1]),
+            kernel_shape=[2, 1],
+        )
+    return node(
+        g,
+        g.among(["MaxPool", "AveragePool"]),
+        sub([*shape[:2], shape[2] + 1, shape[3] + 1]),
+        kernel_shape=[2, 2],
+    )
 
 
 def reduced(g, op, x, axes, **attrs):

@@ -57,7 +57,9 @@ class OnnxGraph(Graph):
                     data[i] = numpy_helper.from_array(self.known[i], i)
         proto = helper.make_node(op, inputs, names, domain=domain, **attrs)
         opsets = [helper.make_opsetid("", self.version), helper.make_opsetid(ML, 3)]
-        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=8)
+        found = shape_inference.infer_node_outputs(
+            schema, proto, types, data, opset_imports=opsets, ir_version=8
+        )
         for name in names:
             if name not in found:
                 raise Unfit
@@ -66,21 +68,33 @@ class OnnxGraph(Graph):
             if -1 in shape or (np.prod(shape) == 0 and shape != [0]):
                 raise Unfit
             self.shapes[name] = shape
-            self.kinds[name] = "bfloat16" if t.elem_type == 16 else helper.tensor_dtype_to_np_dtype(t.elem_type).name
+            self.kinds[name] = (
+                "bfloat16"
+                if t.elem_type == 16
+                else helper.tensor_dtype_to_np_dtype(t.elem_type).name
+            )
         live = [i for i in inputs if i in self.live]
         if live:
             self.live |= set(names)
             for name in names:
                 of_sizes = op == "Shape" or self.sizes & set(live)
-                if self.size(name) > MOST or not (of_sizes and op != "Reshape" or self.shapes[name][:1] == [BATCH]):
+                if self.size(name) > MOST or not (
+                    of_sizes and op != "Reshape" or self.shapes[name][:1] == [BATCH]
+                ):
                     raise Unfit
             self.hit(made, [*attrs, *tags], len(self.shapes[live[0]]), self.kinds[live[0]])
             made.hits.append((op, f"set {schema.since_version}", "", ""))
         elif op == "Constant":
             self.hit(made, attrs, "constant", self.kinds[names[0]])
             value = attrs.get("value")
-            value = numpy_helper.to_array(value) if value is not None else np.asarray(next(iter(attrs.values())))
-            self.known[names[0]] = value if value.dtype != np.float64 or "value" in attrs else value.astype(np.float32)
+            value = (
+                numpy_helper.to_array(value)
+                if value is not None
+                else np.asarray(next(iter(attrs.values())))
+            )
+            self.known[names[0]] = (
+                value if value.dtype != np.float64 or "value" in attrs else value.astype(np.float32)
+            )
         else:
             self.hit(made, attrs, "constant", self.kinds[names[0]])
         self.nodes.append(made)
@@ -94,7 +108,9 @@ class OnnxGraph(Graph):
         if not tensors:
             ints = sorted(n for n in self.live if n not in self.sizes)
             tensors = [node(self, "Cast", self.among(ints), to=code(self.kind))]
-        found = sorted(n for n in tensors if len(self.shapes[n]) == rank and fits(self.shapes[n][1:]))
+        found = sorted(
+            n for n in tensors if len(self.shapes[n]) == rank and fits(self.shapes[n][1:])
+        )
         if found:
             new = [n for n in found if not self.readers(n)]
             return self.among(new if new and self.chance(0.7) else found)
@@ -134,18 +150,24 @@ def reshape_to(g, x, dims):
     if g.version >= 14 and g.chance(0.2) and 0 not in target:
         attrs["allowzero"] = 1
     if way == "shape":
-        sizes = node(g, "Shape", x, **({"start": 0, "end": 1} if g.version >= 15 and g.chance(0.5) else {}))
+        sizes = node(
+            g, "Shape", x, **({"start": 0, "end": 1} if g.version >= 15 and g.chance(0.5) else {})
+        )
         g.sizes = g.sizes | {sizes}
         if "end" not in str(g.nodes[-1].attrs):
             sizes = node(g, "Gather", sizes, stored(g, np.array([0])), axis=0)
             g.sizes = g.sizes | {sizes}
-        shape = node(g, "Concat", sizes, stored(g, np.array(dims, np.int64)), axis=0) if dims else sizes
+        shape = (
+            node(g, "Concat", sizes, stored(g, np.array(dims, np.int64)), axis=0) if dims else sizes
+        )
         g.sizes = g.sizes | {shape}
         g.known[shape] = np.array([BATCH, *dims])
     else:
         shape = whole(g, target)
         # Shapes are inferred with another number of records.
-        g.known[shape] = np.array([BATCH if (i, d) == (0, g.records) else d for i, d in enumerate(target)])
+        g.known[shape] = np.array(
+            [BATCH if (i, d) == (0, g.records) else d for i, d in enumerate(target)]
+        )
     y = node(g, "Reshape", x, shape, **attrs)
     if g.shapes[y] != [BATCH, *dims]:
         raise Unfit
@@ -154,7 +176,10 @@ def reshape_to(g, x, dims):
 
 def dims_of(g, count):
     while True:
-        dims = [g.among([1, 2, 3, 4, 5, 6, 8, 9, 12]) if count > 1 else g.int(1, 40) for _ in range(count)]
+        dims = [
+            g.among([1, 2, 3, 4, 5, 6, 8, 9, 12]) if count > 1 else g.int(1, 40)
+            for _ in range(count)
+        ]
         if np.prod(dims) <= 200:
             return dims
 
@@ -162,7 +187,7 @@ def dims_of(g, count):
 def broadcast(g, dims):
     """Sizes of a constant that goes with a value of [N, *dims]."""
     whole_one = [1, *dims]
-    suffix = whole_one[g.int(0, len(whole_one)):]
+    suffix = whole_one[g.int(0, len(whole_one)) :]
     return [1 if g.chance(0.3) else d for d in suffix]
 
 
@@ -177,11 +202,15 @@ def inner(g, x):
 
 # The rules. Each adds a node of what docs/ONNX.md promises.
 
+
 def activation(op, least=7, **draws):
     def rule(g):
         x = g.operand()
-        attrs = {k: round(float(g.random.uniform(*v)), 3) for k, v in draws.items() if g.chance(0.6)}
+        attrs = {
+            k: round(float(g.random.uniform(*v)), 3) for k, v in draws.items() if g.chance(0.6)
+        }
         node(g, op, x, **attrs)
+
     rule.least = least
     return rule
 
@@ -195,10 +224,19 @@ def clip(g):
     integer = g.kinds[x] in INTEGERS
     low, high = (g.int(0, 20), g.int(30, 90)) if integer else (-0.75, 0.5)
     if g.version < 11:
-        return node(g, "Clip", x, **g.among([{}, {"min": low}, {"max": high}, {"min": low, "max": high}]))
-    number = lambda v: stored(g, np.array(v, g.kinds[x])) if g.kinds[x] != "bfloat16" else typed(g, np.float32(v))
+        return node(
+            g, "Clip", x, **g.among([{}, {"min": low}, {"max": high}, {"min": low, "max": high}])
+        )
+    number = lambda v: (
+        stored(g, np.array(v, g.kinds[x])) if g.kinds[x] != "bfloat16" else typed(g, np.float32(v))
+    )
     form = g.among(["", "low", "high", "both"])
-    inputs = {"": [x], "low": [x, number(low)], "high": [x, "", number(high)], "both": [x, number(low), number(high)]}[form]
+    inputs = {
+        "": [x],
+        "low": [x, number(low)],
+        "high": [x, "", number(high)],
+        "both": [x, number(low), number(high)],
+    }[form]
     g.node("Clip", inputs, tags=[f"limits: {form or 'none'}"])
 
 
@@ -206,11 +244,20 @@ def least_or_most(op):
     def rule(g):
         x = g.operand(any_kind=g.version >= 12)
         count = 1 if g.chance(0.8) else 2
-        values = g.random.normal(0, 0.7, count) if g.kinds[x] == g.kind else g.random.integers(0, 50, count)
-        of = lambda v: stored(g, np.array(v, g.kinds[x])) if g.kinds[x] != "bfloat16" else typed(g, np.float32(v))
+        values = (
+            g.random.normal(0, 0.7, count)
+            if g.kinds[x] == g.kind
+            else g.random.integers(0, 50, count)
+        )
+        of = lambda v: (
+            stored(g, np.array(v, g.kinds[x]))
+            if g.kinds[x] != "bfloat16"
+            else typed(g, np.float32(v))
+        )
         inputs = [x, *[of(v if g.chance(0.5) else [v]) for v in values]]
         g.random.shuffle(inputs)
         g.node(op, inputs)
+
     rule.least = 8
     return rule
 
@@ -235,20 +282,25 @@ def arithmetic(op):
         dims = g.shapes[x][1:]
         if g.chance(0.6):
             first = op != "Div" and g.chance(0.4)
-            return node_tags(g, op, x, broadcast(g, dims), first, positive=op == "Div" or g.chance(0.3))
+            return node_tags(
+                g, op, x, broadcast(g, dims), first, positive=op == "Div" or g.chance(0.3)
+            )
         y = partner(g, x)
         if op == "Div":
             y = node(g, "Add", node(g, "Sigmoid", y), typed(g, np.float32(0.5)))
             return g.node(op, [x, y], tags=["two values"])
         pair = [x, y] if g.chance(0.6) else [y, x]
         g.node(op, pair, tags=["two values" if g.shapes[x] == g.shapes[y] else "one repeated"])
+
     return rule
 
 
 def partner(g, x):
     """Another value as large as x, or one with size 1 along some axes."""
     dims, rank = g.shapes[x][1:], len(g.shapes[x])
-    same = sorted(n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == g.kinds[x])
+    same = sorted(
+        n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == g.kinds[x]
+    )
     if same and g.chance(0.6):
         return g.among(same)
     if rank >= 3 and g.chance(0.6):
@@ -290,8 +342,20 @@ def dropout(g):
     x = g.operand()
     if g.version < 12:
         return node(g, "Dropout", x, **g.among([{}, {"ratio": 0.3}]))
-    inputs = g.among([[x], [x, stored(g, np.float32(0.3))], [x, stored(g, np.float32(0.3)), stored(g, np.bool_(False))]])
-    names = g.node("Dropout", inputs, {"seed": 3} if g.chance(0.2) else {}, g.int(1, 2), tags=[f"{len(inputs)} inputs"])
+    inputs = g.among(
+        [
+            [x],
+            [x, stored(g, np.float32(0.3))],
+            [x, stored(g, np.float32(0.3)), stored(g, np.bool_(False))],
+        ]
+    )
+    names = g.node(
+        "Dropout",
+        inputs,
+        {"seed": 3} if g.chance(0.2) else {},
+        g.int(1, 2),
+        tags=[f"{len(inputs)} inputs"],
+    )
     # Nobody reads the mask.
     g.live -= set(names[1:])
 
@@ -301,13 +365,25 @@ def cast(g):
         ints = sorted(n for n in g.live if g.kinds[n] in INTEGERS and n not in g.sizes)
         if ints:
             x = g.among(ints)
-            wider = {"int8": [5, 6, 7], "uint8": [5, 6, 7], "int16": [6, 7], "int32": [7], "int64": [7]}[g.kinds[x]]
+            wider = {
+                "int8": [5, 6, 7],
+                "uint8": [5, 6, 7],
+                "int16": [6, 7],
+                "int32": [7],
+                "int64": [7],
+            }[g.kinds[x]]
             return node(g, "Cast", x, to=g.among([code(g.kind), *wider]))
     x = g.operand()
     if g.kind == "float32" and g.chance(0.5):
         # Through a type that holds the numbers, and back.
         return node(g, "Cast", node(g, "Cast", x, to=11), to=1)
-    node(g, "Cast", x, to=code(g.kind), **({"saturate": 1} if g.version >= 19 and g.chance(0.3) else {}))
+    node(
+        g,
+        "Cast",
+        x,
+        to=code(g.kind),
+        **({"saturate": 1} if g.version >= 19 and g.chance(0.3) else {}),
+    )
 
 
 def batch_norm(g):
@@ -339,7 +415,9 @@ def gemm(g):
     if g.chance(0.2):
         attrs["transA"] = 0
     w = floats(g, [m, k] if attrs.get("transB") else [k, m], 1 / np.sqrt(k))
-    form = g.among((["none"] if g.version >= 11 else []) + ["[]", "[1]", "[M]", "[1, M]", "[1, 1]", "value"])
+    form = g.among(
+        (["none"] if g.version >= 11 else []) + ["[]", "[1]", "[M]", "[1, M]", "[1, 1]", "value"]
+    )
     if form == "value":
         attrs.pop("beta", None)
         c = node(g, "MatMul", x, floats(g, [k, m], 1 / np.sqrt(k)))
@@ -371,24 +449,33 @@ def window(g, dims, attrs, pool, dilated):
     """Attributes of a window over an image of these sizes; gives the kernel's sizes."""
     axes = len(dims)
     size = [g.int(1, min(3, d + 1)) for d in dims]
-    # With SAME_* and dilations ONNX Runtime refuses convolutions, and its pools give fewer windows than ONNX says.
+    # With SAME_* and dilations ONNX Runtime refuses convolutions, and its pools give fewer windows
+    # than ONNX says.
     same = ["SAME_UPPER", "SAME_LOWER"]
     if g.chance(0.6):
         attrs["strides"] = [g.int(1, 3) for _ in dims]
     dilation = [1] * axes
     if dilated and g.chance(0.3):
         dilation = attrs["dilations"] = [g.int(1, 2) for _ in dims]
-    way = g.among(["none", "none", "pads", "pads", "VALID", "NOTSET"] + (same if max(dilation) == 1 else []))
+    way = g.among(
+        ["none", "none", "pads", "pads", "VALID", "NOTSET"] + (same if max(dilation) == 1 else [])
+    )
     if way == "pads":
         # A border as large as a pool's window holds no value.
         most = lambda i: min(size[i] - 1, 1 + (dilation[i] == 1)) if pool else 2
-        attrs["pads"] = [g.int(0, most(i)) for i in range(axes)] + [g.int(0, most(i)) for i in range(axes)]
+        attrs["pads"] = [g.int(0, most(i)) for i in range(axes)] + [
+            g.int(0, most(i)) for i in range(axes)
+        ]
     elif way != "none":
         attrs["auto_pad"] = way
     pads = attrs.get("pads", [0] * 2 * axes)
     if way.startswith("SAME") and pool:
-        # A stride larger than its window: ONNX Runtime begins inside of the image, where others pad with nothing.
-        if any((-(-n // s) - 1) * s + k < n for n, s, k in zip(dims, attrs.get("strides", [1] * axes), size)):
+        # A stride larger than its window: ONNX Runtime begins inside of the image, where others pad
+        # with nothing.
+        if any(
+            (-(-n // s) - 1) * s + k < n
+            for n, s, k in zip(dims, attrs.get("strides", [1] * axes), size)
+        ):
             raise Unfit
     elif not way.startswith("SAME"):
         for i in range(axes):
@@ -429,12 +516,14 @@ def pool(op):
         if op == "MaxPool" and g.version >= 8 and g.chance(0.2):
             attrs["storage_order"] = 0
         node(g, op, x, **attrs)
+
     return rule
 
 
 def global_pool(op):
     def rule(g):
         node(g, op, g.operand((3, 4, 5)))
+
     return rule
 
 
@@ -456,6 +545,7 @@ def reduce(op):
         g.random.shuffle(axes)
         reduced(g, op, x, [int(a) for a in axes], **attrs)
         g.nodes[-1].hits.append((op, "axes", rank, g.kinds[x]))
+
     return rule
 
 
@@ -464,6 +554,7 @@ def softmax(op):
         x = g.operand((2, 3, 4, 5))
         _, a = inner(g, x)
         node(g, op, x, **({} if g.chance(0.3) else {"axis": a}))
+
     return rule
 
 
@@ -511,8 +602,18 @@ def transpose(g):
 def concat(g):
     x = g.operand((2, 3, 4, 5), any_kind=True)
     a, written = inner(g, x)
-    fit = lambda n: [d for i, d in enumerate(g.shapes[n]) if i != a] == [d for i, d in enumerate(g.shapes[x]) if i != a]
-    others = sorted(n for n in g.live if g.kinds[n] == g.kinds[x] and n not in g.sizes and len(g.shapes[n]) == len(g.shapes[x]) and fit(n))
+    fit = lambda n: (
+        [d for i, d in enumerate(g.shapes[n]) if i != a]
+        == [d for i, d in enumerate(g.shapes[x]) if i != a]
+    )
+    others = sorted(
+        n
+        for n in g.live
+        if g.kinds[n] == g.kinds[x]
+        and n not in g.sizes
+        and len(g.shapes[n]) == len(g.shapes[x])
+        and fit(n)
+    )
     parts = [x, *[g.among(others) for _ in range(g.int(0, 2))]]
     if g.chance(0.3) and g.kinds[x] == g.kind:
         parts.append(node(g, "Tanh", x))
@@ -531,11 +632,22 @@ def pad(g):
             attrs["value"] = 0.5
         return node(g, "Pad", x, pads=sides(every) + sides(every), **attrs)
     kind = g.kinds[x]
-    value = [stored(g, np.array(3, kind)) if kind in INTEGERS else typed(g, np.float32(0.5)) if kind == g.kind else ""]
+    value = [
+        stored(g, np.array(3, kind))
+        if kind in INTEGERS
+        else typed(g, np.float32(0.5))
+        if kind == g.kind
+        else ""
+    ]
     if g.version >= 18 and rank > 1 and g.chance(0.4):
         axes = [a for a in range(1, rank) if g.chance(0.6)] or [1]
         written = [a - rank * g.int(0, 1) for a in axes]
-        inputs = [x, whole(g, sides(axes) + sides(axes)), *(value if g.chance(0.5) else [""]), whole(g, written)]
+        inputs = [
+            x,
+            whole(g, sides(axes) + sides(axes)),
+            *(value if g.chance(0.5) else [""]),
+            whole(g, written),
+        ]
         return g.node("Pad", inputs, attrs, tags=["axes"])
     inputs = [x, whole(g, sides(every) + sides(every)), *(value if g.chance(0.6) else [])]
     g.node("Pad", inputs, attrs, tags=[f"{len(inputs)} inputs"])
@@ -582,8 +694,17 @@ def gather(g):
     count = g.among([(), (1,), (g.int(1, 4),), (2, 2)])
     at = g.random.integers(-n if g.version >= 11 else 0, n, count)
     kind = g.among(["int64", "int32"])
-    g.node("Gather", [x, whole(g, at, kind) if len(count) == 1 and kind == "int64" else stored(g, at.astype(kind))],
-           {"axis": written}, tags=[f"indices of {len(count)} axes"])
+    g.node(
+        "Gather",
+        [
+            x,
+            whole(g, at, kind)
+            if len(count) == 1 and kind == "int64"
+            else stored(g, at.astype(kind)),
+        ],
+        {"axis": written},
+        tags=[f"indices of {len(count)} axes"],
+    )
 
 
 def split(g):
@@ -621,7 +742,9 @@ def scaler(g):
     x = g.operand((2,))
     n = g.among([1, g.shapes[x][1]])
     list_of = lambda low, high: [round(float(v), 3) for v in g.random.uniform(low, high, n)]
-    of_ml(g, "Scaler", [x], {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}, [g.shapes[x][1:]])
+    of_ml(
+        g, "Scaler", [x], {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}, [g.shapes[x][1:]]
+    )
 
 
 def normalizer(g):
@@ -647,22 +770,80 @@ def extract(g):
 
 
 RULES = {
-    "Relu": activation("Relu"), "LeakyRelu": activation("LeakyRelu", alpha=(0.05, 0.5)), "Elu": activation("Elu", alpha=(0.5, 1.5)),
-    "Selu": activation("Selu", alpha=(1.2, 2.0), gamma=(0.8, 1.2)), "Sigmoid": activation("Sigmoid"), "Tanh": activation("Tanh"),
-    "HardSigmoid": activation("HardSigmoid", alpha=(0.1, 0.4), beta=(0.3, 0.6)), "HardSwish": activation("HardSwish", 14),
-    "Gelu": gelu, "Clip": clip, "Max": least_or_most("Max"), "Min": least_or_most("Min"), "PRelu": prelu,
-    "Add": arithmetic("Add"), "Sub": arithmetic("Sub"), "Mul": arithmetic("Mul"), "Div": arithmetic("Div"), "Sum": total, "Neg": neg,
-    "Identity": identity, "Dropout": dropout, "Cast": cast, "BatchNormalization": batch_norm, "Gemm": gemm, "MatMul": matmul,
-    "Conv": conv, "Conv again": conv, "folded": folded, "folded again": folded, "folded once more": folded, "MaxPool": pool("MaxPool"), "AveragePool": pool("AveragePool"),
-    "GlobalAveragePool": global_pool("GlobalAveragePool"), "GlobalMaxPool": global_pool("GlobalMaxPool"),
-    "ReduceMean": reduce("ReduceMean"), "ReduceMax": reduce("ReduceMax"), "ReduceSum": reduce("ReduceSum"),
-    "Softmax": softmax("Softmax"), "LogSoftmax": softmax("LogSoftmax"), "Flatten": flatten, "Reshape": reshape,
-    "Unsqueeze": unsqueeze, "Transpose": transpose, "Concat": concat, "Pad": pad, "Slice": slice_, "Gather": gather, "Split": split,
-    "Scaler": scaler, "Normalizer": normalizer, "LinearRegressor": regressor, "ArrayFeatureExtractor": extract,
+    "Relu": activation("Relu"),
+    "LeakyRelu": activation("LeakyRelu", alpha=(0.05, 0.5)),
+    "Elu": activation("Elu", alpha=(0.5, 1.5)),
+    "Selu": activation("Selu", alpha=(1.2, 2.0), gamma=(0.8, 1.2)),
+    "Sigmoid": activation("Sigmoid"),
+    "Tanh": activation("Tanh"),
+    "HardSigmoid": activation("HardSigmoid", alpha=(0.1, 0.4), beta=(0.3, 0.6)),
+    "HardSwish": activation("HardSwish", 14),
+    "Gelu": gelu,
+    "Clip": clip,
+    "Max": least_or_most("Max"),
+    "Min": least_or_most("Min"),
+    "PRelu": prelu,
+    "Add": arithmetic("Add"),
+    "Sub": arithmetic("Sub"),
+    "Mul": arithmetic("Mul"),
+    "Div": arithmetic("Div"),
+    "Sum": total,
+    "Neg": neg,
+    "Identity": identity,
+    "Dropout": dropout,
+    "Cast": cast,
+    "BatchNormalization": batch_norm,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "Conv": conv,
+    "Conv again": conv,
+    "folded": folded,
+    "folded again": folded,
+    "folded once more": folded,
+    "MaxPool": pool("MaxPool"),
+    "AveragePool": pool("AveragePool"),
+    "GlobalAveragePool": global_pool("GlobalAveragePool"),
+    "GlobalMaxPool": global_pool("GlobalMaxPool"),
+    "ReduceMean": reduce("ReduceMean"),
+    "ReduceMax": reduce("ReduceMax"),
+    "ReduceSum": reduce("ReduceSum"),
+    "Softmax": softmax("Softmax"),
+    "LogSoftmax": softmax("LogSoftmax"),
+    "Flatten": flatten,
+    "Reshape": reshape,
+    "Unsqueeze": unsqueeze,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Pad": pad,
+    "Slice": slice_,
+    "Gather": gather,
+    "Split": split,
+    "Scaler": scaler,
+    "Normalizer": normalizer,
+    "LinearRegressor": regressor,
+    "ArrayFeatureExtractor": extract,
 }
 LEAST = {"Gelu": 20, "HardSwish": 14, "Max": 8, "Min": 8}
-OF_INTEGERS = {"Clip", "Concat", "Flatten", "Gather", "Identity", "Max", "MaxPool", "Min", "Pad", "ReduceMax", "Relu", "Reshape",
-               "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "Cast"}
+OF_INTEGERS = {
+    "Clip",
+    "Concat",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Max",
+    "MaxPool",
+    "Min",
+    "Pad",
+    "ReduceMax",
+    "Relu",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+    "Cast",
+}
 
 
 def combined(*axes):
@@ -672,47 +853,119 @@ def combined(*axes):
 ANY, WINDOW = (1, 2, 3, 4, 5), (3, 4)
 CONSTANTS = [f"constant of {n} axes" for n in range(5)]
 ATTRIBUTES = {
-    "-": ("Relu Sigmoid Tanh HardSwish Max Min Neg Identity", ANY), "alpha": ("LeakyRelu Elu Selu HardSigmoid", ANY), "gamma": ("Selu", ANY),
-    "beta": ("HardSigmoid", ANY), "approximate": ("Gelu", ANY), "limits: none": ("Clip", ANY), "limits: low": ("Clip", ANY),
-    "limits: high": ("Clip", ANY), "limits: both": ("Clip", ANY), "min": ("Clip", ANY), "max": ("Clip", ANY), "1 inputs": ("Sum Dropout", ANY),
-    "2 inputs": ("Sum Dropout Pad", ANY), "3 inputs": ("Sum Dropout Pad", ANY), "ratio": ("Dropout", ANY), "seed": ("Dropout", ANY),
-    "to": ("Cast", ANY), "two values": ("Add Sub Mul Div", ANY), "one repeated": ("Add Sub Mul", (3, 4, 5)),
-    "epsilon": ("BatchNormalization", (2, 3, 4, 5)), "momentum": ("BatchNormalization", (2, 3, 4, 5)),
-    "training_mode": ("BatchNormalization", (2, 3, 4, 5)), "transB": ("Gemm", (2,)), "transA": ("Gemm", (2,)),
-    "summand none": ("Gemm", (2,)), "summand []": ("Gemm", (2,)), "summand [1]": ("Gemm", (2,)), "summand [M]": ("Gemm", (2,)),
-    "summand [1, M]": ("Gemm", (2,)), "summand value": ("Gemm", (2,)), "matrix": ("MatMul", (2, 3, 4, 5)), "list": ("MatMul", (2, 3, 4, 5)),
-    "left": ("MatMul", (3, 4, 5)), "left list": ("MatMul", (3, 4, 5)), "batch": ("MatMul", (4,)), "[1, K, M]": ("MatMul", (3, 4, 5)),
-    "kernel_shape": ("Conv MaxPool AveragePool", WINDOW), "strides": ("Conv MaxPool AveragePool", WINDOW),
-    "dilations": ("Conv MaxPool AveragePool", WINDOW), "pads": ("Conv MaxPool AveragePool", WINDOW), "group": ("Conv", WINDOW),
-    "auto_pad": ("Conv MaxPool AveragePool", WINDOW), "ceil_mode": ("MaxPool AveragePool", WINDOW),
-    "count_include_pad": ("AveragePool", WINDOW), "storage_order": ("MaxPool", WINDOW),
-    "axes": ("ReduceMean ReduceMax ReduceSum Unsqueeze Squeeze", (2, 3, 4)), "keepdims": ("ReduceMean ReduceMax ReduceSum", (2, 3, 4, 5)),
-    "noop_with_empty_axes": ("ReduceMean ReduceMax ReduceSum", ANY), "axis": ("Softmax LogSoftmax Concat Gather Split", (2, 3, 4, 5)),
-    "allowzero": ("Reshape", (2, 3, 4)), "start": ("Shape", (2, 3, 4)), "end": ("Shape", (2, 3, 4)), "perm": ("Transpose", ANY),
-    "mode": ("Pad", ANY), "value": ("Pad", ANY), "starts": ("Slice", (2, 3, 4, 5)), "ends": ("Slice", (2, 3, 4, 5)),
-    "steps": ("Slice", (2, 3, 4, 5)), "num_outputs": ("Split", (2, 3, 4, 5)), "split": ("Split", (2, 3, 4, 5)),
-    "indices of 0 axes": ("Gather", (2, 3, 4, 5)), "indices of 1 axes": ("Gather", (2, 3, 4, 5)), "indices of 2 axes": ("Gather", (2, 3, 4)),
-    "offset": ("Scaler", (2,)), "scale": ("Scaler", (2,)), "norm": ("Normalizer", (2,)), "coefficients": ("LinearRegressor LinearClassifier", (2,)),
-    "intercepts": ("LinearRegressor LinearClassifier", (2,)), "targets": ("LinearRegressor", (2,)), "post_transform": ("LinearClassifier", (2,)),
+    "-": ("Relu Sigmoid Tanh HardSwish Max Min Neg Identity", ANY),
+    "alpha": ("LeakyRelu Elu Selu HardSigmoid", ANY),
+    "gamma": ("Selu", ANY),
+    "beta": ("HardSigmoid", ANY),
+    "approximate": ("Gelu", ANY),
+    "limits: none": ("Clip", ANY),
+    "limits: low": ("Clip", ANY),
+    "limits: high": ("Clip", ANY),
+    "limits: both": ("Clip", ANY),
+    "min": ("Clip", ANY),
+    "max": ("Clip", ANY),
+    "1 inputs": ("Sum Dropout", ANY),
+    "2 inputs": ("Sum Dropout Pad", ANY),
+    "3 inputs": ("Sum Dropout Pad", ANY),
+    "ratio": ("Dropout", ANY),
+    "seed": ("Dropout", ANY),
+    "to": ("Cast", ANY),
+    "two values": ("Add Sub Mul Div", ANY),
+    "one repeated": ("Add Sub Mul", (3, 4, 5)),
+    "epsilon": ("BatchNormalization", (2, 3, 4, 5)),
+    "momentum": ("BatchNormalization", (2, 3, 4, 5)),
+    "training_mode": ("BatchNormalization", (2, 3, 4, 5)),
+    "transB": ("Gemm", (2,)),
+    "transA": ("Gemm", (2,)),
+    "summand none": ("Gemm", (2,)),
+    "summand []": ("Gemm", (2,)),
+    "summand [1]": ("Gemm", (2,)),
+    "summand [M]": ("Gemm", (2,)),
+    "summand [1, M]": ("Gemm", (2,)),
+    "summand value": ("Gemm", (2,)),
+    "matrix": ("MatMul", (2, 3, 4, 5)),
+    "list": ("MatMul", (2, 3, 4, 5)),
+    "left": ("MatMul", (3, 4, 5)),
+    "left list": ("MatMul", (3, 4, 5)),
+    "batch": ("MatMul", (4,)),
+    "[1, K, M]": ("MatMul", (3, 4, 5)),
+    "kernel_shape": ("Conv MaxPool AveragePool", WINDOW),
+    "strides": ("Conv MaxPool AveragePool", WINDOW),
+    "dilations": ("Conv MaxPool AveragePool", WINDOW),
+    "pads": ("Conv MaxPool AveragePool", WINDOW),
+    "group": ("Conv", WINDOW),
+    "auto_pad": ("Conv MaxPool AveragePool", WINDOW),
+    "ceil_mode": ("MaxPool AveragePool", WINDOW),
+    "count_include_pad": ("AveragePool", WINDOW),
+    "storage_order": ("MaxPool", WINDOW),
+    "axes": ("ReduceMean ReduceMax ReduceSum Unsqueeze Squeeze", (2, 3, 4)),
+    "keepdims": ("ReduceMean ReduceMax ReduceSum", (2, 3, 4, 5)),
+    "noop_with_empty_axes": ("ReduceMean ReduceMax ReduceSum", ANY),
+    "axis": ("Softmax LogSoftmax Concat Gather Split", (2, 3, 4, 5)),
+    "allowzero": ("Reshape", (2, 3, 4)),
+    "start": ("Shape", (2, 3, 4)),
+    "end": ("Shape", (2, 3, 4)),
+    "perm": ("Transpose", ANY),
+    "mode": ("Pad", ANY),
+    "value": ("Pad", ANY),
+    "starts": ("Slice", (2, 3, 4, 5)),
+    "ends": ("Slice", (2, 3, 4, 5)),
+    "steps": ("Slice", (2, 3, 4, 5)),
+    "num_outputs": ("Split", (2, 3, 4, 5)),
+    "split": ("Split", (2, 3, 4, 5)),
+    "indices of 0 axes": ("Gather", (2, 3, 4, 5)),
+    "indices of 1 axes": ("Gather", (2, 3, 4, 5)),
+    "indices of 2 axes": ("Gather", (2, 3, 4)),
+    "offset": ("Scaler", (2,)),
+    "scale": ("Scaler", (2,)),
+    "norm": ("Normalizer", (2,)),
+    "coefficients": ("LinearRegressor LinearClassifier", (2,)),
+    "intercepts": ("LinearRegressor LinearClassifier", (2,)),
+    "targets": ("LinearRegressor", (2,)),
+    "post_transform": ("LinearClassifier", (2,)),
     "select_last_index": ("ArgMax", (2,)),
 }
-FOLDED = ("Abs And Ceil Constant ConstantOfShape DequantizeLinear Equal Exp Expand Floor Greater Less Log Mod Not Or Pow QuantizeLinear Range "
-          "Reciprocal ReduceProd Size Sqrt Tile Where").split()
+FOLDED = (
+    "Abs And Ceil Constant ConstantOfShape DequantizeLinear Equal Exp Expand Floor Greater Less Log Mod Not Or Pow QuantizeLinear Range "
+    "Reciprocal ReduceProd Size Sqrt Tile Where"
+).split()
 
 
 def promised():
     """The entries of the table that must not be empty: what docs/ONNX.md promises, in float32; other types and sets once
     for each operation."""
-    wanted = [e for tag, (ops, ranks) in ATTRIBUTES.items() for e in combined(ops.split(), [tag], ranks, ["float32"])]
+    wanted = [
+        e
+        for tag, (ops, ranks) in ATTRIBUTES.items()
+        for e in combined(ops.split(), [tag], ranks, ["float32"])
+    ]
     for op in ("Add", "Sub", "Mul", "Div", "PRelu"):
         wanted += [(op, tag, rank, "float32") for rank in ANY for tag in CONSTANTS[: rank + 1]]
-    of_values = {e[0] for e in wanted} - {"Scaler", "Normalizer", "LinearRegressor", "LinearClassifier"}
+    of_values = {e[0] for e in wanted} - {
+        "Scaler",
+        "Normalizer",
+        "LinearRegressor",
+        "LinearClassifier",
+    }
     wanted += combined(of_values - {"Shape", "ArgMax"}, ["type"], [""], FLOATS)
-    wanted += combined(OF_INTEGERS - {"Clip", "Max", "MaxPool", "Min", "Pad", "ReduceMax", "Relu"}, ["type"], [""], INTEGERS)
-    wanted += combined(["Clip", "Max", "Min", "Pad", "ReduceMax"], ["type"], [""], ["int32", "int64"])
+    wanted += combined(
+        OF_INTEGERS - {"Clip", "Max", "MaxPool", "Min", "Pad", "ReduceMax", "Relu"},
+        ["type"],
+        [""],
+        INTEGERS,
+    )
+    wanted += combined(
+        ["Clip", "Max", "Min", "Pad", "ReduceMax"], ["type"], [""], ["int32", "int64"]
+    )
     wanted += [("MaxPool", "type", "", "int8"), ("MaxPool", "type", "", "uint8")]
     for op in of_values:
-        versions = sorted({defs.get_schema(op, v).since_version for v in range(SETS[0], SETS[1] + 1) if v >= LEAST.get(op, 7)})
+        versions = sorted(
+            {
+                defs.get_schema(op, v).since_version
+                for v in range(SETS[0], SETS[1] + 1)
+                if v >= LEAST.get(op, 7)
+            }
+        )
         wanted += [(op, f"set {v}", "", "") for v in versions]
     return wanted + [(op, "constant", "", "") for op in FOLDED]
 
@@ -733,12 +986,19 @@ def classes(g):
     g.answer = "class"
     if way in ("LinearClassifier", "ZipMap"):
         count = g.int(3, 5)
-        attrs = {"coefficients": normal(g, count * n, 1 / np.sqrt(n)).tolist(), "intercepts": normal(g, count).tolist(),
-                 "classlabels_ints": list(range(count)), "post_transform": g.among(["NONE", "SOFTMAX", "LOGISTIC"])}
+        attrs = {
+            "coefficients": normal(g, count * n, 1 / np.sqrt(n)).tolist(),
+            "intercepts": normal(g, count).tolist(),
+            "classlabels_ints": list(range(count)),
+            "post_transform": g.among(["NONE", "SOFTMAX", "LOGISTIC"]),
+        }
         g.outputs = of_ml(g, "LinearClassifier", [x], attrs, [[], [count]])
         g.scores = g.outputs[1]
         if way == "ZipMap":
-            g.outputs = [g.outputs[0], *of_ml(g, way, [g.scores], {"classlabels_int64s": list(range(count))}, [[count]])]
+            g.outputs = [
+                g.outputs[0],
+                *of_ml(g, way, [g.scores], {"classlabels_int64s": list(range(count))}, [[count]]),
+            ]
         return
     attrs = {"axis": g.among([1, -1] if g.version >= 11 else [1])}
     if g.chance(0.5):
@@ -765,10 +1025,21 @@ def draw(random):
         g.input(dims_of(g, g.among([0, 1, 2, 3, 4])), g.among(INTEGERS) if integer else kind)
     names = [n for n in RULES if version >= LEAST.get(n, 7)]
     if kind != "float32":
-        names = [n for n in names if n not in ("Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor")]
+        names = [
+            n
+            for n in names
+            if n not in ("Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor")
+        ]
     wanted, failures = g.int(3, 9), 0
     while wanted:
-        before = (list(g.nodes), dict(g.shapes), dict(g.kinds), set(g.live), dict(g.weights), g.sizes)
+        before = (
+            list(g.nodes),
+            dict(g.shapes),
+            dict(g.kinds),
+            set(g.live),
+            dict(g.weights),
+            g.sizes,
+        )
         try:
             RULES[g.among(names)](g)
             wanted -= 1
@@ -796,16 +1067,23 @@ def draw(random):
 
 # Writing and judging.
 
+
 def proto(node_):
-    return helper.make_node(node_.op, node_.inputs, node_.outputs, domain=node_.domain, **node_.attrs)
+    return helper.make_node(
+        node_.op, node_.inputs, node_.outputs, domain=node_.domain, **node_.attrs
+    )
 
 
 def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False):
     info = lambda n: helper.make_tensor_value_info(n, code(kinds[n]), [records, *g.shapes[n][1:]])
     of_output = info if declared else helper.make_empty_tensor_value_info
     made = helper.make_graph(
-        nodes, "random", [info(n) for n in inputs], [of_output(n) for n in outputs],
-        [numpy_helper.from_array(w, n) for n, w in weights.items()])
+        nodes,
+        "random",
+        [info(n) for n in inputs],
+        [of_output(n) for n in outputs],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )
     opsets = [helper.make_opsetid("", g.version), helper.make_opsetid(ML, g.ml)]
     return helper.make_model(made, opset_imports=opsets, ir_version=8)
 
@@ -813,14 +1091,28 @@ def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False
 def written(g):
     """The bytes of the model."""
     nodes = [proto(n) for n in g.nodes]
-    made = model(g, nodes, g.inputs, g.outputs, g.weights, g.kinds, g.records or "N", g.declared and g.answer == "scores")
+    made = model(
+        g,
+        nodes,
+        g.inputs,
+        g.outputs,
+        g.weights,
+        g.kinds,
+        g.records or "N",
+        g.declared and g.answer == "scores",
+    )
     if g.listed:
         # Old files name initializers among the inputs, and have numbers in fields of their types.
         graph = made.graph
-        graph.input.extend(helper.make_tensor_value_info(n, code(w.dtype.name), w.shape) for n, w in g.weights.items())
+        graph.input.extend(
+            helper.make_tensor_value_info(n, code(w.dtype.name), w.shape)
+            for n, w in g.weights.items()
+        )
         for tensor, (name, w) in zip(graph.initializer, g.weights.items()):
             if w.dtype in (np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8):
-                tensor.CopyFrom(helper.make_tensor(name, code(w.dtype.name), w.shape, w.flatten().tolist()))
+                tensor.CopyFrom(
+                    helper.make_tensor(name, code(w.dtype.name), w.shape, w.flatten().tolist())
+                )
     return made.SerializeToString()
 
 
@@ -835,10 +1127,16 @@ def records(g, count, random):
             continue
         x = random.normal(0, 1, shape)
         x[random.random(shape) < 0.05] = 0
-        exact = ml_dtypes.bfloat16 if kind == "bfloat16" else np.float16 if kind == "float16" else np.float32
+        exact = (
+            ml_dtypes.bfloat16
+            if kind == "bfloat16"
+            else np.float16
+            if kind == "float16"
+            else np.float32
+        )
         found[name] = x.astype(exact).astype(np.float32)
         if g.extreme:
-            found[name][:: EVERY] *= np.float32(5e37)
+            found[name][::EVERY] *= np.float32(5e37)
     return found
 
 
@@ -851,7 +1149,9 @@ OPTIONS.intra_op_num_threads = 1
 def evaluated(made, feeds):
     """All outputs by ONNX Runtime, or by the reference implementation where the former has no kernel."""
     try:
-        session = onnxruntime.InferenceSession(made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"]
+        )
     except Exception as e:
         if "NOT_IMPLEMENTED" not in str(e) and "NotImplemented" not in type(e).__name__:
             raise
@@ -878,7 +1178,11 @@ class Judge:
         g = self.g
         count = len(next(iter(feeds.values())))
         # Maps and other names of classes are no numbers.
-        nodes = [n for n in g.nodes if any(i in g.live for i in n.inputs) and n.op not in ("ZipMap", "LabelEncoder")]
+        nodes = [
+            n
+            for n in g.nodes
+            if any(i in g.live for i in n.inputs) and n.op not in ("ZipMap", "LabelEncoder")
+        ]
         as_float = lambda k: "float32" if k in FLOATS else k
         kinds = {n: as_float(k) for n, k in g.kinds.items()}
         needed = {i for n in nodes for i in n.inputs}
@@ -886,7 +1190,11 @@ class Judge:
         for n, w in self.constants.items():
             if n in needed:
                 w = np.asarray(w)
-                weights[n] = w.astype(np.float32) if w.dtype.kind in "fV" or w.dtype.name == "bfloat16" else w
+                weights[n] = (
+                    w.astype(np.float32)
+                    if w.dtype.kind in "fV" or w.dtype.name == "bfloat16"
+                    else w
+                )
         outputs = [o for n in nodes for o in n.outputs if o]
         protos = []
         for n in nodes:
@@ -895,13 +1203,19 @@ class Judge:
                 attrs["to"] = 1
             protos.append(proto(Node(n.op, n.inputs, n.outputs, attrs, n.domain)))
         made = model(g, protos, g.inputs, outputs, weights, kinds)
-        parts = [feeds] if not g.records else [{k: v[i:i + 1] for k, v in feeds.items()} for i in range(count)]
+        parts = (
+            [feeds]
+            if not g.records
+            else [{k: v[i : i + 1] for k, v in feeds.items()} for i in range(count)]
+        )
         found = {n: [] for n in outputs}
         runner = None
         for part in parts:
             if runner is None:
                 try:
-                    session = onnxruntime.InferenceSession(made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"])
+                    session = onnxruntime.InferenceSession(
+                        made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"]
+                    )
                     runner = lambda f: session.run(None, f)
                 except Exception as e:
                     if "NOT_IMPLEMENTED" not in str(e):
@@ -913,7 +1227,10 @@ class Judge:
                     runner = lambda f: evaluator.run(None, f)
             for name, value in zip(outputs, runner(part)):
                 found[name].append(value)
-        values = {n: np.concatenate(v) if np.ndim(v[0]) and n not in self.sizes_of(g) else v[0] for n, v in found.items()}
+        values = {
+            n: np.concatenate(v) if np.ndim(v[0]) and n not in self.sizes_of(g) else v[0]
+            for n, v in found.items()
+        }
         return {**feeds, **values}
 
     @staticmethod

@@ -4,9 +4,15 @@ import re
 
 STATED = [
     # (part of the message, the sentence of docs/ONNX.md or docs/TFLITE.md that states it)
-    ("it has no layers: scaling its input and a final function are all", "A model that computes nothing is refused"),
+    (
+        "it has no layers: scaling its input and a final function are all",
+        "A model that computes nothing is refused",
+    ),
     (r"axes of .* change places, at most 3 can", "at most three groups of axes change places"),
-    (r"the window at row \d+, column \d+ is outside of the image", "each window reaches at least one pixel"),
+    (
+        r"the window at row \d+, column \d+ is outside of the image",
+        "each window reaches at least one pixel",
+    ),
 ]
 
 
@@ -18,4 +24,6 @@ def problems(message):
 
 def stated(message):
     """True if the documents state this refusal."""
-    return bool(message) and all(any(re.search(part, line) for part, _ in STATED) for line in problems(message))
+    return bool(message) and all(
+        any(re.search(part, line) for part, _ in STATED) for line in problems(message)
+    )

@@ -5,7 +5,10 @@ import collections
 
 def print_table(hits, modules):
     """Prints a line for each operation and attribute; gives the number of expected entries without a hit."""
-    ranks, kinds = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
+    ranks, kinds = (
+        collections.defaultdict(collections.Counter),
+        collections.defaultdict(collections.Counter),
+    )
     types = collections.defaultdict(collections.Counter)
     sets = collections.defaultdict(collections.Counter)
     for (op, tag, rank, kind), count in hits.items():
@@ -20,11 +23,15 @@ def print_table(hits, modules):
         cells = lambda c: ", ".join(f"{k or '-'}: {n}" for k, n in sorted(c.items(), key=str))
         print(f"{op:22} {tag:34} ranks {cells(ranks[op, tag]):44} types {cells(kinds[op, tag])}")
     for op in sorted(sets):
-        print(f"{op:22} sets {', '.join(f'{k}: {n}' for k, n in sorted(sets[op].items(), key=lambda i: int(i[0])))}")
+        print(
+            f"{op:22} sets {', '.join(f'{k}: {n}' for k, n in sorted(sets[op].items(), key=lambda i: int(i[0])))}"
+        )
     folded = {op for op, tag in ranks if "constant" in ranks[op, tag]}
     hits = hits + collections.Counter({(op, "constant", "", ""): 1 for op in folded})
     empty = [wanted for m in modules for wanted in m.promised() if not hits.get(wanted)]
     for wanted in empty:
         print("no hit:", *wanted)
-    print(f"{len(ranks)} operations with an attribute, {len(hits)} entries, {len(empty)} of those that are expected without a hit")
+    print(
+        f"{len(ranks)} operations with an attribute, {len(hits)} entries, {len(empty)} of those that are expected without a hit"
+    )
     return len(empty)

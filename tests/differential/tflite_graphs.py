@@ -13,13 +13,34 @@ from graph import BATCH, Graph, Node, Unfit
 
 MOST = 500
 OPTIONS = {
-    "CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions", "FULLY_CONNECTED": "FullyConnectedOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions", "MAX_POOL_2D": "Pool2DOptions", "MEAN": "ReducerOptions", "SUM": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions", "REDUCE_PROD": "ReducerOptions", "ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions",
-    "DIV": "DivOptions", "SOFTMAX": "SoftmaxOptions", "RESHAPE": "ReshapeOptions", "SQUEEZE": "SqueezeOptions",
-    "CONCATENATION": "ConcatenationOptions", "STRIDED_SLICE": "StridedSliceOptions", "SPLIT": "SplitOptions", "UNPACK": "UnpackOptions",
-    "PACK": "PackOptions", "GATHER": "GatherOptions", "CAST": "CastOptions", "LEAKY_RELU": "LeakyReluOptions", "GELU": "GeluOptions",
-    "SHAPE": "ShapeOptions", "ARG_MAX": "ArgMaxOptions", "SPLIT_V": "SplitVOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "SUM": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "ADD": "AddOptions",
+    "SUB": "SubOptions",
+    "MUL": "MulOptions",
+    "DIV": "DivOptions",
+    "SOFTMAX": "SoftmaxOptions",
+    "RESHAPE": "ReshapeOptions",
+    "SQUEEZE": "SqueezeOptions",
+    "CONCATENATION": "ConcatenationOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
+    "SPLIT": "SplitOptions",
+    "UNPACK": "UnpackOptions",
+    "PACK": "PackOptions",
+    "GATHER": "GatherOptions",
+    "CAST": "CastOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "GELU": "GeluOptions",
+    "SHAPE": "ShapeOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "SPLIT_V": "SplitVOptions",
 }
 TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "int8": 9, "int16": 7}
 FUSED = {"NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4}
@@ -49,13 +70,23 @@ class TfliteGraph(Graph):
 
     def floats(self, shape, scale=1.0, positive=False):
         """A constant of floats, in one of the forms that converters write."""
-        a = self.random.uniform(0.5, 1.5, shape) * scale if positive else self.random.normal(0, scale, shape)
+        a = (
+            self.random.uniform(0.5, 1.5, shape) * scale
+            if positive
+            else self.random.normal(0, scale, shape)
+        )
         a = np.asarray(a, np.float32)
         way = self.among(["f32"] * 5 + ["f16", "i8"]) if self.mode == "float" else "f32"
         if way == "f16":
-            return self.constant_node("DEQUANTIZE", [self.weight(a.astype(np.float16))], list(a.shape))
+            return self.constant_node(
+                "DEQUANTIZE", [self.weight(a.astype(np.float16))], list(a.shape)
+            )
         if way == "i8" and a.ndim:
-            return self.constant_node("DEQUANTIZE", [integers(self, a, self.int(0, a.ndim - 1) if self.chance(0.3) else None)], list(a.shape))
+            return self.constant_node(
+                "DEQUANTIZE",
+                [integers(self, a, self.int(0, a.ndim - 1) if self.chance(0.3) else None)],
+                list(a.shape),
+            )
         return self.weight(a)
 
     def constant_node(self, op, inputs, shape):
@@ -70,7 +101,9 @@ class TfliteGraph(Graph):
 
     def operand(self, ranks=(1, 2, 3, 4, 5), any_kind=False):
         rank = self.among(ranks)
-        good = sorted(n for n in self.live if (any_kind or self.kinds[n] == "float32") and n not in self.sizes)
+        good = sorted(
+            n for n in self.live if (any_kind or self.kinds[n] == "float32") and n not in self.sizes
+        )
         if not good:
             good = [cast(self)]
         found = [n for n in good if len(self.shapes[n]) == rank]
@@ -86,7 +119,11 @@ def integers(g, a, axis):
     others = tuple(i for i in range(a.ndim) if i != axis)
     most = np.abs(a).max(axis=None if axis is None else others)
     scale = np.atleast_1d(np.maximum(most, 1e-3) / 127).astype(np.float32)
-    wide = scale.reshape([-1 if i == axis else 1 for i in range(a.ndim)]) if axis is not None else scale[0]
+    wide = (
+        scale.reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        if axis is not None
+        else scale[0]
+    )
     name = g.weight(np.clip(np.round(a / wide), -127, 127).astype(np.int8))
     g.scales[name] = (scale, np.zeros(len(scale), np.int64), axis or 0)
     return name
@@ -115,13 +152,27 @@ def reshape_to(g, x, dims):
         if g.chance(0.3):
             first = g.node("GATHER", [sizes, g.ints(0)], [], {"axis": 0}, kind="int32")
         else:
-            first = g.node("STRIDED_SLICE", [sizes, g.ints([0]), g.ints([1]), g.ints([1])], [], {"shrinkAxisMask": 1}, kind="int32")
-        shape = g.node("PACK", [first, *[g.ints(d) for d in dims]], [len(dims) + 1], {"valuesCount": len(dims) + 1, "axis": 0}, kind="int32")
+            first = g.node(
+                "STRIDED_SLICE",
+                [sizes, g.ints([0]), g.ints([1]), g.ints([1])],
+                [],
+                {"shrinkAxisMask": 1},
+                kind="int32",
+            )
+        shape = g.node(
+            "PACK",
+            [first, *[g.ints(d) for d in dims]],
+            [len(dims) + 1],
+            {"valuesCount": len(dims) + 1, "axis": 0},
+            kind="int32",
+        )
         g.sizes = g.sizes | {sizes, first, shape}
         return g.node("RESHAPE", [x, shape], dims, tags=["computed"])
     if first != -1 and dims and g.chance(0.5):
         target[g.int(1, len(dims))] = -1
-    return g.node("RESHAPE", [x, g.ints(target)], dims, {"newShape": target} if g.chance(0.3) else {})
+    return g.node(
+        "RESHAPE", [x, g.ints(target)], dims, {"newShape": target} if g.chance(0.3) else {}
+    )
 
 
 def inner(g, x):
@@ -135,13 +186,18 @@ def inner(g, x):
 def fused(g):
     name = g.among(["NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH"])
     # LiteRT has no kernel with a fused TANH, nor integers with RELU_N1_TO_1 in all.
-    return {"fusedActivationFunction": FUSED[name]} if name != "TANH" else {"fusedActivationFunction": 0}
+    return (
+        {"fusedActivationFunction": FUSED[name]}
+        if name != "TANH"
+        else {"fusedActivationFunction": 0}
+    )
 
 
 def unary(op, **attrs):
     def rule(g):
         x = g.operand()
         g.node(op, [x], g.shapes[x][1:], {k: v(g) for k, v in attrs.items()})
+
     return rule
 
 
@@ -177,8 +233,13 @@ def conv(g):
     groups = g.among([1, 1, 1] + [d for d in range(2, c) if c % d == 0]) if g.mode == "float" else 1
     outputs = groups * g.int(1, 4) if groups > 1 else g.int(1, 17)
     w = weights(g, [outputs, kh, kw, c // groups], 1 / np.sqrt(kh * kw * c // groups), 0)
-    g.node("CONV_2D", [x, w, g.weight(g.random.normal(0, 0.3, outputs).astype(np.float32))], [*out, outputs], attrs,
-           ["groups"] if groups > 1 else [])
+    g.node(
+        "CONV_2D",
+        [x, w, g.weight(g.random.normal(0, 0.3, outputs).astype(np.float32))],
+        [*out, outputs],
+        attrs,
+        ["groups"] if groups > 1 else [],
+    )
 
 
 def depthwise(g):
@@ -187,7 +248,12 @@ def depthwise(g):
     (kh, kw), out = window(g, x, attrs, True)
     outputs = g.shapes[x][3] * attrs["depthMultiplier"]
     w = weights(g, [1, kh, kw, outputs], 1 / np.sqrt(kh * kw), 3)
-    g.node("DEPTHWISE_CONV_2D", [x, w, g.weight(g.random.normal(0, 0.3, outputs).astype(np.float32))], [*out, outputs], attrs)
+    g.node(
+        "DEPTHWISE_CONV_2D",
+        [x, w, g.weight(g.random.normal(0, 0.3, outputs).astype(np.float32))],
+        [*out, outputs],
+        attrs,
+    )
 
 
 def pool(op):
@@ -196,6 +262,7 @@ def pool(op):
         attrs = {}
         (attrs["filterHeight"], attrs["filterWidth"]), out = window(g, x, attrs, False)
         g.node(op, [x], [*out, g.shapes[x][3]], attrs)
+
     return rule
 
 
@@ -216,9 +283,14 @@ def reduce(op):
         first = g.int(1, rank - 1)
         axes = list(range(first, g.int(first, rank - 1) + 1))
         keep = g.chance(0.5)
-        shape = [1 if i in axes else d for i, d in enumerate(g.shapes[x]) if i and (keep or i not in axes)]
+        shape = [
+            1 if i in axes else d
+            for i, d in enumerate(g.shapes[x])
+            if i and (keep or i not in axes)
+        ]
         written = [a - rank for a in axes] if g.chance(0.3) else axes
         g.node(op, [x, g.ints(written)], shape, {"keepDims": keep})
+
     return rule
 
 
@@ -229,26 +301,47 @@ def arithmetic(op):
         attrs = fused(g)
         if g.chance(0.6):
             whole = [1, *dims]
-            shape = [1 if g.chance(0.3) else d for d in whole[g.int(0, len(whole)):]]
+            shape = [1 if g.chance(0.3) else d for d in whole[g.int(0, len(whole)) :]]
             if len(whole) > 4:
                 shape = [d for d in dims] if g.chance(0.5) else []
             c = g.floats(shape, positive=op == "DIV")
             first = op != "DIV" and g.chance(0.4)
-            return g.node(op, [c, x] if first else [x, c], dims, attrs, [f"constant of {len(shape)} axes{', first' if first else ''}"])
+            return g.node(
+                op,
+                [c, x] if first else [x, c],
+                dims,
+                attrs,
+                [f"constant of {len(shape)} axes{', first' if first else ''}"],
+            )
         if op == "DIV":
             y = g.node("LOGISTIC", [x], dims)
             y = g.node("ADD", [y, g.weight(np.float32(0.5))], dims, {"fusedActivationFunction": 0})
             return g.node(op, [x, y], dims, attrs, ["two values"])
-        same = sorted(n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == "float32" and n not in g.sizes)
+        same = sorted(
+            n
+            for n in g.live
+            if n != x
+            and g.shapes[n] == g.shapes[x]
+            and g.kinds[n] == "float32"
+            and n not in g.sizes
+        )
         if same and g.chance(0.5):
             y = g.among(same)
         elif len(dims) == 3 and g.chance(0.6):
             axes = g.among([[1, 2], [1, 2], [3], [1], [2, 3]])
-            y = g.node("MEAN", [x, g.ints(axes)], [1 if i + 1 in axes else d for i, d in enumerate(dims)], {"keepDims": True})
+            y = g.node(
+                "MEAN",
+                [x, g.ints(axes)],
+                [1 if i + 1 in axes else d for i, d in enumerate(dims)],
+                {"keepDims": True},
+            )
         else:
             y = g.node("LOGISTIC", [x], dims)
         pair = [x, y] if g.chance(0.6) else [y, x]
-        g.node(op, pair, dims, attrs, ["two values" if g.shapes[y] == g.shapes[x] else "one repeated"])
+        g.node(
+            op, pair, dims, attrs, ["two values" if g.shapes[y] == g.shapes[x] else "one repeated"]
+        )
+
     return rule
 
 
@@ -257,6 +350,7 @@ def limit(op):
         x = g.operand((1, 2, 3, 4))
         c = g.weight(np.float32(round(float(g.random.normal(0, 0.7)), 3)))
         g.node(op, [x, c] if g.chance(0.6) else [c, x], g.shapes[x][1:])
+
     return rule
 
 
@@ -264,13 +358,21 @@ def prelu(g):
     x = g.operand((2, 3, 4))
     dims = g.shapes[x][1:]
     shape = dims if g.chance(0.5) else [1] * (len(dims) - 1) + dims[-1:]
-    g.node("PRELU", [x, g.floats(shape)], dims, tags=[f"slopes {'for each channel' if shape != dims else 'for each element'}"])
+    g.node(
+        "PRELU",
+        [x, g.floats(shape)],
+        dims,
+        tags=[f"slopes {'for each channel' if shape != dims else 'for each element'}"],
+    )
 
 
 def softmax(op):
     def rule(g):
         x = g.operand((2, 3, 4))
-        g.node(op, [x], g.shapes[x][1:], {"beta": g.among([1.0, 0.5, 2.0])} if op == "SOFTMAX" else {})
+        g.node(
+            op, [x], g.shapes[x][1:], {"beta": g.among([1.0, 0.5, 2.0])} if op == "SOFTMAX" else {}
+        )
+
     return rule
 
 
@@ -286,7 +388,9 @@ def expand(g):
     shape = [*g.shapes[x][1:a], 1, *g.shapes[x][a:]]
     y = g.node("EXPAND_DIMS", [x, g.ints(a - rank - 1 if g.chance(0.3) else a)], shape)
     if g.chance(0.6):
-        g.node("SQUEEZE", [y], g.shapes[x][1:], {"squeezeDims": [a - rank - 1 if g.chance(0.3) else a]})
+        g.node(
+            "SQUEEZE", [y], g.shapes[x][1:], {"squeezeDims": [a - rank - 1 if g.chance(0.3) else a]}
+        )
 
 
 def transpose(g):
@@ -298,7 +402,10 @@ def transpose(g):
 def concat(g):
     x = g.operand((2, 3, 4))
     a, written = inner(g, x)
-    fit = lambda n: len(g.shapes[n]) == len(g.shapes[x]) and all(i == a or d == e for i, (d, e) in enumerate(zip(g.shapes[n], g.shapes[x])))
+    fit = lambda n: (
+        len(g.shapes[n]) == len(g.shapes[x])
+        and all(i == a or d == e for i, (d, e) in enumerate(zip(g.shapes[n], g.shapes[x])))
+    )
     others = sorted(n for n in g.live if g.kinds[n] == "float32" and n not in g.sizes and fit(n))
     parts = [x, *[g.among(others) for _ in range(g.int(0, 2))]]
     if g.chance(0.3):
@@ -333,16 +440,27 @@ def strided_slice(g):
         step = g.among([1, 1, 2, -1])
         first, last = (low, high + 1) if step > 0 else (high, low - 1)
         if g.chance(0.3):
-            first, masks["beginMask"] = (0, masks["beginMask"] | 1 << a) if step > 0 else (n - 1, masks["beginMask"] | 1 << a)
+            first, masks["beginMask"] = (
+                (0, masks["beginMask"] | 1 << a)
+                if step > 0
+                else (n - 1, masks["beginMask"] | 1 << a)
+            )
         if g.chance(0.3) or last < 0:
-            last, masks["endMask"] = (n, masks["endMask"] | 1 << a) if step > 0 else (-1, masks["endMask"] | 1 << a)
+            last, masks["endMask"] = (
+                (n, masks["endMask"] | 1 << a) if step > 0 else (-1, masks["endMask"] | 1 << a)
+            )
         shape.append(len(range(first, last, step)))
         # What a mask covers says nothing.
         begin.append(g.int(0, n - 1) if masks["beginMask"] >> a & 1 else first - n * g.chance(0.3))
         end.append(g.int(0, n - 1) if masks["endMask"] >> a & 1 else last)
         strides.append(step)
-    shape += g.shapes[x][len(begin):]
-    g.node("STRIDED_SLICE", [x, g.ints(begin), g.ints(end), g.ints(strides)], shape, {k: v for k, v in masks.items() if v})
+    shape += g.shapes[x][len(begin) :]
+    g.node(
+        "STRIDED_SLICE",
+        [x, g.ints(begin), g.ints(end), g.ints(strides)],
+        shape,
+        {k: v for k, v in masks.items() if v},
+    )
 
 
 def slice_(g):
@@ -351,7 +469,11 @@ def slice_(g):
     for n in g.shapes[x][1:]:
         first = g.int(0, n - 1)
         count = g.int(1, n - first)
-        begin.append(first), shape.append(count), size.append(-1 if first + count == n and g.chance(0.5) else count)
+        (
+            begin.append(first),
+            shape.append(count),
+            size.append(-1 if first + count == n and g.chance(0.5) else count),
+        )
     g.node("SLICE", [x, g.ints(begin), g.ints(size)], shape)
 
 
@@ -363,42 +485,121 @@ def parts(g):
     op = g.among(["SPLIT", "SPLIT_V", "UNPACK"])
     if op == "SPLIT":
         count = g.among([k for k in range(1, 5) if n % k == 0])
-        return g.node(op, [g.ints(written), x], with_axis(n // count), {"numSplits": count}, outputs=count)
+        return g.node(
+            op, [g.ints(written), x], with_axis(n // count), {"numSplits": count}, outputs=count
+        )
     if op == "UNPACK":
         if n > 4:
             raise Unfit
-        return g.node(op, [x], [d for i, d in enumerate(g.shapes[x]) if i not in (0, a)], {"num": n, "axis": written}, outputs=n)
+        return g.node(
+            op,
+            [x],
+            [d for i, d in enumerate(g.shapes[x]) if i not in (0, a)],
+            {"num": n, "axis": written},
+            outputs=n,
+        )
     cut = g.int(1, n - 1) if n > 1 else 1
     sizes = [cut, n - cut] if n > 1 else [1]
-    names = g.node(op, [x, g.ints([s if i == 0 or g.chance(0.6) else -1 for i, s in enumerate(sizes)]), g.ints(written)],
-                   with_axis(1), {"numSplits": len(sizes)}, outputs=len(sizes))
+    names = g.node(
+        op,
+        [
+            x,
+            g.ints([s if i == 0 or g.chance(0.6) else -1 for i, s in enumerate(sizes)]),
+            g.ints(written),
+        ],
+        with_axis(1),
+        {"numSplits": len(sizes)},
+        outputs=len(sizes),
+    )
     for name, s in zip(names if len(sizes) > 1 else [names], sizes):
         g.shapes[name] = [BATCH, *with_axis(s)]
 
 
 def cast(g):
-    ints = sorted(n for n in g.live if g.kinds[n] in ("int32", "int64", "uint8", "int8") and n not in g.sizes)
+    ints = sorted(
+        n for n in g.live if g.kinds[n] in ("int32", "int64", "uint8", "int8") and n not in g.sizes
+    )
     x = g.among(ints)
     if g.kinds[x] == "int32" and g.chance(0.3):
-        x = g.node("CAST", [x], g.shapes[x][1:], {"inDataType": TYPES["int32"], "outDataType": TYPES["int64"]}, kind="int64")
-    return g.node("CAST", [x], g.shapes[x][1:], {"inDataType": TYPES[g.kinds[x]], "outDataType": 0}, kind="float32")
+        x = g.node(
+            "CAST",
+            [x],
+            g.shapes[x][1:],
+            {"inDataType": TYPES["int32"], "outDataType": TYPES["int64"]},
+            kind="int64",
+        )
+    return g.node(
+        "CAST",
+        [x],
+        g.shapes[x][1:],
+        {"inDataType": TYPES[g.kinds[x]], "outDataType": 0},
+        kind="float32",
+    )
 
 
 RULES = {
-    "CONV_2D": conv, "CONV_2D again": conv, "DEPTHWISE_CONV_2D": depthwise, "FULLY_CONNECTED": fully_connected,
-    "AVERAGE_POOL_2D": pool("AVERAGE_POOL_2D"), "MAX_POOL_2D": pool("MAX_POOL_2D"),
-    "MEAN": reduce("MEAN"), "SUM": reduce("SUM"), "REDUCE_MAX": reduce("REDUCE_MAX"),
-    "ADD": arithmetic("ADD"), "SUB": arithmetic("SUB"), "MUL": arithmetic("MUL"), "DIV": arithmetic("DIV"),
-    "MAXIMUM": limit("MAXIMUM"), "MINIMUM": limit("MINIMUM"), "PRELU": prelu,
-    "RELU": unary("RELU"), "RELU6": unary("RELU6"), "RELU_N1_TO_1": unary("RELU_N1_TO_1"), "RELU_0_TO_1": unary("RELU_0_TO_1"),
-    "LEAKY_RELU": unary("LEAKY_RELU", alpha=lambda g: g.among([0.1, 0.3])), "ELU": unary("ELU"),
-    "GELU": unary("GELU", approximate=lambda g: g.chance(0.5)), "HARD_SWISH": unary("HARD_SWISH"), "LOGISTIC": unary("LOGISTIC"),
-    "TANH": unary("TANH"), "NEG": unary("NEG"), "SOFTMAX": softmax("SOFTMAX"), "LOG_SOFTMAX": softmax("LOG_SOFTMAX"),
-    "RESHAPE": reshape, "EXPAND_DIMS": expand, "TRANSPOSE": transpose, "CONCATENATION": concat, "PAD": pad,
-    "STRIDED_SLICE": strided_slice, "SLICE": slice_, "SPLIT": parts, "UNPACK": parts, "CAST": cast,
+    "CONV_2D": conv,
+    "CONV_2D again": conv,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "FULLY_CONNECTED": fully_connected,
+    "AVERAGE_POOL_2D": pool("AVERAGE_POOL_2D"),
+    "MAX_POOL_2D": pool("MAX_POOL_2D"),
+    "MEAN": reduce("MEAN"),
+    "SUM": reduce("SUM"),
+    "REDUCE_MAX": reduce("REDUCE_MAX"),
+    "ADD": arithmetic("ADD"),
+    "SUB": arithmetic("SUB"),
+    "MUL": arithmetic("MUL"),
+    "DIV": arithmetic("DIV"),
+    "MAXIMUM": limit("MAXIMUM"),
+    "MINIMUM": limit("MINIMUM"),
+    "PRELU": prelu,
+    "RELU": unary("RELU"),
+    "RELU6": unary("RELU6"),
+    "RELU_N1_TO_1": unary("RELU_N1_TO_1"),
+    "RELU_0_TO_1": unary("RELU_0_TO_1"),
+    "LEAKY_RELU": unary("LEAKY_RELU", alpha=lambda g: g.among([0.1, 0.3])),
+    "ELU": unary("ELU"),
+    "GELU": unary("GELU", approximate=lambda g: g.chance(0.5)),
+    "HARD_SWISH": unary("HARD_SWISH"),
+    "LOGISTIC": unary("LOGISTIC"),
+    "TANH": unary("TANH"),
+    "NEG": unary("NEG"),
+    "SOFTMAX": softmax("SOFTMAX"),
+    "LOG_SOFTMAX": softmax("LOG_SOFTMAX"),
+    "RESHAPE": reshape,
+    "EXPAND_DIMS": expand,
+    "TRANSPOSE": transpose,
+    "CONCATENATION": concat,
+    "PAD": pad,
+    "STRIDED_SLICE": strided_slice,
+    "SLICE": slice_,
+    "SPLIT": parts,
+    "UNPACK": parts,
+    "CAST": cast,
 }
-INT8 = ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN", "ADD", "SUB", "MUL", "RELU", "RELU6",
-        "LEAKY_RELU", "HARD_SWISH", "LOGISTIC", "TANH", "SOFTMAX", "RESHAPE", "TRANSPOSE", "PAD", "SLICE"]
+INT8 = [
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "FULLY_CONNECTED",
+    "AVERAGE_POOL_2D",
+    "MAX_POOL_2D",
+    "MEAN",
+    "ADD",
+    "SUB",
+    "MUL",
+    "RELU",
+    "RELU6",
+    "LEAKY_RELU",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "TANH",
+    "SOFTMAX",
+    "RESHAPE",
+    "TRANSPOSE",
+    "PAD",
+    "SLICE",
+]
 DYNAMIC = ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"]
 KEEP_SCALE = {"RESHAPE", "TRANSPOSE", "MAX_POOL_2D", "AVERAGE_POOL_2D", "PAD", "SLICE"}
 
@@ -409,24 +610,63 @@ def promised():
     of = {
         "CONV_2D": (window + " dilationHFactor dilationWFactor groups", (4,)),
         "DEPTHWISE_CONV_2D": (window + " dilationHFactor dilationWFactor depthMultiplier", (4,)),
-        "AVERAGE_POOL_2D": (window + " filterHeight filterWidth", (4,)), "MAX_POOL_2D": (window + " filterHeight filterWidth", (4,)),
-        "FULLY_CONNECTED": ("fusedActivationFunction", (2, 3, 4)), "MEAN": ("keepDims", (2, 3, 4)), "SUM": ("keepDims", (2, 3, 4, 5)),
-        "REDUCE_MAX": ("keepDims", (2, 3, 4, 5)), "ADD": ("fusedActivationFunction", (1, 2, 3, 4, 5)),
-        "SUB": ("fusedActivationFunction", (1, 2, 3, 4, 5)), "MUL": ("fusedActivationFunction", (1, 2, 3, 4, 5)),
-        "DIV": ("fusedActivationFunction", (2, 3, 4)), "SOFTMAX": ("beta", (2, 3, 4)), "LOG_SOFTMAX": ("-", (2, 3, 4)),
-        "LEAKY_RELU": ("alpha", (1, 2, 3, 4, 5)), "GELU": ("approximate", (1, 2, 3, 4, 5)), "CONCATENATION": ("axis", (2, 3, 4)),
-        "STRIDED_SLICE": ("beginMask endMask shrinkAxisMask", (2, 3, 4)), "SPLIT": ("numSplits", (2, 3, 4)), "SPLIT_V": ("numSplits", (2, 3, 4)),
-        "UNPACK": ("num axis", (2, 3, 4)), "SQUEEZE": ("squeezeDims", (2, 3, 4)), "EXPAND_DIMS": ("-", (1, 2, 3)),
-        "RESHAPE": ("- newShape computed", (2, 3, 4)), "ARG_MAX": ("outputType", (2,)), "SHAPE": ("outType", (2, 3, 4)),
+        "AVERAGE_POOL_2D": (window + " filterHeight filterWidth", (4,)),
+        "MAX_POOL_2D": (window + " filterHeight filterWidth", (4,)),
+        "FULLY_CONNECTED": ("fusedActivationFunction", (2, 3, 4)),
+        "MEAN": ("keepDims", (2, 3, 4)),
+        "SUM": ("keepDims", (2, 3, 4, 5)),
+        "REDUCE_MAX": ("keepDims", (2, 3, 4, 5)),
+        "ADD": ("fusedActivationFunction", (1, 2, 3, 4, 5)),
+        "SUB": ("fusedActivationFunction", (1, 2, 3, 4, 5)),
+        "MUL": ("fusedActivationFunction", (1, 2, 3, 4, 5)),
+        "DIV": ("fusedActivationFunction", (2, 3, 4)),
+        "SOFTMAX": ("beta", (2, 3, 4)),
+        "LOG_SOFTMAX": ("-", (2, 3, 4)),
+        "LEAKY_RELU": ("alpha", (1, 2, 3, 4, 5)),
+        "GELU": ("approximate", (1, 2, 3, 4, 5)),
+        "CONCATENATION": ("axis", (2, 3, 4)),
+        "STRIDED_SLICE": ("beginMask endMask shrinkAxisMask", (2, 3, 4)),
+        "SPLIT": ("numSplits", (2, 3, 4)),
+        "SPLIT_V": ("numSplits", (2, 3, 4)),
+        "UNPACK": ("num axis", (2, 3, 4)),
+        "SQUEEZE": ("squeezeDims", (2, 3, 4)),
+        "EXPAND_DIMS": ("-", (1, 2, 3)),
+        "RESHAPE": ("- newShape computed", (2, 3, 4)),
+        "ARG_MAX": ("outputType", (2,)),
+        "SHAPE": ("outType", (2, 3, 4)),
     }
-    for op in ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "HARD_SWISH", "LOGISTIC", "TANH", "NEG"):
+    for op in (
+        "RELU",
+        "RELU6",
+        "RELU_N1_TO_1",
+        "RELU_0_TO_1",
+        "ELU",
+        "HARD_SWISH",
+        "LOGISTIC",
+        "TANH",
+        "NEG",
+    ):
         of[op] = ("-", (1, 2, 3, 4, 5))
     for op in ("MAXIMUM", "MINIMUM", "TRANSPOSE", "PAD", "PADV2", "SLICE"):
         of[op] = ("-", (2, 3, 4))
-    wanted = [(op, tag, rank, "float32") for op, (tags, ranks) in of.items() for tag in tags.split() for rank in ranks]
-    wanted += [(op, "type", "", "int8") for op in INT8] + [("CAST", "type", "", k) for k in ("int32", "int64")]
-    return wanted + [("DEQUANTIZE", "type", "", k) for k in ("float16", "int8")] + [
-        ("PACK", "type", "", "int32"), ("GATHER", "type", "", "int32"), ("QUANTIZE", "type", "", "float32")]
+    wanted = [
+        (op, tag, rank, "float32")
+        for op, (tags, ranks) in of.items()
+        for tag in tags.split()
+        for rank in ranks
+    ]
+    wanted += [(op, "type", "", "int8") for op in INT8] + [
+        ("CAST", "type", "", k) for k in ("int32", "int64")
+    ]
+    return (
+        wanted
+        + [("DEQUANTIZE", "type", "", k) for k in ("float16", "int8")]
+        + [
+            ("PACK", "type", "", "int32"),
+            ("GATHER", "type", "", "int32"),
+            ("QUANTIZE", "type", "", "float32"),
+        ]
+    )
 
 
 def draw(random):
@@ -436,14 +676,27 @@ def draw(random):
     for _ in range(g.among([1, 1, 1, 2])):
         dims = g.among([0, 1, 2, 3, 3, 4]) if g.mode == "float" else g.among([1, 3, 3])
         while True:
-            sizes = [g.among([1, 2, 3, 4, 5, 6, 8, 9]) if dims > 1 else g.int(1, 40) for _ in range(dims)]
+            sizes = [
+                g.among([1, 2, 3, 4, 5, 6, 8, 9]) if dims > 1 else g.int(1, 40) for _ in range(dims)
+            ]
             if np.prod(sizes) <= 200:
                 break
-        g.input(sizes, g.among(["int32", "int64"]) if g.mode == "float" and g.chance(0.12) else "float32")
+        g.input(
+            sizes,
+            g.among(["int32", "int64"]) if g.mode == "float" and g.chance(0.12) else "float32",
+        )
     names = list(RULES) if g.mode == "float" else INT8
     wanted, failures = g.int(3, 9) if g.mode == "float" else g.int(1, 4), 0
     while wanted:
-        before = (list(g.nodes), dict(g.shapes), dict(g.kinds), set(g.live), dict(g.weights), g.sizes, dict(g.scales))
+        before = (
+            list(g.nodes),
+            dict(g.shapes),
+            dict(g.kinds),
+            set(g.live),
+            dict(g.weights),
+            g.sizes,
+            dict(g.scales),
+        )
         try:
             RULES[g.among(DYNAMIC if g.mode == "dynamic" and g.chance(0.5) else names)](g)
             wanted -= 1
@@ -456,7 +709,15 @@ def draw(random):
         x = g.operand((2,))
         if g.shapes[x][1] < 2:
             raise Unfit
-        g.outputs = [g.node("ARG_MAX", [x, g.ints(g.among([1, -1]))], [], {"outputType": TYPES["int64"]}, kind="int64")]
+        g.outputs = [
+            g.node(
+                "ARG_MAX",
+                [x, g.ints(g.among([1, -1]))],
+                [],
+                {"outputType": TYPES["int64"]},
+                kind="int64",
+            )
+        ]
         g.answer, g.scores = "class", x
         return g.cut(g.outputs)
     g.outputs = [n for n in g.leaves() if n not in g.sizes and n not in g.inputs]
@@ -496,14 +757,24 @@ def with_integers(g):
             scaled(out, values[out])
         if node.op in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
             # Converters leave out a RELU that the range of the integers makes needless.
-            if node.attrs.get("fusedActivationFunction") in (1, 3) and g.scales[out][1][0] == -128 and g.chance(0.5):
+            if (
+                node.attrs.get("fusedActivationFunction") in (1, 3)
+                and g.scales[out][1][0] == -128
+                and g.chance(0.5)
+            ):
                 node.attrs["fusedActivationFunction"] = 0
-            w = integers(g, g.weights[node.inputs[1]], {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3}.get(node.op))
+            w = integers(
+                g, g.weights[node.inputs[1]], {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3}.get(node.op)
+            )
             of = g.scales[x][0][0] * g.scales[w][0]
             node.inputs[1] = w
             if node.inputs[2]:
                 outputs = len(g.weights[node.inputs[2]])
-                bias = g.weight(np.round(g.weights[node.inputs[2]] / np.broadcast_to(of, outputs)).astype(np.int32))
+                bias = g.weight(
+                    np.round(g.weights[node.inputs[2]] / np.broadcast_to(of, outputs)).astype(
+                        np.int32
+                    )
+                )
                 g.scales[bias] = (of.astype(np.float32), np.zeros(len(of), np.int64), 0)
                 node.inputs[2] = bias
         elif node.op in ("ADD", "SUB", "MUL"):
@@ -512,7 +783,11 @@ def with_integers(g):
                     array = g.weights[name]
                     scaled("constant", array)
                     scale, zero, axis = g.scales.pop("constant")
-                    q = g.weight(np.clip(np.round(array / scale) + zero, -128, 127).astype(np.int8).reshape(array.shape))
+                    q = g.weight(
+                        np.clip(np.round(array / scale) + zero, -128, 127)
+                        .astype(np.int8)
+                        .reshape(array.shape)
+                    )
                     g.scales[q] = (scale, zero, axis)
                     node.inputs[i] = q
     for name in g.live:
@@ -537,7 +812,11 @@ def float_ends(g):
 
     firsts = {name: g.name("in") for name in g.inputs}
     lasts = {name: g.name("out") for name in g.outputs}
-    g.nodes = [end("QUANTIZE", *i) for i in firsts.items()] + g.nodes + [end("DEQUANTIZE", *o) for o in lasts.items()]
+    g.nodes = (
+        [end("QUANTIZE", *i) for i in firsts.items()]
+        + g.nodes
+        + [end("DEQUANTIZE", *o) for o in lasts.items()]
+    )
     g.inputs, g.outputs = list(firsts.values()), list(lasts.values())
 
 
@@ -560,7 +839,9 @@ def written(g):
                 t.shape = list(shape)
             if name in g.weights:
                 buffer = schema.BufferT()
-                buffer.data = np.frombuffer(np.ascontiguousarray(g.weights[name]).tobytes(), np.uint8)
+                buffer.data = np.frombuffer(
+                    np.ascontiguousarray(g.weights[name]).tobytes(), np.uint8
+                )
                 buffers.append(buffer)
                 t.buffer = len(buffers) - 1
             if name in g.scales:
@@ -586,7 +867,10 @@ def written(g):
                 options.beta = 1.0
             for name, value in node.attrs.items():
                 setattr(options, name, value)
-            op.builtinOptionsType, op.builtinOptions = getattr(schema.BuiltinOptions, OPTIONS[node.op]), options
+            op.builtinOptionsType, op.builtinOptions = (
+                getattr(schema.BuiltinOptions, OPTIONS[node.op]),
+                options,
+            )
         sub.operators.append(op)
     sub.outputs = [tensor(n) for n in g.outputs]
     model.version, model.subgraphs, model.buffers, model.operatorCodes = 3, [sub], buffers, []
@@ -611,7 +895,9 @@ def records(g, count, random):
         x[random.random(shape) < 0.05] = 0
         if name in g.scales:
             scale, zero, _ = g.scales[name]
-            x = (np.clip(np.round(x / scale[0]) + zero[0], -128, 127) - zero[0]) * np.float64(scale[0])
+            x = (np.clip(np.round(x / scale[0]) + zero[0], -128, 127) - zero[0]) * np.float64(
+                scale[0]
+            )
         found[name] = x.astype(np.float32)
     return found
 
@@ -621,8 +907,12 @@ def real(g, name, array):
     if name not in g.scales:
         return array
     scale, zero, axis = g.scales[name]
-    shape = [-1 if i == axis else 1 for i in range(array.ndim)] if len(scale) > 1 else [1] * array.ndim
-    return (array.astype(np.float64) - zero.reshape(shape)) * scale.astype(np.float64).reshape(shape)
+    shape = (
+        [-1 if i == axis else 1 for i in range(array.ndim)] if len(scale) > 1 else [1] * array.ndim
+    )
+    return (array.astype(np.float64) - zero.reshape(shape)) * scale.astype(np.float64).reshape(
+        shape
+    )
 
 
 class Judge:
@@ -638,7 +928,12 @@ class Judge:
     def values(self, feeds):
         g = self.g
         plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        run = Interpreter(model_content=written(g), num_threads=1, experimental_op_resolver_type=plain, experimental_preserve_all_tensors=True)
+        run = Interpreter(
+            model_content=written(g),
+            num_threads=1,
+            experimental_op_resolver_type=plain,
+            experimental_preserve_all_tensors=True,
+        )
         count = len(next(iter(feeds.values())))
         step = 1 if g.records else count
         index = {d["name"]: d["index"] for d in run.get_tensor_details()}
@@ -660,8 +955,14 @@ class Judge:
         fixed = ("LOGISTIC", "SOFTMAX", "TANH")
         for node in g.nodes:
             for n in node.outputs if node.op not in fixed else []:
-                # LiteRT cuts off what its integers do not hold; mortonnet does so at their lower end alone.
-                if n in g.scales and (max(v.max() for v in found[n]) == 127 or (g.scales[n][1][0] != -128 and min(v.min() for v in found[n]) == -128)):
+                # LiteRT cuts off what its integers do not hold; mortonnet does so at their lower
+                # end alone.
+                if n in g.scales and (
+                    max(v.max() for v in found[n]) == 127
+                    or (g.scales[n][1][0] != -128 and min(v.min() for v in found[n]) == -128)
+                ):
                     raise Unfit("a range of integers is too small")
-        joined = {n: real(g, n, v[0] if n in g.sizes else np.concatenate(v)) for n, v in found.items()}
+        joined = {
+            n: real(g, n, v[0] if n in g.sizes else np.concatenate(v)) for n, v in found.items()
+        }
         return {**feeds, **joined}

@@ -41,7 +41,12 @@ SEED = 1
 
 def save(folder, inputs, scores, results, classes, labels=None):
     """Writes what a framework makes of the records."""
-    for name, values in (("inputs", inputs), ("scores", scores), ("results", results), ("classes", classes)):
+    for name, values in (
+        ("inputs", inputs),
+        ("scores", scores),
+        ("results", results),
+        ("classes", classes),
+    ):
         np.save(folder / f"{name}.npy", np.asarray(values, np.float32).reshape(len(inputs), -1))
     if labels is not None:
         (folder / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
@@ -61,7 +66,8 @@ def three_channels(images):
     return np.stack([images, right, down], axis=3).astype(np.float32)
 
 
-# ---- scikit-learn ---------------------------------------------------------------------------------------------------
+# ---- scikit-learn
+# ---------------------------------------------------------------------------------------------------
 
 
 def sklearn(root):
@@ -75,10 +81,24 @@ def sklearn(root):
     settings = {"random_state": SEED, "max_iter": 300}
     for name, load, named, model in [
         ("digits", load_digits, False, MLPClassifier((32,), **settings)),
-        ("wine", load_wine, False, make_pipeline(StandardScaler(), MLPClassifier((16,), **settings))),
-        ("cancer", load_breast_cancer, True,
-         make_pipeline(StandardScaler(), MLPClassifier((12, 8), activation="tanh", **settings))),
-        ("iris", load_iris, True, make_pipeline(MinMaxScaler(), MLPClassifier((10,), activation="logistic", **settings))),
+        (
+            "wine",
+            load_wine,
+            False,
+            make_pipeline(StandardScaler(), MLPClassifier((16,), **settings)),
+        ),
+        (
+            "cancer",
+            load_breast_cancer,
+            True,
+            make_pipeline(StandardScaler(), MLPClassifier((12, 8), activation="tanh", **settings)),
+        ),
+        (
+            "iris",
+            load_iris,
+            True,
+            make_pipeline(MinMaxScaler(), MLPClassifier((10,), activation="logistic", **settings)),
+        ),
     ]:
         data = load()
         target = data.target_names[data.target] if named else data.target
@@ -109,7 +129,8 @@ def before_softmax(model, records):
     return scores
 
 
-# ---- Keras ----------------------------------------------------------------------------------------------------------
+# ---- Keras
+# ----------------------------------------------------------------------------------------------------------
 
 
 def keras(root):
@@ -122,20 +143,22 @@ def keras(root):
     images, target = digits()
     records = three_channels(images) / 16
     layers = keras.layers
-    model = keras.Sequential([
-        layers.Input(records.shape[1:]),
-        layers.Conv2D(12, 3, padding="same", use_bias=False),
-        layers.BatchNormalization(),
-        layers.ReLU(),
-        layers.MaxPooling2D(),
-        layers.SeparableConv2D(24, 3, strides=2, padding="same", activation="relu6"),
-        layers.BatchNormalization(),
-        layers.Dropout(0.1),
-        layers.Flatten(),
-        layers.Dense(24, activation="tanh"),
-        layers.Dense(10),
-        layers.Softmax(),
-    ])
+    model = keras.Sequential(
+        [
+            layers.Input(records.shape[1:]),
+            layers.Conv2D(12, 3, padding="same", use_bias=False),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.MaxPooling2D(),
+            layers.SeparableConv2D(24, 3, strides=2, padding="same", activation="relu6"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.1),
+            layers.Flatten(),
+            layers.Dense(24, activation="tanh"),
+            layers.Dense(10),
+            layers.Softmax(),
+        ]
+    )
     model.compile("adam", "sparse_categorical_crossentropy")
     model.fit(records, target, epochs=8, verbose=0)
     folder = root / "keras-cnn"
@@ -147,7 +170,8 @@ def keras(root):
     model.export(folder / "keras.onnx", format="onnx", verbose=False)
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------------------------
+# ---- PyTorch
+# --------------------------------------------------------------------------------------------------------
 
 
 def torch(root):
@@ -165,7 +189,9 @@ def torch(root):
 
         def __init__(self, inputs, outputs, stride):
             super().__init__()
-            self.long = nn.Sequential(conv(inputs, outputs, 3, stride), nn.ReLU(), conv(outputs, outputs))
+            self.long = nn.Sequential(
+                conv(inputs, outputs, 3, stride), nn.ReLU(), conv(outputs, outputs)
+            )
             self.short = nn.Identity() if inputs == outputs else conv(inputs, outputs, 1, stride)
 
         def forward(self, x):
@@ -177,7 +203,11 @@ def torch(root):
         def __init__(self):
             super().__init__()
             self.first, self.second = nn.Conv2d(1, 10, 3, padding=1), nn.Conv2d(10, 20, 3)
-            self.third, self.fourth, self.dropout = nn.Linear(80, 30), nn.Linear(30, 10), nn.Dropout(0.1)
+            self.third, self.fourth, self.dropout = (
+                nn.Linear(80, 30),
+                nn.Linear(30, 10),
+                nn.Dropout(0.1),
+            )
 
         def forward(self, x):
             x = nn.functional.max_pool2d(torch.relu(self.first(x)), 2)
@@ -195,7 +225,9 @@ def torch(root):
         for inputs, outputs, kernel, stride in ((16, 24, 3, 2), (24, 24, 5, 1), (24, 32, 3, 2)):
             layers += [conv(inputs, inputs, kernel, stride, inputs), nn.Hardswish()]
             layers += [conv(inputs, outputs, 1), nn.Hardswish()]
-        return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(dim=1))
+        return nn.Sequential(
+            *layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(dim=1)
+        )
 
     images, target = digits()
     for name, made, records, order in [

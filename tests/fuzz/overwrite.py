@@ -5,6 +5,7 @@ usage: tests/fuzz/overwrite.py onnx|tflite [PATTERN...]     a pattern takes 1 to
 
 `tests/fuzz/run SECONDS TARGET` builds the target. A finding ends the run with exit code 1 and the path of the input.
 """
+
 import pathlib
 import subprocess
 import sys
@@ -22,7 +23,11 @@ PATTERNS = {
 MOST_BYTES = 14000  # of a model
 
 root = pathlib.Path(__file__).resolve().parent.parent.parent
-if len(sys.argv) < 2 or sys.argv[1] not in ("onnx", "tflite") or not PATTERNS.keys() >= set(sys.argv[2:]):
+if (
+    len(sys.argv) < 2
+    or sys.argv[1] not in ("onnx", "tflite")
+    or not PATTERNS.keys() >= set(sys.argv[2:])
+):
     sys.exit(f"usage: {sys.argv[0]} onnx|tflite [{'|'.join(PATTERNS)}]...")
 target = sys.argv[1]
 programs = sorted(root.glob(f"target/fuzz/build/*/release/{target}"))
@@ -39,8 +44,15 @@ for pattern in sys.argv[2:] or PATTERNS:
             for at in range(len(data) - 3):
                 changed = data[:at] + bytes.fromhex(PATTERNS[pattern]) + data[at + 4 :]
                 (pathlib.Path(folder) / f"{model.stem}-{at}").write_bytes(changed)
-        options = ["-runs=0", f"-max_len={MOST_BYTES}", "-timeout=30", f"-artifact_prefix={findings}/{target}-{pattern}-"]
-        done = subprocess.run([programs[0], *options, folder], stderr=subprocess.PIPE, text=True, errors="replace")
+        options = [
+            "-runs=0",
+            f"-max_len={MOST_BYTES}",
+            "-timeout=30",
+            f"-artifact_prefix={findings}/{target}-{pattern}-",
+        ]
+        done = subprocess.run(
+            [programs[0], *options, folder], stderr=subprocess.PIPE, text=True, errors="replace"
+        )
     runs = [line for line in done.stderr.splitlines() if line.startswith("Done ")]
     if done.returncode != 0 or not runs:
         print(*done.stderr.splitlines()[-20:], sep="\n")

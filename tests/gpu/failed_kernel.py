@@ -7,6 +7,7 @@ PROGRAM is one with the digits network. A kernel of the plan thesis-baseline is 
 buffer when a sum is large, and one record has a large value. The run must end with an error, after right answers alone and
 none for that record. Records come one by one and in batches.
 """
+
 import argparse
 import subprocess
 import sys
@@ -46,14 +47,20 @@ for source, what in FAULTS.items():
         text = (ROOT / "kernels" / source).read_text()
         end = text.rindex("}")
         value = "r[row * w + col]"
-        text = text[:end] + f"    if (fabs({value}) > 1e6f) r[0x4000000000ul + row] = 1.0f;\n" + text[end:]
+        text = (
+            text[:end]
+            + f"    if (fabs({value}) > 1e6f) r[0x4000000000ul + row] = 1.0f;\n"
+            + text[end:]
+        )
         (Path(folder) / source).parent.mkdir(parents=True)
         (Path(folder) / source).write_text(text)
         for batch in "1", "64":
             code, found, said = run("-d", a.device, "--kernels", folder, "-b", batch)
-            right = code == 1 and len(found) <= 300 and found == expected[:len(found)]
+            right = code == 1 and len(found) <= 300 and found == expected[: len(found)]
             failed += not right
             last = said.strip().splitlines()[-1] if said.strip() else ""
-            print(f"{'right' if right else 'WRONG'}: {what}, -b {batch}: exit status {code}, {len(found)} answers, {last}",
-                  flush=True)
+            print(
+                f"{'right' if right else 'WRONG'}: {what}, -b {batch}: exit status {code}, {len(found)} answers, {last}",
+                flush=True,
+            )
 sys.exit(failed > 0)

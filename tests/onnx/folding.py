@@ -30,9 +30,11 @@ def case(op, *inputs, **attributes):
     global size
     n = len(nodes)
     names = ["" if i is None else constant(i) for i in inputs]
-    own = [helper.make_node(op, names, [f"r{n}"], **attributes),
-           helper.make_node("Cast", [f"r{n}"], [f"f{n}"], to=TensorProto.FLOAT),
-           helper.make_node("Reshape", [f"f{n}", constant(np.array([1, -1]))], [f"p{n}"])]
+    own = [
+        helper.make_node(op, names, [f"r{n}"], **attributes),
+        helper.make_node("Cast", [f"r{n}"], [f"f{n}"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", [f"f{n}", constant(np.array([1, -1]))], [f"p{n}"]),
+    ]
     used = [i for i in initializers if i.name in names]
     # Alone: ONNX Runtime leaves out the rounding to FLOAT16 where a Cast to FLOAT follows.
     alone = "f" if attributes.get("to") == TensorProto.BFLOAT16 else "r"
@@ -81,8 +83,8 @@ for t in INTS:
         case(op, signed)
     case("Clip", signed, np.array(3, t), np.array(8, t))
     for op in ("ReduceSum", "ReduceProd", "ReduceMean", "ReduceMax"):
-        # Within the range of the type: ONNX Runtime 1.32 gives the largest number for sums of 32 and 64
-        # bits that overflow, where integers of ONNX wrap.
+        # Within the range of the type: ONNX Runtime 1.32 gives the largest number for sums of 32
+        # and 64 bits that overflow, where integers of ONNX wrap.
         case(op, np.array([[high // 8, 2, 3], [4, 5, 8]], t), np.array([1]))
         case(op, small, keepdims=0)
         case(op, small, noop_with_empty_axes=1)
@@ -98,8 +100,24 @@ for t in FLOATS:
         case(op, x, y)
     case("Mod", x, y, fmod=1)
     case("Pow", np.abs(x), y)
-    for op in ("Abs", "Neg", "Ceil", "Floor", "Exp", "Reciprocal", "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid",
-               "HardSigmoid", "HardSwish", "Tanh", "Softmax", "Gelu"):
+    for op in (
+        "Abs",
+        "Neg",
+        "Ceil",
+        "Floor",
+        "Exp",
+        "Reciprocal",
+        "Relu",
+        "LeakyRelu",
+        "Elu",
+        "Selu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Tanh",
+        "Softmax",
+        "Gelu",
+    ):
         case(op, x)
     for op in ("Sqrt", "Log"):
         case(op, np.abs(x))
@@ -119,9 +137,16 @@ case("Conv", np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3), np.ones([1, 1, 
 case("MaxPool", np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3), kernel_shape=[2, 2])
 
 nodes.append(helper.make_node("Concat", parts, ["all"], axis=1))
-nodes.append(helper.make_node("Expand", [constant(np.ones([1, 1], np.float32)), constant(np.array([1, size]))], ["w"]))
+nodes.append(
+    helper.make_node(
+        "Expand", [constant(np.ones([1, 1], np.float32)), constant(np.array([1, size]))], ["w"]
+    )
+)
 nodes.append(helper.make_node("Gemm", ["x", "w", "all"], ["y"]))
-infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", d]) for n, d in (("x", 1), ("y", size))]
+infos = [
+    helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", d])
+    for n, d in (("x", 1), ("y", size))
+]
 initializers = [i for i in initializers if any(i.name in n.input for n in nodes)]
 graph = helper.make_graph(nodes, "folding", infos[:1], infos[1:], initializers)
 inputs = np.random.default_rng(3).normal(0, 1, (4, 1)).astype(np.float32)

@@ -26,7 +26,9 @@ class Model:
         self.nodes, self.initializers = [], []
         # Several inputs by their names.
         self.dims = dims if isinstance(dims, dict) else {"x": dims}
-        self.inputs = [helper.make_tensor_value_info(name, kind, [batch, *d]) for name, d in self.dims.items()]
+        self.inputs = [
+            helper.make_tensor_value_info(name, kind, [batch, *d]) for name, d in self.dims.items()
+        ]
         self.last, self.count = next(iter(self.dims)), 0
 
     def weight(self, *dims, low=None, high=None):
@@ -47,7 +49,9 @@ class Model:
         inputs = list(inputs) or [self.last]
         self.count += 1
         names = [f"{op.lower()}{self.count}" + ("" if i == 0 else f"_{i}") for i in range(outputs)]
-        self.nodes.append(helper.make_node(op, inputs, names, f"{op}_{self.count}", domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(op, inputs, names, f"{op}_{self.count}", domain=domain, **attributes)
+        )
         self.last = names[0]
         return names[0]
 
@@ -62,10 +66,15 @@ class Model:
         return self.add("BatchNormalization", x or self.last, *parts)
 
     def gemm(self, outputs, inputs):
-        return self.add("Gemm", self.last, self.weight(outputs, inputs), self.weight(outputs), transB=1)
+        return self.add(
+            "Gemm", self.last, self.weight(outputs, inputs), self.weight(outputs), transB=1
+        )
 
     def proto(self, outputs=None):
-        infos = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs or [self.last]]
+        infos = [
+            helper.make_tensor_value_info(o, TensorProto.FLOAT, None)
+            for o in outputs or [self.last]
+        ]
         graph = helper.make_graph(self.nodes, self.name, self.inputs, infos, self.initializers)
         sets = [helper.make_opsetid("", self.version), helper.make_opsetid("ai.onnx.ml", 3)]
         model = helper.make_model(graph, opset_imports=sets, ir_version=8, producer_name="make.py")
@@ -167,10 +176,18 @@ def line():
 def pixels_last():
     """As tf2onnx writes a Keras model: the input pixel by pixel, turned once; a flatten of pixels with channels last."""
     m = Model("pixels_last", [9, 7, 3], version=11)
-    m.add("Transpose", perm=[0, 3, 1, 2]), m.conv(4, 3, 3, 3, auto_pad="SAME_LOWER", strides=[2, 2]), m.add("Relu")
+    (
+        m.add("Transpose", perm=[0, 3, 1, 2]),
+        m.conv(4, 3, 3, 3, auto_pad="SAME_LOWER", strides=[2, 2]),
+        m.add("Relu"),
+    )
     m.add("AveragePool", kernel_shape=[2, 2], auto_pad="SAME_UPPER", strides=[2, 2])
     m.add("Transpose", perm=[0, 2, 3, 1]), m.add("Reshape", m.last, m.ints(-1, 24))
-    m.add("MatMul", m.last, m.weight(24, 6)), m.add("Add", m.last, m.weight(6)), m.add("Softmax", axis=1)
+    (
+        m.add("MatMul", m.last, m.weight(24, 6)),
+        m.add("Add", m.last, m.weight(6)),
+        m.add("Softmax", axis=1),
+    )
     m.save()
 
 
@@ -179,7 +196,11 @@ def shuffle():
     m = Model("shuffle", [6, 5, 5])
     m.conv(12, 6, 3, 3, group=3, pads=[1] * 4), m.norm(12), m.add("Relu")
     m.add("Reshape", m.last, m.ints(0, 3, 4, 5, 5)), m.add("Transpose", perm=[0, 2, 1, 3, 4])
-    m.add("Reshape", m.last, m.ints(0, 12, 5, 5)), m.conv(6, 12, 1, 1, group=2), m.add("Elu", alpha=0.7)
+    (
+        m.add("Reshape", m.last, m.ints(0, 12, 5, 5)),
+        m.conv(6, 12, 1, 1, group=2),
+        m.add("Elu", alpha=0.7),
+    )
     m.conv(12, 6, 3, 3, group=6), m.add("Flatten"), m.gemm(3, 108)
     m.save()
 
@@ -196,7 +217,13 @@ def borders():
     z = m.add("AveragePool", kernel_shape=[3, 3], strides=[2, 2])
     m.add("Concat", y, z, axis=1), m.add("PRelu", m.last, m.weight(8, 1, 1))
     m.add("Pad", m.last, m.ints(0, 1, 0, 0, 0, 2, 0, 0), m.constant(np.array(0.5, np.float32)))
-    m.norm(11), m.conv(3, 11, 2, 2, pads=[1, 0, 0, 1]), m.add("Selu"), m.add("Flatten"), m.gemm(4, 36)
+    (
+        m.norm(11),
+        m.conv(3, 11, 2, 2, pads=[1, 0, 0, 1]),
+        m.add("Selu"),
+        m.add("Flatten"),
+        m.gemm(4, 36),
+    )
     m.save()
 
 
@@ -205,17 +232,34 @@ def functions():
     m = Model("functions", [5], version=20)
     m.gemm(7, 5)
     for op, attributes in [
-        ("Gelu", {}), ("Elu", {"alpha": 0.5}), ("Selu", {}), ("HardSwish", {}), ("LeakyRelu", {"alpha": 0.2}),
-        ("Tanh", {}), ("HardSigmoid", {}), ("Gelu", {"approximate": "tanh"}),
+        ("Gelu", {}),
+        ("Elu", {"alpha": 0.5}),
+        ("Selu", {}),
+        ("HardSwish", {}),
+        ("LeakyRelu", {"alpha": 0.2}),
+        ("Tanh", {}),
+        ("HardSigmoid", {}),
+        ("Gelu", {"approximate": "tanh"}),
     ]:
         x = m.add(op, **attributes)
         m.add("Gemm", x, m.weight(7, 7), m.weight(7))
     x = m.last
-    m.add("Sub", m.weight(7), x), m.add("Mul", m.last, x), m.add("Div", m.last, m.constant(np.float32([4])))
+    (
+        m.add("Sub", m.weight(7), x),
+        m.add("Mul", m.last, x),
+        m.add("Div", m.last, m.constant(np.float32([4]))),
+    )
     y = m.add("Add", m.last, m.weight(1, 7))
     s = m.add("Sigmoid", x)
-    m.add("Sub", m.add("Div", y, s), x), m.add("Neg"), m.add("PRelu", m.last, m.weight(7, low=0.1, high=0.4))
-    m.add("Max", m.last, m.constant(np.float32(-0.5))), m.add("Min", m.last, m.constant(np.float32(2.5)))
+    (
+        m.add("Sub", m.add("Div", y, s), x),
+        m.add("Neg"),
+        m.add("PRelu", m.last, m.weight(7, low=0.1, high=0.4)),
+    )
+    (
+        m.add("Max", m.last, m.constant(np.float32(-0.5))),
+        m.add("Min", m.last, m.constant(np.float32(2.5))),
+    )
     m.gemm(3, 7)
     m.save()
 
@@ -245,9 +289,13 @@ def quantised():
 def halves():
     """Weights of float16 that are cast; a double; numbers in the fields of the tensor."""
     m = Model("halves", [3], version=13)
-    w = m.add("Cast", m.constant(random.normal(0, 1, (3, 4)).astype(np.float16)), to=TensorProto.FLOAT)
+    w = m.add(
+        "Cast", m.constant(random.normal(0, 1, (3, 4)).astype(np.float16)), to=TensorProto.FLOAT
+    )
     m.add("MatMul", "x", w)
-    w = m.add("Cast", m.constant(random.normal(0, 1, (4,)).astype(np.float64)), to=TensorProto.FLOAT)
+    w = m.add(
+        "Cast", m.constant(random.normal(0, 1, (4,)).astype(np.float64)), to=TensorProto.FLOAT
+    )
     m.add("Add", "matmul2", w), m.add("Tanh")
     values = random.normal(0, 1, 8)
     m.initializers.append(helper.make_tensor("fields", TensorProto.FLOAT, [4, 2], values))
@@ -262,7 +310,11 @@ def external():
     proto, x = m.proto(), random.normal(0, 1, [RECORDS, 4]).astype(np.float32)
     path = os.path.join(HERE, "external")
     onnx.save(
-        proto, path + ".onnx", save_as_external_data=True, location="external.weights", size_threshold=0
+        proto,
+        path + ".onnx",
+        save_as_external_data=True,
+        location="external.weights",
+        size_threshold=0,
     )
     np.save(path + ".inputs.npy", x)
     np.save(path + ".outputs.npy", run(path + ".onnx", x))
@@ -305,7 +357,11 @@ def added():
 def sensors():
     """An image and a vector, each with layers of its own, then side by side."""
     m = Model("sensors", {"camera": [2, 7, 6], "state": [5]})
-    m.conv(4, 2, 3, 3, pads=[1] * 4), m.add("Relu"), m.add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+    (
+        m.conv(4, 2, 3, 3, pads=[1] * 4),
+        m.add("Relu"),
+        m.add("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
+    )
     m.add("Flatten")
     image = m.gemm(8, 36)
     m.last = "state"
@@ -372,12 +428,32 @@ def sklearn():
     settings = dict(max_iter=60, random_state=1)
     for name, model, target, options in [
         ("sk_mlp", make_pipeline(StandardScaler(), MLPClassifier((8,), **settings)), names, {}),
-        ("sk_mlp_tensor", make_pipeline(MinMaxScaler(), MLPClassifier((6, 5), **settings)), y + 10, {"zipmap": False}),
-        ("sk_mlp_two", make_pipeline(RobustScaler(), MLPClassifier((6,), activation="tanh", **settings)), two, {}),
-        ("sk_pca", make_pipeline(PCA(2), MLPClassifier((5,), activation="logistic", **settings)), y, {}),
+        (
+            "sk_mlp_tensor",
+            make_pipeline(MinMaxScaler(), MLPClassifier((6, 5), **settings)),
+            y + 10,
+            {"zipmap": False},
+        ),
+        (
+            "sk_mlp_two",
+            make_pipeline(RobustScaler(), MLPClassifier((6,), activation="tanh", **settings)),
+            two,
+            {},
+        ),
+        (
+            "sk_pca",
+            make_pipeline(PCA(2), MLPClassifier((5,), activation="logistic", **settings)),
+            y,
+            {},
+        ),
         ("sk_columns", make_pipeline(columns, MLPClassifier((5,), **settings)), y, {}),
         ("sk_many", MLPClassifier((5,), **settings), np.eye(3, dtype=int)[y], {}),
-        ("sk_number", make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(5,), **settings)), x[:, 3], {}),
+        (
+            "sk_number",
+            make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(5,), **settings)),
+            x[:, 3],
+            {},
+        ),
         ("sk_line", LinearRegression(), x[:, 3] + x[:, 0] ** 2, {}),
         ("sk_logistic", make_pipeline(StandardScaler(), LogisticRegression()), names, {}),
         ("sk_logistic_two", LogisticRegression(), two, {}),
@@ -389,7 +465,11 @@ def sklearn():
         path = os.path.join(HERE, name)
         onnx.save(proto, path + ".onnx")
         records = x[::15]
-        predicted = model.predict_proba(records) if hasattr(last, "predict_proba") else model.predict(records)
+        predicted = (
+            model.predict_proba(records)
+            if hasattr(last, "predict_proba")
+            else model.predict(records)
+        )
         predicted = np.ascontiguousarray(predicted)
         np.save(path + ".inputs.npy", records)
         np.save(path + ".outputs.npy", predicted.reshape(len(records), -1).astype(np.float32))
@@ -398,7 +478,27 @@ def sklearn():
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for make in [
-        mlp, cnn, residual, mobile, line, pixels_last, shuffle, borders, functions, sequence, quantised, halves, external,
-        old, image, bytes_in, added, sensors, embedding, fusion, parts, sklearn,
+        mlp,
+        cnn,
+        residual,
+        mobile,
+        line,
+        pixels_last,
+        shuffle,
+        borders,
+        functions,
+        sequence,
+        quantised,
+        halves,
+        external,
+        old,
+        image,
+        bytes_in,
+        added,
+        sensors,
+        embedding,
+        fusion,
+        parts,
+        sklearn,
     ]:
         make()

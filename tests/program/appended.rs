@@ -1,4 +1,5 @@
-//! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what cargo builds.
+//! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what
+//! cargo builds.
 
 use super::support::{Folder, Run, Tools, command, feed, link, link_with, root, run};
 use std::collections::BTreeMap;
@@ -8,7 +9,12 @@ use std::process::Command;
 
 /// Runs mortonnet-bake in an empty folder.
 fn bake(args: &[&str], folder: &Folder) -> Run {
-    feed(Command::new(Tools::get().bake()).args(args).current_dir(&folder.0), "")
+    feed(
+        Command::new(Tools::get().bake())
+            .args(args)
+            .current_dir(&folder.0),
+        "",
+    )
 }
 
 /// A program with the network of `model`.
@@ -38,26 +44,51 @@ fn says(program: &Path, what: &str) {
 #[test]
 fn baked_without_cargo_it_is_the_same_program() {
     let folder = Folder::new();
-    for (model, weights) in [("model/digits", "f32"), ("model/digits", "i8:100"), ("model/mnist-conv", "f32")]
-    {
+    for (model, weights) in [
+        ("model/digits", "f32"),
+        ("model/digits", "i8:100"),
+        ("model/mnist-conv", "f32"),
+    ] {
         let model = root().join(model);
         let linked = link_with(&model, &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
-        let args = [model.to_str().unwrap(), "-o", "appended", "--weights", weights, "--plan", "host"];
+        let args = [
+            model.to_str().unwrap(),
+            "-o",
+            "appended",
+            "--weights",
+            weights,
+            "--plan",
+            "host",
+        ];
         let r = bake(&args, &folder);
         assert_eq!(r.code, Some(0), "{}", r.err);
         assert!(r.err.starts_with("mortonnet-bake: baked "), "{}", r.err);
         let appended = folder.path("appended");
         // One word of what they say of themselves.
         let info = |program: &Path| run(program, &["--info", "-d", "host"], "").out;
-        assert!(info(&appended).contains("bytes, appended, SHA-256 "), "{}", info(&appended));
-        assert_eq!(info(&appended).replace(" appended,", " linked,"), info(&linked));
+        assert!(
+            info(&appended).contains("bytes, appended, SHA-256 "),
+            "{}",
+            info(&appended)
+        );
+        assert_eq!(
+            info(&appended).replace(" appended,", " linked,"),
+            info(&linked)
+        );
         let json = |program: &Path| run(program, &["--info", "-d", "host", "-o", "json"], "").out;
         assert_eq!(json(&appended), json(&linked));
-        assert_eq!(run(&appended, &["--selftest", "-d", "host"], "").code, Some(0));
+        assert_eq!(
+            run(&appended, &["--selftest", "-d", "host"], "").code,
+            Some(0)
+        );
         let width = if model.ends_with("digits") { 64 } else { 784 };
         let records: String = (0..100)
             .map(|i| {
-                (0..width).map(|k| ((i * 31 + k * 7) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
+                (0..width)
+                    .map(|k| ((i * 31 + k * 7) % 17).to_string())
+                    .collect::<Vec<_>>()
+                    .join(",")
+                    + "\n"
             })
             .collect();
         let scores = |program: &Path| run(program, &["-d", "host", "-o", "scores"], &*records).out;
@@ -69,7 +100,10 @@ fn baked_without_cargo_it_is_the_same_program() {
 #[test]
 fn a_program_without_its_network_says_so() {
     let folder = Folder::new();
-    says(&Tools::get().program(), "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one");
+    says(
+        &Tools::get().program(),
+        "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one",
+    );
     let whole = fs::read(program(&digits(), &folder)).unwrap();
     let alone = fs::metadata(Tools::get().program()).unwrap().len() as usize;
     let block = alone.next_multiple_of(65536);
@@ -78,13 +112,27 @@ fn a_program_without_its_network_says_so() {
     // What strip leaves, copies that end early, one that goes on.
     for bytes in [alone, block, block + 1000, whole.len() - 1] {
         let cut = folder.executable(&format!("cut-{bytes}"), whole[..bytes].to_vec());
-        says(&cut, &format!("its file has {bytes} bytes of {}; {removed}", whole.len()));
+        says(
+            &cut,
+            &format!("its file has {bytes} bytes of {}; {removed}", whole.len()),
+        );
     }
     let longer = folder.executable("longer", [&whole[..], b"more"].concat());
-    says(&longer, &format!("its file has {} bytes of {}; {removed}", whole.len() + 4, whole.len()));
-    // Of the same length, but not the same: the slot at the end, the header, what every start reads.
+    says(
+        &longer,
+        &format!(
+            "its file has {} bytes of {}; {removed}",
+            whole.len() + 4,
+            whole.len()
+        ),
+    );
+    // Of the same length, but not the same: the slot at the end, the header, what every start
+    // reads.
     for (at, what) in [
-        (whole.len() - 1, "what stands behind the program is not what mortonnet-bake put there"),
+        (
+            whole.len() - 1,
+            "what stands behind the program is not what mortonnet-bake put there",
+        ),
         (block + 8, "it is of version"),
         (block + 30, "its header is not as it was written"),
         (block + 520, "its network are not as they were written"),
@@ -100,7 +148,11 @@ fn a_program_without_its_network_says_so() {
     let program = folder.executable("weight", changed);
     for args in [["--info"], ["--selftest"]] {
         let r = run(&program, &args, "");
-        assert!(r.code == Some(1) && r.err.contains("not as they were written"), "{}", r.err);
+        assert!(
+            r.code == Some(1) && r.err.contains("not as they were written"),
+            "{}",
+            r.err
+        );
     }
 }
 
@@ -112,15 +164,33 @@ fn a_program_is_copied_moved_and_replaced_while_it_runs() {
     let classes = run(&program, &["-d", "host"], &*csv).out;
     assert_eq!(classes.lines().count(), 597);
     let pipes = || std::process::Stdio::piped();
-    let mut child = command(&program).args(["-d", "host"]).stdin(pipes()).stdout(pipes()).spawn().unwrap();
+    let mut child = command(&program)
+        .args(["-d", "host"])
+        .stdin(pipes())
+        .stdout(pipes())
+        .spawn()
+        .unwrap();
     // Another network takes its name; then the name goes.
-    let r = bake(&[root().join("model/mnist-conv").to_str().unwrap(), "-o", "net"], &folder);
+    let r = bake(
+        &[
+            root().join("model/mnist-conv").to_str().unwrap(),
+            "-o",
+            "net",
+        ],
+        &folder,
+    );
     assert_eq!(r.code, Some(0), "{}", r.err);
     assert!(run(&program, &["--version"], "").out.contains("mnist"));
     fs::rename(&program, folder.path("moved")).unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), csv.as_bytes()).unwrap();
-    assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(), classes);
-    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(),
+        classes
+    );
+    let left: Vec<_> = fs::read_dir(&folder.0)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["moved"], "nothing else is left");
 }
 
@@ -130,12 +200,24 @@ fn a_program_finds_itself_without_proc() {
     let folder = Folder::new();
     let program = program(&digits(), &folder);
     let namespace = ["--user", "--map-root-user", "--mount", "sh", "-c"];
-    let script = "mount -t tmpfs none /proc && test ! -e /proc/self && cd \"$1\" && exec ./net --version";
-    let r = feed(Command::new("unshare").args(namespace).args([script, "sh"]).arg(&folder.0), "");
+    let script =
+        "mount -t tmpfs none /proc && test ! -e /proc/self && cd \"$1\" && exec ./net --version";
+    let r = feed(
+        Command::new("unshare")
+            .args(namespace)
+            .args([script, "sh"])
+            .arg(&folder.0),
+        "",
+    );
     if r.err.contains("unshare") {
         return eprintln!("namespaces are not permitted here: not tried");
     }
-    assert_eq!((r.code, &*r.out), (Some(0), &*run(&program, &["--version"], "").out), "{}", r.err);
+    assert_eq!(
+        (r.code, &*r.out),
+        (Some(0), &*run(&program, &["--version"], "").out),
+        "{}",
+        r.err
+    );
 }
 
 /// The output is a file that was read, by its own name or through a link: it stays as it is.
@@ -145,7 +227,11 @@ fn no_file_that_was_read_is_overwritten() {
     let own = folder.executable("program", fs::read(Tools::get().program()).unwrap());
     for entry in fs::read_dir(digits()).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, folder.path(path.file_name().unwrap().to_str().unwrap())).unwrap();
+        fs::copy(
+            &path,
+            folder.path(path.file_name().unwrap().to_str().unwrap()),
+        )
+        .unwrap();
     }
     fs::copy(root().join("tests/onnx/mlp.onnx"), folder.path("net.onnx")).unwrap();
     std::os::unix::fs::symlink("net.onnx", folder.path("link.onnx")).unwrap();
@@ -153,7 +239,10 @@ fn no_file_that_was_read_is_overwritten() {
     fs::create_dir(folder.path("sub")).unwrap();
     let names = || {
         let files = fs::read_dir(&folder.0).unwrap().map(|e| e.unwrap().path());
-        files.filter(|p| p.is_file()).map(|p| (p.clone(), fs::read(p).unwrap())).collect::<BTreeMap<_, _>>()
+        files
+            .filter(|p| p.is_file())
+            .map(|p| (p.clone(), fs::read(p).unwrap()))
+            .collect::<BTreeMap<_, _>>()
     };
     let before = names();
     for (model, output) in [
@@ -168,12 +257,28 @@ fn no_file_that_was_read_is_overwritten() {
     ] {
         let program = own.to_str().unwrap();
         let r = bake(&[model, "-o", output, "--program", program], &folder);
-        assert_eq!((r.code, &*r.out), (Some(2), ""), "{model} {output}: {}", r.err);
-        assert!(r.err.contains(", which was read; name another file"), "{model} {output}: {}", r.err);
+        assert_eq!(
+            (r.code, &*r.out),
+            (Some(2), ""),
+            "{model} {output}: {}",
+            r.err
+        );
+        assert!(
+            r.err.contains(", which was read; name another file"),
+            "{model} {output}: {}",
+            r.err
+        );
         assert!(names() == before, "{model} {output}: files changed");
     }
-    let r = bake(&["net.onnx", "-o", Tools::get().bake().to_str().unwrap()], &folder);
-    assert!(r.code == Some(2) && r.err.contains("name another file"), "{}", r.err);
+    let r = bake(
+        &["net.onnx", "-o", Tools::get().bake().to_str().unwrap()],
+        &folder,
+    );
+    assert!(
+        r.code == Some(2) && r.err.contains("name another file"),
+        "{}",
+        r.err
+    );
     assert_eq!(bake(&["net.onnx", "-o", "net"], &folder).code, Some(0));
 }
 
@@ -182,33 +287,72 @@ fn mistakes_are_said_and_nothing_is_written() {
     let folder = Folder::new();
     let digits = digits();
     let model = digits.to_str().unwrap();
-    let other = if std::env::consts::ARCH == "aarch64" { "armv7" } else { "aarch64" };
+    let other = if std::env::consts::ARCH == "aarch64" {
+        "armv7"
+    } else {
+        "aarch64"
+    };
     let own = Tools::get().program();
     let own = own.to_str().unwrap();
     let full = program(&digits, &folder).display().to_string();
-    let bad = folder.put("network.json", "{\"layers\":[{\"layer\":\"AffineLayer\"}],\"size\":2}");
+    let bad = folder.put(
+        "network.json",
+        "{\"layers\":[{\"layer\":\"AffineLayer\"}],\"size\":2}",
+    );
     for (args, code, expected) in [
         (&[model][..], 2, "expected a model and -o FILE"),
         (&["-o", "x"], 2, "expected a model and -o FILE"),
         (&[model, model, "-o", "x"], 2, "unexpected argument"),
-        (&[model, "-o", "x", "--size"], 2, "there is no option --size; see --help"),
-        (&[model, "-o", "x", "--weight", "f16"], 2, "there is no option --weight; did you mean --weights?"),
+        (
+            &[model, "-o", "x", "--size"],
+            2,
+            "there is no option --size; see --help",
+        ),
+        (
+            &[model, "-o", "x", "--weight", "f16"],
+            2,
+            "there is no option --weight; did you mean --weights?",
+        ),
         (
             &[model, "-o", "x", "-t", "arm"],
             2,
             "--target: expected one of x86_64, aarch64, armv7, found \"arm\"",
         ),
-        (&[model, "-o", "x", "--weights", "i3"], 2, "--weights: expected f32, f16, i8, or i8:PERCENT"),
-        (&[model, "-o", "x", "-t", other], 1, "--program names the finished program to copy"),
-        (&[model, "-o", "x", "-t", other, "--program", own], 1, "found one for"),
-        (&[model, "-o", "x", "--program", "none"], 1, "none: No such file"),
+        (
+            &[model, "-o", "x", "--weights", "i3"],
+            2,
+            "--weights: expected f32, f16, i8, or i8:PERCENT",
+        ),
+        (
+            &[model, "-o", "x", "-t", other],
+            1,
+            "--program names the finished program to copy",
+        ),
+        (
+            &[model, "-o", "x", "-t", other, "--program", own],
+            1,
+            "found one for",
+        ),
+        (
+            &[model, "-o", "x", "--program", "none"],
+            1,
+            "none: No such file",
+        ),
         (
             &[model, "-o", "x", "--program", "/bin/sh"],
             1,
             "/bin/sh: it is no program of mortonnet that takes a network",
         ),
-        (&[model, "-o", "x", "--program", &full], 1, "it has a network: take a program without one"),
-        (&[model, "-o", "x", "--plan", "fast"], 1, "no plan is called \"fast\""),
+        (
+            &[model, "-o", "x", "--program", &full],
+            1,
+            "it has a network: take a program without one",
+        ),
+        (
+            &[model, "-o", "x", "--plan", "fast"],
+            1,
+            "no plan is called \"fast\"",
+        ),
         (&["none.onnx", "-o", "x"], 1, "none.onnx"),
         (&[bad.to_str().unwrap(), "-o", "x"], 1, "layers[0]"),
         (&[model, "-o", "none/x"], 1, "none/x: No such file"),
@@ -225,12 +369,26 @@ fn mistakes_are_said_and_nothing_is_written() {
     }
     let page = bake(&["--help"], &folder);
     assert!(
-        page.code == Some(0) && page.out.contains("--target") && page.out.lines().all(|l| l.len() <= 100)
+        page.code == Some(0)
+            && page.out.contains("--target")
+            && page.out.lines().all(|l| l.len() <= 100)
     );
-    assert_eq!(bake(&["-V"], &folder).out, format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        bake(&["-V"], &folder).out,
+        format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION"))
+    );
     // The build names them, too.
     let linked = link(&bad, None, &folder).unwrap_err();
     let r = bake(&[bad.to_str().unwrap(), "-o", "x"], &folder);
-    let mistakes: Vec<&str> = r.err.lines().filter_map(|l| l.split_once("layers[0]")).map(|l| l.1).collect();
-    assert!(!mistakes.is_empty() && mistakes.iter().all(|m| linked.contains(m)), "{linked}\n{}", r.err);
+    let mistakes: Vec<&str> = r
+        .err
+        .lines()
+        .filter_map(|l| l.split_once("layers[0]"))
+        .map(|l| l.1)
+        .collect();
+    assert!(
+        !mistakes.is_empty() && mistakes.iter().all(|m| linked.contains(m)),
+        "{linked}\n{}",
+        r.err
+    );
 }

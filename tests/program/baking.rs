@@ -1,32 +1,63 @@
 //! Baking other networks, as a user of the package does it.
 
-use super::support::{Folder, Reference, Witness, bake, bake_in_turn, command, feed, link, on, root, run};
+use super::support::{
+    Folder, Reference, Witness, bake, bake_in_turn, command, feed, link, on, root, run,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 /// A matrix definition with its CSV, as in the thesis.
-fn matrix(folder: &Folder, name: &str, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) {
-    let line = |r| (0..cols).map(|c| value(r, c).to_string()).collect::<Vec<_>>().join(",");
-    folder.put(&format!("{name}.csv"), (0..rows).map(|r| line(r) + "\n").collect::<String>());
-    let json =
-        format!("{{\"rows\": {rows}, \"data_type\": \"csv\", \"file\": \"{name}.csv\", \"cols\": {cols}}}");
+fn matrix(
+    folder: &Folder,
+    name: &str,
+    rows: usize,
+    cols: usize,
+    value: impl Fn(usize, usize) -> f32,
+) {
+    let line = |r| {
+        (0..cols)
+            .map(|c| value(r, c).to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    folder.put(
+        &format!("{name}.csv"),
+        (0..rows).map(|r| line(r) + "\n").collect::<String>(),
+    );
+    let json = format!(
+        "{{\"rows\": {rows}, \"data_type\": \"csv\", \"file\": \"{name}.csv\", \"cols\": {cols}}}"
+    );
     folder.put(&format!("{name}.json"), json);
 }
 
 /// The thesis's figure 5.3, sizes made small; no optional key.
 fn thesis(folder: &Folder) {
-    let value = |seed: usize| move |r: usize, c: usize| ((r * 31 + c * 17 + seed) % 23) as f32 / 11.0 - 1.0;
+    let value =
+        |seed: usize| move |r: usize, c: usize| ((r * 31 + c * 17 + seed) % 23) as f32 / 11.0 - 1.0;
     for (i, (rows, cols)) in [(5, 7), (6, 5), (3, 6)].into_iter().enumerate() {
         matrix(folder, &format!("{}_w", i + 1), rows, cols, value(i));
         matrix(folder, &format!("{}_b", i + 1), rows, 1, value(i + 5));
     }
     let affine = |i: u32| {
-        format!("{{\"layer\": \"AffineLayer\", \"weights\": \"{i}_w.json\", \"biases\": \"{i}_b.json\"}}")
+        format!(
+            "{{\"layer\": \"AffineLayer\", \"weights\": \"{i}_w.json\", \"biases\": \
+             \"{i}_b.json\"}}"
+        )
     };
     let sigmoid = "{\"layer\": \"SigmoidLayer\"}";
-    let layers = [affine(1), sigmoid.into(), affine(2), sigmoid.into(), affine(3)].join(",");
-    folder.put("network.json", format!("{{\"layers\": [{layers}], \"size\": 5}}"));
+    let layers = [
+        affine(1),
+        sigmoid.into(),
+        affine(2),
+        sigmoid.into(),
+        affine(3),
+    ]
+    .join(",");
+    folder.put(
+        "network.json",
+        format!("{{\"layers\": [{layers}], \"size\": 5}}"),
+    );
 }
 
 #[test]
@@ -36,11 +67,18 @@ fn the_thesis_own_files_and_a_changed_weight() {
     thesis(&model);
     let program = link(&model.0, None, &out).unwrap();
     let reference = Reference::read(&model.0);
-    let vectors: Vec<Vec<f64>> =
-        (0..9).map(|n| (0..7).map(|i| f64::from((n * 7 + i) % 5) / 4.0).collect()).collect();
-    let csv: String =
-        vectors.iter().map(|v| v.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n").collect();
-    reference.check(&vectors, &run(&program, &["-o", "scores"], csv.clone()).lines(), "thesis");
+    let vectors: Vec<Vec<f64>> = (0..9)
+        .map(|n| (0..7).map(|i| f64::from((n * 7 + i) % 5) / 4.0).collect())
+        .collect();
+    let csv: String = vectors
+        .iter()
+        .map(|v| v.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n")
+        .collect();
+    reference.check(
+        &vectors,
+        &run(&program, &["-o", "scores"], csv.clone()).lines(),
+        "thesis",
+    );
     assert!(run(&program, &["--selftest"], "").lines()[0].contains("0 wrong classes"));
 
     // One weight of equal length: the binary must change, and its answers with it.
@@ -54,15 +92,23 @@ fn the_thesis_own_files_and_a_changed_weight() {
     assert!(a != b);
     let hash = |p: &Path| run(p, &["--version"], "").out;
     assert_ne!(hash(&program), hash(&other));
-    Reference::read(&model.0).check(&vectors, &run(&other, &["-o", "scores"], csv).lines(), "changed");
+    Reference::read(&model.0).check(
+        &vectors,
+        &run(&other, &["-o", "scores"], csv).lines(),
+        "changed",
+    );
 
     // The same inputs give the same bytes.
     fs::write(model.path("1_w.csv"), text).unwrap();
     let again = link(&model.0, None, &out).unwrap();
-    assert!(fs::read(&again).unwrap() == a, "the same inputs gave other bytes");
+    assert!(
+        fs::read(&again).unwrap() == a,
+        "the same inputs gave other bytes"
+    );
 }
 
-/// All builds go into the same file: each says whose network is in it now, also where cargo had nothing to do.
+/// All builds go into the same file: each says whose network is in it now, also where cargo had
+/// nothing to do.
 #[test]
 fn every_build_says_what_it_baked() {
     let model = Folder::new();
@@ -71,7 +117,8 @@ fn every_build_says_what_it_baked() {
     let builds = bake_in_turn(&[&named, &named, &[], &[]]);
     let name = model.0.file_name().unwrap().to_str().unwrap();
     let other = (name, format!("baked {name}: 7-5-6-3 sigmoid, plan host, "));
-    let default = "baked digits (the default: MORTONNET_MODEL is not set): 64-32-10 relu, plan host, ";
+    let default =
+        "baked digits (the default: MORTONNET_MODEL is not set): 64-32-10 relu, plan host, ";
     let default = ("digits", default.to_string());
     let expected = [&other, &other, &default, &default];
     for (i, ((said, version), (name, line))) in builds.iter().zip(expected).enumerate() {
@@ -87,22 +134,30 @@ fn every_mistake_fails_the_build_with_its_place() {
     let model = Folder::new();
     thesis(&model);
     model.put("1_b.csv", "1\n2\nx\n4\n5\n");
-    model.put("3_w.json", "{\"rows\": 3, \"cols\": 6, \"data_type\": \"csv\"}");
+    model.put(
+        "3_w.json",
+        "{\"rows\": 3, \"cols\": 6, \"data_type\": \"csv\"}",
+    );
     let said = link(&model.0, Some("fastest"), &Folder::new()).unwrap_err();
-    for part in
-        ["1_b.csv:3:1: expected a finite number, found \"x\"", "3_w.json: the key \"file\" is missing"]
-    {
+    for part in [
+        "1_b.csv:3:1: expected a finite number, found \"x\"",
+        "3_w.json: the key \"file\" is missing",
+    ] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     assert!(!said.contains("panicked"), "{said}");
     let said = link(Path::new("/no/such/model"), None, &Folder::new()).unwrap_err();
-    assert!(said.contains("MORTONNET_MODEL=/no/such/model: cannot read /no/such/model"), "{said}");
+    assert!(
+        said.contains("MORTONNET_MODEL=/no/such/model: cannot read /no/such/model"),
+        "{said}"
+    );
 }
 
 /// scikit-learn's breast-cancer set: one logistic output, standardised inputs, named features.
 #[test]
 fn a_binary_classifier_from_scikit_learn() {
-    let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
+    let python =
+        std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
     let model = Folder::new();
     let status = Command::new(python)
         .arg(root().join("examples/breast-cancer/train.py"))
@@ -111,7 +166,11 @@ fn a_binary_classifier_from_scikit_learn() {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();
-    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    assert!(
+        status.status.success(),
+        "{}",
+        String::from_utf8_lossy(&status.stderr)
+    );
     let out = Folder::new();
     let program = bake(&model.0, None, &out).unwrap();
     let csv = fs::read(model.path("test.csv")).unwrap();
@@ -119,7 +178,11 @@ fn a_binary_classifier_from_scikit_learn() {
     let r = run(&program, &[], csv.clone());
     assert_eq!(r.lines(), expected.lines().collect::<Vec<_>>());
     let file = model.path("test_classes.csv");
-    let all = run(&program, &["--expect", file.to_str().unwrap(), "--min-accuracy", "100%"], csv.clone());
+    let all = run(
+        &program,
+        &["--expect", file.to_str().unwrap(), "--min-accuracy", "100%"],
+        csv.clone(),
+    );
     assert_eq!(all.code, Some(0), "{}", all.err);
     // probs are both classes; a header in another order is refused.
     for line in run(&program, &["-o", "probs"], csv.clone()).lines() {
@@ -132,7 +195,11 @@ fn a_binary_classifier_from_scikit_learn() {
     names.swap(0, 1);
     let r = run(&program, &[], format!("{}\n{rest}", names.join(",")));
     assert_eq!((r.code, &*r.out), (Some(1), ""));
-    assert!(r.err.contains("stdin:1:1: expected the feature"), "{}", r.err);
+    assert!(
+        r.err.contains("stdin:1:1: expected the feature"),
+        "{}",
+        r.err
+    );
 }
 
 /// A torch network with tanh, exported with `check` vectors that torch computed.
@@ -148,7 +215,10 @@ fn a_network_from_torch() {
     for (found, expected) in r.lines().iter().zip(expected.lines()) {
         for (f, e) in found.split(',').zip(expected.split(',')) {
             let (f, e): (f64, f64) = (f.parse().unwrap(), e.parse().unwrap());
-            assert!((f - e).abs() <= 1e-4 * e.abs().max(1.0), "{found} {expected}");
+            assert!(
+                (f - e).abs() <= 1e-4 * e.abs().max(1.0),
+                "{found} {expected}"
+            );
         }
     }
 }
@@ -159,21 +229,47 @@ fn rows(path: &Path) -> Vec<Vec<f64>> {
     let body = 10 + usize::from(bytes[8]) + 256 * usize::from(bytes[9]);
     let header = String::from_utf8_lossy(&bytes[..body]).into_owned();
     let shape = header.split_once("'shape': (").unwrap().1;
-    let columns: usize = shape.split([',', ')']).nth(1).unwrap().trim().parse().unwrap();
+    let columns: usize = shape
+        .split([',', ')'])
+        .nth(1)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     let float = |b: &[u8]| f64::from(f32::from_le_bytes(b.try_into().unwrap()));
-    bytes[body..].chunks_exact(4 * columns).map(|r| r.chunks_exact(4).map(float).collect()).collect()
+    bytes[body..]
+        .chunks_exact(4 * columns)
+        .map(|r| r.chunks_exact(4).map(float).collect())
+        .collect()
 }
 
-/// Models of several inputs and outputs: a record is the inputs one behind the other, JSON has outputs by their names.
+/// Models of several inputs and outputs: a record is the inputs one behind the other, JSON has
+/// outputs by their names.
 #[test]
 fn several_inputs_and_outputs() {
-    let fusion = ("onnx", "fusion", "120 numbers a record: near 3×6×5, far 1×6×5", {
-        ("63 values, activation none: sigmoid7 2×6×5, gemm10 3", vec![("sigmoid7", 60), ("gemm10", 3)])
-    });
-    let several = ("tflite", "several", "64 numbers a record: state 4, camera 6×5×2", {
-        let outputs = vec![("action", 3), ("mask", 60), ("features", 90)];
-        ("153 values, activation none: action 3, mask 6×5×2, features 6×5×3", outputs)
-    });
+    let fusion = (
+        "onnx",
+        "fusion",
+        "120 numbers a record: near 3×6×5, far 1×6×5",
+        {
+            (
+                "63 values, activation none: sigmoid7 2×6×5, gemm10 3",
+                vec![("sigmoid7", 60), ("gemm10", 3)],
+            )
+        },
+    );
+    let several = (
+        "tflite",
+        "several",
+        "64 numbers a record: state 4, camera 6×5×2",
+        {
+            let outputs = vec![("action", 3), ("mask", 60), ("features", 90)];
+            (
+                "153 values, activation none: action 3, mask 6×5×2, features 6×5×3",
+                outputs,
+            )
+        },
+    );
     for (ending, model, inputs, (shown, outputs)) in [fusion, several] {
         let model = root().join("tests").join(ending).join(model);
         let expected = rows(&model.with_extension("outputs.npy"));
@@ -186,10 +282,19 @@ fn several_inputs_and_outputs() {
             let mut command = command(&program);
             command.args(["--plan", plan, "-o", "json"]);
             if plan != "host" {
-                on(Witness::Pocl, command.args(["-d", "opencl"]), &folder.path("log"));
+                on(
+                    Witness::Pocl,
+                    command.args(["-d", "opencl"]),
+                    &folder.path("log"),
+                );
             }
             let r = feed(&mut command, records.clone());
-            assert_eq!((r.code, r.lines().len()), (Some(0), expected.len()), "{plan}: {}", r.err);
+            assert_eq!(
+                (r.code, r.lines().len()),
+                (Some(0), expected.len()),
+                "{plan}: {}",
+                r.err
+            );
             for (line, expected) in r.lines().into_iter().zip(&expected) {
                 let line: serde_json::Value = serde_json::from_str(line).unwrap();
                 assert_eq!(line["outputs"].as_object().unwrap().len(), outputs.len());
@@ -197,7 +302,10 @@ fn several_inputs_and_outputs() {
                 for &(name, size) in &outputs {
                     let found = line["outputs"][name].as_array().unwrap();
                     assert_eq!(found.len(), size, "{name}");
-                    assert_eq!(found[..], line["scores"].as_array().unwrap()[first..first + size]);
+                    assert_eq!(
+                        found[..],
+                        line["scores"].as_array().unwrap()[first..first + size]
+                    );
                     for (f, e) in found.iter().zip(&expected[first..]) {
                         assert!(
                             (f.as_f64().unwrap() - e).abs() <= 1e-4 * e.abs().max(1.0),

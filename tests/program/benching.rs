@@ -28,18 +28,42 @@ fn bench_with(witness: Witness, settings: &[(&str, &str)], args: &[&str]) -> sup
 #[test]
 #[ignore = "long: tests/long.py"]
 fn kernels_with_instructions_of_a_warp_are_right() {
-    let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
-    let check = Command::new(python).arg(root().join("tests/warp/check.py")).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
+    let python =
+        std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
+    let check = Command::new(python)
+        .arg(root().join("tests/warp/check.py"))
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&check.stdout),
+        String::from_utf8_lossy(&check.stderr),
+    );
     assert!(check.status.success(), "{out}{err}");
-    assert!(out.contains("affine_mma_128x104: 108 cases, ") && out.lines().count() == 3, "{out}");
+    assert!(
+        out.contains("affine_mma_128x104: 108 cases, ") && out.lines().count() == 3,
+        "{out}"
+    );
 }
 
 /// Checks these kernels; every one must be found right.
 fn right(witness: Witness, settings: &[(&str, &str)], names: &[&str]) {
-    let r = bench_with(witness, settings, &[&["--check", "-o", "csv"], names].concat());
-    let right = r.lines().iter().filter(|l| l.contains("\"right, largest error")).count();
-    assert!(r.code == Some(0) && right == names.len(), "{right} of {}\n{}{}", names.len(), r.out, r.err);
+    let r = bench_with(
+        witness,
+        settings,
+        &[&["--check", "-o", "csv"], names].concat(),
+    );
+    let right = r
+        .lines()
+        .iter()
+        .filter(|l| l.contains("\"right, largest error"))
+        .count();
+    assert!(
+        r.code == Some(0) && right == names.len(),
+        "{right} of {}\n{}{}",
+        names.len(),
+        r.out,
+        r.err
+    );
 }
 
 /// The kernels that `args` ask for, and the hash of what their checks hand to the device.
@@ -48,8 +72,15 @@ pub fn inputs(
     settings: &[(&'static str, &'static str)],
     args: &[&str],
 ) -> Vec<(String, String)> {
-    let r = bench_with(witness, settings, &[&["--check", "--inputs", "-o", "csv"], args].concat());
-    let rows = r.lines().into_iter().filter_map(|line| line.strip_prefix("inputs,"));
+    let r = bench_with(
+        witness,
+        settings,
+        &[&["--check", "--inputs", "-o", "csv"], args].concat(),
+    );
+    let rows = r
+        .lines()
+        .into_iter()
+        .filter_map(|line| line.strip_prefix("inputs,"));
     rows.map(|row| {
         let mut cells = row.split(',');
         let name = cells.next().unwrap().to_string();
@@ -60,7 +91,8 @@ pub fn inputs(
 
 /// Checks the kernels on all cores; a kernel that is right is put into the list.
 fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
-    // One kernel after the other, so that no thread goes on alone for minutes; convolutions take longest.
+    // One kernel after the other, so that no thread goes on alone for minutes; convolutions take
+    // longest.
     let mut kernels = kernels;
     kernels.sort_by_key(|kernel| kernel.name.starts_with("convolution"));
     let kernels = Mutex::new(kernels);
@@ -68,8 +100,12 @@ fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             s.spawn(|| {
                 loop {
-                    let Some(kernel) = kernels.lock().unwrap().pop() else { return };
-                    checked::record(witness, &kernel, || right(witness, &kernel.settings, &[&kernel.name]));
+                    let Some(kernel) = kernels.lock().unwrap().pop() else {
+                        return;
+                    };
+                    checked::record(witness, &kernel, || {
+                        right(witness, &kernel.settings, &[&kernel.name])
+                    });
                 }
             });
         }
@@ -108,9 +144,10 @@ fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
     right(Witness::Oclgrind, &[], &names);
 }
 
-/// The settings of the simulator: races and uninitialised values are reported, and the limits are those of a Mali, but for
-/// kernels that are made for more local memory or for the work-groups of large GPUs. Of images the simulator reports every
-/// read as uninitialised, of the tiled products a store of their (right) results.
+/// The settings of the simulator: races and uninitialised values are reported, and the limits are
+/// those of a Mali, but for kernels that are made for more local memory or for the work-groups of
+/// large GPUs. Of images the simulator reports every read as uninitialised, of the tiled products a
+/// store of their (right) results.
 fn simulated(name: &str) -> Vec<(&'static str, &'static str)> {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
@@ -118,10 +155,18 @@ fn simulated(name: &str) -> Vec<(&'static str, &'static str)> {
         "layers_few" => vec![LARGE, WIDE],
         "affine_few" => vec![("OCLGRIND_MAX_WGSIZE", "512")],
         "reducepair_cm" => vec![LARGE, ("OCLGRIND_MAX_WGSIZE", "512")],
-        _ if ["image", "matmul_tiled", "matmul_mma"].iter().any(|f| name.contains(f)) => {
+        _ if ["image", "matmul_tiled", "matmul_mma"]
+            .iter()
+            .any(|f| name.contains(f)) =>
+        {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
-        _ if ["affine_tiled", "affine_mma", "pair"].iter().any(|f| name.starts_with(f)) => vec![LARGE],
+        _ if ["affine_tiled", "affine_mma", "pair"]
+            .iter()
+            .any(|f| name.starts_with(f)) =>
+        {
+            vec![LARGE]
+        }
         _ => Vec::new(),
     }
 }
@@ -137,13 +182,18 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
 #[test]
 fn a_table_is_measured_by_its_name() {
     let sections = |args: &[&str]| {
-        let r = bench(Witness::Pocl, &[args, &["--repeat", "3", "-o", "json"]].concat());
+        let r = bench(
+            Witness::Pocl,
+            &[args, &["--repeat", "3", "-o", "json"]].concat(),
+        );
         assert_eq!(r.code, Some(0), "{}", r.err);
         let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
         v["sections"].as_array().unwrap().clone()
     };
     let ids = |all: &[serde_json::Value]| {
-        all.iter().map(|s| s["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        all.iter()
+            .map(|s| s["id"].as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
     };
     let found = sections(&["thesis_7_1", "--sizes", "32"]);
     assert_eq!(ids(&found), ["check", "thesis_7_1"]);
@@ -151,31 +201,72 @@ fn a_table_is_measured_by_its_name() {
     assert_eq!(ids(&found), ["check", "arm_1_1"]);
     let columns = found[1]["columns"].as_array().unwrap();
     let at = |name: &str| columns.iter().position(|c| c == name).unwrap();
-    let char8 = found[1]["rows"].as_array().unwrap().iter().find(|r| r["label"] == "sobel_char8").unwrap();
+    let char8 = found[1]["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["label"] == "sobel_char8")
+        .unwrap();
     let cell = |name: &str| &char8["cells"][at(name)];
     assert_eq!(cell("pixels a work-item"), "8");
-    assert_eq!(cell("words a work-item (arithmetic + load-store), document"), "17 + 9");
-    assert!((cell("arithmetic words a cycle, document")["document"].as_f64().unwrap() - 3.8).abs() < 0.05);
-    assert!(cell("largest work-group").as_str().unwrap().parse::<u32>().unwrap() >= 16);
+    assert_eq!(
+        cell("words a work-item (arithmetic + load-store), document"),
+        "17 + 9"
+    );
+    assert!(
+        (cell("arithmetic words a cycle, document")["document"]
+            .as_f64()
+            .unwrap()
+            - 3.8)
+            .abs()
+            < 0.05
+    );
+    assert!(
+        cell("largest work-group")
+            .as_str()
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
+            >= 16
+    );
 
     let found = sections(&["thesis_10", "--time-limit", "1"]);
     assert_eq!(ids(&found), ["check", "thesis_10"]);
     let r = bench(Witness::Pocl, &["thesis_11"]);
-    assert!(r.code == Some(2) && r.err.contains("a table (thesis_7_1, "), "{}", r.err);
+    assert!(
+        r.code == Some(2) && r.err.contains("a table (thesis_7_1, "),
+        "{}",
+        r.err
+    );
 }
 
 #[test]
 fn tables_are_measured_and_compared() {
     let folder = Folder::new();
-    // The first rows of two tables, and a kernel of ARM's. (All products take PoCL a minute to compile.)
-    let kernels = ["matmul_blocked_rmcm", "matmul_morton_4_2", "matmul_blocked_nt_1x4x4", "matmul_naive"];
-    let json =
-        bench(Witness::Pocl, &[&kernels[..], &["--sizes", "32,64", "--repeat", "3", "-o", "json"]].concat());
+    // The first rows of two tables, and a kernel of ARM's. (All products take PoCL a minute to
+    // compile.)
+    let kernels = [
+        "matmul_blocked_rmcm",
+        "matmul_morton_4_2",
+        "matmul_blocked_nt_1x4x4",
+        "matmul_naive",
+    ];
+    let json = bench(
+        Witness::Pocl,
+        &[
+            &kernels[..],
+            &["--sizes", "32,64", "--repeat", "3", "-o", "json"],
+        ]
+        .concat(),
+    );
     assert_eq!(json.code, Some(0), "{}", json.err);
     let v: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     let sections = v["sections"].as_array().unwrap();
     let table = sections.iter().find(|s| s["id"] == "thesis_8_2").unwrap();
-    assert!(table["rows"][1]["cells"][0]["value"].as_f64().unwrap() > 0.0, "{table}");
+    assert!(
+        table["rows"][1]["cells"][0]["value"].as_f64().unwrap() > 0.0,
+        "{table}"
+    );
     // Each table says which flop it counts.
     let notes = |id: &str| sections.iter().find(|s| s["id"] == id).unwrap()["notes"].to_string();
     assert!(
@@ -183,43 +274,113 @@ fn tables_are_measured_and_compared() {
         "{}",
         notes("thesis_8_2")
     );
-    assert!(notes("arm_1_4").contains("2 a multiply-add, with α and β two more"), "{}", notes("arm_1_4"));
+    assert!(
+        notes("arm_1_4").contains("2 a multiply-add, with α and β two more"),
+        "{}",
+        notes("arm_1_4")
+    );
     let file = folder.put("other.json", &json.out);
     let page = folder.path("page.html");
-    let args = ["matmul_naive", "--sizes", "32,64", "--repeat", "3", "--against", file.to_str().unwrap()];
-    let r = bench(Witness::Pocl, &[&args[..], &["--report", page.to_str().unwrap(), "-o", "md"]].concat());
-    assert!(r.code == Some(0) && r.out.contains("matmul_naive / other"), "{}{}", r.out, r.err);
+    let args = [
+        "matmul_naive",
+        "--sizes",
+        "32,64",
+        "--repeat",
+        "3",
+        "--against",
+        file.to_str().unwrap(),
+    ];
+    let r = bench(
+        Witness::Pocl,
+        &[&args[..], &["--report", page.to_str().unwrap(), "-o", "md"]].concat(),
+    );
+    assert!(
+        r.code == Some(0) && r.out.contains("matmul_naive / other"),
+        "{}{}",
+        r.out,
+        r.err
+    );
     let html = fs::read_to_string(page).unwrap();
     assert!(html.starts_with("<!") && html.contains("<svg") && !html.contains("http://"));
-    let csv = bench(Witness::Pocl, &["matmul_naive", "--sizes", "32", "--repeat", "2", "-o", "csv"]);
-    assert!(csv.out.lines().any(|l| l.starts_with("thesis_7_1,32,matmul_naive,")), "{}", csv.out);
+    let csv = bench(
+        Witness::Pocl,
+        &[
+            "matmul_naive",
+            "--sizes",
+            "32",
+            "--repeat",
+            "2",
+            "-o",
+            "csv",
+        ],
+    );
+    assert!(
+        csv.out
+            .lines()
+            .any(|l| l.starts_with("thesis_7_1,32,matmul_naive,")),
+        "{}",
+        csv.out
+    );
 }
 
 /// ARM's figures stand beside ours, as data, in every format.
 #[test]
 fn figures_of_arm_stand_beside_ours() {
-    let kernels = ["matmul_scalar_nn", "matmul_blocked_nt", "matmul_blocked_nt_1x4x4"];
+    let kernels = [
+        "matmul_scalar_nn",
+        "matmul_blocked_nt",
+        "matmul_blocked_nt_1x4x4",
+    ];
     let folder = Folder::new();
     let page = folder.path("page.html");
     let report = ["--report", page.to_str().unwrap()];
-    let with = |format| [&kernels[..], &["--sizes", "96,100", "--repeat", "2", "-o", format]].concat();
+    let with = |format| {
+        [
+            &kernels[..],
+            &["--sizes", "96,100", "--repeat", "2", "-o", format],
+        ]
+        .concat()
+    };
     let r = bench(Witness::Pocl, &[&with("json")[..], &report].concat());
     assert_eq!(r.code, Some(0), "{}", r.err);
     let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
-    let table = |id: &str| v["sections"].as_array().unwrap().iter().find(|s| s["id"] == id).unwrap().clone();
+    let table = |id: &str| {
+        v["sections"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["id"] == id)
+            .unwrap()
+            .clone()
+    };
     let t = table("arm_1_3");
-    let columns = ["scalar_nn", "scalar_nn, document", "blocked_nt", "blocked_nt, document"];
+    let columns = [
+        "scalar_nn",
+        "scalar_nn, document",
+        "blocked_nt",
+        "blocked_nt, document",
+    ];
     assert_eq!(t["columns"], serde_json::json!(columns));
     let cells = &t["rows"][0]["cells"];
     let figure = |cell: &serde_json::Value| cell["document"].as_f64().unwrap();
     assert_eq!((figure(&cells[1]), figure(&cells[3])), (2.0, 11.2));
-    assert!(cells[0]["value"].as_f64().unwrap() > 0.0 && t["rows"][1]["cells"][1].is_null(), "{t}");
+    assert!(
+        cells[0]["value"].as_f64().unwrap() > 0.0 && t["rows"][1]["cells"][1].is_null(),
+        "{t}"
+    );
     let t = table("arm_1_4");
     let cells = &t["rows"][0]["cells"];
     assert_eq!((figure(&cells[1]), figure(&cells[3])), (9.3, 9.4));
-    assert!(cells[0]["value"].as_f64() <= cells[2]["value"].as_f64(), "{t}");
+    assert!(
+        cells[0]["value"].as_f64() <= cells[2]["value"].as_f64(),
+        "{t}"
+    );
     assert!(fs::read_to_string(page).unwrap().contains("<i>11.2</i>"));
-    for (format, figure) in [("table", "(11.2)"), ("md", "*11.2*"), ("csv", ",11.2,GFLOPS,,,,,,document")] {
+    for (format, figure) in [
+        ("table", "(11.2)"),
+        ("md", "*11.2*"),
+        ("csv", ",11.2,GFLOPS,,,,,,document"),
+    ] {
         let r = bench(Witness::Pocl, &with(format));
         assert!(r.out.contains(figure), "{}", r.out);
     }
@@ -233,22 +394,47 @@ fn sobel_grows_until_launches_do_not_count() {
         let r = bench(Witness::Pocl, &[&args, more].concat());
         assert_eq!(r.code, Some(0), "{}", r.err);
         let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
-        v["sections"].as_array().unwrap().iter().find(|s| s["id"] == "arm_1_1").unwrap().clone()
+        v["sections"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["id"] == "arm_1_1")
+            .unwrap()
+            .clone()
     };
     let t = sobel(&["--sizes", "64,3000", "--full"]);
-    let columns = ["64×64", "64×64, million pixels/s", "3000×3000", "3000×3000, million pixels/s"];
+    let columns = [
+        "64×64",
+        "64×64, million pixels/s",
+        "3000×3000",
+        "3000×3000, million pixels/s",
+    ];
     let found = t["columns"].as_array().unwrap();
     assert_eq!(found[..columns.len()], columns, "{t}");
     assert_eq!(found[columns.len()], "pixels a work-item");
-    assert!(t["rows"][1]["cells"][2]["value"].as_f64().unwrap() > 0.0, "{t}");
+    assert!(
+        t["rows"][1]["cells"][2]["value"].as_f64().unwrap() > 0.0,
+        "{t}"
+    );
     assert_eq!(t["rows"][0]["cells"][2]["value"].as_f64(), Some(1.0), "{t}");
     let t = sobel(&[]);
     assert_eq!(t["columns"][1], "512×512, document (T604)");
-    assert_eq!(t["rows"][0]["cells"][1]["document"].as_f64(), Some(1.0), "{t}");
-    assert!(t["notes"][0].as_str().unwrap().starts_with("A launch on 16×16 pixels takes "), "{t}");
+    assert_eq!(
+        t["rows"][0]["cells"][1]["document"].as_f64(),
+        Some(1.0),
+        "{t}"
+    );
+    assert!(
+        t["notes"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("A launch on 16×16 pixels takes "),
+        "{t}"
+    );
 }
 
-/// An edited kernel is taken from a folder; a wrong one is named and not timed, one that takes other arguments refused.
+/// An edited kernel is taken from a folder; a wrong one is named and not timed, one that takes
+/// other arguments refused.
 #[test]
 fn edited_kernels_are_checked_like_any_other() {
     let folder = Folder::new();
@@ -256,31 +442,86 @@ fn edited_kernels_are_checked_like_any_other() {
     let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
     let dir = folder.0.to_str().unwrap();
     let names = ["matmul_naive", "matmul_morton_4_2"];
-    let args = [&names[..], &["--kernels", dir, "--sizes", "32", "--repeat", "2", "-o", "csv"]].concat();
-    folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", "float sum = 0.25f"));
+    let args = [
+        &names[..],
+        &[
+            "--kernels",
+            dir,
+            "--sizes",
+            "32",
+            "--repeat",
+            "2",
+            "-o",
+            "csv",
+        ],
+    ]
+    .concat();
+    folder.put(
+        "matmul/naive.cl",
+        source.replace("float sum = 0.0f", "float sum = 0.25f"),
+    );
     let r = bench(Witness::Pocl, &args);
     assert_eq!(r.code, Some(1));
-    assert!(r.err.contains("matmul_naive: WRONG") && r.out.contains("matmul_morton_4_2"), "{}", r.err);
-    let timed = |name: &str| r.out.lines().any(|l| l.contains(name) && !l.starts_with("check,"));
-    assert!(!timed("matmul_naive") && timed("matmul_morton_4_2"), "{}", r.out);
-    folder.put("matmul/naive.cl", source.replace("uint l, uint w,", "uint l,"));
-    let r = bench(Witness::Pocl, &args);
     assert!(
-        r.code == Some(1) && r.err.contains("expected the parameters (uint l, uint w, a, b, r)"),
+        r.err.contains("matmul_naive: WRONG") && r.out.contains("matmul_morton_4_2"),
         "{}",
         r.err
     );
-    folder.put("matmul/naive.cl", source.replace("float sum", "r[-1] = 0.0f; float sum"));
+    let timed = |name: &str| {
+        r.out
+            .lines()
+            .any(|l| l.contains(name) && !l.starts_with("check,"))
+    };
+    assert!(
+        !timed("matmul_naive") && timed("matmul_morton_4_2"),
+        "{}",
+        r.out
+    );
+    folder.put(
+        "matmul/naive.cl",
+        source.replace("uint l, uint w,", "uint l,"),
+    );
     let r = bench(Witness::Pocl, &args);
-    assert!(r.code == Some(1) && r.err.contains("wrote outside r"), "{}", r.err);
+    assert!(
+        r.code == Some(1)
+            && r.err
+                .contains("expected the parameters (uint l, uint w, a, b, r)"),
+        "{}",
+        r.err
+    );
+    folder.put(
+        "matmul/naive.cl",
+        source.replace("float sum", "r[-1] = 0.0f; float sum"),
+    );
+    let r = bench(Witness::Pocl, &args);
+    assert!(
+        r.code == Some(1) && r.err.contains("wrote outside r"),
+        "{}",
+        r.err
+    );
     let r = bench(Witness::Pocl, &["--kernels", "/no/such/folder", "--check"]);
     assert_eq!(r.code, Some(2), "{}", r.err);
     // The main command takes them too.
     folder.put("matmul/naive.cl", source.replace("sum +=", "sum += sum +"));
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    let r = feed(c.args(["-d", "opencl", "--plan", "thesis-baseline", "--selftest", "--kernels", dir]), "");
-    assert!(r.code == Some(1) && r.err.contains("self-test failed"), "{}", r.err);
+    let r = feed(
+        c.args([
+            "-d",
+            "opencl",
+            "--plan",
+            "thesis-baseline",
+            "--selftest",
+            "--kernels",
+            dir,
+        ]),
+        "",
+    );
+    assert!(
+        r.code == Some(1) && r.err.contains("self-test failed"),
+        "{}",
+        r.err
+    );
 }
 
 /// What a driver refuses is no wrong kernel: each has its own count, and both end with exit code 1.
@@ -296,7 +537,11 @@ fn what_a_driver_refuses_is_not_called_wrong() {
             ("MORTONNET_SHIM_REAL", "libOpenCL.so.1"),
             ("MORTONNET_SHIM_FAIL", fail),
         ];
-        bench_with(Witness::Pocl, &settings, &[&["--check", "-o", "csv"], args].concat())
+        bench_with(
+            Witness::Pocl,
+            &settings,
+            &[&["--check", "-o", "csv"], args].concat(),
+        )
     };
     for (fail, code) in [
         ("clBuildProgram:0:-11", "CL_BUILD_PROGRAM_FAILURE"),
@@ -306,13 +551,28 @@ fn what_a_driver_refuses_is_not_called_wrong() {
         let r = shimmed(fail, &["matmul_naive", "bias_rm"]);
         assert_eq!(r.code, Some(1), "{fail}: {}", r.err);
         let count = "kernels refused by the driver here, not timed: 2\n";
-        assert!(r.err.contains(count) && r.err.contains(code), "{fail}: {}", r.err);
-        assert!(!r.err.contains("WRONG") && !r.out.contains("WRONG"), "{fail}: {}{}", r.out, r.err);
-        let cells = r.out.lines().filter(|l| l.contains("refused by the driver: cl") && l.contains(code));
+        assert!(
+            r.err.contains(count) && r.err.contains(code),
+            "{fail}: {}",
+            r.err
+        );
+        assert!(
+            !r.err.contains("WRONG") && !r.out.contains("WRONG"),
+            "{fail}: {}{}",
+            r.out,
+            r.err
+        );
+        let cells = r
+            .out
+            .lines()
+            .filter(|l| l.contains("refused by the driver: cl") && l.contains(code));
         assert_eq!(cells.count(), 2, "{fail}: {}", r.out);
     }
     // The first launch is refused, the next kernel is wrong, the third one is no kernel.
-    folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", "float sum = 0.25f"));
+    folder.put(
+        "matmul/naive.cl",
+        source.replace("float sum = 0.0f", "float sum = 0.25f"),
+    );
     let rmcm = fs::read_to_string(root().join("kernels/matmul/rmcm.cl")).unwrap();
     folder.put("matmul/rmcm.cl", rmcm.replace("kernel void", "void"));
     let dir = folder.0.to_str().unwrap();
@@ -320,9 +580,16 @@ fn what_a_driver_refuses_is_not_called_wrong() {
     let broken = fs::read_to_string(root().join("kernels/bias/rm.cl")).unwrap();
     fs::create_dir_all(folder.path("bias")).unwrap();
     folder.put("bias/rm.cl", broken.replace("+=", "+= nonsense +"));
-    let r = bench(Witness::Pocl, &[&["--sizes", "32", "--repeat", "2", "-o", "csv"], &names[..]].concat());
+    let r = bench(
+        Witness::Pocl,
+        &[&["--sizes", "32", "--repeat", "2", "-o", "csv"], &names[..]].concat(),
+    );
     assert_eq!(r.code, Some(1));
-    let said: Vec<&str> = r.err.lines().filter(|l| l.contains("not timed: 1")).collect();
+    let said: Vec<&str> = r
+        .err
+        .lines()
+        .filter(|l| l.contains("not timed: 1"))
+        .collect();
     assert_eq!(
         said,
         [
@@ -333,9 +600,11 @@ fn what_a_driver_refuses_is_not_called_wrong() {
         "{}",
         r.err
     );
-    for part in
-        ["matmul_naive: WRONG: ", "bias_rm: refused by the driver: clBuildProgram", "matmul_rmcm: failed: "]
-    {
+    for part in [
+        "matmul_naive: WRONG: ",
+        "bias_rm: refused by the driver: clBuildProgram",
+        "matmul_rmcm: failed: ",
+    ] {
         assert!(r.err.contains(part), "{part} is not in\n{}", r.err);
     }
 }
@@ -343,9 +612,18 @@ fn what_a_driver_refuses_is_not_called_wrong() {
 #[test]
 fn options_that_nothing_would_use_are_refused() {
     for (args, part) in [
-        (&["network", "--report", "page.html"][..], "bench network does not use --report"),
-        (&["network", "--against", "other.json"], "bench network does not use --against"),
-        (&["bias", "--sizes", "32"], "bench bias: --sizes is for matmul, affine, sobel and their kernels"),
+        (
+            &["network", "--report", "page.html"][..],
+            "bench network does not use --report",
+        ),
+        (
+            &["network", "--against", "other.json"],
+            "bench network does not use --against",
+        ),
+        (
+            &["bias", "--sizes", "32"],
+            "bench bias: --sizes is for matmul, affine, sobel and their kernels",
+        ),
     ] {
         let r = bench(Witness::Pocl, args);
         assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
@@ -369,33 +647,83 @@ fn networks_are_one_row() {
         }
         fields
     };
-    let host = row(run(DIGITS, &["bench", "network", "--shape", "partial-cifar", "--batch", "10"], ""));
-    assert_eq!((&*host[0], &*host[2], &*host[3]), ("partial-cifar", "host", "10"));
+    let host = row(run(
+        DIGITS,
+        &[
+            "bench",
+            "network",
+            "--shape",
+            "partial-cifar",
+            "--batch",
+            "10",
+        ],
+        "",
+    ));
+    assert_eq!(
+        (&*host[0], &*host[2], &*host[3]),
+        ("partial-cifar", "host", "10")
+    );
     let from_host = row(run(DIGITS, &["bench", "network", "--host"], ""));
-    assert_eq!((&*from_host[0], from_host.len(), host.len()), ("digits", 9, 9));
+    assert_eq!(
+        (&*from_host[0], from_host.len(), host.len()),
+        ("digits", 9, 9)
+    );
     let device = row(bench(
         Witness::Pocl,
-        &["network", "--shape", "20-30-5:tanh", "--plan", "thesis-morton", "--batch", "7"],
+        &[
+            "network",
+            "--shape",
+            "20-30-5:tanh",
+            "--plan",
+            "thesis-morton",
+            "--batch",
+            "7",
+        ],
     ));
     assert_eq!((&*device[2], &*device[4]), ("thesis-morton", "5"));
     for (shape, launches) in [("partial-cifar", "1"), ("400-400-10", "2")] {
         let device = row(bench(
             Witness::Pocl,
-            &["network", "--shape", shape, "--plan", "mali-midgard", "--batch", "7"],
+            &[
+                "network",
+                "--shape",
+                shape,
+                "--plan",
+                "mali-midgard",
+                "--batch",
+                "7",
+            ],
         ));
         assert_eq!((&*device[2], &*device[4]), ("mali-midgard", launches));
     }
     let r = run(DIGITS, &["bench", "network", "--shape", "20-x"], "");
-    assert!(r.code == Some(2) && r.err.contains("--shape: expected sizes"), "{}", r.err);
+    assert!(
+        r.code == Some(2) && r.err.contains("--shape: expected sizes"),
+        "{}",
+        r.err
+    );
 }
 
 #[test]
 fn the_cache_model_needs_no_device() {
     let r = run(DIGITS, &["bench", "--cache-model", "--sizes", "96"], "");
-    assert!(r.code == Some(0) && r.out.contains("morton_4_2"), "{}", r.err);
-    for product in checked::kernels(Witness::Pocl, plain).iter().map(|k| k.name.clone()) {
-        let is_product = ["matmul_", "affine_", "pair_", "layers_"].iter().any(|p| product.starts_with(p));
-        let rows = r.lines().iter().filter(|l| l.split_whitespace().next() == Some(&product)).count();
+    assert!(
+        r.code == Some(0) && r.out.contains("morton_4_2"),
+        "{}",
+        r.err
+    );
+    for product in checked::kernels(Witness::Pocl, plain)
+        .iter()
+        .map(|k| k.name.clone())
+    {
+        let is_product = ["matmul_", "affine_", "pair_", "layers_"]
+            .iter()
+            .any(|p| product.starts_with(p));
+        let rows = r
+            .lines()
+            .iter()
+            .filter(|l| l.split_whitespace().next() == Some(&product))
+            .count();
         assert!(rows >= 8 || !is_product, "{product}: {rows} rows");
     }
     let r = run(DIGITS, &["bench", "--cache", "line=60"], "");
@@ -404,16 +732,38 @@ fn the_cache_model_needs_no_device() {
     assert_eq!(run(DIGITS, &["bench", "no_such_kernel"], "").code, Some(2));
 }
 
-/// With a device, its line, cache and cores are those of the model; what is named with --cache wins.
+/// With a device, its line, cache and cores are those of the model; what is named with --cache
+/// wins.
 #[test]
 fn the_cache_model_asks_a_chosen_device() {
     let r = bench(
         Witness::Pocl,
-        &["-d", "0", "--cache-model", "--cache", "l2_lines=2048,page=65536", "--sizes", "32"],
+        &[
+            "-d",
+            "0",
+            "--cache-model",
+            "--cache",
+            "l2_lines=2048,page=65536",
+            "--sizes",
+            "32",
+        ],
     );
-    assert!(r.code == Some(0) && r.out.starts_with("line, L2 and cores of  "), "{}{}", r.out, r.err);
-    assert!(r.out.contains("L2 2048 lines") && r.out.contains("pages of 65536"), "{}", r.out);
-    let r = run(DIGITS, &["bench", "-d", "0", "--cache-model", "--sizes", "32"], "");
+    assert!(
+        r.code == Some(0) && r.out.starts_with("line, L2 and cores of  "),
+        "{}{}",
+        r.out,
+        r.err
+    );
+    assert!(
+        r.out.contains("L2 2048 lines") && r.out.contains("pages of 65536"),
+        "{}",
+        r.out
+    );
+    let r = run(
+        DIGITS,
+        &["bench", "-d", "0", "--cache-model", "--sizes", "32"],
+        "",
+    );
     assert!(r.code == Some(1) && r.err.contains("OpenCL"), "{}", r.err);
 }
 
@@ -422,56 +772,119 @@ fn a_layout_is_drawn() {
     let folder = Folder::new();
     let page = folder.path("page.html");
     let draw = |more: &[&str]| {
-        let r = run(DIGITS, &[&["bench", "--layout", "C_4_2_C", "--sizes", "8x4"], more].concat(), "");
+        let r = run(
+            DIGITS,
+            &[&["bench", "--layout", "C_4_2_C", "--sizes", "8x4"], more].concat(),
+            "",
+        );
         assert_eq!((r.code, &*r.err), (Some(0), ""), "{more:?}");
         r.out
     };
     let text = draw(&["--report", page.to_str().unwrap()]);
     assert!(text.contains("\n1 |  1  5 | 17 21 |\n"), "{text}");
     let html = fs::read_to_string(page).unwrap();
-    assert!(html.contains("<h1>mortonnet bench: layout C_4_2_C</h1>") && html.contains("class=\"grid\""));
-    assert!(draw(&["-o", "md"]).contains("| 1 | 1 | 5 | 17 | 21 |"), "{}", draw(&["-o", "md"]));
-    assert!(draw(&["-o", "csv"]).lines().any(|l| l.starts_with("layout,1,2,") && l.contains(",17")));
+    assert!(
+        html.contains("<h1>mortonnet bench: layout C_4_2_C</h1>")
+            && html.contains("class=\"grid\"")
+    );
+    assert!(
+        draw(&["-o", "md"]).contains("| 1 | 1 | 5 | 17 | 21 |"),
+        "{}",
+        draw(&["-o", "md"])
+    );
+    assert!(
+        draw(&["-o", "csv"])
+            .lines()
+            .any(|l| l.starts_with("layout,1,2,") && l.contains(",17"))
+    );
     let json: serde_json::Value = serde_json::from_str(&draw(&["-o", "json"])).unwrap();
     assert_eq!(json["sections"][0]["rows"][1]["cells"][2], "17");
     assert_eq!(json["sections"][0]["plot"], "grid");
-    let r = run(DIGITS, &["bench", "--layout", "C_4_2_C", "--sizes", "6x4"], "");
-    assert!(r.code == Some(2) && r.err.contains("chunks of 4 rows × 2 columns do not divide"), "{}", r.err);
+    let r = run(
+        DIGITS,
+        &["bench", "--layout", "C_4_2_C", "--sizes", "6x4"],
+        "",
+    );
+    assert!(
+        r.code == Some(2) && r.err.contains("chunks of 4 rows × 2 columns do not divide"),
+        "{}",
+        r.err
+    );
 }
 
 /// The command on a device, all streams piped.
 fn piped(witness: Witness, args: &[&str]) -> Command {
     let mut c = command(DIGITS);
     on(witness, &mut c, "/dev/null".as_ref());
-    c.arg("bench").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c.arg("bench")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     c
 }
 
 const INT: i32 = 2;
 
-/// Tables are there before the run ends; a signal ends it with those and with what the next one has by then.
+/// Tables are there before the run ends; a signal ends it with those and with what the next one has
+/// by then.
 #[test]
 fn a_signal_ends_a_run_with_what_is_done() {
     let folder = Folder::new();
     let page = folder.path("page.html");
     // Products grow for minutes behind the bias.
-    let endless = ["bias_rm", "matmul_naive", "--repeat", "3", "--full", "--report", page.to_str().unwrap()];
-    let mut child = started(&mut piped(Witness::Pocl, &[&endless[..], &["-o", "csv"]].concat()), INT);
-    let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
-    let first = std::iter::from_fn(|| Some(out.next())).find(|l| l.starts_with("thesis_9_1,")).unwrap();
-    assert!(first.contains(",ms,") && child.try_wait().unwrap().is_none(), "{first}");
+    let endless = [
+        "bias_rm",
+        "matmul_naive",
+        "--repeat",
+        "3",
+        "--full",
+        "--report",
+        page.to_str().unwrap(),
+    ];
+    let mut child = started(
+        &mut piped(Witness::Pocl, &[&endless[..], &["-o", "csv"]].concat()),
+        INT,
+    );
+    let (out, err) = (
+        Lines::of(child.stdout.take()),
+        Lines::of(child.stderr.take()),
+    );
+    let first = std::iter::from_fn(|| Some(out.next()))
+        .find(|l| l.starts_with("thesis_9_1,"))
+        .unwrap();
+    assert!(
+        first.contains(",ms,") && child.try_wait().unwrap().is_none(),
+        "{first}"
+    );
     send(&child, INT);
     assert_eq!(end(&mut child).signal(), Some(INT));
-    assert!(err.rest().iter().any(|l| l.starts_with("mortonnet: incomplete: a signal ended the run")));
+    assert!(
+        err.rest()
+            .iter()
+            .any(|l| l.starts_with("mortonnet: incomplete: a signal ended the run"))
+    );
     let html = fs::read_to_string(&page).unwrap();
-    assert!(html.contains("<dt>incomplete</dt>") && html.contains("Bias (thesis, fig. 9.1)"), "{html}");
+    assert!(
+        html.contains("<dt>incomplete</dt>") && html.contains("Bias (thesis, fig. 9.1)"),
+        "{html}"
+    );
     // JSON is one document, whole all the same.
-    let mut child = started(&mut piped(Witness::Pocl, &[&endless[..5], &["-o", "json"]].concat()), INT);
-    let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+    let mut child = started(
+        &mut piped(Witness::Pocl, &[&endless[..5], &["-o", "json"]].concat()),
+        INT,
+    );
+    let (out, err) = (
+        Lines::of(child.stdout.take()),
+        Lines::of(child.stderr.take()),
+    );
     send(&child, INT);
     assert_eq!(end(&mut child).signal(), Some(INT), "{:?}", err.rest());
     let v: serde_json::Value = serde_json::from_str(&out.rest().join("\n")).unwrap();
-    assert!(v["head"]["incomplete"].is_string() && v["head"]["date"].is_string(), "{v}");
+    assert!(
+        v["head"]["incomplete"].is_string() && v["head"]["date"].is_string(),
+        "{v}"
+    );
 }
 
 /// In the middle of a check that takes a simulator long: the second signal does not wait for it.
@@ -479,9 +892,13 @@ fn a_signal_ends_a_run_with_what_is_done() {
 fn the_second_signal_ends_a_run_at_once() {
     let args = ["affine_tiled_128x128", "--check", "-o", "csv"];
     let mut child = started(&mut piped(Witness::Oclgrind, &args), INT);
-    let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+    let (out, err) = (
+        Lines::of(child.stdout.take()),
+        Lines::of(child.stderr.take()),
+    );
     assert!(out.next().starts_with("section,row,"));
-    // The simulator's compiler speaks in the middle of the check; a signal before it ends the run in good order.
+    // The simulator's compiler speaks in the middle of the check; a signal before it ends the run
+    // in good order.
     assert!(err.next().contains("warning"));
     send(&child, INT);
     std::thread::sleep(Duration::from_millis(400));
@@ -499,41 +916,71 @@ fn progress_is_for_terminals() {
     let mut c = command("script");
     on(Witness::Pocl, &mut c, "/dev/null".as_ref());
     let r = feed(c.args(["-qec", &program, "/dev/null"]), "");
-    assert!(r.out.contains("\rchecking 1/1 bias_rm "), "{}{}", r.out, r.err);
+    assert!(
+        r.out.contains("\rchecking 1/1 bias_rm "),
+        "{}{}",
+        r.out,
+        r.err
+    );
     let r = bench(Witness::Pocl, &["bias_rm", "--check", "-o", "csv"]);
-    assert!(r.code == Some(0) && !r.err.contains("checking") && !r.out.contains('\r'), "{}", r.err);
+    assert!(
+        r.code == Some(0) && !r.err.contains("checking") && !r.out.contains('\r'),
+        "{}",
+        r.err
+    );
 }
 
-/// Kernels of several tables stand in one if they were named, in the order of their names, before all others; sizes that
-/// were asked for come before fixed ones.
+/// Kernels of several tables stand in one if they were named, in the order of their names, before
+/// all others; sizes that were asked for come before fixed ones.
 #[test]
 fn what_was_named_comes_first_and_side_by_side() {
     let tables = |args: &[&str]| {
-        let r = bench(Witness::Pocl, &[args, &["--repeat", "2", "-o", "json"]].concat());
+        let r = bench(
+            Witness::Pocl,
+            &[args, &["--repeat", "2", "-o", "json"]].concat(),
+        );
         assert_eq!(r.code, Some(0), "{}", r.err);
         let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
         v["sections"].as_array().unwrap().clone()
     };
     let ids = |all: &[serde_json::Value]| -> Vec<String> {
-        all.iter().map(|s| s["id"].as_str().unwrap().to_string()).collect()
+        all.iter()
+            .map(|s| s["id"].as_str().unwrap().to_string())
+            .collect()
     };
     let names = ["matmul_columns", "matmul_blocked_nt", "affine_packed_4x4"];
     let all = tables(&[&names[..], &["--sizes", "32,65"]].concat());
-    assert_eq!(ids(&all), ["check", "named", "products", "arm_1_3", "tutorial"]);
+    assert_eq!(
+        ids(&all),
+        ["check", "named", "products", "arm_1_3", "tutorial"]
+    );
     assert_eq!(all[1]["columns"], serde_json::json!(names));
     for row in all[1]["rows"].as_array().unwrap() {
         let cells = row["cells"].as_array().unwrap();
-        assert!(cells.len() == 3 && cells.iter().all(|c| c["value"].as_f64().unwrap() > 0.0), "{row}");
+        assert!(
+            cells.len() == 3 && cells.iter().all(|c| c["value"].as_f64().unwrap() > 0.0),
+            "{row}"
+        );
     }
     let all = tables(&["bias_rm", "relu_rm"]);
-    assert_eq!(ids(&all), ["check", "named_shapes", "thesis_9_1", "thesis_9_2"]);
+    assert_eq!(
+        ids(&all),
+        ["check", "named_shapes", "thesis_9_1", "thesis_9_2"]
+    );
     assert_eq!(all[1]["rows"][1]["label"], "relu_rm");
     // One has nothing to stand beside, and those of one table stand there.
-    assert_eq!(ids(&tables(&["matmul_morton_4_4", "--sizes", "32"]))[1], "thesis_8_2");
-    assert_eq!(ids(&tables(&["bias_rm", "bias_cm"])), ["check", "thesis_9_1"]);
+    assert_eq!(
+        ids(&tables(&["matmul_morton_4_4", "--sizes", "32"]))[1],
+        "thesis_8_2"
+    );
+    assert_eq!(
+        ids(&tables(&["bias_rm", "bias_cm"])),
+        ["check", "thesis_9_1"]
+    );
 }
 
-/// A kernel that is slower at larger sizes than its work says is not predicted: one launch is enough to see it.
+/// A kernel that is slower at larger sizes than its work says is not predicted: one launch is
+/// enough to see it.
 #[test]
 fn a_long_launch_is_the_only_one() {
     let folder = Folder::new();
@@ -541,62 +988,143 @@ fn a_long_launch_is_the_only_one() {
     let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
     // In one work-item of a larger product: 3 s of what no compiler leaves out.
     let slow = "if (l > 300 && get_global_id(0) + get_global_id(1) == 0) {\n\
-        volatile float x = 0.0f;\n for (uint i = 0; i < 1500000000u; i++) x += 1.0f;\n }\n float sum = 0.0f";
+        volatile float x = 0.0f;\n for (uint i = 0; i < 1500000000u; i++) x += 1.0f;\n }\n float \
+        sum = 0.0f";
     folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", slow));
     let dir = folder.0.to_str().unwrap();
-    let args = ["matmul_naive", "--kernels", dir, "--sizes", "256,320,640", "--repeat", "2", "-o", "csv"];
+    let args = [
+        "matmul_naive",
+        "--kernels",
+        dir,
+        "--sizes",
+        "256,320,640",
+        "--repeat",
+        "2",
+        "-o",
+        "csv",
+    ];
     let r = bench(Witness::Pocl, &args);
     assert_eq!(r.code, Some(0), "{}", r.err);
     let cell = |size: &str| {
         let begin = format!("thesis_7_1,{size},matmul_naive,");
-        r.out.lines().find_map(|l| l.strip_prefix(&*begin)).unwrap_or_else(|| panic!("{}", r.out)).to_string()
+        r.out
+            .lines()
+            .find_map(|l| l.strip_prefix(&*begin))
+            .unwrap_or_else(|| panic!("{}", r.out))
+            .to_string()
     };
     assert!(cell("256").contains("GFLOPS"), "{}", r.out);
-    assert!(cell("320").contains("skipped: the first launch took "), "{}", r.out);
-    assert!(cell("640").contains("skipped: a launch would take about "), "{}", r.out);
+    assert!(
+        cell("320").contains("skipped: the first launch took "),
+        "{}",
+        r.out
+    );
+    assert!(
+        cell("640").contains("skipped: a launch would take about "),
+        "{}",
+        r.out
+    );
 }
 
-/// A kernel of another work-group or with a source of its own comes out of a file, is checked, and stands beside others.
+/// A kernel of another work-group or with a source of its own comes out of a file, is checked, and
+/// stands beside others.
 #[test]
 fn a_library_of_the_users_is_checked_and_timed() {
     let folder = Folder::new();
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
     let entry = |name: &str| {
-        let found = library["sources"].as_array().unwrap().iter().find(|k| k["codename"] == name);
+        let found = library["sources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|k| k["codename"] == name);
         found.unwrap().clone()
     };
     let mut mine = entry("matmul_naive_grouped");
-    (mine["codename"], mine["restrictions"]["workGroup"]) = ("matmul_mine".into(), serde_json::json!([2, 8]));
+    (mine["codename"], mine["restrictions"]["workGroup"]) =
+        ("matmul_mine".into(), serde_json::json!([2, 8]));
     mine.as_object_mut().unwrap().remove("aliases");
     let put = |entries: &[&serde_json::Value]| {
         let file = serde_json::json!({"format": 1, "sources": entries});
-        folder.put("mine.json", file.to_string()).to_str().unwrap().to_string()
+        folder
+            .put("mine.json", file.to_string())
+            .to_str()
+            .unwrap()
+            .to_string()
     };
     let file = put(&[&mine]);
-    let args = ["--library", &file, "--sizes", "32", "--repeat", "2", "-o", "csv"];
+    let args = [
+        "--library",
+        &file,
+        "--sizes",
+        "32",
+        "--repeat",
+        "2",
+        "-o",
+        "csv",
+    ];
     let r = bench(Witness::Pocl, &args);
     assert_eq!(r.code, Some(0), "{}", r.err);
     let checked: Vec<&str> = r.out.lines().filter(|l| l.contains(",result,")).collect();
-    assert!(checked.len() == 1 && checked[0].starts_with("check,matmul_mine,result,\"right"), "{}", r.out);
-    assert!(r.out.lines().any(|l| l.starts_with("products,32,matmul_mine,")), "{}", r.out);
+    assert!(
+        checked.len() == 1 && checked[0].starts_with("check,matmul_mine,result,\"right"),
+        "{}",
+        r.out
+    );
+    assert!(
+        r.out
+            .lines()
+            .any(|l| l.starts_with("products,32,matmul_mine,")),
+        "{}",
+        r.out
+    );
     // Beside a baked one; one of a baked name stands in its place, with a source of its own.
     let own = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
     fs::create_dir_all(folder.path("matmul")).unwrap();
-    folder.put("matmul/other.cl", own.replace("matmul_naive", "matmul_other"));
+    folder.put(
+        "matmul/other.cl",
+        own.replace("matmul_naive", "matmul_other"),
+    );
     let mut other = entry("matmul_naive");
     (other["function"], other["source"]) = ("matmul_other".into(), "matmul/other.cl".into());
     let file = put(&[&mine, &other]);
     let dir = folder.0.to_str().unwrap();
-    let both = ["matmul_mine", "matmul_naive", "matmul_rmcm", "--kernels", dir];
-    let r = bench(Witness::Pocl, &[&both, &args[..1], &[&*file], &args[2..]].concat());
+    let both = [
+        "matmul_mine",
+        "matmul_naive",
+        "matmul_rmcm",
+        "--kernels",
+        dir,
+    ];
+    let r = bench(
+        Witness::Pocl,
+        &[&both, &args[..1], &[&*file], &args[2..]].concat(),
+    );
     assert_eq!(r.code, Some(0), "{}", r.err);
     for name in &both[..3] {
-        assert!(r.out.lines().any(|l| l.starts_with(&format!("named,32,{name},"))), "{}", r.out);
+        assert!(
+            r.out
+                .lines()
+                .any(|l| l.starts_with(&format!("named,32,{name},"))),
+            "{}",
+            r.out
+        );
     }
-    folder.put("matmul/other.cl", own.replace("matmul_naive", "matmul_other").replace("= 0.0f", "= 0.25f"));
-    let r = bench(Witness::Pocl, &[&both, &args[..1], &[&*file], &args[2..]].concat());
-    assert!(r.code == Some(1) && r.err.contains("matmul_naive: WRONG"), "{}", r.err);
+    folder.put(
+        "matmul/other.cl",
+        own.replace("matmul_naive", "matmul_other")
+            .replace("= 0.0f", "= 0.25f"),
+    );
+    let r = bench(
+        Witness::Pocl,
+        &[&both, &args[..1], &[&*file], &args[2..]].concat(),
+    );
+    assert!(
+        r.code == Some(1) && r.err.contains("matmul_naive: WRONG"),
+        "{}",
+        r.err
+    );
 }
 
 /// The kernel that docs/EXTENDING.md shows, by the command that it shows.
@@ -606,7 +1134,14 @@ fn the_documented_kernel_runs_without_a_build() {
     let example = document.split("### An example").nth(1).unwrap();
     let block = |language: &str| {
         let begin = format!("```{language}\n");
-        example.split(&begin).nth(1).unwrap().split("```").next().unwrap().to_string()
+        example
+            .split(&begin)
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap()
+            .to_string()
     };
     let folder = Folder::new();
     fs::create_dir_all(folder.path("mine/matmul")).unwrap();
@@ -615,12 +1150,22 @@ fn the_documented_kernel_runs_without_a_build() {
     let line = block("console").replace("mine", folder.path("mine").to_str().unwrap());
     let line = line.trim().strip_prefix("$ mortonnet bench ").unwrap();
     // The simulator is slow.
-    for (witness, sizes) in [(Witness::Pocl, ("96", "104")), (Witness::Oclgrind, ("16", "24"))] {
+    for (witness, sizes) in [
+        (Witness::Pocl, ("96", "104")),
+        (Witness::Oclgrind, ("16", "24")),
+    ] {
         let line = line.replace("96", sizes.0).replace("1000", sizes.1);
-        let args: Vec<&str> = line.split(' ').chain(["--repeat", "2", "-o", "csv"]).collect();
+        let args: Vec<&str> = line
+            .split(' ')
+            .chain(["--repeat", "2", "-o", "csv"])
+            .collect();
         let r = bench(witness, &args);
         assert_eq!(r.code, Some(0), "{}", r.err);
-        assert!(r.out.contains("check,matmul_rows_1x8,result,\"right"), "{}", r.out);
+        assert!(
+            r.out.contains("check,matmul_rows_1x8,result,\"right"),
+            "{}",
+            r.out
+        );
         let row = format!("named,{},matmul_rows_1x8,", sizes.0);
         assert!(r.out.lines().any(|l| l.starts_with(&row)), "{}", r.out);
     }
@@ -632,45 +1177,98 @@ fn mistakes_of_a_users_library_are_named() {
     let folder = Folder::new();
     let refused = |text: &str, args: &[&str], code: i32, part: &str| {
         let file = folder.put("mine.json", text);
-        let r = bench(Witness::Pocl, &[&["--library", file.to_str().unwrap()], args].concat());
-        assert!(r.code == Some(code) && r.out.is_empty() && r.err.contains(part), "{part}: {}", r.err);
+        let r = bench(
+            Witness::Pocl,
+            &[&["--library", file.to_str().unwrap()], args].concat(),
+        );
+        assert!(
+            r.code == Some(code) && r.out.is_empty() && r.err.contains(part),
+            "{part}: {}",
+            r.err
+        );
     };
     let entry = |codename: &str, more: &str| {
         format!(
-            "{{\"format\": 1, \"sources\": [{{\"codename\": \"{codename}\", \"function\": \"matmul_naive\", \
-             \"source\": \"matmul/naive.cl\", \"restrictions\": {{\"arglist\": \"lw\", \"flop\": 2, {more} \
+            "{{\"format\": 1, \"sources\": [{{\"codename\": \"{codename}\", \"function\": \
+             \"matmul_naive\", \
+             \"source\": \"matmul/naive.cl\", \"restrictions\": {{\"arglist\": \"lw\", \"flop\": \
+             2, {more} \
              \"scale\": {{\"rows\": 1, \"cols\": 1}}}}}}]}}"
         )
     };
     let operands = ["a", "b", "r"]
-        .map(|o| format!("\"{o}\": {{\"representation\": \"R\", \"rowAlign\": 1, \"colAlign\": 1}},"))
+        .map(|o| {
+            format!("\"{o}\": {{\"representation\": \"R\", \"rowAlign\": 1, \"colAlign\": 1}},")
+        })
         .concat();
     let whole = entry("matmul_mine", &operands);
-    refused("{\n\"format\": 1,\n]", &[], 1, "mine.json:3:1: not valid JSON: expected a string");
-    refused("{\"format\": 2}", &[], 1, "mine.json: the key \"sources\" is missing");
-    refused("{\"format\": 2}", &[], 1, "mine.json: format: expected 1, found 2");
+    refused(
+        "{\n\"format\": 1,\n]",
+        &[],
+        1,
+        "mine.json:3:1: not valid JSON: expected a string",
+    );
+    refused(
+        "{\"format\": 2}",
+        &[],
+        1,
+        "mine.json: the key \"sources\" is missing",
+    );
+    refused(
+        "{\"format\": 2}",
+        &[],
+        1,
+        "mine.json: format: expected 1, found 2",
+    );
     refused(
         &entry("mine", &operands),
         &[],
         1,
         "sources[0]: codename: expected OPERATION_VARIANT with one of ",
     );
-    refused(&entry("matmul_mine", ""), &[], 1, "sources[0]: restrictions: matmul needs an operand a");
-    refused(&entry("matmul_mine", "\"tiel\": 1,"), &[], 1, "unknown key \"tiel\"; expected arglist, ");
-    let lost = whole.replace("naive.cl", "lost.cl").replace("matmul_naive", "matmul_lost");
+    refused(
+        &entry("matmul_mine", ""),
+        &[],
+        1,
+        "sources[0]: restrictions: matmul needs an operand a",
+    );
+    refused(
+        &entry("matmul_mine", "\"tiel\": 1,"),
+        &[],
+        1,
+        "unknown key \"tiel\"; expected arglist, ",
+    );
+    let lost = whole
+        .replace("naive.cl", "lost.cl")
+        .replace("matmul_naive", "matmul_lost");
     refused(
         &lost,
         &[],
         1,
         "matmul_mine: expected its source matmul/lost.cl in the folder of --kernels, or in ",
     );
-    refused(&whole, &["bias_rm"], 2, "bench bias_rm runs none of its kernels (matmul_mine)");
-    refused(&whole, &["--plan", "generic"], 2, "--plan is for networks, which bench --library leaves out");
+    refused(
+        &whole,
+        &["bias_rm"],
+        2,
+        "bench bias_rm runs none of its kernels (matmul_mine)",
+    );
+    refused(
+        &whole,
+        &["--plan", "generic"],
+        2,
+        "--plan is for networks, which bench --library leaves out",
+    );
     refused(
         "{\"format\": 1, \"sources\": []}",
         &[],
         2,
         "expected a kernel with a source, which a device runs",
     );
-    refused(&whole, &["network"], 2, "bench network does not use --library, which is for bench, ");
+    refused(
+        &whole,
+        &["network"],
+        2,
+        "bench network does not use --library, which is for bench, ",
+    );
 }

@@ -18,7 +18,10 @@ const ALLOWED: [&str; 7] = [
 
 #[test]
 fn only_system_libraries_are_needed() {
-    let output = Command::new("readelf").args(["-d", DIGITS]).output().unwrap();
+    let output = Command::new("readelf")
+        .args(["-d", DIGITS])
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let needed: Vec<&str> = text
         .lines()
@@ -34,20 +37,37 @@ fn only_system_libraries_are_needed() {
 /// The release build in `folder`, with these arguments.
 pub fn release(folder: &str, args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--offline", "--quiet", "--target-dir", folder]).args(args);
-    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS"] {
+    cargo
+        .args([
+            "build",
+            "--release",
+            "--offline",
+            "--quiet",
+            "--target-dir",
+            folder,
+        ])
+        .args(args);
+    for name in [
+        "MORTONNET_MODEL",
+        "MORTONNET_PLAN",
+        "MORTONNET_WEIGHTS",
+        "RUSTFLAGS",
+    ] {
         cargo.env_remove(name);
     }
     assert!(cargo.current_dir(root()).status().unwrap().success());
     root().join(folder).join("release/mortonnet")
 }
 
-/// The size of a program without what was baked, constants and golden vectors: they are the network's, not code.
-/// `shows` is a program with the lab (it alone prints its block) and with the same network and plan.
+/// The size of a program without what was baked, constants and golden vectors: they are the
+/// network's, not code. `shows` is a program with the lab (it alone prints its block) and with the
+/// same network and plan.
 pub fn code_bytes(program: &Path, shows: &Path) -> u64 {
     let text = Command::new(shows).arg("--info=block").output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    let sections = text.lines().filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
+    let sections = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
     let data: Vec<u64> = sections
         .filter(|(name, _)| *name == "constants" || name.starts_with("golden"))
         .map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap())
@@ -88,7 +108,15 @@ fn unsafe_code_stands_where_the_design_allows_it() {
         }
     }
     allowing.sort();
-    assert_eq!(allowing, ["src/cl/mod.rs", "src/engine/simd/mod.rs", "src/simd/mod.rs", "src/sys/mod.rs"]);
+    assert_eq!(
+        allowing,
+        [
+            "src/cl/mod.rs",
+            "src/engine/simd/mod.rs",
+            "src/simd/mod.rs",
+            "src/sys/mod.rs"
+        ]
+    );
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("unsafe_code = \"deny\""));
 }

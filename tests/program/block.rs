@@ -4,18 +4,28 @@ use super::support::{DIGITS, Folder, root, run};
 use std::fs;
 use std::path::PathBuf;
 
-/// Where the block begins in the program, and where its sections do: name, offset in the block, bytes.
+/// Where the block begins in the program, and where its sections do: name, offset in the block,
+/// bytes.
 fn sections(program: &[u8]) -> (usize, Vec<(String, usize, usize)>) {
-    let starts = (0..program.len()).step_by(4096).filter(|&i| program[i..].starts_with(b"mortonnt"));
+    let starts = (0..program.len())
+        .step_by(4096)
+        .filter(|&i| program[i..].starts_with(b"mortonnt"));
     let starts: Vec<usize> = starts.collect();
     let text = run(DIGITS, &["--info=block"], "");
     let lines = text.lines();
-    let found = lines.iter().filter_map(|l| l.strip_prefix("section ")).map(|line| {
-        let (name, rest) = line.split_once(": ").unwrap();
-        let words: Vec<&str> = rest.split([' ', ',']).collect();
-        assert_eq!((words[1], words[2]), ("bytes", "at"), "{line}");
-        (name.to_string(), words[3].parse().unwrap(), words[0].parse().unwrap())
-    });
+    let found = lines
+        .iter()
+        .filter_map(|l| l.strip_prefix("section "))
+        .map(|line| {
+            let (name, rest) = line.split_once(": ").unwrap();
+            let words: Vec<&str> = rest.split([' ', ',']).collect();
+            assert_eq!((words[1], words[2]), ("bytes", "at"), "{line}");
+            (
+                name.to_string(),
+                words[3].parse().unwrap(),
+                words[0].parse().unwrap(),
+            )
+        });
     (starts[0], found.collect())
 }
 
@@ -39,7 +49,8 @@ fn it_is_printed_as_text() {
     assert_eq!(run(DIGITS, &["--info=lines"], "").code, Some(2));
 }
 
-/// A changed byte of what a start reads ends it; one of the constants is found by `--selftest` and `--info`.
+/// A changed byte of what a start reads ends it; one of the constants is found by `--selftest` and
+/// `--info`.
 #[test]
 fn a_damaged_program_says_so() {
     let folder = Folder::new();
@@ -54,14 +65,27 @@ fn a_damaged_program_says_so() {
     let test = root().join("model/digits/test.csv");
     let test = test.to_str().unwrap();
     let damaged = "mortonnet: the network in this program is damaged: ";
-    for (at, why) in [(8, "it is of version"), (30, "its header is not"), (444, "")] {
+    for (at, why) in [
+        (8, "it is of version"),
+        (30, "its header is not"),
+        (444, ""),
+    ] {
         let found = run(changed(at), &[test], "");
         match why {
             // Between the header and the first section stands nothing that counts.
-            "" => assert_eq!((found.code, found.out.lines().count()), (Some(0), 597), "{}", found.err),
+            "" => assert_eq!(
+                (found.code, found.out.lines().count()),
+                (Some(0), 597),
+                "{}",
+                found.err
+            ),
             _ => {
                 assert_eq!((found.code, &*found.out), (Some(1), ""));
-                assert!(found.err.starts_with(&format!("{damaged}{why}")), "{}", found.err);
+                assert!(
+                    found.err.starts_with(&format!("{damaged}{why}")),
+                    "{}",
+                    found.err
+                );
             }
         }
     }
@@ -69,12 +93,22 @@ fn a_damaged_program_says_so() {
         let program = changed(offset + bytes / 2);
         let read_by_every_start = ["network", "plan", "library"].contains(&&**name);
         let found = run(&program, &[test], "");
-        assert_eq!(found.code, Some(i32::from(read_by_every_start)), "{name}: {}", found.err);
+        assert_eq!(
+            found.code,
+            Some(i32::from(read_by_every_start)),
+            "{name}: {}",
+            found.err
+        );
         for option in ["--selftest", "--info", "--info=block"] {
             let found = run(&program, &[option], "");
-            let expected =
-                format!("{damaged}its {name} are not as they were written; copy the program anew\n");
-            assert_eq!((found.code, &*found.out, &*found.err), (Some(1), "", &*expected), "{option}");
+            let expected = format!(
+                "{damaged}its {name} are not as they were written; copy the program anew\n"
+            );
+            assert_eq!(
+                (found.code, &*found.out, &*found.err),
+                (Some(1), "", &*expected),
+                "{option}"
+            );
         }
     }
 }

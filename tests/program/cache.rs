@@ -1,7 +1,8 @@
 //! The kernel-binary cache: what it keeps, and every way in which it may be of no use.
 
 use super::support::{
-    DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, feed, fifo, on, root, shim,
+    DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, feed, fifo, on, root,
+    shim,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -10,10 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program on PoCL through the shim, with a cache folder, its profile going to `FOLDER/profile`.
+/// The program on PoCL through the shim, with a cache folder, its profile going to
+/// `FOLDER/profile`.
 fn cached(folder: &Folder, cache: &Path, plan: &str, settings: &[(&str, &str)]) -> Command {
     let library = folder.path("libshim.so");
-    let library = if library.exists() { library } else { shim(folder, &[]) };
+    let library = if library.exists() {
+        library
+    } else {
+        shim(folder, &[])
+    };
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_OPENCL", library)
@@ -21,7 +27,10 @@ fn cached(folder: &Folder, cache: &Path, plan: &str, settings: &[(&str, &str)]) 
         .env("MORTONNET_CACHE", cache)
         .envs(settings.iter().copied())
         .args(["-d", "opencl", "--plan", plan, "model/digits/test.csv"])
-        .arg(format!("--profile=json:{}", folder.path("profile").display()));
+        .arg(format!(
+            "--profile=json:{}",
+            folder.path("profile").display()
+        ));
     c
 }
 
@@ -38,8 +47,8 @@ struct Cache {
     phases: serde_json::Value,
 }
 
-/// How long a start may take, on a machine that does other things too, and with how much memory: without an attack it
-/// takes 0.1 to 0.4 s and 88 MB (PoCL).
+/// How long a start may take, on a machine that does other things too, and with how much memory:
+/// without an attack it takes 0.1 to 0.4 s and 88 MB (PoCL).
 const LIMIT: Duration = Duration::from_secs(60);
 const MOST: u64 = 1 << 30;
 
@@ -47,11 +56,19 @@ const MOST: u64 = 1 << 30;
 fn ask(folder: &Folder, mut command: Command) -> Cache {
     let r = bounded(&mut command, "", LIMIT, MOST);
     assert_eq!(r.lines(), expected().lines(), "{}", r.err);
-    let p: serde_json::Value = serde_json::from_slice(&fs::read(folder.path("profile")).unwrap()).unwrap();
+    let p: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path("profile")).unwrap()).unwrap();
     let cache = &p["kernel_cache"];
-    let notes: Vec<&str> = cache["notes"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
+    let notes: Vec<&str> = cache["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_str().unwrap())
+        .collect();
     // The weights as baked are in the layout of the Mali plans.
-    let baked = p["plan"].as_str().is_some_and(|plan| plan.starts_with("mali"));
+    let baked = p["plan"]
+        .as_str()
+        .is_some_and(|plan| plan.starts_with("mali"));
     assert_eq!(p["laid_out_again"].as_u64() == Some(0), baked, "{p}");
     Cache {
         result: cache["result"].as_str().unwrap().into(),
@@ -69,7 +86,10 @@ fn expected() -> Run {
 
 /// Files of the cache folder by name, sorted.
 fn files(cache: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(cache).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> = fs::read_dir(cache)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     files.sort();
     files
 }
@@ -79,7 +99,10 @@ fn filled() -> (Folder, PathBuf, u64) {
     let folder = Folder::new();
     let cache = folder.path("cache/below");
     let first = ask(&folder, cached(&folder, &cache, PLAN, &[]));
-    assert_eq!((&*first.result, first.hits, &*first.notes), ("MISS", 0, "not there yet"));
+    assert_eq!(
+        (&*first.result, first.hits, &*first.notes),
+        ("MISS", 0, "not there yet")
+    );
     (folder, cache, first.misses)
 }
 
@@ -87,25 +110,45 @@ fn filled() -> (Folder, PathBuf, u64) {
 fn the_second_start_takes_the_programs_from_the_cache() {
     let (folder, cache, programs) = filled();
     assert!(programs >= 2);
-    assert_eq!(files(&cache).len() as u64, programs, "a blob for each program, and nothing else");
+    assert_eq!(
+        files(&cache).len() as u64,
+        programs,
+        "a blob for each program, and nothing else"
+    );
     assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700);
-    let run = |plan, settings: &[(&str, &str)]| ask(&folder, cached(&folder, &cache, plan, settings));
+    let run =
+        |plan, settings: &[(&str, &str)]| ask(&folder, cached(&folder, &cache, plan, settings));
     let second = run(PLAN, &[]);
-    assert_eq!((&*second.result, second.hits, second.misses, &*second.notes), ("HIT", programs, 0, ""));
+    assert_eq!(
+        (&*second.result, second.hits, second.misses, &*second.notes),
+        ("HIT", programs, 0, "")
+    );
     // Every phase of the start is there, and the first batch.
     assert!(second.phases["build"].is_null(), "{second:?}");
-    for phase in ["library", "devices", "layout", "context", "cache", "upload", "buffers", "kernels"] {
-        assert!(second.phases[phase].as_f64() > Some(0.0), "{phase}: {second:?}");
+    for phase in [
+        "library", "devices", "layout", "context", "cache", "upload", "buffers", "kernels",
+    ] {
+        assert!(
+            second.phases[phase].as_f64() > Some(0.0),
+            "{phase}: {second:?}"
+        );
     }
     let profile = fs::read_to_string(folder.path("profile")).unwrap();
-    assert!(profile.contains("\"first_batch_us\":") && !profile.contains("\"first_batch_us\":null"));
+    assert!(
+        profile.contains("\"first_batch_us\":") && !profile.contains("\"first_batch_us\":null")
+    );
     // Nothing was compiled.
     let log = folder.put("calls", "");
     run(PLAN, &[("MORTONNET_SHIM_LOG", log.to_str().unwrap())]);
     let calls = fs::read_to_string(&log).unwrap();
-    assert!(calls.contains("clCreateProgramWithBinary") && !calls.contains("clCreateProgramWithSource"));
+    assert!(
+        calls.contains("clCreateProgramWithBinary") && !calls.contains("clCreateProgramWithSource")
+    );
     // Another driver, another source: each is compiled once.
-    assert_eq!(run(PLAN, &[("MORTONNET_SHIM_DRIVER", "2.0")]).result, "MISS");
+    assert_eq!(
+        run(PLAN, &[("MORTONNET_SHIM_DRIVER", "2.0")]).result,
+        "MISS"
+    );
     assert_eq!(run(PLAN, &[("MORTONNET_SHIM_DRIVER", "2.0")]).result, "HIT");
     let kernels = folder.path("kernels");
     fs::create_dir_all(kernels.join("argmax")).unwrap();
@@ -117,13 +160,18 @@ fn the_second_start_takes_the_programs_from_the_cache() {
         ask(&folder, c)
     };
     let found = edited();
-    assert_eq!((&*found.result, found.hits, found.misses), ("MISS", programs - 1, 1));
+    assert_eq!(
+        (&*found.result, found.hits, found.misses),
+        ("MISS", programs - 1, 1)
+    );
     assert_eq!(edited().result, "HIT");
     // The table says it too.
     let off = [("MORTONNET_CACHE", "")];
     for (word, hits, settings) in [("HIT", programs, &[][..]), ("MISS", 0, &off)] {
         let r = feed(cached(&folder, &cache, PLAN, settings).arg("--profile"), "");
-        let line = format!("kernels    {word}: {hits} of {programs} programs came compiled from the cache\n");
+        let line = format!(
+            "kernels    {word}: {hits} of {programs} programs came compiled from the cache\n"
+        );
         assert!(r.err.contains(&line), "{}", r.err);
     }
     // Measurements neither take nor leave anything.
@@ -140,19 +188,33 @@ fn without_a_folder_everything_is_compiled() {
     let (folder, cache, programs) = filled();
     let before = files(&cache);
     let off = ask(&folder, cached(&folder, Path::new(""), PLAN, &[]));
-    assert_eq!((&*off.result, off.misses, &*off.notes), ("MISS", programs, "off: MORTONNET_CACHE is empty"));
+    assert_eq!(
+        (&*off.result, off.misses, &*off.notes),
+        ("MISS", programs, "off: MORTONNET_CACHE is empty")
+    );
     let mut none = cached(&folder, &cache, PLAN, &[]);
-    for name in ["MORTONNET_CACHE", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"] {
+    for name in [
+        "MORTONNET_CACHE",
+        "CACHE_DIRECTORY",
+        "XDG_CACHE_HOME",
+        "HOME",
+    ] {
         none.env_remove(name);
     }
     none.env("POCL_CACHE_DIR", folder.path("pocl"));
     let none = ask(&folder, none);
-    assert!(none.result == "MISS" && none.notes.starts_with("off: no folder"), "{none:?}");
+    assert!(
+        none.result == "MISS" && none.notes.starts_with("off: no folder"),
+        "{none:?}"
+    );
     // A folder that cannot be made.
     let file = folder.put("file", "");
     for place in [file.join("below"), "/proc/nowhere/below".into()] {
         let r = ask(&folder, cached(&folder, &place, PLAN, &[]));
-        assert!(r.result == "MISS" && r.notes.contains("was not stored in"), "{r:?}");
+        assert!(
+            r.result == "MISS" && r.notes.contains("was not stored in"),
+            "{r:?}"
+        );
     }
     assert_eq!(files(&cache), before);
 }
@@ -166,7 +228,11 @@ fn parts(blob: &[u8]) -> (Vec<u8>, Vec<u8>) {
 
 /// A blob that is whole as far as the program can tell.
 fn blob(head: &[u8], bytes: &[u8]) -> Vec<u8> {
-    let sizes = format!("bytes {}\nchecksum {:016x}\n\n", bytes.len(), checksum(bytes));
+    let sizes = format!(
+        "bytes {}\nchecksum {:016x}\n\n",
+        bytes.len(),
+        checksum(bytes)
+    );
     [head, sizes.as_bytes(), bytes].concat()
 }
 
@@ -180,22 +246,54 @@ fn truncated_foreign_and_refused_blobs_are_compiled_and_written_again() {
     let place = all.iter().position(|b| !is_argmax(&b)).unwrap();
     let (first, file) = (&all[place], &blobs[place]);
     let (head, bytes) = parts(first);
-    assert_eq!(blob(&head, &bytes), *first, "the format of the test is the program's");
+    assert_eq!(
+        blob(&head, &bytes),
+        *first,
+        "the format of the test is the program's"
+    );
     let cases: [(&str, Vec<u8>, &str); 9] = [
         ("empty", Vec::new(), "it is no blob"),
-        ("truncated in the key", first[..100].to_vec(), "of another device, driver or version"),
-        ("truncated at the sizes", first[..head.len() + 8].to_vec(), "it is damaged"),
-        ("truncated in the bytes", first[..first.len() - 1].to_vec(), "it is damaged"),
+        (
+            "truncated in the key",
+            first[..100].to_vec(),
+            "of another device, driver or version",
+        ),
+        (
+            "truncated at the sizes",
+            first[..head.len() + 8].to_vec(),
+            "it is damaged",
+        ),
+        (
+            "truncated in the bytes",
+            first[..first.len() - 1].to_vec(),
+            "it is damaged",
+        ),
         ("longer", [first, &b"x"[..]].concat(), "it is damaged"),
         ("somebody's text", b"hello\n".repeat(1000), "it is no blob"),
-        ("another program's", argmax.clone(), "of another device, driver or version"),
-        ("bytes that the driver refuses", blob(&head, &[b'x'; 5000]), "the driver refused "),
-        ("bytes without the kernel", blob(&head, &parts(argmax).1), "CL_INVALID_KERNEL_NAME"),
+        (
+            "another program's",
+            argmax.clone(),
+            "of another device, driver or version",
+        ),
+        (
+            "bytes that the driver refuses",
+            blob(&head, &[b'x'; 5000]),
+            "the driver refused ",
+        ),
+        (
+            "bytes without the kernel",
+            blob(&head, &parts(argmax).1),
+            "CL_INVALID_KERNEL_NAME",
+        ),
     ];
     for (what, content, why) in cases {
         fs::write(file, content).unwrap();
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
-        assert_eq!((&*r.result, r.hits, r.misses), ("MISS", programs - 1, 1), "{what}: {r:?}");
+        assert_eq!(
+            (&*r.result, r.hits, r.misses),
+            ("MISS", programs - 1, 1),
+            "{what}: {r:?}"
+        );
         assert!(r.notes.contains(why), "{what}: {r:?}");
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
         assert_eq!((&*r.result, &*r.notes), ("HIT", ""), "{what}");
@@ -219,15 +317,28 @@ fn a_driver_that_takes_no_binaries_gets_sources() {
         ("clBuildProgram:1:-11", "CL_BUILD_PROGRAM_FAILURE"),
         ("clCreateKernel:1:-46", "CL_INVALID_KERNEL_NAME"),
     ] {
-        let r = ask(&folder, cached(&folder, &cache, PLAN, &[("MORTONNET_SHIM_FAIL", fail)]));
+        let r = ask(
+            &folder,
+            cached(&folder, &cache, PLAN, &[("MORTONNET_SHIM_FAIL", fail)]),
+        );
         let misses = if fail.contains(":0:") { programs } else { 1 };
-        assert!(r.misses == misses && r.notes.contains(part), "{fail}: {r:?}");
-        assert_eq!(files(&cache).len() as u64, programs, "{fail}: no marker is left");
+        assert!(
+            r.misses == misses && r.notes.contains(part),
+            "{fail}: {r:?}"
+        );
+        assert_eq!(
+            files(&cache).len() as u64,
+            programs,
+            "{fail}: no marker is left"
+        );
     }
     fs::remove_dir_all(&cache).unwrap();
     let none = [("MORTONNET_SHIM_FAIL", "clGetProgramInfo:0:-30")];
     let r = ask(&folder, cached(&folder, &cache, PLAN, &none));
-    assert!(r.notes.contains("the driver gives no binary") && !cache.exists(), "{r:?}");
+    assert!(
+        r.notes.contains("the driver gives no binary") && !cache.exists(),
+        "{r:?}"
+    );
 }
 
 /// A user who is not root, for whom permissions count; the test's own user where it is not root.
@@ -251,7 +362,11 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     let before = files(&cache);
     // The program, its input and PoCL's own cache, where an ordinary user reaches them.
     let program = folder.executable("mortonnet", fs::read(DIGITS).unwrap());
-    fs::copy(root().join("model/digits/test.csv"), folder.path("test.csv")).unwrap();
+    fs::copy(
+        root().join("model/digits/test.csv"),
+        folder.path("test.csv"),
+    )
+    .unwrap();
     let open = folder.path("open");
     fs::create_dir(&open).unwrap();
     mode(&folder.0, 0o755);
@@ -261,9 +376,17 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     let run = |plan: &str| {
         let template = cached(&folder, &cache, plan, &[]);
         let mut c = Command::new(&program);
-        c.current_dir(&folder.0).envs(template.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        c.current_dir(&folder.0)
+            .envs(template.get_envs().filter_map(|(k, v)| Some((k, v?))));
         c.env("POCL_CACHE_DIR", &open).env("HOME", &open);
-        c.args(["-d", "opencl", "--plan", plan, "--profile=json:open/profile", "test.csv"]);
+        c.args([
+            "-d",
+            "opencl",
+            "--plan",
+            plan,
+            "--profile=json:open/profile",
+            "test.csv",
+        ]);
         ordinary(&mut c);
         let r = feed(&mut c, "");
         assert_eq!(r.out, expected().out, "{}", r.err);
@@ -273,9 +396,16 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     };
     mode(&cache, 0o555);
     let hit = run(PLAN);
-    assert_eq!((hit["result"].as_str(), hit["hits"].as_u64()), (Some("HIT"), Some(programs)), "{hit}");
+    assert_eq!(
+        (hit["result"].as_str(), hit["hits"].as_u64()),
+        (Some("HIT"), Some(programs)),
+        "{hit}"
+    );
     let miss = run("mali-bifrost").to_string();
-    assert!(miss.contains("MISS") && miss.contains("was not stored in") && miss.contains("denied"), "{miss}");
+    assert!(
+        miss.contains("MISS") && miss.contains("was not stored in") && miss.contains("denied"),
+        "{miss}"
+    );
     mode(&cache, 0o000);
     let miss = run(PLAN).to_string();
     assert!(miss.contains("MISS") && miss.contains("denied"), "{miss}");
@@ -284,7 +414,10 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     if is_root() {
         chown(&before[0], Some(65534), None).unwrap();
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
-        assert!(r.misses == 1 && r.notes.contains("it belongs to another user"), "{r:?}");
+        assert!(
+            r.misses == 1 && r.notes.contains("it belongs to another user"),
+            "{r:?}"
+        );
     }
 }
 
@@ -296,10 +429,26 @@ fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
     type Attack = (&'static str, fn(&Path), &'static str);
     let attacks: [Attack; 5] = [
         ("a FIFO", fifo, "it is no plain file"),
-        ("3 GB without a block", |p| fs::File::create(p).unwrap().set_len(3 << 30).unwrap(), "has more than"),
-        ("a link to bytes without end", |p| symlink("/dev/zero", p).unwrap(), "it is a link"),
-        ("a link to nothing", |p| symlink("nowhere", p).unwrap(), "it is a link"),
-        ("a file that all may write", |p| mode(p, 0o666), "others may write to it (mode 666)"),
+        (
+            "3 GB without a block",
+            |p| fs::File::create(p).unwrap().set_len(3 << 30).unwrap(),
+            "has more than",
+        ),
+        (
+            "a link to bytes without end",
+            |p| symlink("/dev/zero", p).unwrap(),
+            "it is a link",
+        ),
+        (
+            "a link to nothing",
+            |p| symlink("nowhere", p).unwrap(),
+            "it is a link",
+        ),
+        (
+            "a file that all may write",
+            |p| mode(p, 0o666),
+            "others may write to it (mode 666)",
+        ),
     ];
     for (what, attack, why) in attacks {
         let bytes = fs::read(&blobs[0]).unwrap();
@@ -312,25 +461,42 @@ fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
         assert!(r.notes.contains(why), "{what}: {r:?}");
         // A blob stands there again, and serves.
         let about = fs::symlink_metadata(&blobs[0]).unwrap();
-        assert!(about.is_file() && about.mode() & 0o777 == 0o644 && about.len() < 2 * bytes.len() as u64);
+        assert!(
+            about.is_file()
+                && about.mode() & 0o777 == 0o644
+                && about.len() < 2 * bytes.len() as u64
+        );
         assert_eq!(run().result, "HIT", "{what}");
     }
-    // The same in place of markers: nothing is condemned, and -v says what is passed over, as the profile does.
+    // The same in place of markers: nothing is condemned, and -v says what is passed over, as the
+    // profile does.
     let name = blobs[0].to_str().unwrap();
     for end in [".bad", ".1-1-1.loading"] {
         let marker = PathBuf::from(format!("{name}{end}"));
-        let attacks: [fn(&Path); 3] =
-            [fifo, |p| symlink("/dev/zero", p).unwrap(), |p| fs::create_dir(p).unwrap()];
+        let attacks: [fn(&Path); 3] = [
+            fifo,
+            |p| symlink("/dev/zero", p).unwrap(),
+            |p| fs::create_dir(p).unwrap(),
+        ];
         for attack in attacks {
             attack(&marker);
             let r = run();
             assert_eq!((&*r.result, r.hits), ("HIT", programs), "{end}: {r:?}");
-            let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
+            let line = format!(
+                "{} is ignored: it is no plain file of this user's",
+                marker.display()
+            );
             assert_eq!(r.notes, line);
             let mut c = cached(&folder, &cache, PLAN, &[]);
             let r = bounded(c.arg("-v"), "", LIMIT, MOST);
-            assert!(r.err.contains(&format!("mortonnet: kernels: {line}\n")), "{}", r.err);
-            fs::remove_file(&marker).or_else(|_| fs::remove_dir(&marker)).unwrap();
+            assert!(
+                r.err.contains(&format!("mortonnet: kernels: {line}\n")),
+                "{}",
+                r.err
+            );
+            fs::remove_file(&marker)
+                .or_else(|_| fs::remove_dir(&marker))
+                .unwrap();
         }
     }
     if is_root() {
@@ -351,56 +517,102 @@ fn a_folder_that_others_may_write_is_not_used() {
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
         assert_eq!((&*r.result, r.misses), ("MISS", programs));
         let line = format!(
-            "off: {0} is not used: others may write to it (mode {bits:03o}); chmod go-w {0}, or name another in \
+            "off: {0} is not used: others may write to it (mode {bits:03o}); chmod go-w {0}, or \
+             name another in \
              MORTONNET_CACHE",
             cache.display()
         );
         assert_eq!(r.notes, line);
-        let r = bounded(cached(&folder, &cache, PLAN, &[]).arg("-v"), "", LIMIT, MOST);
-        assert!(r.err.contains(&format!("mortonnet: kernels: {line}\n")), "{}", r.err);
+        let r = bounded(
+            cached(&folder, &cache, PLAN, &[]).arg("-v"),
+            "",
+            LIMIT,
+            MOST,
+        );
+        assert!(
+            r.err.contains(&format!("mortonnet: kernels: {line}\n")),
+            "{}",
+            r.err
+        );
         // The host's start, which looks for tuning records, neither.
         let mut c = command(DIGITS);
-        c.env("MORTONNET_CACHE", &cache).args(["-d", "host", "-v", "model/digits/test.csv"]);
+        c.env("MORTONNET_CACHE", &cache)
+            .args(["-d", "host", "-v", "model/digits/test.csv"]);
         let r = bounded(&mut c, "", LIMIT, MOST);
         assert!(
-            r.code == Some(0) && r.err.contains(&format!("mortonnet: tuning records: {line}\n")),
+            r.code == Some(0)
+                && r.err
+                    .contains(&format!("mortonnet: tuning records: {line}\n")),
             "{}",
             r.err
         );
         let mut c = command(DIGITS);
-        c.env("MORTONNET_CACHE", &cache).args(["tune", "-d", "host", "--time-limit", "1"]);
+        c.env("MORTONNET_CACHE", &cache)
+            .args(["tune", "-d", "host", "--time-limit", "1"]);
         let r = bounded(&mut c, "", LIMIT, MOST);
-        assert!(r.code == Some(0) && r.out.contains("it cannot be remembered in"), "{}{}", r.out, r.err);
+        assert!(
+            r.code == Some(0) && r.out.contains("it cannot be remembered in"),
+            "{}{}",
+            r.out,
+            r.err
+        );
     }
     assert_eq!(files(&cache), before);
     mode(&cache, 0o755);
     // systemd gives a service with DynamicUser a link to its folder.
     let link = folder.path("link");
     symlink(&cache, &link).unwrap();
-    assert_eq!(ask(&folder, cached(&folder, &link, PLAN, &[])).result, "HIT");
+    assert_eq!(
+        ask(&folder, cached(&folder, &link, PLAN, &[])).result,
+        "HIT"
+    );
     if is_root() {
         chown(&cache, Some(65534), None).unwrap();
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
         assert!(
-            r.result == "MISS" && r.notes.contains("it belongs to another user (65534, this is 0)"),
+            r.result == "MISS"
+                && r.notes
+                    .contains("it belongs to another user (65534, this is 0)"),
             "{r:?}"
         );
     }
 }
 
-/// The first records under oclgrind, a driver that writes no files itself: `ulimit` says how large a file may grow, in
-/// 512 bytes. It must find nothing wrong, with the batches before the first neither.
+/// The first records under oclgrind, a driver that writes no files itself: `ulimit` says how large
+/// a file may grow, in 512 bytes. It must find nothing wrong, with the batches before the first
+/// neither.
 fn simulated(folder: &Folder, cache: &Path, ulimit: &str) -> serde_json::Value {
     const RECORDS: usize = 5;
     let log = folder.path("oclgrind.log");
     let mut template = command(DIGITS);
     on(Witness::Oclgrind, &mut template, &log);
     let mut c = Command::new("sh");
-    c.args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", ulimit, DIGITS]);
-    c.args(["-d", "opencl", "--plan", "mali-midgard", "-b", "33", "--profile=json"]).current_dir(root());
-    c.envs(template.get_envs().filter_map(|(k, v)| Some((k, v?)))).env("MORTONNET_CACHE", cache);
+    c.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f $0; exec \"$@\"",
+        ulimit,
+        DIGITS,
+    ]);
+    c.args([
+        "-d",
+        "opencl",
+        "--plan",
+        "mali-midgard",
+        "-b",
+        "33",
+        "--profile=json",
+    ])
+    .current_dir(root());
+    c.envs(template.get_envs().filter_map(|(k, v)| Some((k, v?))))
+        .env("MORTONNET_CACHE", cache);
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
-    let r = feed(&mut c, csv.lines().take(RECORDS).map(|l| format!("{l}\n")).collect::<String>());
+    let r = feed(
+        &mut c,
+        csv.lines()
+            .take(RECORDS)
+            .map(|l| format!("{l}\n"))
+            .collect::<String>(),
+    );
     assert_eq!(r.lines(), expected().lines()[..RECORDS], "{}", r.err);
     assert_eq!(fs::read_to_string(&log).unwrap_or_default(), "");
     let p: serde_json::Value = serde_json::from_str(&r.err).unwrap();
@@ -419,7 +631,10 @@ fn a_full_disk_costs_the_cache_and_nothing_else() {
         assert!(files(&cache).is_empty(), "{:?}", files(&cache));
     }
     for result in ["MISS", "HIT"] {
-        assert_eq!(simulated(&folder, &cache, "unlimited")["result"].as_str(), Some(result));
+        assert_eq!(
+            simulated(&folder, &cache, "unlimited")["result"].as_str(),
+            Some(result)
+        );
     }
 }
 
@@ -431,29 +646,61 @@ fn a_blob_that_crashed_the_driver_is_not_loaded_again() {
     let (folder, cache, programs) = filled();
     // The first blob of each of two runs; then no more.
     for bad in 1..=2 {
-        let died = cached(&folder, &cache, PLAN, &[CRASH]).output().unwrap().status.signal();
+        let died = cached(&folder, &cache, PLAN, &[CRASH])
+            .output()
+            .unwrap()
+            .status
+            .signal();
         assert_eq!(died, Some(6), "{bad}");
     }
     for _ in 0..3 {
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[CRASH]));
         assert_eq!((r.hits, r.misses), (0, programs));
-        assert!(r.notes.starts_with("off: a process died while this driver loaded one; remove "), "{r:?}");
+        assert!(
+            r.notes
+                .starts_with("off: a process died while this driver loaded one; remove "),
+            "{r:?}"
+        );
     }
     // A driver that was mended under the same name: by hand.
-    assert_eq!(ask(&folder, cached(&folder, &cache, PLAN, &[])).result, "MISS");
-    let bad: Vec<_> = files(&cache).into_iter().filter(|f| f.extension().is_some()).collect();
-    assert!(bad.len() == 2 && bad.iter().all(|b| b.to_str().unwrap().ends_with(".bad")), "{bad:?}");
+    assert_eq!(
+        ask(&folder, cached(&folder, &cache, PLAN, &[])).result,
+        "MISS"
+    );
+    let bad: Vec<_> = files(&cache)
+        .into_iter()
+        .filter(|f| f.extension().is_some())
+        .collect();
+    assert!(
+        bad.len() == 2 && bad.iter().all(|b| b.to_str().unwrap().ends_with(".bad")),
+        "{bad:?}"
+    );
     bad.iter().for_each(|b| fs::remove_file(b).unwrap());
     ask(&folder, cached(&folder, &cache, PLAN, &[]));
-    assert_eq!(ask(&folder, cached(&folder, &cache, PLAN, &[])).result, "HIT");
+    assert_eq!(
+        ask(&folder, cached(&folder, &cache, PLAN, &[])).result,
+        "HIT"
+    );
 }
 
 /// Starts a run and waits until it loads a blob, which takes it long.
 fn slow(folder: &Folder, cache: &Path) -> Child {
-    let mut c = cached(folder, cache, PLAN, &[("MORTONNET_SHIM_SLEEP", "clCreateProgramWithBinary:60000")]);
-    let child = c.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut c = cached(
+        folder,
+        cache,
+        PLAN,
+        &[("MORTONNET_SHIM_SLEEP", "clCreateProgramWithBinary:60000")],
+    );
+    let child = c
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let start = Instant::now();
-    while !files(cache).iter().any(|f| f.to_str().unwrap().ends_with(".loading")) {
+    while !files(cache)
+        .iter()
+        .any(|f| f.to_str().unwrap().ends_with(".loading"))
+    {
         assert!(start.elapsed() < Duration::from_secs(60), "no marker");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -466,14 +713,26 @@ fn a_blob_that_is_being_loaded_is_free_for_others_unless_the_loader_died() {
     let mut loader = slow(&folder, &cache);
     for _ in 0..2 {
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
-        assert_eq!((&*r.result, r.hits), ("HIT", programs), "a loader at work is no crash: {r:?}");
+        assert_eq!(
+            (&*r.result, r.hits),
+            ("HIT", programs),
+            "a loader at work is no crash: {r:?}"
+        );
     }
     loader.kill().unwrap();
     loader.wait().unwrap();
     let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
     assert_eq!((r.hits, r.misses), (programs - 1, 1), "{r:?}");
-    assert!(r.notes.contains("a process died while this driver loaded one"), "{r:?}");
-    assert_eq!(files(&cache).len() as u64, programs, "the other blobs, and a word on the bad one");
+    assert!(
+        r.notes
+            .contains("a process died while this driver loaded one"),
+        "{r:?}"
+    );
+    assert_eq!(
+        files(&cache).len() as u64,
+        programs,
+        "the other blobs, and a word on the bad one"
+    );
 }
 
 #[test]
@@ -484,17 +743,32 @@ fn many_processes_may_start_at_once() {
     for round in ["MISS", "HIT"] {
         let start = |n: usize| {
             let mut c = cached(&folder, &cache, PLAN, &[]);
-            c.arg(format!("--profile=json:{}", folder.path(&format!("profile-{n}")).display()));
-            c.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+            c.arg(format!(
+                "--profile=json:{}",
+                folder.path(&format!("profile-{n}")).display()
+            ));
+            c.stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
         };
         let all: Vec<Child> = (0..16).map(start).collect();
         for (n, child) in all.into_iter().enumerate() {
             let output = child.wait_with_output().unwrap();
-            assert!(output.status.success() && output.stdout == expected.as_bytes(), "{n}");
+            assert!(
+                output.status.success() && output.stdout == expected.as_bytes(),
+                "{n}"
+            );
             let profile = fs::read_to_string(folder.path(&format!("profile-{n}"))).unwrap();
-            assert!(round == "MISS" || profile.contains("\"result\":\"HIT\""), "{n}: {profile}");
+            assert!(
+                round == "MISS" || profile.contains("\"result\":\"HIT\""),
+                "{n}: {profile}"
+            );
         }
         let names = files(&cache);
-        assert!(names.len() == 5 && names.iter().all(|n| n.extension().is_none()), "{round}: {names:?}");
+        assert!(
+            names.len() == 5 && names.iter().all(|n| n.extension().is_none()),
+            "{round}: {names:?}"
+        );
     }
 }

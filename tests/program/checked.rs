@@ -1,12 +1,12 @@
 //! The list of kernels that a witness has found right, `tests/checked.txt`.
 //!
-//! A check on a simulator gives the same result whenever its inputs are the same. It takes up to eight minutes a kernel,
-//! so it is not repeated while the hash of its inputs stands in the list. Only the tests write the list, and only where
-//! `MORTONNET_RECORD` is set (`tests/all` sets it).
+//! A check on a simulator gives the same result whenever its inputs are the same. It takes up to
+//! eight minutes a kernel, so it is not repeated while the hash of its inputs stands in the list.
+//! Only the tests write the list, and only where `MORTONNET_RECORD` is set (`tests/all` sets it).
 //!
-//! A line is `WITNESS KERNEL HASH SECONDS`. The hash is of what `bench --check --inputs` takes in (sources without comments,
-//! options, arguments, ranges, expected scores), of the code that judges results, of the witness's settings and of the
-//! witness's version.
+//! A line is `WITNESS KERNEL HASH SECONDS`. The hash is of what `bench --check --inputs` takes in
+//! (sources without comments, options, arguments, ranges, expected scores), of the code that judges
+//! results, of the witness's settings and of the witness's version.
 
 use super::support::{Witness, root};
 use sha2::{Digest, Sha256};
@@ -20,8 +20,13 @@ use std::time::Instant;
 const LIST: &str = "tests/checked.txt";
 
 /// Code that judges results. Code that makes inputs is not in the list: the inputs are.
-const JUDGES: [&str; 5] =
-    ["src/lab/case.rs", "src/lab/case", "src/lab/reference.rs", "src/ops/activation.rs", "src/ops/bound.rs"];
+const JUDGES: [&str; 5] = [
+    "src/lab/case.rs",
+    "src/lab/case",
+    "src/lab/reference.rs",
+    "src/ops/activation.rs",
+    "src/ops/bound.rs",
+];
 
 /// A kernel and what its check depends on.
 pub struct Kernel {
@@ -36,7 +41,9 @@ fn version(witness: Witness) -> String {
         Witness::Oclgrind => "oclgrind",
         Witness::Pocl => "libpocl2",
     };
-    let said = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
+    let said = Command::new("dpkg-query")
+        .args(["-W", "-f", "${Version}", package])
+        .output();
     let said = said.ok().filter(|o| o.status.success());
     // Without a version no check is known to be the same one.
     let unknown = || format!("unknown, process {}", std::process::id());
@@ -48,20 +55,31 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
     if path.is_file() {
         return found.push(path.to_path_buf());
     }
-    let mut entries: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     entries.sort();
     entries.iter().for_each(|entry| files(entry, found));
 }
 
-/// Puts the text of all files at or below `path` into `hash`, without the comments of Rust and without its tests.
+/// Puts the text of all files at or below `path` into `hash`, without the comments of Rust and
+/// without its tests.
 fn add(hash: &mut Sha256, path: &str) {
     let mut found = Vec::new();
     files(&root().join(path), &mut found);
     for file in found.iter().filter(|f| !f.ends_with("tests.rs")) {
         let text = fs::read_to_string(file).unwrap();
         let rust = file.extension().is_some_and(|e| e == "rs");
-        let code = if rust { text.split("\n#[cfg(test)]\nmod tests {").next().unwrap() } else { &text };
-        for line in code.lines().filter(|l| !rust || !l.trim_start().starts_with("//")) {
+        let code = if rust {
+            text.split("\n#[cfg(test)]\nmod tests {").next().unwrap()
+        } else {
+            &text
+        };
+        for line in code
+            .lines()
+            .filter(|l| !rust || !l.trim_start().starts_with("//"))
+        {
             hash.update(line);
             hash.update("\n");
         }
@@ -75,7 +93,11 @@ pub type Settings = fn(&str) -> Vec<(&'static str, &'static str)>;
 pub fn kernels(witness: Witness, settings: Settings) -> Vec<Kernel> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
-    let all = library["sources"].as_array().unwrap().iter().filter(|k| k["source"].is_string());
+    let all = library["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|k| k["source"].is_string());
     let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
     for name in all.map(|k| k["codename"].as_str().unwrap()) {
         alike.entry(settings(name)).or_default().push(name);
@@ -88,12 +110,22 @@ pub fn kernels(witness: Witness, settings: Settings) -> Vec<Kernel> {
         let inputs = super::benching::inputs(witness, &settings, &names);
         assert_eq!(inputs.len(), names.len(), "{inputs:?}");
         inputs.into_iter().map(move |(name, inputs)| {
-            let hash = judges.clone().chain_update(format!("{settings:?} {inputs}"));
-            let hash = hash.finalize().iter().take(10).fold(String::new(), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}");
-                text
-            });
-            Kernel { name, settings: settings.clone(), hash }
+            let hash = judges
+                .clone()
+                .chain_update(format!("{settings:?} {inputs}"));
+            let hash = hash
+                .finalize()
+                .iter()
+                .take(10)
+                .fold(String::new(), |mut text, byte| {
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                });
+            Kernel {
+                name,
+                settings: settings.clone(),
+                hash,
+            }
         })
     };
     alike.into_iter().flat_map(of_settings).collect()
@@ -106,22 +138,37 @@ fn read() -> Lines {
     let text = fs::read_to_string(root().join(LIST)).unwrap_or_default();
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let [witness, kernel, hash, seconds] = words[..] else { panic!("{LIST}: {line}") };
-        ((witness.into(), kernel.into()), (hash.into(), seconds.parse().unwrap()))
+        let [witness, kernel, hash, seconds] = words[..] else {
+            panic!("{LIST}: {line}")
+        };
+        (
+            (witness.into(), kernel.into()),
+            (hash.into(), seconds.parse().unwrap()),
+        )
     };
-    text.lines().filter(|l| !l.starts_with('#')).map(line).collect()
+    text.lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(line)
+        .collect()
 }
 
 /// Seconds of listed checks that are made all the same.
 const SAMPLE: f64 = 30.0;
 
-/// The kernels that `witness` has to check: those whose hash is not in the list, and some of the others, which the commit
-/// draws.
+/// The kernels that `witness` has to check: those whose hash is not in the list, and some of the
+/// others, which the commit draws.
 pub fn due(witness: Witness, all: Vec<Kernel>) -> Vec<Kernel> {
     let list = read();
     let key = |k: &Kernel| (format!("{witness:?}"), k.name.clone());
-    let listed = |k: &Kernel| list.get(&key(k)).filter(|(hash, _)| *hash == k.hash).map(|l| l.1);
-    let head = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output();
+    let listed = |k: &Kernel| {
+        list.get(&key(k))
+            .filter(|(hash, _)| *hash == k.hash)
+            .map(|l| l.1)
+    };
+    let head = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root())
+        .output();
     let commit = head.map_or(Vec::new(), |o| o.stdout);
     let (known, mut due): (Vec<_>, Vec<_>) = all.into_iter().partition(|k| listed(k).is_some());
     let mut drawn: Vec<Kernel> = known;
@@ -154,9 +201,13 @@ pub fn record(witness: Witness, kernel: &Kernel, check: impl FnOnce()) {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut list = read();
     let seconds = start.elapsed().as_secs_f64();
-    list.insert((format!("{witness:?}"), kernel.name.clone()), (kernel.hash.clone(), seconds));
+    list.insert(
+        (format!("{witness:?}"), kernel.name.clone()),
+        (kernel.hash.clone(), seconds),
+    );
     let mut text = String::from(
-        "# Kernels that a witness has found right: witness, kernel, hash of the check's inputs, seconds.\n\
+        "# Kernels that a witness has found right: witness, kernel, hash of the check's inputs, \
+         seconds.\n\
          # Written by tests/all; never by hand (tests/program/checked.rs).\n",
     );
     for ((witness, kernel), (hash, seconds)) in list {
@@ -170,7 +221,9 @@ pub fn record(witness: Witness, kernel: &Kernel, check: impl FnOnce()) {
 fn a_check_is_known_by_its_inputs() {
     let hash = |settings: Settings| {
         let all = kernels(Witness::Pocl, settings);
-        all.into_iter().map(|k| (k.name, k.hash)).collect::<BTreeMap<_, _>>()
+        all.into_iter()
+            .map(|k| (k.name, k.hash))
+            .collect::<BTreeMap<_, _>>()
     };
     let one = hash(|_| Vec::new());
     let again = hash(|_| Vec::new());
@@ -186,7 +239,9 @@ fn a_check_is_known_by_its_inputs() {
     let of = |text: String| {
         folder.put("bias/rm.cl", text);
         let kernels = ["--kernels", folder.0.to_str().unwrap(), "bias_rm"];
-        super::benching::inputs(Witness::Pocl, &[], &kernels).remove(0).1
+        super::benching::inputs(Witness::Pocl, &[], &kernels)
+            .remove(0)
+            .1
     };
     let same = of(source.clone());
     assert_eq!(same, of(format!("// Another comment.\n{source}")));

@@ -14,8 +14,17 @@ const LABELS: &str = "model/digits/test_labels.csv";
 /// The first hundred records, each with its line end, and their classes.
 fn hundred() -> (Vec<String>, Vec<String>) {
     let csv = fs::read_to_string(root().join(TEST)).unwrap();
-    let lines = csv.split_inclusive('\n').take(100).map(str::to_string).collect();
-    let classes = run(DIGITS, &[TEST], "").lines().iter().take(100).map(|c| c.to_string()).collect();
+    let lines = csv
+        .split_inclusive('\n')
+        .take(100)
+        .map(str::to_string)
+        .collect();
+    let classes = run(DIGITS, &[TEST], "")
+        .lines()
+        .iter()
+        .take(100)
+        .map(|c| c.to_string())
+        .collect();
     (lines, classes)
 }
 
@@ -23,7 +32,8 @@ fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// One bad record among those that were read together: all others are answered, and the stream goes on.
+/// One bad record among those that were read together: all others are answered, and the stream goes
+/// on.
 #[test]
 fn a_bad_record_is_marked_and_the_stream_goes_on() {
     let (mut lines, mut classes) = hundred();
@@ -33,7 +43,11 @@ fn a_bad_record_is_marked_and_the_stream_goes_on() {
     let count = "mortonnet: bad records: 1 of 100, answered with \"error\"\n";
     let args = ["--on-error", "mark"];
     let mut c = command(DIGITS);
-    let c = c.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let c = c
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = started(c, TERM);
     let (mut stdin, out) = (child.stdin.take().unwrap(), Lines::of(child.stdout.take()));
     stdin.write_all(lines.concat().as_bytes()).unwrap();
@@ -50,14 +64,21 @@ fn a_bad_record_is_marked_and_the_stream_goes_on() {
         assert_eq!((r.code, r.err), (Some(1), format!("{why}{count}")));
         assert_eq!(r.out.lines().collect::<Vec<_>>(), classes);
     }
-    let r = run(DIGITS, &[&args[..], &["-o", "json"]].concat(), lines.concat());
+    let r = run(
+        DIGITS,
+        &[&args[..], &["-o", "json"]].concat(),
+        lines.concat(),
+    );
     let line: serde_json::Value = serde_json::from_str(r.out.lines().nth(4).unwrap()).unwrap();
     let reason = "stdin:5:2: expected a number, found \"x\"";
     assert_eq!(line, serde_json::json!({"record": 4, "error": reason}));
     // The default.
     for stop in [&[][..], &["--on-error", "stop"]] {
         let r = run(DIGITS, stop, lines.concat());
-        assert_eq!((r.code, r.err.as_str(), r.out.lines().count()), (Some(1), why, 4));
+        assert_eq!(
+            (r.code, r.err.as_str(), r.out.lines().count()),
+            (Some(1), why, 4)
+        );
     }
     // Without a bad record it changes nothing.
     let r = run(DIGITS, &[&args[..], &[TEST]].concat(), "");
@@ -69,40 +90,73 @@ fn bad_records_are_counted_and_count_as_wrong() {
     let (mut lines, _) = hundred();
     (lines[7], lines[70]) = ("nan\n".into(), "1,2\n".into());
     let folder = Folder::new();
-    let (file, labels) = (folder.path("p.json"), fs::read_to_string(root().join(LABELS)).unwrap());
+    let (file, labels) = (
+        folder.path("p.json"),
+        fs::read_to_string(root().join(LABELS)).unwrap(),
+    );
     let labels: String = labels.split_inclusive('\n').take(100).collect();
     let labels = folder.put("labels", labels);
     let expect = ["--on-error", "mark", "--expect", labels.to_str().unwrap()];
     let good = run(DIGITS, &expect, hundred().0.concat());
     let right = |err: &str| -> u32 {
         let line = err.lines().find(|l| l.ends_with(" of 100")).expect(err);
-        line.strip_prefix("mortonnet: ").unwrap().split(' ').next().unwrap().parse().unwrap()
+        line.strip_prefix("mortonnet: ")
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     };
     assert_eq!(good.code, Some(0));
     let profile = format!("--profile=json:{}", file.display());
-    let r = run(DIGITS, &[&expect[..], &[&profile, "--min-accuracy", "99%"]].concat(), lines.concat());
-    assert_eq!((r.code, right(&r.err)), (Some(1), right(&good.err) - 2), "{}", r.err);
+    let r = run(
+        DIGITS,
+        &[&expect[..], &[&profile, "--min-accuracy", "99%"]].concat(),
+        lines.concat(),
+    );
+    assert_eq!(
+        (r.code, right(&r.err)),
+        (Some(1), right(&good.err) - 2),
+        "{}",
+        r.err
+    );
     let p = json(&file);
     assert_eq!((&p["records"], &p["marked"]), (&100.into(), &2.into()));
     // Both errors are said.
-    assert!(r.err.contains("mortonnet: bad records: 2 of 100") && r.err.contains("mortonnet: accuracy "));
+    assert!(
+        r.err.contains("mortonnet: bad records: 2 of 100")
+            && r.err.contains("mortonnet: accuracy ")
+    );
     let r = run(DIGITS, &["--on-error=mark", "--profile"], lines.concat());
-    assert!(r.err.contains("\n           2 of the records are bad: answered with \"error\"\n"), "{}", r.err);
+    assert!(
+        r.err
+            .contains("\n           2 of the records are bad: answered with \"error\"\n"),
+        "{}",
+        r.err
+    );
     run(DIGITS, &[&profile], hundred().0.concat()).lines();
     assert_eq!(json(&file)["marked"], 0);
 }
 
-/// A profile that cannot be written does not hide the record that ended the run, nor the other way round.
+/// A profile that cannot be written does not hide the record that ended the run, nor the other way
+/// round.
 #[test]
 fn the_first_error_counts_and_the_second_is_said() {
     let full = "mortonnet: /dev/full: No space left on device (os error 28)\n";
     let r = run(DIGITS, &["--profile=table:/dev/full"], "1,x\n");
     assert_eq!(
         (r.code, r.err),
-        (Some(1), format!("mortonnet: stdin:1:2: expected a number, found \"x\"\n{full}"))
+        (
+            Some(1),
+            format!("mortonnet: stdin:1:2: expected a number, found \"x\"\n{full}")
+        )
     );
     let r = run(DIGITS, &["--profile=table:/dev/full", TEST], "");
-    assert_eq!((r.code, &*r.err, r.out.lines().count()), (Some(1), full, 597));
+    assert_eq!(
+        (r.code, &*r.err, r.out.lines().count()),
+        (Some(1), full, 597)
+    );
 }
 
 #[test]
@@ -112,31 +166,51 @@ fn scores_are_compared_with_a_file() {
     let classes = run(DIGITS, &[TEST], "").out;
     let compare = |text: &str, args: &[&str]| {
         let file = folder.put("scores.csv", text);
-        run(DIGITS, &[&["--expect-scores", file.to_str().unwrap(), TEST], args].concat(), "")
+        run(
+            DIGITS,
+            &[&["--expect-scores", file.to_str().unwrap(), TEST], args].concat(),
+            "",
+        )
     };
     let r = compare(&scores, &["--tolerance", "0"]);
     assert_eq!((r.code, &r.out), (Some(0), &classes));
-    let line = "mortonnet: scores: 597 of 597 within 0; largest error 0.00e0, record 1, output 1: expected ";
+    let line = "mortonnet: scores: 597 of 597 within 0; largest error 0.00e0, record 1, output 1: \
+        expected ";
     assert!(r.err.starts_with(line), "{}", r.err);
     // One score of one record, off by a thousandth of it.
     let mut lines: Vec<String> = scores.lines().map(str::to_string).collect();
     let mut record: Vec<f32> = lines[16].split(',').map(|s| s.parse().unwrap()).collect();
     let found = record[2];
     record[2] += 1e-3 * found.abs().max(1.0);
-    lines[16] = record.iter().map(f32::to_string).collect::<Vec<_>>().join(",");
+    lines[16] = record
+        .iter()
+        .map(f32::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
     let other = lines.join("\n");
     let r = compare(&other, &[]);
     assert_eq!((r.code, &r.out), (Some(1), &classes));
-    let part = format!("record 17, output 3: expected {}, found {found}\n", record[2]);
+    let part = format!(
+        "record 17, output 3: expected {}, found {found}\n",
+        record[2]
+    );
     assert!(
-        r.err.starts_with("mortonnet: scores: 596 of 597 within 0.0001; ") && r.err.ends_with(&part),
+        r.err
+            .starts_with("mortonnet: scores: 596 of 597 within 0.0001; ")
+            && r.err.ends_with(&part),
         "{}",
         r.err
     );
     assert_eq!(compare(&other, &["--tolerance", "0.01"]).code, Some(0));
     for (text, why) in [
-        ("1,2\n", "scores.csv:1:3: expected 10 numbers, the line has 2"),
-        (lines[0].as_str(), "scores.csv: expected 1 record, the input has 597"),
+        (
+            "1,2\n",
+            "scores.csv:1:3: expected 10 numbers, the line has 2",
+        ),
+        (
+            lines[0].as_str(),
+            "scores.csv: expected 1 record, the input has 597",
+        ),
     ] {
         let r = compare(text, &[]);
         assert!(r.code == Some(1) && r.err.contains(why), "{}", r.err);
@@ -148,12 +222,16 @@ fn identity(output: &str) -> Folder {
     let model = Folder::new();
     for (name, cols, text) in [("w", 2, "1,0\n0,1\n"), ("b", 1, "0\n0\n")] {
         model.put(&format!("{name}.csv"), text);
-        let json =
-            format!("{{\"rows\": 2, \"cols\": {cols}, \"data_type\": \"csv\", \"file\": \"{name}.csv\"}}");
+        let json = format!(
+            "{{\"rows\": 2, \"cols\": {cols}, \"data_type\": \"csv\", \"file\": \"{name}.csv\"}}"
+        );
         model.put(&format!("{name}.json"), json);
     }
     let layer = "{\"layer\": \"AffineLayer\", \"weights\": \"w.json\", \"biases\": \"b.json\"}";
-    model.put("network.json", format!("{{\"layers\": [{layer}], \"size\": 1, {output}}}"));
+    model.put(
+        "network.json",
+        format!("{{\"layers\": [{layer}], \"size\": 1, {output}}}"),
+    );
     model
 }
 
@@ -161,33 +239,60 @@ fn identity(output: &str) -> Folder {
 #[test]
 fn values_and_sets_of_labels_are_compared() {
     let out = Folder::new();
-    let values = bake(&identity("\"output\": {\"kind\": \"values\"}").0, None, &out).unwrap();
+    let values = bake(
+        &identity("\"output\": {\"kind\": \"values\"}").0,
+        None,
+        &out,
+    )
+    .unwrap();
     let input = "1000,0.5\n1x,2\n3,4\n";
     let expected = out.put("values.csv", "1000.05,0.5\n0,0\n3,4.5\n");
-    let args = ["--on-error", "mark", "--expect-scores", expected.to_str().unwrap()];
+    let args = [
+        "--on-error",
+        "mark",
+        "--expect-scores",
+        expected.to_str().unwrap(),
+    ];
     let r = feed(command(&values).args(args), input);
     assert_eq!((r.code, &*r.out), (Some(1), "1000,0.5\nerror\n3,4\n"));
     // Half of 4.5 is 0.111 of it; 0.05 of 1000 is little.
-    let said =
-        "scores: 1 of 3 within 0.0001; largest error 1.11e-1, record 3, output 2: expected 4.5, found 4\n";
-    assert!(r.err.contains("mortonnet: bad records: 1 of 3") && r.err.ends_with(said), "{}", r.err);
+    let said = "scores: 1 of 3 within 0.0001; largest error 1.11e-1, record 3, output 2: expected \
+        4.5, found 4\n";
+    assert!(
+        r.err.contains("mortonnet: bad records: 1 of 3") && r.err.ends_with(said),
+        "{}",
+        r.err
+    );
     let r = run(&values, &["--expect", expected.to_str().unwrap()], input);
-    assert!(r.code == Some(2) && r.err.contains("use --expect-scores"), "{}", r.err);
+    assert!(
+        r.code == Some(2) && r.err.contains("use --expect-scores"),
+        "{}",
+        r.err
+    );
 
-    let kind = "\"output\": {\"kind\": \"multilabel\", \"activation\": \"sigmoid\"}, \"labels\": [\"wet\", \"cold\"]";
+    let kind = "\"output\": {\"kind\": \"multilabel\", \"activation\": \"sigmoid\"}, \"labels\": \
+        [\"wet\", \"cold\"]";
     let sets = bake(&identity(kind).0, None, &out).unwrap();
     let compare = |text: &str| {
         let file = out.put("sets", text);
-        run(&sets, &["--expect", file.to_str().unwrap()], "1,1\n-1,1\n-1,-1\n")
+        run(
+            &sets,
+            &["--expect", file.to_str().unwrap()],
+            "1,1\n-1,1\n-1,-1\n",
+        )
     };
     for text in ["1,0\n1\n\n", "cold, wet\ncold\n\n"] {
         let r = compare(text);
-        assert_eq!((r.code, &*r.out, &*r.err), (Some(0), "0,1\n1\n\n", "mortonnet: 3 of 3\n"));
+        assert_eq!(
+            (r.code, &*r.out, &*r.err),
+            (Some(0), "0,1\n1\n\n", "mortonnet: 3 of 3\n")
+        );
     }
     let r = compare("0,1\nhello\n\n");
     assert_eq!((r.code, &*r.out), (Some(1), ""));
     assert!(
-        r.err.ends_with("sets:2: expected a class from 0 to 1 or a label, found \"hello\"\n"),
+        r.err
+            .ends_with("sets:2: expected a class from 0 to 1 or a label, found \"hello\"\n"),
         "{}",
         r.err
     );

@@ -1,10 +1,12 @@
-//! Graphs against other people's software: random ones, and those on which mortonnet once disagreed with it.
+//! Graphs against other people's software: random ones, and those on which mortonnet once disagreed
+//! with it.
 
 use crate::support::{Folder, Tools, Witness, bake, command, feed, on, root};
 use std::fs;
 use std::process::Command;
 
-/// Each folder of tests/differential/found has a model, records and what ONNX Runtime or LiteRT makes of them.
+/// Each folder of tests/differential/found has a model, records and what ONNX Runtime or LiteRT
+/// makes of them.
 #[test]
 fn graphs_that_were_wrong_stay_right() {
     let folder = Folder::new();
@@ -15,9 +17,12 @@ fn graphs_that_were_wrong_stay_right() {
     cases.sort();
     assert!(!cases.is_empty());
     for case in cases {
-        let model = ["model.onnx", "model.tflite"].map(|n| case.join(n)).into_iter().find(|m| m.exists());
-        let program =
-            bake(&model.unwrap(), None, &folder).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+        let model = ["model.onnx", "model.tflite"]
+            .map(|n| case.join(n))
+            .into_iter()
+            .find(|m| m.exists());
+        let program = bake(&model.unwrap(), None, &folder)
+            .unwrap_or_else(|e| panic!("{}: {e}", case.display()));
         let (scores, classes) = (case.join("expected.csv"), case.join("classes.csv"));
         for device in ["host", "opencl"] {
             let mut c = command(&program);
@@ -31,7 +36,13 @@ fn graphs_that_were_wrong_stay_right() {
                 c.args(["--min-accuracy", "1", "--expect"]).arg(&classes);
             }
             let run = feed(&mut c, "");
-            assert_eq!(run.code, Some(0), "{}, {device}: {}", case.display(), run.err);
+            assert_eq!(
+                run.code,
+                Some(0),
+                "{}, {device}: {}",
+                case.display(),
+                run.err
+            );
         }
     }
 }
@@ -40,14 +51,33 @@ fn graphs_that_were_wrong_stay_right() {
 #[test]
 #[ignore = "long: tests/long.py"]
 fn random_graphs_of_this_commit() {
-    let head = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output().unwrap();
+    let head = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root())
+        .output()
+        .unwrap();
     let commit = String::from_utf8(head.stdout).unwrap();
     // A source tree without a history has a seed of its own.
     let seed = u32::from_str_radix(commit.get(..8).unwrap_or("1"), 16).unwrap();
     let mut c = command(root().join("tests/differential/run"));
-    c.env("BAKE", Tools::get().bake()).env("PROGRAM", Tools::get().program()).env_remove("MORTONNET_OPENCL");
-    c.args(["--graphs", "300", "--opencl", "30", "--seed", &seed.to_string()]);
+    c.env("BAKE", Tools::get().bake())
+        .env("PROGRAM", Tools::get().program())
+        .env_remove("MORTONNET_OPENCL");
+    c.args([
+        "--graphs",
+        "300",
+        "--opencl",
+        "30",
+        "--seed",
+        &seed.to_string(),
+    ]);
     let run = feed(&mut c, "");
-    assert_eq!(run.code, Some(0), "tests/differential/run --seed {seed}\n{}\n{}", run.out, run.err);
+    assert_eq!(
+        run.code,
+        Some(0),
+        "tests/differential/run --seed {seed}\n{}\n{}",
+        run.out,
+        run.err
+    );
     println!("{}", run.out);
 }

@@ -5,20 +5,25 @@ use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Runs an example into a folder beneath `target`; what is compiled there is kept. Builds are for the test: not optimised.
+/// Runs an example into a folder beneath `target`; what is compiled there is kept. Builds are for
+/// the test: not optimised.
 fn example(name: &str) -> Run {
     // They build into the same folder, one network after the other.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
+    let python =
+        std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
     let mut c = command(root().join("examples").join(name).join("run"));
     c.arg("target/tests-examples")
         .env("PYTHON", python)
         .env_remove("MORTONNET_WEIGHTS")
         .env_remove("RUSTFLAGS");
-    for (key, value) in
-        [("OPT_LEVEL", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("BUILD_OVERRIDE_OPT_LEVEL", "0")]
-    {
+    for (key, value) in [
+        ("OPT_LEVEL", "0"),
+        ("LTO", "off"),
+        ("CODEGEN_UNITS", "16"),
+        ("BUILD_OVERRIDE_OPT_LEVEL", "0"),
+    ] {
         c.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
     }
     let r = feed(c.env("CARGO_NET_OFFLINE", "true"), "");
@@ -26,11 +31,14 @@ fn example(name: &str) -> Run {
     r
 }
 
-/// Every line that the README shows behind the command is printed, in that order; `…` stands for any text.
+/// Every line that the README shows behind the command is printed, in that order; `…` stands for
+/// any text.
 fn shown_in_the_readme(name: &str, run: &Run) {
     let readme = fs::read_to_string(root().join("examples").join(name).join("README.md")).unwrap();
-    let block =
-        readme.split("```console\n").find(|b| b.starts_with(&format!("$ examples/{name}/run\n"))).unwrap();
+    let block = readme
+        .split("```console\n")
+        .find(|b| b.starts_with(&format!("$ examples/{name}/run\n")))
+        .unwrap();
     let shown = block.split("```").next().unwrap().lines().skip(1);
     let said = format!("{}{}", run.out, run.err);
     let mut printed = said.lines();
@@ -66,7 +74,8 @@ fn camera() {
 fn sensor() {
     let run = example("sensor");
     shown_in_the_readme("sensor", &run);
-    let answers = fs::read_to_string(root().join("target/tests-examples/sensor/answers.csv")).unwrap();
+    let answers =
+        fs::read_to_string(root().join("target/tests-examples/sensor/answers.csv")).unwrap();
     assert_eq!(answers.lines().count(), 79);
     assert!(!answers.contains("error"), "{answers}");
 }
@@ -78,9 +87,19 @@ fn systemd_knows_every_key_of_the_sensor() {
     verify.arg("verify");
     for name in ["motor.socket", "motor.service"] {
         let text = fs::read_to_string(root().join("examples/sensor").join(name)).unwrap();
-        verify.arg(folder.put(name, text.replace("/usr/local/bin/motor", super::support::DIGITS)));
+        verify.arg(folder.put(
+            name,
+            text.replace("/usr/local/bin/motor", super::support::DIGITS),
+        ));
     }
-    let said = verify.output().expect("systemd-analyze is missing: tests/run installs it");
+    let said = verify
+        .output()
+        .expect("systemd-analyze is missing: tests/run installs it");
     let said = String::from_utf8(said.stderr).unwrap();
-    assert_eq!(said.lines().filter(|l| l.contains("motor")).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(
+        said.lines()
+            .filter(|l| l.contains("motor"))
+            .collect::<Vec<_>>(),
+        [""; 0]
+    );
 }

@@ -8,12 +8,18 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Seconds that a call may take; at start, and in the first batch, six times that, to compile twenty times.
+/// Seconds that a call may take; at start, and in the first batch, six times that, to compile
+/// twenty times.
 const LIMIT: &str = "1";
 
 /// Runs it; whatever the driver does, it must end.
 fn ends(c: &mut Command, input: &str) -> Run {
-    bounded(c.args(["--timeout", LIMIT]), input, Duration::from_secs(60), 2 << 30)
+    bounded(
+        c.args(["--timeout", LIMIT]),
+        input,
+        Duration::from_secs(60),
+        2 << 30,
+    )
 }
 
 /// Runs `work` on each of `items`, several at a time: most of the time they wait.
@@ -23,7 +29,9 @@ fn beside<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
         for _ in 0..12 {
             scope.spawn(|| {
                 loop {
-                    let Some(item) = items.lock().unwrap().pop() else { return };
+                    let Some(item) = items.lock().unwrap().pop() else {
+                        return;
+                    };
                     work(item);
                 }
             });
@@ -31,7 +39,8 @@ fn beside<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     });
 }
 
-/// A device that was named: what was answered is out, the error names the device, and the process ends.
+/// A device that was named: what was answered is out, the error names the device, and the process
+/// ends.
 #[test]
 fn a_named_device_that_hangs_ends_the_run() {
     let folder = Folder::new();
@@ -40,19 +49,34 @@ fn a_named_device_that_hangs_ends_the_run() {
     let calls = calls(&folder, &shim);
     let places = calls.iter().flat_map(|(name, &count)| {
         let last = (count > 1).then_some(count);
-        [Some(1), last].into_iter().flatten().map(move |n| format!("{name}:{n}:-9998"))
+        [Some(1), last]
+            .into_iter()
+            .flatten()
+            .map(move |n| format!("{name}:{n}:-9998"))
     });
     let (places, hung) = (places.collect::<Vec<_>>(), Mutex::new((0, 0)));
     assert!(places.len() > 40, "{places:?}");
     beside(places, |hang| {
-        let r = ends(device(&folder, &shim).env("MORTONNET_SHIM_FAIL", &hang), &records());
+        let r = ends(
+            device(&folder, &shim).env("MORTONNET_SHIM_FAIL", &hang),
+            &records(),
+        );
         right(&r, &expected, &hang);
         // What is released hangs where all is answered; the cache's store has a start of its own.
-        assert!(r.err.contains("no answer for "), "{hang}: {:?} {}", r.code, r.err);
+        assert!(
+            r.err.contains("no answer for "),
+            "{hang}: {:?} {}",
+            r.code,
+            r.err
+        );
         let mut hung = hung.lock().unwrap();
         match r.code {
             Some(0) => {
-                assert!(r.err.contains(" at its end, after all results"), "{hang}: {}", r.err);
+                assert!(
+                    r.err.contains(" at its end, after all results"),
+                    "{hang}: {}",
+                    r.err
+                );
                 hung.0 += 1;
             }
             _ => {
@@ -70,25 +94,47 @@ fn a_named_device_that_hangs_ends_the_run() {
 fn the_host_goes_on_where_a_device_hangs() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
-    let input = fs::read_to_string("model/digits/test.csv").unwrap().repeat(20);
+    let input = fs::read_to_string("model/digits/test.csv")
+        .unwrap()
+        .repeat(20);
     let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
     // A first start, which may hang as well.
     let first = folder.path("first");
     let mut c = auto(&folder, &shim);
     assert_eq!(
-        bounded(c.env("MORTONNET_SHIM_LOG", &first), input.clone(), Duration::from_secs(60), 2 << 30).out,
+        bounded(
+            c.env("MORTONNET_SHIM_LOG", &first),
+            input.clone(),
+            Duration::from_secs(60),
+            2 << 30
+        )
+        .out,
         expected
     );
     prefer_device(&folder);
     let log = folder.path("calls");
     let mut c = auto(&folder, &shim);
-    assert_eq!(ends(c.env("MORTONNET_SHIM_LOG", &log), &input).out, expected);
+    assert_eq!(
+        ends(c.env("MORTONNET_SHIM_LOG", &log), &input).out,
+        expected
+    );
     let (calls, trial) = (counted(&log), counted(&first));
     let places = calls.iter().flat_map(|(name, &count)| {
-        let places = [1, 2, count.saturating_sub(3), count.saturating_sub(1), count];
-        let mut places: Vec<usize> = places.into_iter().filter(|n| (1..=count).contains(n)).collect();
+        let places = [
+            1,
+            2,
+            count.saturating_sub(3),
+            count.saturating_sub(1),
+            count,
+        ];
+        let mut places: Vec<usize> = places
+            .into_iter()
+            .filter(|n| (1..=count).contains(n))
+            .collect();
         places.dedup();
-        places.into_iter().map(move |n| (format!("{name}:{n}:-9998"), false))
+        places
+            .into_iter()
+            .map(move |n| (format!("{name}:{n}:-9998"), false))
     });
     let mut places: Vec<_> = places.collect();
     // In the trial of a first start: the last launch is in its timing.
@@ -112,43 +158,81 @@ fn the_host_goes_on_where_a_device_hangs() {
     assert!(seen.0 >= 30 && seen.1 >= 5 && seen.2 >= 5, "{seen:?}");
 }
 
-/// A call that comes back just when it is given up: whoever has the run then, each record is answered once, and rightly.
+/// A call that comes back just when it is given up: whoever has the run then, each record is
+/// answered once, and rightly.
 #[test]
 fn a_call_may_come_back_too_late() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
-    let input = fs::read_to_string("model/digits/test.csv").unwrap().repeat(100);
+    let input = fs::read_to_string("model/digits/test.csv")
+        .unwrap()
+        .repeat(100);
     let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
     let mut c = auto(&folder, &shim);
-    assert_eq!(bounded(&mut c, input.clone(), Duration::from_secs(60), 2 << 30).out, expected);
+    assert_eq!(
+        bounded(&mut c, input.clone(), Duration::from_secs(60), 2 << 30).out,
+        expected
+    );
     prefer_device(&folder);
-    let calls = ["clWaitForEvents:20", "clWaitForEvents:21", "clEnqueueNDRangeKernel:30", "clFlush:9"];
+    let calls = [
+        "clWaitForEvents:20",
+        "clWaitForEvents:21",
+        "clEnqueueNDRangeKernel:30",
+        "clFlush:9",
+    ];
     let delays = (0..8).map(|i| 970 + 20 * i).chain([1300, 2500]);
     let late = delays.flat_map(|ms| calls.map(|call| format!("{call}:{}", -10000 - ms)));
     let taken = Mutex::new(0);
     beside(late.collect(), |late| {
-        let r = ends(auto(&folder, &shim).env("MORTONNET_SHIM_FAIL", &late), &input);
-        assert!(r.code == Some(0) && r.out == expected, "{late}: {:?} {}", r.code, r.err);
+        let r = ends(
+            auto(&folder, &shim).env("MORTONNET_SHIM_FAIL", &late),
+            &input,
+        );
+        assert!(
+            r.code == Some(0) && r.out == expected,
+            "{late}: {:?} {}",
+            r.code,
+            r.err
+        );
         *taken.lock().unwrap() += usize::from(r.err.contains(" the host computes"));
     });
-    assert!((8..40).contains(&*taken.lock().unwrap()), "{taken:?} of 40 were given up");
+    assert!(
+        (8..40).contains(&*taken.lock().unwrap()),
+        "{taken:?} of 40 were given up"
+    );
     // One of two: what it computed too late is thrown away.
-    let records = fs::read_to_string("model/digits/test.csv").unwrap().repeat(5);
+    let records = fs::read_to_string("model/digits/test.csv")
+        .unwrap()
+        .repeat(5);
     let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
     let slow = ("MORTONNET_SHIM_SLOW", "0:1:2000:1,1:1:2000:1");
     beside((0..12).map(|i| -10950 - 30 * i).collect(), |late| {
         let folder = Folder::new();
-        let fail = ("MORTONNET_SHIM_FAIL", &*format!("clWaitForEvents:60:{late}"));
-        let r = ends(&mut two(&folder, &[slow, fail], &["-d", "0,1", "-b", "20"]), &records);
-        assert!(r.code == Some(0) && r.out == expected, "{late}: {:?} {}", r.code, r.err);
+        let fail = (
+            "MORTONNET_SHIM_FAIL",
+            &*format!("clWaitForEvents:60:{late}"),
+        );
+        let r = ends(
+            &mut two(&folder, &[slow, fail], &["-d", "0,1", "-b", "20"]),
+            &records,
+        );
+        assert!(
+            r.code == Some(0) && r.out == expected,
+            "{late}: {:?} {}",
+            r.code,
+            r.err
+        );
     });
 }
 
-/// Of several devices one hangs: the others do its part; all of them: an error, behind what was answered.
+/// Of several devices one hangs: the others do its part; all of them: an error, behind what was
+/// answered.
 #[test]
 fn the_other_devices_go_on() {
     let folder = Folder::new();
-    let records = fs::read_to_string("model/digits/test.csv").unwrap().repeat(20);
+    let records = fs::read_to_string("model/digits/test.csv")
+        .unwrap()
+        .repeat(20);
     let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
     let slow = ("MORTONNET_SHIM_SLOW", "0:1:100:1,1:1:100:1");
     for (setting, value, part) in [
@@ -159,39 +243,85 @@ fn the_other_devices_go_on() {
         ("MORTONNET_SHIM_FAIL", "clWaitForEvents:60:-9998", "opencl "),
     ] {
         let r = ends(
-            &mut two(&folder, &[slow, (setting, value)], &["-d", "0,1", "-b", "20", "--profile"]),
+            &mut two(
+                &folder,
+                &[slow, (setting, value)],
+                &["-d", "0,1", "-b", "20", "--profile"],
+            ),
             &records,
         );
         assert_eq!(r.code, Some(0), "{value}: {}", r.err);
         assert!(r.out == expected, "{value}: other classes than the host's");
-        assert!(r.err.contains(part) && r.err.contains("no answer for "), "{value}: {}", r.err);
+        assert!(
+            r.err.contains(part) && r.err.contains("no answer for "),
+            "{value}: {}",
+            r.err
+        );
         // The other one may have done all of it before its speed was to be known.
         let late = r.err.contains(" at its end, after all results");
         let said = r.err.matches("the other devices do its part").count();
         assert_eq!(said, usize::from(!late), "{value}: {}", r.err);
     }
     let all = [slow, ("MORTONNET_SHIM_DIE", "0:80:-9998,1:200:-9998")];
-    let r = ends(&mut two(&folder, &all, &["-d", "all", "-b", "20"]), &records);
-    assert!(r.code == Some(1) && r.err.contains("no other device is left"), "{:?} {}", r.code, r.err);
-    assert!(expected.starts_with(&r.out) && r.out.lines().count() > 100, "{}", r.out.lines().count());
-    // At start: the one that came before it serves under `all`, two that were named are both wanted.
-    let start = [slow, ("MORTONNET_SHIM_FAIL", "clCreateCommandQueue:2:-9998")];
-    let r = ends(&mut two(&folder, &start, &["-d", "all", "-b", "20"]), &records);
+    let r = ends(
+        &mut two(&folder, &all, &["-d", "all", "-b", "20"]),
+        &records,
+    );
+    assert!(
+        r.code == Some(1) && r.err.contains("no other device is left"),
+        "{:?} {}",
+        r.code,
+        r.err
+    );
+    assert!(
+        expected.starts_with(&r.out) && r.out.lines().count() > 100,
+        "{}",
+        r.out.lines().count()
+    );
+    // At start: the one that came before it serves under `all`, two that were named are both
+    // wanted.
+    let start = [
+        slow,
+        ("MORTONNET_SHIM_FAIL", "clCreateCommandQueue:2:-9998"),
+    ];
+    let r = ends(
+        &mut two(&folder, &start, &["-d", "all", "-b", "20"]),
+        &records,
+    );
     assert_eq!((r.code, &r.out), (Some(0), &expected), "{}", r.err);
-    assert!(r.err.contains("at start (context)") && r.err.contains("; running without it"), "{}", r.err);
-    let r = ends(&mut two(&folder, &start, &["-d", "0,1", "-b", "20"]), &records);
-    assert!(r.code == Some(1) && r.out.is_empty() && r.err.contains("at start (context)"), "{}", r.err);
+    assert!(
+        r.err.contains("at start (context)") && r.err.contains("; running without it"),
+        "{}",
+        r.err
+    );
+    let r = ends(
+        &mut two(&folder, &start, &["-d", "0,1", "-b", "20"]),
+        &records,
+    );
+    assert!(
+        r.code == Some(1) && r.out.is_empty() && r.err.contains("at start (context)"),
+        "{}",
+        r.err
+    );
 }
 
 /// Commands without records, and limits that are none.
 #[test]
 fn other_commands_end_and_limits_are_checked() {
     let r = run(DIGITS, &["--timeout", "x"], "");
-    assert!(r.code == Some(2) && r.err.contains("expected seconds from 0"), "{}", r.err);
+    assert!(
+        r.code == Some(2) && r.err.contains("expected seconds from 0"),
+        "{}",
+        r.err
+    );
     let r = run(DIGITS, &["--timeout", "0", "-d", "host"], records());
     assert_eq!(r.out.lines().count(), 25);
     let r = run(DIGITS, &["--selftest", "--timeout", "1"], "");
-    assert!(r.code == Some(2) && r.err.contains("--timeout"), "{}", r.err);
+    assert!(
+        r.code == Some(2) && r.err.contains("--timeout"),
+        "{}",
+        r.err
+    );
     // Slow is not hanging: a batch of 0.8 s, at a limit of 1.
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
@@ -200,9 +330,16 @@ fn other_commands_end_and_limits_are_checked() {
     assert_eq!((r.code, r.out.lines().count()), (Some(0), 25), "{}", r.err);
     // A compiler has more time than other calls at start.
     let mut c = device(&folder, &shim);
-    let r = ends(c.env("MORTONNET_SHIM_SLEEP", "clBuildProgram:8000"), &records());
+    let r = ends(
+        c.env("MORTONNET_SHIM_SLEEP", "clBuildProgram:8000"),
+        &records(),
+    );
     assert_eq!((r.code, r.out.lines().count()), (Some(0), 25), "{}", r.err);
     let mut c = command(DIGITS);
     c.args(["--help"]);
-    assert!(bounded(&mut c, "", Duration::from_secs(60), 2 << 30).out.contains("--timeout SECONDS"));
+    assert!(
+        bounded(&mut c, "", Duration::from_secs(60), 2 << 30)
+            .out
+            .contains("--timeout SECONDS")
+    );
 }

@@ -1,4 +1,5 @@
-//! A convolutional network in every format, output and set of devices, against the scores of the framework that trained it.
+//! A convolutional network in every format, output and set of devices, against the scores of the
+//! framework that trained it.
 
 use super::support::{Folder, Witness, bake, command, feed, needs, on, root};
 use std::fs;
@@ -13,7 +14,10 @@ fn body(file: &Path) -> Vec<u8> {
 }
 
 fn floats(bytes: &[u8]) -> Vec<f64> {
-    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()).into()).collect()
+    bytes
+        .chunks(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()).into())
+        .collect()
 }
 
 /// A run of the program: lines of results, and what it says.
@@ -28,7 +32,8 @@ impl Tested {
         let mut c = command(&self.program);
         if device != "host" {
             on(Witness::Pocl, &mut c, &self.folder.path("log"));
-            c.env("POCL_DEVICES", "basic basic").env("MORTONNET_CACHE", self.folder.path("cache"));
+            c.env("POCL_DEVICES", "basic basic")
+                .env("MORTONNET_CACHE", self.folder.path("cache"));
         }
         let r = feed(c.args(["-d", device]).args(args), input);
         assert_eq!(r.code, Some(0), "{device} {args:?}: {}", r.err);
@@ -38,13 +43,18 @@ impl Tested {
 
 /// Numbers with commas between.
 fn numbers(line: &str) -> Vec<f64> {
-    line.split(',').map(|s| s.parse::<f32>().unwrap().into()).collect()
+    line.split(',')
+        .map(|s| s.parse::<f32>().unwrap().into())
+        .collect()
 }
 
 fn close(found: &[f64], expected: &[f64], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (f, e) in found.iter().zip(expected) {
-        assert!((f - e).abs() <= 1e-4 * e.abs().max(1.0), "{what}: {found:?}, expected {expected:?}");
+        assert!(
+            (f - e).abs() <= 1e-4 * e.abs().max(1.0),
+            "{what}: {found:?}, expected {expected:?}"
+        );
     }
 }
 
@@ -73,15 +83,31 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
         .collect();
     let classes: Vec<String> = scores.iter().map(|s| ranked(s)[0].0.to_string()).collect();
     assert_eq!(scores.len(), RECORDS);
-    assert!((0..10).filter(|class| classes.contains(&class.to_string())).count() > 7);
+    assert!(
+        (0..10)
+            .filter(|class| classes.contains(&class.to_string()))
+            .count()
+            > 7
+    );
 
     // Every format, and rows of an image as a series.
     let rows = |width: usize| {
         let line = |row: &[u8]| row.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
-        pixels.chunks(width).map(line).collect::<String>().into_bytes()
+        pixels
+            .chunks(width)
+            .map(line)
+            .collect::<String>()
+            .into_bytes()
     };
-    let f32s: Vec<u8> = pixels.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
-    let idx = [&[0, 0, 8, 3, 0, 0, 0, RECORDS as u8, 0, 0, 0, 28, 0, 0, 0, 28][..], &pixels].concat();
+    let f32s: Vec<u8> = pixels
+        .iter()
+        .flat_map(|&v| f32::from(v).to_le_bytes())
+        .collect();
+    let idx = [
+        &[0, 0, 8, 3, 0, 0, 0, RECORDS as u8, 0, 0, 0, 28, 0, 0, 0, 28][..],
+        &pixels,
+    ]
+    .concat();
     let npy = fs::read(model.join("check_inputs.npy")).unwrap();
     let inputs: [(&[&str], &[u8]); 8] = [
         (&[], &rows(784)),
@@ -102,25 +128,41 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
             .collect::<String>(),
     );
     let t = Tested { program, folder };
-    // An image that begins every second one: that, and the last rows of the one before with the first of it.
-    let (halves, said) = t.run("host", &["--window", "28", "--hop", "14", "-f", "u8"], &pixels[..3 * 784]);
-    assert_eq!(halves.iter().step_by(2).collect::<Vec<_>>(), classes[..3].iter().collect::<Vec<_>>());
+    // An image that begins every second one: that, and the last rows of the one before with the
+    // first of it.
+    let (halves, said) = t.run(
+        "host",
+        &["--window", "28", "--hop", "14", "-f", "u8"],
+        &pixels[..3 * 784],
+    );
+    assert_eq!(
+        halves.iter().step_by(2).collect::<Vec<_>>(),
+        classes[..3].iter().collect::<Vec<_>>()
+    );
     assert_eq!((halves.len(), &*said), (5, ""));
 
     for device in ["host", "0", "0,1", "host,1"] {
         for (args, input) in inputs {
             // One device for each format is enough, but for what several share.
-            if device == "0" && args.contains(&"--window") || device == "host,1" && !args.is_empty() {
+            if device == "0" && args.contains(&"--window") || device == "host,1" && !args.is_empty()
+            {
                 continue;
             }
             let batch = ["-b", "7"];
             let (lines, said) = t.run(device, &[args, &batch].concat(), input);
             assert_eq!((&lines, &*said), (&classes, ""), "{device} {args:?}");
         }
-        let output = |kind: &str| t.run(device, &["-f", "u8", "-b", "5", "-o", kind], &pixels).0;
+        let output = |kind: &str| {
+            t.run(device, &["-f", "u8", "-b", "5", "-o", kind], &pixels)
+                .0
+        };
         assert_eq!(output("label"), classes, "{device}");
-        let (all, likely, best, objects) =
-            (output("scores"), output("probs"), output("top=3"), output("json"));
+        let (all, likely, best, objects) = (
+            output("scores"),
+            output("probs"),
+            output("top=3"),
+            output("json"),
+        );
         for n in 0..RECORDS {
             let what = format!("{device}, record {n}");
             close(&numbers(&all[n]), scores[n], &what);
@@ -132,36 +174,73 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
                 (Some(n as u64), classes[n].clone())
             );
             assert_eq!(field("label").as_str(), Some(&*classes[n]));
-            let listed: Vec<f64> =
-                field("scores").as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+            let listed: Vec<f64> = field("scores")
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|v| v.as_f64().unwrap())
+                .collect();
             close(&listed, scores[n], &what);
             let expected = ranked(&probabilities[n]);
-            close(&[field("probability").as_f64().unwrap()], &[expected[0].1], &what);
+            close(
+                &[field("probability").as_f64().unwrap()],
+                &[expected[0].1],
+                &what,
+            );
             // Probabilities below the last digits of others may stand in any order.
             let found: Vec<(usize, f64)> = best[n]
                 .split(',')
                 .map(|part| part.split_once(':').unwrap())
                 .map(|(class, p)| (class.parse().unwrap(), p.parse().unwrap()))
                 .collect();
-            assert_eq!((found.len(), found[0].0), (3, expected[0].0), "{what}: {found:?}");
+            assert_eq!(
+                (found.len(), found[0].0),
+                (3, expected[0].0),
+                "{what}: {found:?}"
+            );
             for (place, (class, p)) in found.into_iter().enumerate() {
-                close(&[p, p], &[probabilities[n][class], expected[place].1], &what);
+                close(
+                    &[p, p],
+                    &[probabilities[n][class], expected[place].1],
+                    &what,
+                );
             }
         }
-        let args = ["-f", "u8", "--expect", labels.to_str().unwrap(), "--min-accuracy", "100%"];
-        assert_eq!(t.run(device, &args, &pixels).1, "mortonnet: 48 of 48\n", "{device}");
+        let args = [
+            "-f",
+            "u8",
+            "--expect",
+            labels.to_str().unwrap(),
+            "--min-accuracy",
+            "100%",
+        ];
+        assert_eq!(
+            t.run(device, &args, &pixels).1,
+            "mortonnet: 48 of 48\n",
+            "{device}"
+        );
         let args = ["-f", "u8", "--expect-scores", expect.to_str().unwrap()];
         let said = t.run(device, &args, &pixels).1;
-        assert!(said.starts_with("mortonnet: scores: 48 of 48 within 0.0001; "), "{device}: {said}");
+        assert!(
+            said.starts_with("mortonnet: scores: 48 of 48 within 0.0001; "),
+            "{device}: {said}"
+        );
         let passed = t.run(device, &["--selftest"], &[]).0;
-        assert_eq!(passed.len(), if device.contains(',') { 2 } else { 1 }, "{passed:?}");
-        assert!(passed.iter().all(|line| line.starts_with("passed: ")), "{passed:?}");
+        assert_eq!(
+            passed.len(),
+            if device.contains(',') { 2 } else { 1 },
+            "{passed:?}"
+        );
+        assert!(
+            passed.iter().all(|line| line.starts_with("passed: ")),
+            "{passed:?}"
+        );
     }
 }
 
-/// A record of the autoencoder of `tests/zoo`, as a board's GPU computes it: without a wrong access, a race or a value that
-/// nothing has set, within 1e-4 of ONNX Runtime's largest score. (Its other networks take the simulator more than two
-/// minutes each.)
+/// A record of the autoencoder of `tests/zoo`, as a board's GPU computes it: without a wrong
+/// access, a race or a value that nothing has set, within 1e-4 of ONNX Runtime's largest score.
+/// (Its other networks take the simulator more than two minutes each.)
 #[test]
 #[ignore = "long: tests/long.py"]
 fn the_autoencoder_of_the_zoo_on_oclgrind() {
@@ -174,7 +253,18 @@ fn the_autoencoder_of_the_zoo_on_oclgrind() {
     let mut c = command(&program);
     on(Witness::Oclgrind, &mut c, &log);
     let r = feed(
-        c.args(["-d", "opencl", "--plan", "mali-midgard", "-b", "1", "-f", "f32", "-o", "scores"]),
+        c.args([
+            "-d",
+            "opencl",
+            "--plan",
+            "mali-midgard",
+            "-b",
+            "1",
+            "-f",
+            "f32",
+            "-o",
+            "scores",
+        ]),
         record,
     );
     let lines = r.lines();
@@ -183,6 +273,10 @@ fn the_autoencoder_of_the_zoo_on_oclgrind() {
     let found = numbers(lines[0]);
     assert_eq!((lines.len(), found.len()), (1, expected.len()));
     let most = expected.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
-    let error = found.iter().zip(expected).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
+    let error = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| (f - e).abs())
+        .fold(0.0, f64::max);
     assert!(error <= 1e-4 * most, "{error} of {most}");
 }

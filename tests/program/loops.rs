@@ -26,7 +26,12 @@ pub static X86_64: Machine = Machine {
     has_vector: |i| ["%xmm", "%ymm", "%zmm"].iter().any(|r| i.contains(r)),
     // The destination stands last.
     stores: |i| i.ends_with(')') && !i.starts_with("prefetch") && !i.starts_with("cmp"),
-    jumps: |i| (i.starts_with('j'), i.starts_with("jmp") || i.starts_with("ret") || i.starts_with("ud2")),
+    jumps: |i| {
+        (
+            i.starts_with('j'),
+            i.starts_with("jmp") || i.starts_with("ret") || i.starts_with("ud2"),
+        )
+    },
     stack: ["(%rsp", "(%rbp"],
 };
 
@@ -38,7 +43,13 @@ pub static AARCH64: Machine = Machine {
     jumps: |i| {
         let word = i.split_whitespace().next().unwrap_or_default();
         let always = ["b", "br", "ret", "brk", "udf"].contains(&word);
-        (word == "b" || word.starts_with("b.") || word.starts_with("cb") || word.starts_with("tb"), always)
+        (
+            word == "b"
+                || word.starts_with("b.")
+                || word.starts_with("cb")
+                || word.starts_with("tb"),
+            always,
+        )
     },
     stack: ["[sp", "[x29"],
 };
@@ -51,9 +62,17 @@ pub static ARMV7: Machine = Machine {
     jumps: |i| {
         let word = i.split_whitespace().next().unwrap_or_default();
         let word = word.split('.').next().unwrap_or_default();
-        let conditions = ["eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le"];
-        let jump = word == "b" || word.strip_prefix('b').is_some_and(|c| conditions.contains(&c));
-        (jump || word.starts_with("cbz") || word.starts_with("cbnz"), word == "b" || word == "bx")
+        let conditions = [
+            "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le",
+        ];
+        let jump = word == "b"
+            || word
+                .strip_prefix('b')
+                .is_some_and(|c| conditions.contains(&c));
+        (
+            jump || word.starts_with("cbz") || word.starts_with("cbnz"),
+            word == "b" || word == "bx",
+        )
     },
     stack: ["[sp", "[fp"],
 };
@@ -64,7 +83,9 @@ fn operands(instruction: &str) -> impl Iterator<Item = &str> {
 
 /// Returns true for `prefix` and a number.
 fn register(operand: &str, prefix: &str) -> bool {
-    operand.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    operand
+        .strip_prefix(prefix)
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// A function and its instructions with their addresses.
@@ -75,18 +96,36 @@ pub struct Function {
 
 /// The functions of a program that has its symbols.
 pub fn functions(machine: &Machine, program: &Path) -> Vec<Function> {
-    let output = Command::new(machine.objdump).args(["-d", "-C", "--no-show-raw-insn"]).arg(program).output();
+    let output = Command::new(machine.objdump)
+        .args(["-d", "-C", "--no-show-raw-insn"])
+        .arg(program)
+        .output();
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", machine.objdump));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut functions: Vec<Function> = Vec::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         if let Some((_, name)) = line.strip_suffix(">:").and_then(|l| l.split_once(" <")) {
-            functions.push(Function { name: name.into(), body: Vec::new() });
-        } else if let (Some((address, instruction)), Some(f)) = (line.split_once(":\t"), functions.last_mut())
+            functions.push(Function {
+                name: name.into(),
+                body: Vec::new(),
+            });
+        } else if let (Some((address, instruction)), Some(f)) =
+            (line.split_once(":\t"), functions.last_mut())
         {
-            let instruction = instruction.split(['#', '@', ';']).next().unwrap().replace('\t', " ");
+            let instruction = instruction
+                .split(['#', '@', ';'])
+                .next()
+                .unwrap()
+                .replace('\t', " ");
             let instruction = instruction.split('<').next().unwrap().trim().to_string();
-            f.body.push((u64::from_str_radix(address.trim(), 16).unwrap(), instruction));
+            f.body.push((
+                u64::from_str_radix(address.trim(), 16).unwrap(),
+                instruction,
+            ));
         }
     }
     functions
@@ -112,9 +151,20 @@ impl Function {
     pub fn loops(&self, machine: &Machine) -> Vec<Loop> {
         // A frame pointer is one only where the function makes it one.
         let frame = self.body.iter().any(|(_, i)| {
-            ["mov %rsp,%rbp", "mov x29, sp", "add x29, sp", "add fp, sp", "mov fp, sp"]
-                .iter()
-                .any(|f| i.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(f))
+            [
+                "mov %rsp,%rbp",
+                "mov x29, sp",
+                "add x29, sp",
+                "add fp, sp",
+                "mov fp, sp",
+            ]
+            .iter()
+            .any(|f| {
+                i.split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ")
+                    .starts_with(f)
+            })
         });
         let stack = &machine.stack[..if frame { 2 } else { 1 }];
         let blocks = self.blocks(machine);
@@ -124,7 +174,10 @@ impl Function {
                 block.iter().flat_map(of)
             };
             let vectors = |keep: &dyn Fn(&str) -> bool| {
-                body().filter(|i| (machine.has_vector)(i) && keep(i)).cloned().collect()
+                body()
+                    .filter(|i| (machine.has_vector)(i) && keep(i))
+                    .cloned()
+                    .collect()
             };
             Loop {
                 multiply_adds: body().filter(|i| (machine.multiplies)(i)).count(),
@@ -132,14 +185,21 @@ impl Function {
                 stores: vectors(&|i| (machine.stores)(i)),
             }
         };
-        innermost(&blocks).iter().map(read).filter(|l| l.multiply_adds > 0).collect()
+        innermost(&blocks)
+            .iter()
+            .map(read)
+            .filter(|l| l.multiply_adds > 0)
+            .collect()
     }
 
     /// Instructions without a jump into or out of their midst, and where they may go on.
     fn blocks(&self, machine: &Machine) -> Vec<Block> {
         let at = |address: u64| self.body.binary_search_by_key(&address, |(a, _)| *a).ok();
         let target = |instruction: &str| {
-            let to = instruction.rsplit([' ', ',']).next()?.trim_start_matches("0x");
+            let to = instruction
+                .rsplit([' ', ','])
+                .next()?
+                .trim_start_matches("0x");
             at(u64::from_str_radix(to, 16).ok()?)
         };
         let mut starts = BTreeSet::from([0usize]);
@@ -158,9 +218,16 @@ impl Function {
             let (jump, always) = (machine.jumps)(last);
             let next = (!always).then_some(end).filter(|e| *e < self.body.len());
             let to = target(last).filter(|_| jump).into_iter().chain(next);
-            Block { range: start..end, next: to.filter_map(|t| starts.binary_search(&t).ok()).collect() }
+            Block {
+                range: start..end,
+                next: to.filter_map(|t| starts.binary_search(&t).ok()).collect(),
+            }
         };
-        starts.iter().enumerate().map(|(i, start)| block(i, start)).collect()
+        starts
+            .iter()
+            .enumerate()
+            .map(|(i, start)| block(i, start))
+            .collect()
     }
 }
 
@@ -169,8 +236,8 @@ struct Block {
     next: Vec<usize>,
 }
 
-/// The loops that contain no other one. A loop is what reaches a jump back without passing the block that
-/// the jump leads to and that every way to the jump goes through.
+/// The loops that contain no other one. A loop is what reaches a jump back without passing the
+/// block that the jump leads to and that every way to the jump goes through.
 fn innermost(blocks: &[Block]) -> Vec<BTreeSet<usize>> {
     let mut before = vec![Vec::new(); blocks.len()];
     for (i, block) in blocks.iter().enumerate() {
@@ -203,27 +270,42 @@ fn innermost(blocks: &[Block]) -> Vec<BTreeSet<usize>> {
         }
     }
     let contains_another = |l: &&BTreeSet<usize>| loops.iter().any(|m| m != *l && m.is_subset(l));
-    loops.iter().filter(|l| !contains_another(l)).cloned().collect()
+    loops
+        .iter()
+        .filter(|l| !contains_another(l))
+        .cloned()
+        .collect()
 }
 
-/// Compares the micro-kernels of a program with the lines of tests/speed/kernels that name one of `sets`.
+/// Compares the micro-kernels of a program with the lines of tests/speed/kernels that name one of
+/// `sets`.
 ///
-/// Each listed kernel is a function of its own. Each innermost loop of a tile has the multiply-adds of the
-/// tile, or a multiple where the compiler has unrolled it, and moves no vector to memory. The loops of the
-/// other kernels move none to or from the stack. A function that multiplies and is not listed is a
-/// mistake too.
+/// Each listed kernel is a function of its own. Each innermost loop of a tile has the multiply-adds
+/// of the tile, or a multiple where the compiler has unrolled it, and moves no vector to memory.
+/// The loops of the other kernels move none to or from the stack. A function that multiplies and is
+/// not listed is a mistake too.
 pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
     let list = include_str!("../speed/kernels");
-    let listed: BTreeSet<String> =
-        list.lines().filter(|l| sets.contains(&l.split(' ').next().unwrap())).map(String::from).collect();
-    assert!(listed.len() > sets.len(), "tests/speed/kernels has too few kernels of {sets:?}");
+    let listed: BTreeSet<String> = list
+        .lines()
+        .filter(|l| sets.contains(&l.split(' ').next().unwrap()))
+        .map(String::from)
+        .collect();
+    assert!(
+        listed.len() > sets.len(),
+        "tests/speed/kernels has too few kernels of {sets:?}"
+    );
     let (mut mistakes, mut found) = (Vec::new(), BTreeSet::new());
     for function in functions(machine, program) {
-        let Some(kernel) = kernel(&function.name).filter(|_| function.multiplies(machine)) else { continue };
+        let Some(kernel) = kernel(&function.name).filter(|_| function.multiplies(machine)) else {
+            continue;
+        };
         let loops = function.loops(machine);
         if !listed.contains(&kernel) {
             let counts: Vec<usize> = loops.iter().map(|l| l.multiply_adds).collect();
-            mistakes.push(format!("{kernel}: not listed, loops of {counts:?} multiply-adds"));
+            mistakes.push(format!(
+                "{kernel}: not listed, loops of {counts:?} multiply-adds"
+            ));
         }
         let size = kernel.rsplit(' ').next().unwrap().split_once('x');
         let tile = size.map(|(m, n)| m.parse::<usize>().unwrap() * n.parse::<usize>().unwrap());
@@ -235,26 +317,41 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
             if tile.is_some_and(|t| count % t != 0 || !(count / t).is_power_of_two()) {
                 mistakes.push(format!("{kernel}: a loop of {count} multiply-adds"));
             }
-            // The constants of eleven functions are more than the registers of some instruction sets.
+            // The constants of eleven functions are more than the registers of some instruction
+            // sets.
             if kernel.ends_with(" activate") {
                 continue;
             }
-            let vectors = if tile.is_some() && l.on_stack.is_empty() { &l.stores } else { &l.on_stack };
+            let vectors = if tile.is_some() && l.on_stack.is_empty() {
+                &l.stores
+            } else {
+                &l.on_stack
+            };
             if !vectors.is_empty() {
                 let some = vectors[..vectors.len().min(2)].join("; ");
-                mistakes.push(format!("{kernel}: {} vectors leave registers ({some}, …)", vectors.len()));
+                mistakes.push(format!(
+                    "{kernel}: {} vectors leave registers ({some}, …)",
+                    vectors.len()
+                ));
             }
         }
         found.insert(kernel);
     }
     for kernel in listed.difference(&found) {
-        mistakes.push(format!("{kernel}: listed, but no function: inlined or gone"));
+        mistakes.push(format!(
+            "{kernel}: listed, but no function: inlined or gone"
+        ));
     }
-    assert!(mistakes.is_empty(), "{} (tests/speed/kernels):\n{}", program.display(), mistakes.join("\n"));
+    assert!(
+        mistakes.is_empty(),
+        "{} (tests/speed/kernels):\n{}",
+        program.display(),
+        mistakes.join("\n")
+    );
 }
 
-/// The line of tests/speed/kernels for a function of the micro-kernels: instruction set, name, type of
-/// the weights and tile.
+/// The line of tests/speed/kernels for a function of the micro-kernels: instruction set, name, type
+/// of the weights and tile.
 fn kernel(function: &str) -> Option<String> {
     // The C file's.
     if let Some(name) = function.strip_prefix("mortonnet_") {
@@ -269,12 +366,25 @@ fn kernel(function: &str) -> Option<String> {
     if !function.contains("engine::simd::micro::") || function.contains("Lanes4") {
         return None;
     }
-    let sets = [("F32x16", "avx512"), ("F32x8", "avx2"), ("F32x4", "aarch64")];
-    let of_type = sets.iter().find(|(vector, _)| function.contains(vector)).map(|(_, set)| *set);
+    let sets = [
+        ("F32x16", "avx512"),
+        ("F32x8", "avx2"),
+        ("F32x4", "aarch64"),
+    ];
+    let of_type = sets
+        .iter()
+        .find(|(vector, _)| function.contains(vector))
+        .map(|(_, set)| *set);
     let last = |path: &str| path.rsplit("::").next().unwrap().to_string();
     if let Some((_, arguments)) = function.split_once("tile::<") {
-        let arguments: Vec<String> = arguments.trim_end_matches('>').split(", ").map(last).collect();
-        let [stored, m, n] = &arguments[..] else { return None };
+        let arguments: Vec<String> = arguments
+            .trim_end_matches('>')
+            .split(", ")
+            .map(last)
+            .collect();
+        let [stored, m, n] = &arguments[..] else {
+            return None;
+        };
         return Some(format!("{} tile {stored} {m}x{n}", of_type?));
     }
     let name = last(function.split("::<").next().unwrap());

@@ -1,4 +1,5 @@
-//! Input that is no input, or says of itself what it is not: one error with its place, in bounded time and memory.
+//! Input that is no input, or says of itself what it is not: one error with its place, in bounded
+//! time and memory.
 
 use super::support::{DIGITS, bounded, command, feed, root};
 use std::fs;
@@ -9,14 +10,18 @@ use std::time::{Duration, Instant};
 /// Most bytes of memory: the program with its threads, batches and a buffer of a mebibyte.
 const MOST: u64 = 128 << 20;
 
-/// The program with an input that is written piece by piece and never in memory as a whole: exit code, stdout, stderr, and the
-/// most memory that it had.
+/// The program with an input that is written piece by piece and never in memory as a whole: exit
+/// code, stdout, stderr, and the most memory that it had.
 fn stream(
     command: &mut Command,
     write: impl FnOnce(&mut dyn Write) + Send + 'static,
 ) -> (Option<i32>, String, String) {
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let status = format!("/proc/{}/status", child.id());
     // Its memory is looked at from here, while the writer still holds its input.
@@ -32,10 +37,26 @@ fn stream(
     drop(go);
     writer.join().unwrap();
     let (mut out, mut err) = (String::new(), String::new());
-    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut err)
+        .unwrap();
     let code = child.wait().unwrap().code();
-    let peak = about.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak = about.lines().find_map(|l| {
+        l.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse()
+            .ok()
+    });
     // One that has ended already says nothing.
     let peak = peak.unwrap_or(0u64) << 10;
     assert!(peak < MOST, "{peak} bytes: {err}");
@@ -44,7 +65,12 @@ fn stream(
 
 /// A record of the default network.
 fn record() -> String {
-    fs::read_to_string(root().join("model/digits/test.csv")).unwrap().lines().next().unwrap().to_string()
+    fs::read_to_string(root().join("model/digits/test.csv"))
+        .unwrap()
+        .lines()
+        .next()
+        .unwrap()
+        .to_string()
 }
 
 fn host() -> Command {
@@ -80,7 +106,11 @@ fn a_line_of_a_gigabyte() {
         let why = "expected a line of at most 1048575 bytes, found a longer one\n";
         assert_eq!((code, &*out), (Some(1), "1\n"), "{err}");
         assert_eq!(err, format!("mortonnet: stdin:2: {why}"));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -116,7 +146,10 @@ fn a_line_of_2_to_31_fields() {
 fn a_line_of_half_a_million_fields() {
     let r = feed(&mut host(), ",".repeat((1 << 19) - 1) + "\n");
     assert_eq!((r.code, &*r.out), (Some(1), ""));
-    assert_eq!(r.err, "mortonnet: stdin:1:1: expected a number, found \"\"\n");
+    assert_eq!(
+        r.err,
+        "mortonnet: stdin:1:1: expected a number, found \"\"\n"
+    );
 }
 
 #[test]
@@ -145,7 +178,10 @@ fn headers_that_lie() {
     let many = 1u64 << 40;
     for (input, count) in [
         (npy(1, &[], &format!("({many}, 64)")), many.to_string()),
-        (npy(1, &[], &format!("({}, 8, 8)", u64::MAX)), u64::MAX.to_string()),
+        (
+            npy(1, &[], &format!("({}, 8, 8)", u64::MAX)),
+            u64::MAX.to_string(),
+        ),
         (idx(&[u32::MAX, 8, 8]), u32::MAX.to_string()),
     ] {
         let r = run(input);
@@ -163,14 +199,35 @@ fn headers_that_lie() {
             npy(1, &[], "(1, 18446744073709551616)"),
             "expected an npy header with descr, fortran_order and shape",
         ),
-        (npy(2, &[255; 4], "(1, 64)"), "expected an npy header of at most 65536 bytes, found 4294967295"),
-        (npy(1, &[255; 2], "(1, 64)"), "expected an npy header, the input ends after"),
-        (idx(&[1, 1 << 31, 1 << 31, 4]), "expected records of 64 numbers, found too many"),
+        (
+            npy(2, &[255; 4], "(1, 64)"),
+            "expected an npy header of at most 65536 bytes, found 4294967295",
+        ),
+        (
+            npy(1, &[255; 2], "(1, 64)"),
+            "expected an npy header, the input ends after",
+        ),
+        (
+            idx(&[1, 1 << 31, 1 << 31, 4]),
+            "expected records of 64 numbers, found too many",
+        ),
         (idx(&[1; 255]), "expected records of 64 numbers, found 1 ("),
-        (vec![0, 0, 8, 255, 0], "expected an idx header, the input ends after 5 bytes"),
+        (
+            vec![0, 0, 8, 255, 0],
+            "expected an idx header, the input ends after 5 bytes",
+        ),
     ] {
         let r = run(input);
-        assert_eq!((r.code, &*r.out, r.err.lines().count()), (Some(1), "", 1), "{}", r.err);
-        assert!(r.err.starts_with(&format!("mortonnet: stdin: {why}")), "{}", r.err);
+        assert_eq!(
+            (r.code, &*r.out, r.err.lines().count()),
+            (Some(1), "", 1),
+            "{}",
+            r.err
+        );
+        assert!(
+            r.err.starts_with(&format!("mortonnet: stdin: {why}")),
+            "{}",
+            r.err
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Random networks, baked by `mortonnet-bake`: each passes its own self-test, and one that inputs of ordinary sizes
-//! overflow is named.
+//! Random networks, baked by `mortonnet-bake`: each passes its own self-test, and one that inputs
+//! of ordinary sizes overflow is named.
 
 use super::support::{Folder, Run, Tools, command, feed, run};
 use std::fmt::Write;
@@ -22,18 +22,23 @@ struct Draft<'r> {
 }
 
 impl Draft<'_> {
-    /// Adds a layer with weights of rows × cols and biases. Sums keep the size of their terms, but for the factor.
+    /// Adds a layer with weights of rows × cols and biases. Sums keep the size of their terms, but
+    /// for the factor.
     fn weighted(&mut self, kind: &str, rows: usize, cols: usize, more: &str) {
         let n = self.layers.len();
-        let scale = self.size * (0.3 + 2.0 * self.random.float().abs()) * (3.0 / cols as f32).sqrt();
+        let scale =
+            self.size * (0.3 + 2.0 * self.random.float().abs()) * (3.0 / cols as f32).sqrt();
         for (name, cols, scale) in [("w", cols, scale), ("b", 1, 0.2 * self.size)] {
             let numbers = (0..rows * cols).map(|_| self.random.float() * scale);
             let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
-            let json = format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"f32","file":"{n}{name}"}}"#);
+            let json =
+                format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"f32","file":"{n}{name}"}}"#);
             fs::write(self.folder.join(format!("{n}{name}")), bytes).unwrap();
             fs::write(self.folder.join(format!("{n}{name}.json")), json).unwrap();
         }
-        self.layers.push(format!(r#"{{"layer":"{kind}","weights":"{n}w.json","biases":"{n}b.json"{more}}}"#));
+        self.layers.push(format!(
+            r#"{{"layer":"{kind}","weights":"{n}w.json","biases":"{n}b.json"{more}}}"#
+        ));
     }
 
     fn plain(&mut self, kind: &str, more: &str) {
@@ -53,20 +58,32 @@ impl Draft<'_> {
     }
 }
 
-/// Writes a random network into `folder`: fully-connected layers, with convolutions and poolings in front if it is for
-/// images. Gives the width of its records.
+/// Writes a random network into `folder`: fully-connected layers, with convolutions and poolings in
+/// front if it is for images. Gives the width of its records.
 fn network(folder: PathBuf, random: &mut Random, images: bool, size: f32) -> usize {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    let mut draft = Draft { folder, layers: Vec::new(), random, size };
+    let mut draft = Draft {
+        folder,
+        layers: Vec::new(),
+        random,
+        size,
+    };
     let (mut values, mut input) = (1 + draft.random.below(40), String::new());
     let width = if images {
         let (mut c, mut side) = (1 + draft.random.below(3), 4 + draft.random.below(7));
         let width = c * side * side;
         input = format!(r#""input":{{"shape":[{c},{side},{side}]}},"#);
         for _ in 0..1 + draft.random.below(2) {
-            let (outputs, kernel) = (1 + draft.random.below(8), 1 + draft.random.below(side.min(3)));
-            let pad = if kernel == 3 { draft.random.below(2) } else { 0 };
+            let (outputs, kernel) = (
+                1 + draft.random.below(8),
+                1 + draft.random.below(side.min(3)),
+            );
+            let pad = if kernel == 3 {
+                draft.random.below(2)
+            } else {
+                0
+            };
             draft.weighted(
                 "ConvLayer",
                 outputs,
@@ -96,7 +113,10 @@ fn network(folder: PathBuf, random: &mut Random, images: bool, size: f32) -> usi
         values = outputs;
     }
     let Draft { folder, layers, .. } = draft;
-    let mut text = format!(r#"{{{input}"size":{},"output":{{"kind":"classes"}},"layers":["#, layers.len());
+    let mut text = format!(
+        r#"{{{input}"size":{},"output":{{"kind":"classes"}},"layers":["#,
+        layers.len()
+    );
     let _ = write!(text, "{}]}}", layers.join(","));
     fs::write(folder.join("network.json"), text).unwrap();
     width
@@ -104,7 +124,13 @@ fn network(folder: PathBuf, random: &mut Random, images: bool, size: f32) -> usi
 
 /// Bakes a network into `program`.
 fn baked(model: &PathBuf, program: &PathBuf) -> Run {
-    feed(command(Tools::get().bake()).arg(model).arg("-o").arg(program), "")
+    feed(
+        command(Tools::get().bake())
+            .arg(model)
+            .arg("-o")
+            .arg(program),
+        "",
+    )
 }
 
 /// Does `work` for the numbers below `count` in two threads, each with a folder of its own.
@@ -129,18 +155,29 @@ fn each(count: usize, work: impl Fn(usize, &Folder) + Sync) {
 fn ordinary(count: usize) {
     each(count, |n, folder| {
         let (model, program) = (folder.path("model"), folder.path("program"));
-        network(model.clone(), &mut Random::new(2 * n as u64 + 1), n % 2 == 1, 1.0);
+        network(
+            model.clone(),
+            &mut Random::new(2 * n as u64 + 1),
+            n % 2 == 1,
+            1.0,
+        );
         let r = baked(&model, &program);
         assert_eq!(r.code, Some(0), "network {n}: {}", r.err);
         assert!(!r.err.contains("overflow"), "network {n}: {}", r.err);
         let r = run(&program, &["-d", "host", "--selftest"], "");
-        assert!(r.code == Some(0) && !r.out.contains("larger ones"), "network {n}: {}{}", r.out, r.err);
+        assert!(
+            r.code == Some(0) && !r.out.contains("larger ones"),
+            "network {n}: {}{}",
+            r.out,
+            r.err
+        );
     });
 }
 
-/// Networks with weights so large that inputs of some thousands overflow: the bake refuses those whose own golden vectors
-/// do and names the node; it says of all others from which size on sums may overflow, and so does the self-test, which
-/// passes. Gives how many were refused, and of how many other networks records were.
+/// Networks with weights so large that inputs of some thousands overflow: the bake refuses those
+/// whose own golden vectors do and names the node; it says of all others from which size on sums
+/// may overflow, and so does the self-test, which passes. Gives how many were refused, and of how
+/// many other networks records were.
 fn overflowing(count: usize) -> (usize, usize) {
     let (refused, with_records) = (AtomicUsize::new(0), AtomicUsize::new(0));
     each(count, |n, folder| {
@@ -158,12 +195,17 @@ fn overflowing(count: usize) -> (usize, usize) {
         }
         let test = run(&program, &["-d", "host", "--selftest"], "");
         assert_eq!(test.code, Some(0), "network {n}, {size:e}: {}", test.err);
-        // What is said is what happens: a record that is refused, or no finite number that makes one.
+        // What is said is what happens: a record that is refused, or no finite number that makes
+        // one.
         let record = |x: f32| vec![x.to_string(); width].join(",") + "\n";
         let sizes = [1e3, -1e3, 1e5, -1e5];
         let overflows = sizes.iter().any(|&x| {
             let r = run(&program, &["-d", "host"], record(x));
-            assert!(r.code == Some(0) || r.err.contains(": overflow in f32: "), "network {n}: {}", r.err);
+            assert!(
+                r.code == Some(0) || r.err.contains(": overflow in f32: "),
+                "network {n}: {}",
+                r.err
+            );
             r.code != Some(0)
         });
         if overflows {
@@ -172,7 +214,10 @@ fn overflowing(count: usize) -> (usize, usize) {
         for (said, place) in [(&r.err, "bake"), (&test.out, "self-test")] {
             let named = said.contains("; larger ones may be refused")
                 || said.contains("it is not known from which size of inputs on sums overflow");
-            assert!(named || !overflows, "network {n}, {size:e}, {place}: {said}");
+            assert!(
+                named || !overflows,
+                "network {n}, {size:e}, {place}: {said}"
+            );
         }
     });
     (refused.into_inner(), with_records.into_inner())

@@ -1,5 +1,5 @@
-//! Records that overflow f32 inside the network: refused on every engine and plan; a device that loses one fails the
-//! self-test.
+//! Records that overflow f32 inside the network: refused on every engine and plan; a device that
+//! loses one fails the self-test.
 
 use super::devices::{plans, simulated};
 use super::support::{DIGITS, Folder, Run, Witness, bake, command, feed, on, root, run};
@@ -12,7 +12,11 @@ fn network(folder: &Folder, name: &str, first: [[f32; 2]; 2]) -> PathBuf {
     fs::create_dir_all(&model).unwrap();
     let matrix = |name: &str, rows: &[&[f32]]| {
         let text = |r: &&[f32]| r.iter().map(f32::to_string).collect::<Vec<_>>().join(",") + "\n";
-        fs::write(model.join(format!("{name}.csv")), rows.iter().map(text).collect::<String>()).unwrap();
+        fs::write(
+            model.join(format!("{name}.csv")),
+            rows.iter().map(text).collect::<String>(),
+        )
+        .unwrap();
         let (h, w) = (rows.len(), rows[0].len());
         let json = format!(r#"{{"rows":{h},"cols":{w},"data_type":"csv","file":"{name}.csv"}}"#);
         fs::write(model.join(format!("{name}.json")), json).unwrap();
@@ -31,30 +35,50 @@ fn on_device(witness: Witness, program: &Path, args: &[&str], input: &str) -> Ru
     let folder = Folder::new();
     let mut c = command(program);
     on(witness, &mut c, &folder.path("log"));
-    feed(c.envs(simulated(args)).args(["--device", "opencl"]).args(args), input)
+    feed(
+        c.envs(simulated(args))
+            .args(["--device", "opencl"])
+            .args(args),
+        input,
+    )
 }
 
-/// Two networks whose answers were wrong once. In the first a hidden value becomes ∞, with it all scores, and the first
-/// of equal ones won. In the second a partial sum becomes −∞, which ReLU made 0, so that its scores were finite; an order
-/// of the sum in which nothing overflows gives the right class, 2.
+/// Two networks whose answers were wrong once. In the first a hidden value becomes ∞, with it all
+/// scores, and the first of equal ones won. In the second a partial sum becomes −∞, which ReLU made
+/// 0, so that its scores were finite; an order of the sum in which nothing overflows gives the
+/// right class, 2.
 #[test]
 fn records_that_overflow_are_refused_on_every_engine_and_plan() {
     let folder = Folder::new();
     for (name, first, record, right) in [
         ("scores", [[10.0, 10.0], [0.1, -0.1]], "1e38,0", None),
-        ("hidden", [[-2.0, 2.1], [0.1, -0.1]], "2e38,2e38", Some("0\n2\n2\n")),
+        (
+            "hidden",
+            [[-2.0, 2.1], [0.1, -0.1]],
+            "2e38,2e38",
+            Some("0\n2\n2\n"),
+        ),
     ] {
         let program = bake(&network(&folder, name, first), None, &folder).unwrap();
         // The record before is answered, the one behind is not reached.
         let input = format!("0.5,-0.5\n{record}\n1,2\n");
         let refused = |r: Run, what: &str| {
-            assert_eq!((r.code, r.out.lines().count()), (Some(1), 1), "{name} {what}: {}{}", r.out, r.err);
-            let start =
-                "mortonnet: stdin:2: record 2 of the run: overflow in f32: expected finite scores, found ";
+            assert_eq!(
+                (r.code, r.out.lines().count()),
+                (Some(1), 1),
+                "{name} {what}: {}{}",
+                r.out,
+                r.err
+            );
+            let start = "mortonnet: stdin:2: record 2 of the run: overflow in f32: expected \
+                finite scores, found ";
             assert!(r.err.starts_with(start), "{name} {what}: {}", r.err);
         };
         for output in ["class", "label", "scores", "probs", "top=2", "json"] {
-            refused(run(&program, &["-d", "host", "-o", output], input.clone()), output);
+            refused(
+                run(&program, &["-d", "host", "-o", output], input.clone()),
+                output,
+            );
         }
         let on = |witness, args: &[&str]| {
             let r = on_device(witness, &program, args, &input);
@@ -70,12 +94,16 @@ fn records_that_overflow_are_refused_on_every_engine_and_plan() {
             on(Witness::Oclgrind, &["--plan", plan, "-b", "16"]);
         }
         let test = run(&program, &["-d", "host", "--selftest"], "");
-        assert!(test.lines()[0].ends_with(" that overflow f32 refused"), "{}", test.out);
+        assert!(
+            test.lines()[0].ends_with(" that overflow f32 refused"),
+            "{}",
+            test.out
+        );
     }
 }
 
-/// `--selftest` has records that overflow. Kernels whose activations turn infinities into ordinary numbers, as a compiler
-/// does that knows of none, answer them: the self-test names that.
+/// `--selftest` has records that overflow. Kernels whose activations turn infinities into ordinary
+/// numbers, as a compiler does that knows of none, answer them: the self-test names that.
 #[test]
 fn a_device_that_loses_an_overflow_fails_the_self_test() {
     let folder = Folder::new();
@@ -84,19 +112,39 @@ fn a_device_that_loses_an_overflow_fails_the_self_test() {
     let dir = folder.0.to_str().unwrap();
     for plan in ["mali-midgard", "cpu-simd", "adreno", "thesis-baseline"] {
         let test = || {
-            on_device(Witness::Pocl, Path::new(DIGITS), &["--selftest", "--plan", plan, "--kernels", dir], "")
+            on_device(
+                Witness::Pocl,
+                Path::new(DIGITS),
+                &["--selftest", "--plan", plan, "--kernels", dir],
+                "",
+            )
         };
         folder.put("common/activation.cl", &source);
         let r = test();
-        assert!(r.lines()[0].ends_with(" that overflow f32 refused"), "{plan}: {}", r.out);
+        assert!(
+            r.lines()[0].ends_with(" that overflow f32 refused"),
+            "{plan}: {}",
+            r.out
+        );
         folder.put("common/activation.cl", source.replace(" + 0.0f * (x)", ""));
         let r = test();
         assert_eq!(r.code, Some(1), "{plan}: {}", r.out);
         assert!(r.err.contains(", lost an overflow: "), "{plan}: {}", r.err);
-        assert!(r.err.trim_end().ends_with("; do not trust this device with this plan"), "{plan}: {}", r.err);
+        assert!(
+            r.err
+                .trim_end()
+                .ends_with("; do not trust this device with this plan"),
+            "{plan}: {}",
+            r.err
+        );
     }
     let info = run(DIGITS, &["--info", "-d", "host"], "");
-    assert!(info.out.contains(" more overflow f32: a device must refuse them"), "{}", info.out);
+    assert!(
+        info.out
+            .contains(" more overflow f32: a device must refuse them"),
+        "{}",
+        info.out
+    );
 }
 
 /// `bench` finds them as well, by name.
@@ -116,10 +164,15 @@ fn a_kernel_that_loses_an_overflow_is_wrong() {
     ];
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.args(["bench", "--check", "--kernels", folder.0.to_str().unwrap()]).args(names);
+    c.args(["bench", "--check", "--kernels", folder.0.to_str().unwrap()])
+        .args(names);
     let r = feed(&mut c, "");
     assert_eq!(r.code, Some(1), "{}", r.out);
     for name in names {
-        assert!(r.err.contains(&format!("{name}: WRONG")), "{name}: {}", r.err);
+        assert!(
+            r.err.contains(&format!("{name}: WRONG")),
+            "{name}: {}",
+            r.err
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Whoever builds the program gets the same bytes, and the build needs nothing but the sources and the registry's cache.
+//! Whoever builds the program gets the same bytes, and the build needs nothing but the sources and
+//! the registry's cache.
 
 use super::support::{Folder, root};
 use std::fs;
@@ -6,7 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Cargo's folder of whoever runs the test: its cache has every package, so that nothing is to be fetched.
+/// Cargo's folder of whoever runs the test: its cache has every package, so that nothing is to be
+/// fetched.
 fn cargo_home() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cargo");
     std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
@@ -15,7 +17,15 @@ fn cargo_home() -> PathBuf {
 /// Runs `cp -R` into `to`.
 fn copy(from: &[PathBuf], to: &Path) {
     fs::create_dir_all(to).unwrap();
-    assert!(Command::new("cp").arg("-R").args(from).arg(to).status().unwrap().success());
+    assert!(
+        Command::new("cp")
+            .arg("-R")
+            .args(from)
+            .arg(to)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// Who builds: a home with an own Cargo folder, and the sources somewhere in it.
@@ -36,7 +46,11 @@ impl Builder {
         let registry = home.join(".cargo/registry");
         fs::create_dir_all(&registry).unwrap();
         for part in ["cache", "index"] {
-            symlink(cargo_home().join("registry").join(part), registry.join(part)).unwrap();
+            symlink(
+                cargo_home().join("registry").join(part),
+                registry.join(part),
+            )
+            .unwrap();
         }
         // Where packages come from, if not from crates.io.
         for config in ["config.toml", "config"].map(|name| cargo_home().join(name)) {
@@ -51,23 +65,47 @@ impl Builder {
         });
         let sources = home.join(sources);
         copy(&wanted.map(|e| e.path()).collect::<Vec<_>>(), &sources);
-        Builder { home, sources, namespace: &[], settings: Vec::new(), umask: "022", under: Vec::new() }
+        Builder {
+            home,
+            sources,
+            namespace: &[],
+            settings: Vec::new(),
+            umask: "022",
+            under: Vec::new(),
+        }
     }
 
     /// The release build; gives the program and what cargo said.
     fn build(&self, jobs: &str) -> (Vec<u8>, String) {
         let cargo = Path::new(env!("CARGO"));
-        // rustc is taken from beside cargo: what rustup puts on the path wants the home of who installed it.
-        let path = format!("{}:{}", cargo.parent().unwrap().display(), std::env::var("PATH").unwrap());
-        let mut line =
-            vec!["sh".into(), "-c".into(), format!("umask {} && exec \"$@\"", self.umask), "sh".into()];
+        // rustc is taken from beside cargo: what rustup puts on the path wants the home of who
+        // installed it.
+        let path = format!(
+            "{}:{}",
+            cargo.parent().unwrap().display(),
+            std::env::var("PATH").unwrap()
+        );
+        let mut line = vec![
+            "sh".into(),
+            "-c".into(),
+            format!("umask {} && exec \"$@\"", self.umask),
+            "sh".into(),
+        ];
         line.extend(self.under.iter().cloned());
-        line.extend([cargo.display().to_string(), "build".into(), "--release".into(), "--offline".into()]);
+        line.extend([
+            cargo.display().to_string(),
+            "build".into(),
+            "--release".into(),
+            "--offline".into(),
+        ]);
         line.extend(["--locked".into(), "--jobs".into(), jobs.into()]);
         let mut c = match permitted(self.namespace) {
             true => Command::new("unshare"),
             false => {
-                eprintln!("unshare {:?} is not permitted here: built without", self.namespace);
+                eprintln!(
+                    "unshare {:?} is not permitted here: built without",
+                    self.namespace
+                );
                 Command::new("env")
             }
         };
@@ -75,24 +113,32 @@ impl Builder {
             c.args(self.namespace);
         }
         c.args(line).env_clear().current_dir(&self.sources);
-        c.env("PATH", path).env("HOME", &self.home).env("CARGO_HOME", self.home.join(".cargo"));
+        c.env("PATH", path)
+            .env("HOME", &self.home)
+            .env("CARGO_HOME", self.home.join(".cargo"));
         // The build script takes longer to optimise than to run.
         c.env("CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_OPT_LEVEL", "0");
         let output = c.envs(self.settings.iter().cloned()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
-        (fs::read(self.sources.join("target/release/mortonnet")).unwrap(), said)
+        (
+            fs::read(self.sources.join("target/release/mortonnet")).unwrap(),
+            said,
+        )
     }
 }
 
-/// A library that moves the clock on by 3000 days. (libfaketime waits for ever in rustc's allocator.)
+/// A library that moves the clock on by 3000 days. (libfaketime waits for ever in rustc's
+/// allocator.)
 fn clock(folder: &Folder) -> PathBuf {
     let source = folder.put(
         "clock.c",
-        "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <sys/time.h>\n#include <time.h>\n#include <unistd.h>\n\
+        "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <sys/time.h>\n#include \
+         <time.h>\n#include <unistd.h>\n\
          int clock_gettime(clockid_t id, struct timespec *t) {\n\
              int r = syscall(SYS_clock_gettime, id, t);\n\
-             if (r == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) t->tv_sec += 3000 * 86400;\n\
+             if (r == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) t->tv_sec += \
+             3000 * 86400;\n\
              return r;\n\
          }\n\
          int gettimeofday(struct timeval *restrict v, void *restrict z) {\n\
@@ -109,23 +155,41 @@ fn clock(folder: &Folder) -> PathBuf {
     );
     let library = folder.path("libclock.so");
     let mut cc = Command::new("cc");
-    assert!(cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status().unwrap().success());
+    assert!(
+        cc.args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(source)
+            .status()
+            .unwrap()
+            .success()
+    );
     let day = |preload: Option<&Path>| -> u64 {
         let mut c = Command::new("date");
         c.arg("+%s").env_remove("LD_PRELOAD");
         if let Some(library) = preload {
             c.env("LD_PRELOAD", library);
         }
-        let seconds: u64 = String::from_utf8(c.output().unwrap().stdout).unwrap().trim().parse().unwrap();
+        let seconds: u64 = String::from_utf8(c.output().unwrap().stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         seconds / 86400
     };
-    assert!(day(Some(&library)) - day(None) >= 2999, "the clock was not moved");
+    assert!(
+        day(Some(&library)) - day(None) >= 2999,
+        "the clock was not moved"
+    );
     library
 }
 
 /// Whether this user may make such namespaces: in some containers nobody may.
 fn permitted(namespace: &[&str]) -> bool {
-    Command::new("unshare").args(namespace).arg("true").output().is_ok_and(|o| o.status.success())
+    Command::new("unshare")
+        .args(namespace)
+        .arg("true")
+        .output()
+        .is_ok_and(|o| o.status.success())
 }
 
 /// Where `part` stands in `all`.
@@ -140,8 +204,8 @@ fn around(bytes: &[u8], at: usize) -> String {
         .to_string()
 }
 
-/// The second builder has the same network from another place, a later date, another user's number, language and time
-/// zone, other permissions, a blank in the path and one job at a time.
+/// The second builder has the same network from another place, a later date, another user's number,
+/// language and time zone, other permissions, a blank in the path and one job at a time.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
@@ -149,18 +213,34 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     let trace = folder.path("trace");
     let mut first = Builder::new(&folder, "ann", "mortonnet");
     first.namespace = &["--user", "--map-root-user", "--net"];
-    first.settings = vec![("USER", "ann".into()), ("LANG", "C".into()), ("TZ", "UTC".into())];
+    first.settings = vec![
+        ("USER", "ann".into()),
+        ("LANG", "C".into()),
+        ("TZ", "UTC".into()),
+    ];
     let calls = "--trace=openat,open,creat,execve,%network";
     // A file for each process: in one file the calls of several tear each other's lines apart.
     fs::create_dir(&trace).unwrap();
     let files = trace.join("calls");
-    let strace =
-        ["strace", "-ff", "--seccomp-bpf", "-qq", "-s", "4096", calls, "-o", files.to_str().unwrap()];
+    let strace = [
+        "strace",
+        "-ff",
+        "--seccomp-bpf",
+        "-qq",
+        "-s",
+        "4096",
+        calls,
+        "-o",
+        files.to_str().unwrap(),
+    ];
     first.under = strace.map(String::from).to_vec();
 
     let mut second = Builder::new(&folder, "bert", "some where/else");
     second.namespace = &["--user", "--map-user=4711", "--map-group=4711", "--net"];
-    copy(&[root().join("model/digits")], &second.home.join("networks"));
+    copy(
+        &[root().join("model/digits")],
+        &second.home.join("networks"),
+    );
     second.settings = vec![
         ("USER", "bert".into()),
         ("LANG", "tr_TR.UTF-8".into()),
@@ -178,7 +258,10 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     for path in [folder.0.as_path(), &cargo_home(), &root()] {
         for program in [&a, &b] {
             if let Some(at) = place(program, path.to_str().unwrap().as_bytes()) {
-                panic!("the program has a path of this machine: {}", around(program, at));
+                panic!(
+                    "the program has a path of this machine: {}",
+                    around(program, at)
+                );
             }
         }
     }
@@ -190,7 +273,8 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     only_the_sources_are_read(&trace, &first);
 }
 
-/// Nobody in the build asks for a network, and the build script reads the sources and writes into its own folder.
+/// Nobody in the build asks for a network, and the build script reads the sources and writes into
+/// its own folder.
 fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
     let mut scripts = 0;
     let (mut read, mut written) = (0, 0);
@@ -198,7 +282,9 @@ fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
         let calls = fs::read_to_string(file.unwrap().path()).unwrap();
         let mut of_script = false;
         for call in calls.lines() {
-            let network = ["AF_INET", "AF_NETLINK", "AF_PACKET"].iter().any(|family| call.contains(family));
+            let network = ["AF_INET", "AF_NETLINK", "AF_PACKET"]
+                .iter()
+                .any(|family| call.contains(family));
             assert!(!network, "the build asks for a network: {call}");
             let path = Path::new(call.split('"').nth(1).unwrap_or_default());
             if call.starts_with("execve(")
@@ -212,10 +298,19 @@ fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
             if !of_script || !call.starts_with("open") || call.contains(" = -1 ") {
                 continue;
             }
-            let writes = ["O_WRONLY", "O_RDWR", "O_CREAT"].iter().any(|flag| call.contains(flag));
+            let writes = ["O_WRONLY", "O_RDWR", "O_CREAT"]
+                .iter()
+                .any(|flag| call.contains(flag));
             let out = builder.sources.join("target/release/build");
-            let system =
-                ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/proc/self", "/dev/null"];
+            let system = [
+                "/lib",
+                "/lib64",
+                "/usr/lib",
+                "/usr/lib64",
+                "/etc/ld.so.cache",
+                "/proc/self",
+                "/dev/null",
+            ];
             let of_the_system = system.iter().any(|start| path.starts_with(start));
             match writes {
                 true => assert!(
@@ -231,5 +326,8 @@ fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
         }
     }
     assert_eq!(scripts, 1, "there is one build script");
-    assert!(read > 10 && written > 1, "{read} files read, {written} written: the build script was not seen");
+    assert!(
+        read > 10 && written > 1,
+        "{read} files read, {written} written: the build script was not seen"
+    );
 }

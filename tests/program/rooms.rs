@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest. `bake` is the build's half: it stands on the first six alone.
 const ROOMS: [&str; 16] = [
-    "simd", "ir", "ops", "registry", "planner", "block", "escape", "error", "sys", "cl", "baked", "observe",
-    "engine", "stream", "lab", "cli",
+    "simd", "ir", "ops", "registry", "planner", "block", "escape", "error", "sys", "cl", "baked",
+    "observe", "engine", "stream", "lab", "cli",
 ];
 
 /// Rooms that the build shares: `build.rs` mounts them.
@@ -26,17 +26,29 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// The room of a file below `src`.
 fn room(path: &Path) -> String {
-    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    let first = path
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
     first.trim_end_matches(".rs").to_string()
 }
 
 /// The rooms that a file names by `crate::ROOM`, without its tests.
 fn named(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
-    let code: Vec<&str> = code.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+    let code: Vec<&str> = code
+        .lines()
+        .filter(|l| !l.trim_start().starts_with("//"))
+        .collect();
     let words = code.join("\n");
     let rooms = words.split("crate::").skip(1).map(|rest| {
-        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default().to_string()
+        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .next()
+            .unwrap_or_default()
+            .to_string()
     });
     rooms.collect()
 }
@@ -52,8 +64,13 @@ fn upward(path: &Path, text: &str) -> Vec<String> {
     };
     // mortonnet-bake is a command line over the build's half.
     let baking = |name: &str| name == "bake" && path == Path::new("cli/bake.rs");
-    let above = |name: &String| *name != from && !baking(name) && rank(name).is_none_or(|r| r > most);
-    named(text).into_iter().filter(above).map(|to| format!("{}: {from} → {to}", path.display())).collect()
+    let above =
+        |name: &String| *name != from && !baking(name) && rank(name).is_none_or(|r| r > most);
+    named(text)
+        .into_iter()
+        .filter(above)
+        .map(|to| format!("{}: {from} → {to}", path.display()))
+        .collect()
 }
 
 #[test]
@@ -76,7 +93,11 @@ fn imports_run_one_way() {
             wrong.extend(upward(path, &fs::read_to_string(&file).unwrap()));
         }
     }
-    assert!(wrong.is_empty(), "a room imports one above it:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "a room imports one above it:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// What names the lab is left out where the program is built without it.
@@ -85,13 +106,25 @@ fn the_lab_is_named_behind_its_feature() {
     let src = root().join("src");
     let mut files = Vec::new();
     sources(&src, &mut files);
-    for file in files.iter().filter(|f| !f.starts_with(src.join("lab")) && **f != src.join("allocations.rs"))
+    for file in files
+        .iter()
+        .filter(|f| !f.starts_with(src.join("lab")) && **f != src.join("allocations.rs"))
     {
         let text = fs::read_to_string(file).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        for (i, line) in lines.iter().enumerate().filter(|(_, l)| l.contains("crate::lab")) {
-            let whole = ["src/cli/lab.rs", "src/cli/tests.rs"].iter().any(|f| file.ends_with(f));
-            assert!(whole || lines[i - 1].contains("feature = \"lab\""), "{}: {line}", file.display());
+        for (i, line) in lines
+            .iter()
+            .enumerate()
+            .filter(|(_, l)| l.contains("crate::lab"))
+        {
+            let whole = ["src/cli/lab.rs", "src/cli/tests.rs"]
+                .iter()
+                .any(|f| file.ends_with(f));
+            assert!(
+                whole || lines[i - 1].contains("feature = \"lab\""),
+                "{}: {line}",
+                file.display()
+            );
         }
     }
 }
@@ -99,9 +132,30 @@ fn the_lab_is_named_behind_its_feature() {
 #[test]
 fn an_arrow_upwards_is_seen() {
     let at = |path: &str, text: &str| upward(Path::new(path), text).len();
-    assert_eq!(at("engine/host.rs", "use crate::lab::case;\nuse crate::ir::plan;"), 1);
+    assert_eq!(
+        at(
+            "engine/host.rs",
+            "use crate::lab::case;\nuse crate::ir::plan;"
+        ),
+        1
+    );
     assert_eq!(at("ir/plan.rs", "let x = crate::ops::bound::excess;"), 1);
-    assert_eq!(at("lab/case.rs", "use crate::engine::model;\n// crate::cli in words"), 0);
-    assert_eq!(at("bake/mod.rs", "use crate::planner;\nuse crate::cl::Device;"), 1);
-    assert_eq!(at("cl/queue.rs", "use crate::cl::Device;\n#[cfg(test)]\nmod tests { use crate::lab; }"), 0);
+    assert_eq!(
+        at(
+            "lab/case.rs",
+            "use crate::engine::model;\n// crate::cli in words"
+        ),
+        0
+    );
+    assert_eq!(
+        at("bake/mod.rs", "use crate::planner;\nuse crate::cl::Device;"),
+        1
+    );
+    assert_eq!(
+        at(
+            "cl/queue.rs",
+            "use crate::cl::Device;\n#[cfg(test)]\nmod tests { use crate::lab; }"
+        ),
+        0
+    );
 }

@@ -1,5 +1,5 @@
-//! The units of the documentation, as far as they can be run without a running systemd; replacing the program; spreading
-//! a stream with GNU parallel.
+//! The units of the documentation, as far as they can be run without a running systemd; replacing
+//! the program; spreading a stream with GNU parallel.
 
 use super::signals::{Lines, Process, TERM, end, fifo, send, started};
 use super::support::{DIGITS, Folder, command, root, run};
@@ -12,25 +12,39 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The units in a document, by name: blocks whose units begin with a line `# /etc/systemd/system/NAME`.
+/// The units in a document, by name: blocks whose units begin with a line `#
+/// /etc/systemd/system/NAME`.
 pub fn units(document: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join(document)).unwrap();
-    let blocks = text.split("```ini\n").skip(1).map(|b| b.split("```").next().unwrap());
+    let blocks = text
+        .split("```ini\n")
+        .skip(1)
+        .map(|b| b.split("```").next().unwrap());
     let units = blocks.flat_map(|b| b.split("# /etc/systemd/system/").skip(1));
     let units: Vec<_> = units.map(|u| u.split_once('\n').unwrap()).collect();
     assert!(units.len() >= 2, "{document}: {units:?}");
-    units.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
+    units
+        .iter()
+        .map(|(name, text)| (name.to_string(), text.to_string()))
+        .collect()
 }
 
 /// The values of `key` in the units.
 pub fn values<'a>(units: &'a [(String, String)], key: &str) -> Vec<&'a str> {
     let lines = units.iter().flat_map(|u| u.1.lines());
-    lines.filter_map(|l| l.split_once('=')).filter(|(k, _)| *k == key).map(|(_, v)| v).collect()
+    lines
+        .filter_map(|l| l.split_once('='))
+        .filter(|(k, _)| *k == key)
+        .map(|(_, v)| v)
+        .collect()
 }
 
 /// The arguments of a unit's command, which must be the program's.
 fn arguments(line: &str) -> Vec<&str> {
-    line.strip_prefix("/usr/local/bin/mortonnet").expect(line).split_whitespace().collect()
+    line.strip_prefix("/usr/local/bin/mortonnet")
+        .expect(line)
+        .split_whitespace()
+        .collect()
 }
 
 fn test_csv() -> String {
@@ -43,7 +57,8 @@ fn classes() -> String {
 
 /// The unit with commands that are there: systemd looks for them, and for nothing else of them.
 fn installed_here(unit: &str) -> String {
-    unit.replace("/usr/local/bin/mortonnet-http", DIGITS).replace("/usr/local/bin/mortonnet", DIGITS)
+    unit.replace("/usr/local/bin/mortonnet-http", DIGITS)
+        .replace("/usr/local/bin/mortonnet", DIGITS)
 }
 
 #[test]
@@ -54,42 +69,79 @@ fn systemd_knows_every_key_of_the_units() {
         for (name, text) in units(document) {
             verify.arg(folder.put(&name, installed_here(&text)));
         }
-        let said = verify.output().expect("systemd-analyze is missing: tests/run installs it");
+        let said = verify
+            .output()
+            .expect("systemd-analyze is missing: tests/run installs it");
         let said = String::from_utf8(said.stderr).unwrap();
         let ours = |l: &&str| l.contains("mortonnet");
-        assert_eq!(said.lines().filter(ours).collect::<Vec<_>>(), [""; 0], "{document}");
+        assert_eq!(
+            said.lines().filter(ours).collect::<Vec<_>>(),
+            [""; 0],
+            "{document}"
+        );
     }
 }
 
 /// The units of docs/SERVICE.md with a process a connection, or the others.
 fn units_of_services(process_a_connection: bool) -> Vec<(String, String)> {
     let both = units("docs/SERVICE.md").into_iter();
-    both.filter(|(name, _)| name.contains("-tcp") == process_a_connection).collect()
+    both.filter(|(name, _)| name.contains("-tcp") == process_a_connection)
+        .collect()
 }
 
-/// The unit with a FIFO: the self-test, then records from it, open for reading and writing, as systemd opens it.
+/// The unit with a FIFO: the self-test, then records from it, open for reading and writing, as
+/// systemd opens it.
 #[test]
 fn the_unit_with_a_fifo_answers_what_arrives() {
     let units = units_of_services(false);
-    for (key, value) in [("StandardInput", "socket"), ("DynamicUser", "yes"), ("CacheDirectory", "mortonnet")]
-    {
+    for (key, value) in [
+        ("StandardInput", "socket"),
+        ("DynamicUser", "yes"),
+        ("CacheDirectory", "mortonnet"),
+    ] {
         assert_eq!(values(&units, key), [value]);
     }
-    assert_eq!((values(&units, "ListenFIFO").len(), values(&units, "SupplementaryGroups").len()), (1, 1));
-    // It starts again after a pause, however often it fails. In another section systemd would not heed the limit.
+    assert_eq!(
+        (
+            values(&units, "ListenFIFO").len(),
+            values(&units, "SupplementaryGroups").len()
+        ),
+        (1, 1)
+    );
+    // It starts again after a pause, however often it fails. In another section systemd would not
+    // heed the limit.
     let unit = &units.iter().find(|u| u.0 == "mortonnet.service").unwrap().1;
-    let section = |name: &str| unit.split('[').find_map(|s| s.strip_prefix(&format!("{name}]\n"))).unwrap();
-    assert!(section("Unit").lines().any(|l| l == "StartLimitIntervalSec=0"), "{unit}");
+    let section = |name: &str| {
+        unit.split('[')
+            .find_map(|s| s.strip_prefix(&format!("{name}]\n")))
+            .unwrap()
+    };
+    assert!(
+        section("Unit")
+            .lines()
+            .any(|l| l == "StartLimitIntervalSec=0"),
+        "{unit}"
+    );
     for line in ["Restart=on-failure", "RestartSec=5"] {
         assert!(section("Service").lines().any(|l| l == line), "{unit}");
     }
     let folder = Folder::new();
     let (path, mut sensor) = fifo(&folder);
     let service = |line: &str, flags| {
-        let both = fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        let both = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(&path)
+            .unwrap();
         let mut c = command(DIGITS);
-        c.args(arguments(line)).env_remove("MORTONNET_CACHE").env("CACHE_DIRECTORY", folder.path("cache"));
-        c.env_remove("HOME").stdin(both).stdout(Stdio::piped()).stderr(Stdio::piped());
+        c.args(arguments(line))
+            .env_remove("MORTONNET_CACHE")
+            .env("CACHE_DIRECTORY", folder.path("cache"));
+        c.env_remove("HOME")
+            .stdin(both)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         c
     };
     let csv = test_csv();
@@ -97,7 +149,9 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
     // One of them bad.
     lines[13] = "1,x\n";
     // Records that come before the service and while it is away wait for it.
-    lines[..10].iter().for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
+    lines[..10]
+        .iter()
+        .for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
     let expected = classes();
     let mut expected: Vec<&str> = expected.lines().take(30).collect();
     expected[13] = "error";
@@ -106,11 +160,16 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
     for (part, flags) in [(10..20, libc::O_NONBLOCK), (20..30, 0)] {
         for line in values(&units, "ExecStartPre") {
             let test = service(line, flags).output().unwrap();
-            assert!(test.status.success() && test.stdout.starts_with(b"passed: "), "{test:?}");
+            assert!(
+                test.status.success() && test.stdout.starts_with(b"passed: "),
+                "{test:?}"
+            );
         }
         let mut child = started(&mut service(values(&units, "ExecStart")[0], flags), TERM);
         let out = Lines::of(child.stdout.take());
-        lines[part.clone()].iter().for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
+        lines[part.clone()]
+            .iter()
+            .for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
         let before = if part.start == 10 { 0 } else { part.start };
         answers.extend((before..part.end).map(|_| out.next()));
         send(&child, TERM);
@@ -124,13 +183,33 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
 #[test]
 fn the_unit_with_a_socket_serves_connections() {
     let units = units_of_services(true);
-    assert_eq!((values(&units, "Accept"), values(&units, "StandardInput")), (vec!["yes"], vec!["socket"]));
+    assert_eq!(
+        (values(&units, "Accept"), values(&units, "StandardInput")),
+        (vec!["yes"], vec!["socket"])
+    );
     // A free port, most likely: found by binding it once.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let mut c = Command::new("systemd-socket-activate");
-    c.args(["--accept", "--inetd", "-E", "MORTONNET_CACHE=", "-l", &format!("127.0.0.1:{port}"), DIGITS]);
-    c.args(arguments(values(&units, "ExecStart")[0])).stdout(Stdio::null()).stderr(Stdio::null());
-    let _server = Process(c.spawn().expect("systemd-socket-activate is missing: tests/run installs it"));
+    c.args([
+        "--accept",
+        "--inetd",
+        "-E",
+        "MORTONNET_CACHE=",
+        "-l",
+        &format!("127.0.0.1:{port}"),
+        DIGITS,
+    ]);
+    c.args(arguments(values(&units, "ExecStart")[0]))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _server = Process(
+        c.spawn()
+            .expect("systemd-socket-activate is missing: tests/run installs it"),
+    );
     let expected = classes();
     let start = Instant::now();
     let connect = || loop {
@@ -162,14 +241,28 @@ fn a_new_program_is_moved_over_one_that_runs() {
     let csv = test_csv();
     let mut lines = csv.split_inclusive('\n');
     let mut ask = |n| {
-        lines.by_ref().take(n).for_each(|l| stdin.write_all(l.as_bytes()).unwrap());
+        lines
+            .by_ref()
+            .take(n)
+            .for_each(|l| stdin.write_all(l.as_bytes()).unwrap());
         (0..n).map(|_| out.next()).collect::<Vec<_>>()
     };
     let mut answers = ask(100);
     let new = folder.executable("mortonnet.new", "#!/bin/sh\necho new\n");
     let copied = Command::new("cp").arg(&new).arg(&program).output().unwrap();
-    assert!(String::from_utf8(copied.stderr).unwrap().contains("Text file busy"));
-    assert!(Command::new("mv").arg(&new).arg(&program).status().unwrap().success());
+    assert!(
+        String::from_utf8(copied.stderr)
+            .unwrap()
+            .contains("Text file busy")
+    );
+    assert!(
+        Command::new("mv")
+            .arg(&new)
+            .arg(&program)
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(run(&program, &[], "").out, "new\n");
     answers.extend(ask(497));
     drop(stdin);
@@ -177,10 +270,16 @@ fn a_new_program_is_moved_over_one_that_runs() {
     assert_eq!(answers, classes().lines().collect::<Vec<_>>());
 }
 
-/// Runs the `parallel` commands of the documentation on "boards": `ssh` is a script that runs the command here, and the
-/// first block on the first board is answered in part and then lost with it. It sets `SHELL` as sshd does: parallel's
-/// part on the board runs the command with it, and without it runs nothing and says nothing.
-fn spread(folder: &Folder, arguments: &[&str], program: &[&str], input: &[u8]) -> std::process::Output {
+/// Runs the `parallel` commands of the documentation on "boards": `ssh` is a script that runs the
+/// command here, and the first block on the first board is answered in part and then lost with it.
+/// It sets `SHELL` as sshd does: parallel's part on the board runs the command with it, and without
+/// it runs nothing and says nothing.
+fn spread(
+    folder: &Folder,
+    arguments: &[&str],
+    program: &[&str],
+    input: &[u8],
+) -> std::process::Output {
     let script = |name: &str, text: &str| folder.executable(name, format!("#!/bin/sh\n{text}\n"));
     let here = folder.0.display();
     let board = format!(
@@ -190,9 +289,15 @@ fn spread(folder: &Folder, arguments: &[&str], program: &[&str], input: &[u8]) -
     );
     let mut c = Command::new("parallel");
     c.arg("--ssh").arg(script("ssh", &board)).args(arguments);
-    c.args(program).env("HOME", &folder.0).env("MORTONNET_CACHE", "");
-    c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = c.spawn().expect("GNU parallel is missing: tests/run installs it");
+    c.args(program)
+        .env("HOME", &folder.0)
+        .env("MORTONNET_CACHE", "");
+    c.stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = c
+        .spawn()
+        .expect("GNU parallel is missing: tests/run installs it");
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
     let feeder = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
@@ -203,21 +308,39 @@ fn spread(folder: &Folder, arguments: &[&str], program: &[&str], input: &[u8]) -
 #[test]
 fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
     let csv = test_csv().repeat(4);
-    let values: Vec<u8> = csv.lines().flat_map(|l| l.split(',').map(|v| v.parse::<u8>().unwrap())).collect();
-    let floats: Vec<u8> = values.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
+    let values: Vec<u8> = csv
+        .lines()
+        .flat_map(|l| l.split(',').map(|v| v.parse::<u8>().unwrap()))
+        .collect();
+    let floats: Vec<u8> = values
+        .iter()
+        .flat_map(|&v| f32::from(v).to_le_bytes())
+        .collect();
     let expected = classes().repeat(4);
     // The commands of the documentation, with blocks for little input and two boards.
     let document = fs::read_to_string(root().join("docs/SERVICE.md")).unwrap();
-    let commands: Vec<&str> = document.lines().filter(|l| l.starts_with("$ parallel ")).collect();
-    let [text, binary] = commands[..] else { panic!("{commands:?}") };
+    let commands: Vec<&str> = document
+        .lines()
+        .filter(|l| l.starts_with("$ parallel "))
+        .collect();
+    let [text, binary] = commands[..] else {
+        panic!("{commands:?}")
+    };
     for (line, block, format, input) in [
         (text, "40k", &[][..], csv.as_bytes()),
         (binary, "32000", &["-f", "u8"], &values),
         (binary, "128000", &["-f", "f32"], &floats),
     ] {
-        let mut arguments: Vec<&str> = line.split(' ').skip(2).take_while(|a| *a != "./mortonnet").collect();
+        let mut arguments: Vec<&str> = line
+            .split(' ')
+            .skip(2)
+            .take_while(|a| *a != "./mortonnet")
+            .collect();
         // What the shell makes of ''.
-        arguments.iter_mut().filter(|a| **a == "''").for_each(|a| *a = "");
+        arguments
+            .iter_mut()
+            .filter(|a| **a == "''")
+            .for_each(|a| *a = "");
         for (key, value) in [("--block", block), ("--sshlogin", "1/board1,1/board2")] {
             let at = arguments.iter().position(|a| *a == key).unwrap();
             arguments[at + 1] = value;
@@ -227,14 +350,25 @@ fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
         let found = spread(&folder, &arguments, &program, input);
         let err = String::from_utf8(found.stderr).unwrap();
         assert!(found.status.success(), "{arguments:?}: {err}");
-        assert_eq!(String::from_utf8(found.stdout).unwrap(), expected, "{arguments:?}: {err}");
+        assert_eq!(
+            String::from_utf8(found.stdout).unwrap(),
+            expected,
+            "{arguments:?}: {err}"
+        );
         for name in ["dead", "used-board1", "used-board2"] {
             assert!(Path::exists(&folder.path(name)), "{arguments:?}: {name}");
         }
     }
     // Without another try the records of the block are lost, and parallel says so.
     let folder = Folder::new();
-    let once = ["--pipe", "--keep-order", "--block", "40k", "--sshlogin", "1/board1,1/board2"];
+    let once = [
+        "--pipe",
+        "--keep-order",
+        "--block",
+        "40k",
+        "--sshlogin",
+        "1/board1,1/board2",
+    ];
     let found = spread(&folder, &once, &[DIGITS, "-d", "host"], csv.as_bytes());
     assert!(!found.status.success() && found.stdout.len() < expected.len());
 }

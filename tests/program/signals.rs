@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGUSR1, on the host and on PoCL: what was read is answered, the status says which signal it was.
+//! SIGINT, SIGTERM and SIGUSR1, on the host and on PoCL: what was read is answered, the status says
+//! which signal it was.
 
 use super::support::{DIGITS, Folder, Witness, command, on, random_bytes, root, run};
 use std::fs::{self, File, OpenOptions};
@@ -27,7 +28,9 @@ fn program(pocl: bool) -> Command {
         on(Witness::Pocl, &mut c, Path::new("/dev/null"));
     }
     c.args(["-d", if pocl { "opencl" } else { "host" }]);
-    c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c.stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     c
 }
 
@@ -48,7 +51,9 @@ fn has(child: &Child, key: &str, signal: i32) -> bool {
 
 /// Whether the process has a file open.
 fn opened(child: &Child, path: &Path) -> bool {
-    let mut files = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
+    let mut files = fs::read_dir(format!("/proc/{}/fd", child.id()))
+        .unwrap()
+        .flatten();
     files.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
 }
 
@@ -119,7 +124,13 @@ pub fn started(c: &mut Command, signal: i32) -> Process {
 
 pub fn send(child: &Child, signal: i32) {
     let kill = format!("kill -{signal} {}", child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &kill])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// The end of a process, which must come.
@@ -136,11 +147,23 @@ fn test_csv() -> String {
     fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
 }
 
-/// A FIFO that the test reads and writes, without waiting: so it never ends, and what is left in it can be counted.
+/// A FIFO that the test reads and writes, without waiting: so it never ends, and what is left in it
+/// can be counted.
 pub fn fifo(folder: &Folder) -> (std::path::PathBuf, File) {
     let path = folder.path("fifo");
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    let both = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let both = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path)
+        .unwrap();
     (path, both)
 }
 
@@ -162,7 +185,10 @@ fn a_waiting_program_dies_by_the_signal_and_drops_part_of_a_record() {
         answers.extend(stdout.rest());
         assert_eq!(answers, expected.lines().collect::<Vec<_>>(), "pocl {pocl}");
         let err = Lines::of(child.stderr.take()).rest().join("\n");
-        assert!(err.contains("stream     20 records in ") && !err.contains("mortonnet: "), "{err}");
+        assert!(
+            err.contains("stream     20 records in ") && !err.contains("mortonnet: "),
+            "{err}"
+        );
         drop(stdin);
     }
 }
@@ -173,7 +199,8 @@ fn blocked(pocl: bool, fifo: &Path, feed: &mut File) -> (Process, Vec<u8>) {
     let stdin = File::open(fifo).unwrap();
     let mut child = started(program(pocl).args(["-o", "json"]).stdin(stdin), TERM);
     let (mut written, mut still) = (0, 0);
-    // Once more has gone in than a FIFO holds, and then nothing for a while, the pipe to the reader is full.
+    // Once more has gone in than a FIFO holds, and then nothing for a while, the pipe to the reader
+    // is full.
     while still < 60 || written <= 1 << 20 {
         match feed.write(&input[written..]) {
             Ok(n) => (written, still) = (written + n, 0),
@@ -181,7 +208,10 @@ fn blocked(pocl: bool, fifo: &Path, feed: &mut File) -> (Process, Vec<u8>) {
             Err(e) => panic!("{e}"),
         }
         assert!(still < 6000, "the program reads nothing");
-        assert!(written < input.len(), "the program reads on, though nobody reads its answers");
+        assert!(
+            written < input.len(),
+            "the program reads on, though nobody reads its answers"
+        );
         assert!(child.try_wait().unwrap().is_none());
         sleep(TICK);
     }
@@ -196,7 +226,10 @@ fn every_record_that_was_read_is_answered_before_the_end() {
         let (mut child, written) = blocked(pocl, &path, &mut feed);
         send(&child, signal);
         sleep(Duration::from_millis(100));
-        assert!(child.try_wait().unwrap().is_none(), "it waits for its reader");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it waits for its reader"
+        );
         let out = Lines::of(child.stdout.take()).rest();
         assert_eq!(end(&mut child).signal(), Some(signal));
         let mut left = Vec::new();
@@ -242,14 +275,23 @@ fn the_second_signal_kills_at_once() {
 fn a_fifo_without_a_writer_can_be_left_and_waited_for() {
     let folder = Folder::new();
     let path = folder.path("fifo");
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
     let mut child = started(program(false).arg(&path), TERM);
     sleep(Duration::from_millis(50));
     send(&child, TERM);
     assert_eq!(end(&mut child).signal(), Some(TERM));
     let mut child = started(program(false).arg(&path).arg("model/digits/test.csv"), TERM);
     sleep(Duration::from_millis(50));
-    assert!(child.try_wait().unwrap().is_none(), "a FIFO whose writer has not come yet has not ended");
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "a FIFO whose writer has not come yet has not ended"
+    );
     let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
     for line in test_csv().split_inclusive('\n').take(3) {
         writer.write_all(line.as_bytes()).unwrap();
@@ -270,7 +312,10 @@ fn a_question_is_answered_and_the_stream_goes_on() {
     ] {
         let mut child = started(program(pocl).args(profile), TERM);
         let mut stdin = child.stdin.take().unwrap();
-        let (stdout, stderr) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+        let (stdout, stderr) = (
+            Lines::of(child.stdout.take()),
+            Lines::of(child.stderr.take()),
+        );
         let csv = test_csv();
         for (n, line) in csv.split_inclusive('\n').take(3).enumerate() {
             stdin.write_all(line.as_bytes()).unwrap();
@@ -280,22 +325,43 @@ fn a_question_is_answered_and_the_stream_goes_on() {
                 let p: serde_json::Value = serde_json::from_str(&stderr.next()).unwrap();
                 assert_eq!(p["records"].as_u64(), Some(n as u64 + 1));
                 assert!(
-                    p["steps"].as_array().unwrap().iter().all(|s| s["run_us"]["total"].as_f64() > Some(0.0))
+                    p["steps"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .all(|s| s["run_us"]["total"].as_f64() > Some(0.0))
                 );
                 continue;
             }
             let text = stderr.table();
-            assert!(text.contains(&format!("stream     {} records in {0} batches", n + 1)), "{text}");
-            assert!(text.starts_with("profile of digits on host") && text.contains("start-up"), "{text}");
-            assert_eq!(text.contains("is measured with --profile"), profile.is_none(), "{text}");
-            assert_eq!(text.contains("affine_host_panel"), profile.is_some(), "{text}");
+            assert!(
+                text.contains(&format!("stream     {} records in {0} batches", n + 1)),
+                "{text}"
+            );
+            assert!(
+                text.starts_with("profile of digits on host") && text.contains("start-up"),
+                "{text}"
+            );
+            assert_eq!(
+                text.contains("is measured with --profile"),
+                profile.is_none(),
+                "{text}"
+            );
+            assert_eq!(
+                text.contains("affine_host_panel"),
+                profile.is_some(),
+                "{text}"
+            );
         }
         drop(stdin);
         assert!(end(&mut child).success());
         if profile == Some("--profile=trace") {
             // The table was for who asked, the trace comes at the end.
             let trace: serde_json::Value = serde_json::from_str(&stderr.rest().join("\n")).unwrap();
-            assert!(trace["traceEvents"].as_array().unwrap().len() > 3 * 8, "{trace}");
+            assert!(
+                trace["traceEvents"].as_array().unwrap().len() > 3 * 8,
+                "{trace}"
+            );
         }
     }
 }
@@ -305,7 +371,8 @@ fn input_without_end_can_be_asked_about_and_stopped() {
     for pocl in [false, true] {
         let mut child = started(program(pocl).args(["-f", "u8", "/dev/zero"]), TERM);
         let mut stdout = child.stdout.take().unwrap();
-        // The compiler in PoCL has a handler of its own while the program starts: wait for the first answer.
+        // The compiler in PoCL has a handler of its own while the program starts: wait for the
+        // first answer.
         stdout.read_exact(&mut [0; 2]).unwrap();
         let lines = std::thread::spawn(move || {
             let (mut buffer, mut lines) = (vec![0; 1 << 16], 1u64);
@@ -321,7 +388,10 @@ fn input_without_end_can_be_asked_about_and_stopped() {
         for _ in 0..3 {
             send(&child, USR1);
             let text = stderr.table();
-            let stream = text.lines().find_map(|l| l.strip_prefix("stream     ")).unwrap();
+            let stream = text
+                .lines()
+                .find_map(|l| l.strip_prefix("stream     "))
+                .unwrap();
             let records: u64 = stream.split(' ').next().unwrap().parse().unwrap();
             assert!(records > seen || seen == 0, "{text}");
             seen = records;
@@ -330,7 +400,10 @@ fn input_without_end_can_be_asked_about_and_stopped() {
         send(&child, INT);
         assert_eq!(end(&mut child).signal(), Some(INT));
         let lines = lines.join().unwrap();
-        assert!(lines >= seen && seen > 0, "{lines} lines, {seen} records when asked");
+        assert!(
+            lines >= seen && seen > 0,
+            "{lines} lines, {seen} records when asked"
+        );
     }
 }
 
@@ -352,7 +425,12 @@ fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
     drop(both);
     let text = Lines::of(child.stderr.take()).table();
     assert!(text.contains("stream     0 records"), "{text}");
-    child.stdin.take().unwrap().write_all(test_csv().lines().next().unwrap().as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(test_csv().lines().next().unwrap().as_bytes())
+        .unwrap();
     assert!(end(&mut child).success());
 }
 
@@ -360,11 +438,17 @@ fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
 #[test]
 fn ignored_signals_stay_ignored() {
     let mut c = Command::new("sh");
-    c.args(["-c", "trap '' INT; exec \"$0\" -d host", DIGITS]).current_dir(root());
+    c.args(["-c", "trap '' INT; exec \"$0\" -d host", DIGITS])
+        .current_dir(root());
     let mut child = started(c.stdin(Stdio::piped()).stdout(Stdio::piped()), TERM);
     assert!(has(&child, "SigIgn:", INT) && !has(&child, "SigCgt:", INT));
     send(&child, INT);
-    child.stdin.take().unwrap().write_all(test_csv().as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(test_csv().as_bytes())
+        .unwrap();
     assert_eq!(Lines::of(child.stdout.take()).rest().len(), 597);
     assert!(end(&mut child).success());
 }
@@ -383,15 +467,18 @@ fn a_closed_or_full_output_while_stopping() {
     let mut child = started(program(false).arg("--profile=json").stdout(full), TERM);
     send(&child, USR1);
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(test_csv().lines().next().unwrap().as_bytes()).unwrap();
+    stdin
+        .write_all(test_csv().lines().next().unwrap().as_bytes())
+        .unwrap();
     stdin.write_all(b"\n").unwrap();
     assert_eq!(end(&mut child).code(), Some(1));
     let err = Lines::of(child.stderr.take()).rest().join("\n");
     assert!(err.contains("mortonnet: stdout: No space left"), "{err}");
 }
 
-/// Signals at any moment of a start, of a stream and of an end: what was read is answered, in order and right, and what was
-/// not read is still there. `MORTONNET_SIGNALS` says how many of a kind; docs/RELIABILITY.md has the figures of a thousand.
+/// Signals at any moment of a start, of a stream and of an end: what was read is answered, in order
+/// and right, and what was not read is still there. `MORTONNET_SIGNALS` says how many of a kind;
+/// docs/RELIABILITY.md has the figures of a thousand.
 #[test]
 fn at_any_time_what_was_read_is_answered() {
     const RECORDS: usize = 400;
@@ -400,20 +487,29 @@ fn at_any_time_what_was_read_is_answered() {
     let expected = run(DIGITS, &["-d", "host"], &*input).out;
     let folder = Folder::new();
     let path = fifo(&folder).0;
-    let kinds = [false, true].into_iter().flat_map(|pocl| [INT, TERM, USR1].map(|signal| (pocl, signal)));
+    let kinds = [false, true]
+        .into_iter()
+        .flat_map(|pocl| [INT, TERM, USR1].map(|signal| (pocl, signal)));
     for (kind, (pocl, signal)) in kinds.enumerate() {
         let (mut takes, mut none, mut part, mut whole) = ([LONGEST; 2], 0, 0, 0);
         for trial in 0..trials {
             let what = format!("pocl {pocl}, signal {signal}, trial {trial}");
             let random = random_bytes(1000 * kind as u64 + trial, 64);
             // Open for both: so neither end waits for the other.
-            let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let both = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
             let (mut left, stdin) = (File::open(&path).unwrap(), File::open(&path).unwrap());
             let writer = OpenOptions::new().write(true).open(&path).unwrap();
             drop(both);
             let begin = Instant::now();
             let mut child = Process(program(pocl).stdin(stdin).spawn().unwrap());
-            let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+            let (out, err) = (
+                Lines::of(child.stdout.take()),
+                Lines::of(child.stderr.take()),
+            );
             // Every second trial begins in the stream: with its first answer.
             let (mut answers, in_stream) = (Vec::new(), trial % 2 == 1);
             let feeder = feed_in_pieces(writer, &input, in_stream, &random[8..]);
@@ -446,7 +542,10 @@ fn at_any_time_what_was_read_is_answered() {
             match status.signal() {
                 None => assert_eq!((status.code(), lines), (Some(0), RECORDS), "{what}: {err}"),
                 // A question before it can be heard ends a program, which has read nothing yet.
-                Some(s) => assert!(s == signal && (s != USR1 || lines == 0), "{what}: {status}: {err}"),
+                Some(s) => assert!(
+                    s == signal && (s != USR1 || lines == 0),
+                    "{what}: {status}: {err}"
+                ),
             }
             assert!(!err.contains("panicked"), "{what}: {err}");
             let count = match lines {
@@ -457,13 +556,19 @@ fn at_any_time_what_was_read_is_answered() {
             *count += 1;
         }
         println!(
-            "pocl {pocl}, signal {signal}: {trials} trials: {none} read nothing, {part} a part, {whole} all"
+            "pocl {pocl}, signal {signal}: {trials} trials: {none} read nothing, {part} a part, \
+             {whole} all"
         );
     }
 }
 
 /// Writes `text` in pieces of these sizes: while the stream runs slowly, from another moment on.
-fn feed_in_pieces(mut writer: File, text: &str, slowly: bool, sizes: &[u8]) -> std::thread::JoinHandle<()> {
+fn feed_in_pieces(
+    mut writer: File,
+    text: &str,
+    slowly: bool,
+    sizes: &[u8],
+) -> std::thread::JoinHandle<()> {
     let (text, sizes) = (text.to_string(), sizes.to_vec());
     std::thread::spawn(move || {
         let mut rest = text.as_bytes();

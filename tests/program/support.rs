@@ -17,8 +17,15 @@ pub fn root() -> PathBuf {
 
 /// The folder of what `tests/needs` makes for `name`.
 pub fn needs(name: &str) -> PathBuf {
-    let made = Command::new(root().join("tests/needs")).arg(name).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = Command::new(root().join("tests/needs"))
+        .arg(name)
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
@@ -43,12 +50,15 @@ impl Folder {
         self.path(name)
     }
 
-    /// Writes a file that can be run. Another process does it: a file that this one has open for writing is open in
-    /// every child, too, until the child runs its own program, and the kernel starts no file that is open for writing.
+    /// Writes a file that can be run. Another process does it: a file that this one has open for
+    /// writing is open in every child, too, until the child runs its own program, and the kernel
+    /// starts no file that is open for writing.
     pub fn executable(&self, name: &str, bytes: impl Into<Vec<u8>>) -> PathBuf {
         let path = self.path(name);
         let mut write = Command::new("sh");
-        write.args(["-c", "rm -f \"$0\" && cat > \"$0\" && chmod 755 \"$0\""]).arg(&path);
+        write
+            .args(["-c", "rm -f \"$0\" && cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path);
         let written = feed(&mut write, bytes);
         assert_eq!(written.code, Some(0), "{}", written.err);
         path
@@ -86,13 +96,16 @@ impl From<Output> for Run {
     }
 }
 
-/// A command without the environment's own settings; OpenCL is not found unless a device is asked for.
+/// A command without the environment's own settings; OpenCL is not found unless a device is asked
+/// for.
 pub fn command(program: impl AsRef<Path>) -> Command {
     let mut c = Command::new(program.as_ref());
     for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "RUST_BACKTRACE"] {
         c.env_remove(name);
     }
-    c.env("MORTONNET_CACHE", "").env("MORTONNET_OPENCL", "/nonexistent/libOpenCL.so").current_dir(root());
+    c.env("MORTONNET_CACHE", "")
+        .env("MORTONNET_OPENCL", "/nonexistent/libOpenCL.so")
+        .current_dir(root());
     c
 }
 
@@ -101,10 +114,25 @@ pub const ICD_LOADER: &str = "libOpenCL.so.1";
 
 /// oclgrind as an OpenCL library, where its package or its installation puts it.
 fn oclgrind() -> PathBuf {
-    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"].map(PathBuf::from);
-    let multiarch = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files = folders.into_iter().chain(multiarch).map(|f| f.join("oclgrind/liboclgrind-rt.so"));
-    files.find(|f| f.exists()).expect("oclgrind is missing: tests/run installs it")
+    let folders = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/local/lib64",
+    ]
+    .map(PathBuf::from);
+    let multiarch = fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut files = folders
+        .into_iter()
+        .chain(multiarch)
+        .map(|f| f.join("oclgrind/liboclgrind-rt.so"));
+    files
+        .find(|f| f.exists())
+        .expect("oclgrind is missing: tests/run installs it")
 }
 
 /// Runs `program` with `args`, feeding `input`.
@@ -114,8 +142,12 @@ pub fn run(program: impl AsRef<Path>, args: &[&str], input: impl Into<Vec<u8>>) 
 
 /// Runs a prepared command, feeding `input` from a thread.
 pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.into();
     let feeder = std::thread::spawn(move || {
@@ -127,11 +159,20 @@ pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
     output.into()
 }
 
-/// The same for a command that must end within `limit` and with less than `most` bytes of memory: it is killed else, and
-/// the test fails.
-pub fn bounded(command: &mut Command, input: impl Into<Vec<u8>>, limit: Duration, most: u64) -> Run {
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+/// The same for a command that must end within `limit` and with less than `most` bytes of memory:
+/// it is killed else, and the test fails.
+pub fn bounded(
+    command: &mut Command,
+    input: impl Into<Vec<u8>>,
+    limit: Duration,
+    most: u64,
+) -> Run {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
     let all = |mut from: Box<dyn Read + Send>| {
         std::thread::spawn(move || {
@@ -152,22 +193,37 @@ pub fn bounded(command: &mut Command, input: impl Into<Vec<u8>>, limit: Duration
         }
         // Gone where it has just ended.
         let about = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let peak =
-            about.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        let peak = about.lines().find_map(|l| {
+            l.strip_prefix("VmHWM:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        });
         let peak = peak.unwrap_or(0u64) << 10;
         if start.elapsed() > limit || peak > most {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("after {:?}, with {peak} bytes: {command:?}", start.elapsed());
+            panic!(
+                "after {:?}, with {peak} bytes: {command:?}",
+                start.elapsed()
+            );
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }.into()
+    Output {
+        status,
+        stdout: out.join().unwrap(),
+        stderr: err.join().unwrap(),
+    }
+    .into()
 }
 
 /// What a file of the cache folder has for a checksum: FNV-1a of 64 bits.
 pub fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Makes a FIFO: whoever opens it for reading waits for a writer, who never comes.
@@ -182,13 +238,16 @@ pub enum Witness {
     Oclgrind,
 }
 
-/// `command` on an OpenCL device; oclgrind writes what it finds wrong into `log`. A missing device is a failure.
+/// `command` on an OpenCL device; oclgrind writes what it finds wrong into `log`. A missing device
+/// is a failure.
 pub fn on(witness: Witness, command: &mut Command, log: &Path) {
     match witness {
         Witness::Pocl => {
             let icd = Path::new("/etc/OpenCL/vendors/pocl.icd");
             assert!(icd.exists(), "PoCL is missing: tests/run installs it");
-            command.env_remove("MORTONNET_OPENCL").env("OCL_ICD_VENDORS", icd);
+            command
+                .env_remove("MORTONNET_OPENCL")
+                .env("OCL_ICD_VENDORS", icd);
         }
         Witness::Oclgrind => {
             command
@@ -206,8 +265,12 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
 pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
     let library = folder.path("libshim.so");
     let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&library);
-    cc.arg(root().join("tests/shim/opencl_shim.c")).args(["-ldl", "-lpthread"]);
+    cc.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"])
+        .args(options)
+        .arg("-o")
+        .arg(&library);
+    cc.arg(root().join("tests/shim/opencl_shim.c"))
+        .args(["-ldl", "-lpthread"]);
     assert!(cc.status().unwrap().success());
     library
 }
@@ -216,7 +279,8 @@ pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
 pub struct Tools(Folder);
 
 impl Tools {
-    /// Both are there once for all tests: `mortonnet-bake` is the one that was compiled with the tests.
+    /// Both are there once for all tests: `mortonnet-bake` is the one that was compiled with the
+    /// tests.
     pub fn get() -> &'static Tools {
         static TOOLS: OnceLock<Tools> = OnceLock::new();
         TOOLS.get_or_init(|| {
@@ -224,14 +288,20 @@ impl Tools {
             if cfg!(not(feature = "bake")) {
                 panic!("mortonnet-bake is missing: tests/run tests with --features bake");
             }
-            // Cargo has it in a variable whose name a shell's wrapper does not pass on; it lies beside the other program.
+            // Cargo has it in a variable whose name a shell's wrapper does not pass on; it lies
+            // beside the other program.
             let bake = Path::new(DIGITS).with_file_name("mortonnet-bake");
-            tools.0.executable("mortonnet-bake", fs::read(bake).unwrap());
+            tools
+                .0
+                .executable("mortonnet-bake", fs::read(bake).unwrap());
             // Nothing is baked in this build, and the tests look at what programs print.
             let settings = [("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "0")];
             let args = ["--features", "appended", "--bin", "mortonnet"];
             let built = build_into("target/tests-appended", &args, &settings).unwrap();
-            tools.0.executable(&Tools::program_name(), fs::read(built.join("mortonnet")).unwrap());
+            tools.0.executable(
+                &Tools::program_name(),
+                fs::read(built.join("mortonnet")).unwrap(),
+            );
             tools
         })
     }
@@ -247,13 +317,17 @@ impl Tools {
     }
 
     fn program_name() -> String {
-        let arch = if std::env::consts::ARCH == "arm" { "armv7" } else { std::env::consts::ARCH };
+        let arch = if std::env::consts::ARCH == "arm" {
+            "armv7"
+        } else {
+            std::env::consts::ARCH
+        };
         format!("mortonnet-{arch}")
     }
 }
 
-/// Writes a program with another network by `mortonnet-bake`; gives its path, or what `mortonnet-bake` said. A tenth of a
-/// second, where a build by cargo (`link`) takes seconds.
+/// Writes a program with another network by `mortonnet-bake`; gives its path, or what
+/// `mortonnet-bake` said. A tenth of a second, where a build by cargo (`link`) takes seconds.
 pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
     let plan: Vec<_> = plan.iter().flat_map(|p| ["--plan", *p]).collect();
     bake_with(model, &plan, folder)
@@ -262,20 +336,32 @@ pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf
 /// The same with these options.
 pub fn bake_with(model: &Path, options: &[&str], folder: &Folder) -> Result<PathBuf, String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let path = folder.path(&format!("mortonnet-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+    let path = folder.path(&format!(
+        "mortonnet-{}",
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ));
     let mut c = command(Tools::get().bake());
     let r = feed(c.arg(model).arg("-o").arg(&path).args(options), "");
-    if r.code == Some(0) { Ok(path) } else { Err(r.err) }
+    if r.code == Some(0) {
+        Ok(path)
+    } else {
+        Err(r.err)
+    }
 }
 
-/// Builds the package with another network by cargo; gives a copy of the program, or what cargo said.
+/// Builds the package with another network by cargo; gives a copy of the program, or what cargo
+/// said.
 pub fn link(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
     let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();
     link_with(model, &plan, folder)
 }
 
 /// The same with these settings.
-pub fn link_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Result<PathBuf, String> {
+pub fn link_with(
+    model: &Path,
+    settings: &[(&str, &str)],
+    folder: &Folder,
+) -> Result<PathBuf, String> {
     let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
     let model = [("MORTONNET_MODEL", model.to_str().unwrap())];
     build(&[&model, settings].concat())?;
@@ -283,11 +369,14 @@ pub fn link_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Re
     Ok(folder.executable(&name, fs::read(baked()).unwrap()))
 }
 
-/// What cargo says in builds with these settings, one after the other into the same file, and what that file says of
-/// itself after each.
+/// What cargo says in builds with these settings, one after the other into the same file, and what
+/// that file says of itself after each.
 pub fn bake_in_turn(settings: &[&[(&str, &str)]]) -> Vec<(String, String)> {
     let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
-    settings.iter().map(|s| (build(s).unwrap(), run(baked(), &["--version"], "").out)).collect()
+    settings
+        .iter()
+        .map(|s| (build(s).unwrap(), run(baked(), &["--version"], "").out))
+        .collect()
 }
 
 /// One build at a time, in one target folder: everything but this package is compiled once.
@@ -305,27 +394,52 @@ const FAST: [(&str, &str); 3] = [
     ("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "2"),
 ];
 
-/// Builds the package with nothing set but this; gives what cargo said, as an error if it failed. The tests look at what
-/// was baked: without optimisation, debug information and the lab a build takes 1.5 s instead of 26 s.
+/// Builds the package with nothing set but this; gives what cargo said, as an error if it failed.
+/// The tests look at what was baked: without optimisation, debug information and the lab a build
+/// takes 1.5 s instead of 26 s.
 fn build(settings: &[(&str, &str)]) -> Result<String, String> {
     build_in("target/tests-baked", &[], settings)
 }
 
 /// The same into this folder, with these arguments; gives where the programs are.
-pub fn build_into(target: &str, args: &[&str], settings: &[(&str, &str)]) -> Result<PathBuf, String> {
+pub fn build_into(
+    target: &str,
+    args: &[&str],
+    settings: &[(&str, &str)],
+) -> Result<PathBuf, String> {
     build_in(target, args, settings).map(|_| root().join(target).join("debug"))
 }
 
 fn build_in(target: &str, args: &[&str], settings: &[(&str, &str)]) -> Result<String, String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir", target]);
+    cargo.args([
+        "build",
+        "--offline",
+        "--message-format",
+        "short",
+        "--target-dir",
+        target,
+    ]);
     cargo.arg("--no-default-features").args(args).envs(FAST);
-    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS"] {
+    for name in [
+        "MORTONNET_MODEL",
+        "MORTONNET_PLAN",
+        "MORTONNET_WEIGHTS",
+        "RUSTFLAGS",
+    ] {
         cargo.env_remove(name);
     }
-    let output = cargo.current_dir(root()).envs(settings.iter().copied()).output().unwrap();
+    let output = cargo
+        .current_dir(root())
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(said) } else { Err(said) }
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(said)
+    }
 }
 
 /// The network of a folder in float64, read without any of the program's code.
@@ -341,10 +455,15 @@ impl Reference {
             serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
         };
         let matrix = |name: &str| -> Vec<Vec<f64>> {
-            let text = fs::read_to_string(folder.join(json(name)["file"].as_str().unwrap())).unwrap();
+            let text =
+                fs::read_to_string(folder.join(json(name)["file"].as_str().unwrap())).unwrap();
             // Weights are f32: read as f32, compute in float64.
             text.lines()
-                .map(|l| l.split(',').map(|x| x.trim().parse::<f32>().unwrap().into()).collect())
+                .map(|l| {
+                    l.split(',')
+                        .map(|x| x.trim().parse::<f32>().unwrap().into())
+                        .collect()
+                })
                 .collect()
         };
         let network = json("network.json");
@@ -360,20 +479,30 @@ impl Reference {
                 hidden => activation = hidden.to_string(),
             }
         }
-        Reference { layers, activation, scale: network["input"]["scale"].as_f64().unwrap_or(1.0) }
+        Reference {
+            layers,
+            activation,
+            scale: network["input"]["scale"].as_f64().unwrap_or(1.0),
+        }
     }
 
     pub fn scores(&self, raw: &[f64]) -> Vec<f64> {
         let mut x: Vec<f64> = raw.iter().map(|v| v * self.scale).collect();
         for (i, (w, b)) in self.layers.iter().enumerate() {
-            let sum = |(row, b): (&Vec<f64>, &f64)| row.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>() + b;
+            let sum = |(row, b): (&Vec<f64>, &f64)| {
+                row.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>() + b
+            };
             let y: Vec<f64> = w.iter().zip(b).map(sum).collect();
             let hidden = |v: f64| match &*self.activation {
                 "SigmoidLayer" => 1.0 / (1.0 + (-v).exp()),
                 "ReLULayer" => v.max(0.0),
                 other => panic!("{other}"),
             };
-            x = if i + 1 < self.layers.len() { y.into_iter().map(hidden).collect() } else { y };
+            x = if i + 1 < self.layers.len() {
+                y.into_iter().map(hidden).collect()
+            } else {
+                y
+            };
         }
         x
     }
@@ -382,11 +511,17 @@ impl Reference {
     pub fn check(&self, records: &[Vec<f64>], scores: &[&str], what: &str) {
         assert_eq!(records.len(), scores.len(), "{what}");
         for (n, (raw, line)) in records.iter().zip(scores).enumerate() {
-            let found: Vec<f64> = line.split(',').map(|s| s.parse::<f32>().unwrap().into()).collect();
+            let found: Vec<f64> = line
+                .split(',')
+                .map(|s| s.parse::<f32>().unwrap().into())
+                .collect();
             let expected = self.scores(raw);
             assert_eq!(found.len(), expected.len(), "{what}");
             for (f, e) in found.iter().zip(&expected) {
-                assert!((f - e).abs() <= 1e-4 * e.abs().max(1.0), "{what}: record {n}: {f}, expected {e}");
+                assert!(
+                    (f - e).abs() <= 1e-4 * e.abs().max(1.0),
+                    "{what}: record {n}: {f}, expected {e}"
+                );
             }
         }
     }

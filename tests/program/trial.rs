@@ -1,4 +1,5 @@
-//! Drivers that compute wrongly: the first start under `auto`, and `--verify` while the stream runs.
+//! Drivers that compute wrongly: the first start under `auto`, and `--verify` while the stream
+//! runs.
 
 use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, run, shim};
 use std::fs;
@@ -8,17 +9,28 @@ use std::path::Path;
 fn gpu(folder: &Folder, shim: &Path, settings: &[(&str, &str)], args: &[&str]) -> Run {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", shim);
-    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
-    feed(c.envs(settings.iter().copied()).args(args).arg("model/digits/test.csv"), "")
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+        .env("MORTONNET_OPENCL", shim);
+    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4")
+        .env("MORTONNET_CACHE", folder.path("cache"));
+    feed(
+        c.envs(settings.iter().copied())
+            .args(args)
+            .arg("model/digits/test.csv"),
+        "",
+    )
 }
 
 /// Large enough for a GPU to be of use.
 const AUTO: [&str; 3] = ["-v", "-b", "4096"];
 
 fn trials(folder: &Folder) -> usize {
-    let names = fs::read_dir(folder.path("cache")).unwrap().map(|e| e.unwrap().file_name());
-    names.filter(|n| n.to_str().unwrap().starts_with("trial-")).count()
+    let names = fs::read_dir(folder.path("cache"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
+    names
+        .filter(|n| n.to_str().unwrap().starts_with("trial-"))
+        .count()
 }
 
 #[test]
@@ -28,25 +40,47 @@ fn the_first_start_measures_both_sides_and_the_next_one_knows() {
     let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
     let measured = |r: &Run| -> String {
         assert_eq!((r.code, &r.out), (Some(0), &host), "{}", r.err);
-        let line = r.err.lines().find(|l| l.contains(": the first start measured ")).map(String::from);
+        let line = r
+            .err
+            .lines()
+            .find(|l| l.contains(": the first start measured "))
+            .map(String::from);
         line.unwrap_or_else(|| panic!("{}", r.err))
     };
     let first = measured(&gpu(&folder, &shim, &[], &AUTO));
-    assert!(first.contains(" µs a record on it, ") && first.ends_with(" on the host"), "{first}");
+    assert!(
+        first.contains(" µs a record on it, ") && first.ends_with(" on the host"),
+        "{first}"
+    );
     assert_eq!(trials(&folder), 1);
     // The same figures, for whichever side they spoke.
     assert_eq!(measured(&gpu(&folder, &shim, &[], &AUTO)), first);
     let info = gpu(&folder, &shim, &[], &["--selftest", "-b", "4096"]);
-    assert!(info.code == Some(2), "a file is no argument of --selftest: {}", info.err);
+    assert!(
+        info.code == Some(2),
+        "a file is no argument of --selftest: {}",
+        info.err
+    );
     assert_eq!(trials(&folder), 1);
     // Another driver is asked again, as is another batch; a damaged record is made again.
-    measured(&gpu(&folder, &shim, &[("MORTONNET_SHIM_DRIVER", "2")], &AUTO));
+    measured(&gpu(
+        &folder,
+        &shim,
+        &[("MORTONNET_SHIM_DRIVER", "2")],
+        &AUTO,
+    ));
     assert_eq!(trials(&folder), 2);
     measured(&gpu(&folder, &shim, &[], &["-v", "-b", "4000"]));
     assert_eq!(trials(&folder), 3);
     for entry in fs::read_dir(folder.path("cache")).unwrap() {
         let path = entry.unwrap().path();
-        if path.file_name().unwrap().to_str().unwrap().starts_with("trial-") {
+        if path
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("trial-")
+        {
             let text = fs::read_to_string(&path).unwrap();
             fs::write(&path, text.replace("right ", "right 0")).unwrap();
         }
@@ -61,10 +95,14 @@ fn a_driver_that_computes_wrongly_is_not_used() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
     let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
-    // The first of three launches does nothing: from the first batch on, and after some batches of the trial.
+    // The first of three launches does nothing: from the first batch on, and after some batches of
+    // the trial.
     for (driver, idle) in [("1", "0:1:3"), ("2", "0:19:3"), ("3", "0:91:3")] {
         for start in ["first", "next"] {
-            let settings = [("MORTONNET_SHIM_IDLE", idle), ("MORTONNET_SHIM_DRIVER", driver)];
+            let settings = [
+                ("MORTONNET_SHIM_IDLE", idle),
+                ("MORTONNET_SHIM_DRIVER", driver),
+            ];
             let r = gpu(&folder, &shim, &settings, &AUTO);
             assert_eq!((r.code, &r.out), (Some(0), &host), "{}", r.err);
             let warning = r.err.lines().next().unwrap();
@@ -79,18 +117,34 @@ fn a_driver_that_computes_wrongly_is_not_used() {
     // Who asks for a self-test learns of it, whatever is remembered.
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_DRIVER", "1");
-    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
-    let r = feed(c.env("MORTONNET_SHIM_IDLE", "0:1:3").args(["--selftest", "-b", "65536"]), "");
-    assert!(r.code == Some(1) && !r.out.contains("passed"), "{}{}", r.out, r.err);
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+        .env("MORTONNET_OPENCL", &shim)
+        .env("MORTONNET_SHIM_DRIVER", "1");
+    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4")
+        .env("MORTONNET_CACHE", folder.path("cache"));
+    let r = feed(
+        c.env("MORTONNET_SHIM_IDLE", "0:1:3")
+            .args(["--selftest", "-b", "65536"]),
+        "",
+    );
+    assert!(
+        r.code == Some(1) && !r.out.contains("passed"),
+        "{}{}",
+        r.out,
+        r.err
+    );
     // A device that fails is no device that is wrong: it is tried again.
-    let settings = [("MORTONNET_SHIM_DIE", "0:3:-5"), ("MORTONNET_SHIM_DRIVER", "4")];
+    let settings = [
+        ("MORTONNET_SHIM_DIE", "0:3:-5"),
+        ("MORTONNET_SHIM_DRIVER", "4"),
+    ];
     let before = trials(&folder);
     for _ in 0..2 {
         let r = gpu(&folder, &shim, &settings, &AUTO);
         assert_eq!((r.code, &r.out), (Some(0), &host), "{}", r.err);
         assert!(
-            r.err.contains("clEnqueueNDRangeKernel") && r.err.contains("running on the host instead"),
+            r.err.contains("clEnqueueNDRangeKernel")
+                && r.err.contains("running on the host instead"),
             "{}",
             r.err
         );
@@ -98,23 +152,32 @@ fn a_driver_that_computes_wrongly_is_not_used() {
     assert_eq!(trials(&folder), before);
 }
 
-/// A device that goes wrong while the stream runs: what was right before is out, and the error names record and score.
+/// A device that goes wrong while the stream runs: what was right before is out, and the error
+/// names record and score.
 #[test]
 fn verify_finds_what_goes_wrong_on_the_way() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
     let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
     let on_device = |settings: &[(&str, &str)], args: &[&str]| {
-        gpu(&folder, &shim, settings, &[&["-d", "0", "-b", "10"], args].concat())
+        gpu(
+            &folder,
+            &shim,
+            settings,
+            &[&["-d", "0", "-b", "10"], args].concat(),
+        )
     };
-    for (n, plan) in
-        [("0", "cpu-simd"), ("1", "cpu-simd"), ("3", "mali-midgard"), ("1000", "thesis-baseline")]
-    {
+    for (n, plan) in [
+        ("0", "cpu-simd"),
+        ("1", "cpu-simd"),
+        ("3", "mali-midgard"),
+        ("1000", "thesis-baseline"),
+    ] {
         let r = on_device(&[], &["--verify", n, "--plan", plan]);
         assert_eq!((r.code, &r.out), (Some(0), &host), "{n} {plan}: {}", r.err);
     }
-    // Launches of a start and of batches before are right: the first layer's values of the last right batch stand where
-    // those of this one should.
+    // Launches of a start and of batches before are right: the first layer's values of the last
+    // right batch stand where those of this one should.
     let steps = 6;
     for (n, wrong) in [(1, 12), (4, 12), (1, 30), (7, 25)] {
         let from = format!("0:{}:{steps}", 1 + wrong * steps);
@@ -125,22 +188,41 @@ fn verify_finds_what_goes_wrong_on_the_way() {
         assert_eq!(r.code, Some(1), "{n} {wrong}: {}{}", r.out, r.err);
         let whole = host.starts_with(&r.out) || n > 1;
         let lines = r.out.lines().count();
-        assert!(whole && lines % 10 == 0 && lines < 597, "{n} {wrong}: {lines}");
-        let record: usize =
-            r.err.split("record ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(
+            whole && lines % 10 == 0 && lines < 597,
+            "{n} {wrong}: {lines}"
+        );
+        let record: usize = r
+            .err
+            .split("record ")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!(record > lines && record <= lines + 10, "{}", r.err);
         assert!(
             r.err.contains(" of the run: score ")
-                && r.err.contains(" on the host; each step is right by itself: ")
+                && r.err
+                    .contains(" on the host; each step is right by itself: ")
                 && r.err.contains(": the device, its memory or its driver"),
             "{}",
             r.err
         );
     }
     // Of several devices, too; and where there is nothing to compare.
-    let r = on_device(&[("POCL_DEVICES", "basic basic")], &["-d", "0,1", "--verify", "2"]);
+    let r = on_device(
+        &[("POCL_DEVICES", "basic basic")],
+        &["-d", "0,1", "--verify", "2"],
+    );
     assert_eq!((r.code, &r.out), (Some(0), &host), "{}", r.err);
-    let r = run(DIGITS, &["-d", "host", "--verify", "2", "model/digits/test.csv"], "");
+    let r = run(
+        DIGITS,
+        &["-d", "host", "--verify", "2", "model/digits/test.csv"],
+        "",
+    );
     assert_eq!((r.code, &*r.out), (Some(2), ""), "{}", r.err);
     let r = run(DIGITS, &["--verify", "2", "model/digits/test.csv"], "");
     assert_eq!((r.code, &r.out), (Some(0), &host), "{}", r.err);
@@ -152,39 +234,72 @@ fn verify_finds_what_goes_wrong_on_the_way() {
 fn the_first_wrong_step_is_named() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
-    // Of this plan: 8 work-items for the first layer, 4 for the second, one a record for the arg-max.
+    // Of this plan: 8 work-items for the first layer, 4 for the second, one a record for the
+    // arg-max.
     for (skip, named) in [
         (
             "8",
-            "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong: record 1 of a batch of 256 has no result",
+            "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong: record 1 of \
+             a batch of 256 has no result",
         ),
-        ("4", " has no result, although every launch ended without an error"),
-        ("128", " has no result, although every launch ended without an error"),
+        (
+            "4",
+            " has no result, although every launch ended without an error",
+        ),
+        (
+            "128",
+            " has no result, although every launch ended without an error",
+        ),
     ] {
-        for asked in [&["--selftest"][..], &["--verify", "1", "-o", "json", "model/digits/test.csv"]] {
+        for asked in [
+            &["--selftest"][..],
+            &["--verify", "1", "-o", "json", "model/digits/test.csv"],
+        ] {
             let mut c = command(DIGITS);
             on(Witness::Pocl, &mut c, &folder.path("log"));
             c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
                 .env("MORTONNET_OPENCL", &shim)
                 .env("MORTONNET_SHIM_SKIP", skip);
-            let r = feed(c.args(["-d", "0", "--plan", "desktop", "-b", "128"]).args(asked), "");
-            assert!(r.code == Some(1) && r.err.contains(named), "{skip}: {:?} {}", r.code, r.err);
+            let r = feed(
+                c.args(["-d", "0", "--plan", "desktop", "-b", "128"])
+                    .args(asked),
+                "",
+            );
+            assert!(
+                r.code == Some(1) && r.err.contains(named),
+                "{skip}: {:?} {}",
+                r.code,
+                r.err
+            );
             assert!(r.out.is_empty(), "{}", r.out);
         }
     }
     // Of two devices what each of them makes of these records. (Both compute wrongly here.)
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_SKIP", "8");
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+        .env("MORTONNET_OPENCL", &shim)
+        .env("MORTONNET_SHIM_SKIP", "8");
     c.env("POCL_DEVICES", "basic basic");
-    let line = ["-d", "0,1", "--plan", "desktop", "-b", "128", "--verify", "1", "-o", "json"];
+    let line = [
+        "-d", "0,1", "--plan", "desktop", "-b", "128", "--verify", "1", "-o", "json",
+    ];
     let r = feed(c.args(line).arg("model/digits/test.csv"), "");
     let named = "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong";
-    assert!(r.code == Some(1) && r.err.matches(named).count() == 2, "{:?} {}", r.code, r.err);
+    assert!(
+        r.code == Some(1) && r.err.matches(named).count() == 2,
+        "{:?} {}",
+        r.code,
+        r.err
+    );
     // A first start names it, too, and the record keeps it.
     for _ in 0..2 {
         let settings = [("MORTONNET_SHIM_IDLE", "0:19:3")];
         let r = gpu(&folder, &shim, &settings, &AUTO);
-        assert!(r.code == Some(0) && r.err.contains("each step is right by itself"), "{}", r.err);
+        assert!(
+            r.code == Some(0) && r.err.contains("each step is right by itself"),
+            "{}",
+            r.err
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a program meets outside: descriptors that are closed, files that may not grow, files without an end.
+//! What a program meets outside: descriptors that are closed, files that may not grow, files
+//! without an end.
 
 use super::support::{DIGITS, Folder, Witness, command, feed, fifo, on, root, run};
 use std::fs::{self, File};
@@ -12,9 +13,19 @@ use std::time::{Duration, Instant};
 fn shell(line: &str) -> (Option<i32>, String, String) {
     let mut c = Command::new("sh");
     let plain = command(DIGITS);
-    c.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(root());
+    c.envs(
+        plain
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    )
+    .current_dir(root());
     let begin = Instant::now();
-    let o = c.env("PROGRAM", DIGITS).arg("-c").arg(line).output().unwrap();
+    let o = c
+        .env("PROGRAM", DIGITS)
+        .arg("-c")
+        .arg(line)
+        .output()
+        .unwrap();
     assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (o.status.code(), text(o.stdout), text(o.stderr))
@@ -25,11 +36,17 @@ fn closed_descriptors_are_no_empty_files() {
     let bad = "Bad file descriptor";
     let (code, out, err) = shell("$PROGRAM -d host <&-");
     assert!(
-        code == Some(1) && out.is_empty() && err.starts_with("mortonnet: stdin: ") && err.contains(bad),
+        code == Some(1)
+            && out.is_empty()
+            && err.starts_with("mortonnet: stdin: ")
+            && err.contains(bad),
         "{err}"
     );
     let (code, _, err) = shell("$PROGRAM -d host model/digits/test.csv >&-");
-    assert!(code == Some(1) && err.starts_with("mortonnet: stdout: ") && err.contains(bad), "{err}");
+    assert!(
+        code == Some(1) && err.starts_with("mortonnet: stdout: ") && err.contains(bad),
+        "{err}"
+    );
     // With a file nobody needs stdin, and nobody need hear what is said.
     let (code, out, err) = shell("$PROGRAM -d host model/digits/test.csv <&- 2>&-");
     assert_eq!((code, out.lines().count(), &*err), (Some(0), 597, ""));
@@ -42,9 +59,15 @@ fn closed_descriptors_are_no_empty_files() {
 fn a_file_that_may_not_grow_is_an_error() {
     let folder = Folder::new();
     let file = folder.path("out");
-    let line = format!("ulimit -f 2; $PROGRAM -d host -o json model/digits/test.csv > {}", file.display());
+    let line = format!(
+        "ulimit -f 2; $PROGRAM -d host -o json model/digits/test.csv > {}",
+        file.display()
+    );
     let (code, _, err) = shell(&line);
-    assert!(code == Some(1) && err.starts_with("mortonnet: stdout: File too large"), "{code:?} {err}");
+    assert!(
+        code == Some(1) && err.starts_with("mortonnet: stdout: File too large"),
+        "{code:?} {err}"
+    );
     assert!(fs::metadata(file).unwrap().len() <= 2048);
 }
 
@@ -52,25 +75,42 @@ fn a_file_that_may_not_grow_is_an_error() {
 #[test]
 fn files_without_an_end_are_refused() {
     for option in ["--expect", "--expect-scores"] {
-        let (code, _, err) = shell(&format!("$PROGRAM -d host {option} /dev/zero model/digits/test.csv"));
-        assert!(code == Some(1) && err.contains("/dev/zero"), "{code:?} {err}");
+        let (code, _, err) = shell(&format!(
+            "$PROGRAM -d host {option} /dev/zero model/digits/test.csv"
+        ));
+        assert!(
+            code == Some(1) && err.contains("/dev/zero"),
+            "{code:?} {err}"
+        );
     }
     let folder = Folder::new();
     let pipe = folder.path("fifo");
     fifo(&pipe);
-    let (code, _, err) = shell(&format!("MORTONNET_OPENCL={} $PROGRAM -d opencl", pipe.display()));
-    assert!(code == Some(1) && err.contains("it is no plain file"), "{code:?} {err}");
+    let (code, _, err) = shell(&format!(
+        "MORTONNET_OPENCL={} $PROGRAM -d opencl",
+        pipe.display()
+    ));
+    assert!(
+        code == Some(1) && err.contains("it is no plain file"),
+        "{code:?} {err}"
+    );
     // More labels than an idx file says.
     let mut labels = vec![0, 0, 8, 1, 0, 0, 0, 2];
     labels.extend([1; 1 << 17]);
     let file = folder.put("labels", labels);
-    let (code, _, err) =
-        shell(&format!("$PROGRAM -d host --expect {} model/digits/test.csv", file.display()));
-    assert!(code == Some(1) && err.contains("expected 2 labels, found "), "{code:?} {err}");
+    let (code, _, err) = shell(&format!(
+        "$PROGRAM -d host --expect {} model/digits/test.csv",
+        file.display()
+    ));
+    assert!(
+        code == Some(1) && err.contains("expected 2 labels, found "),
+        "{code:?} {err}"
+    );
 }
 
-/// With too little memory or too few descriptors a run ends before it has begun: with one error, or, for what is too little
-/// even for that, with the words of whoever wanted it. Else every record is answered.
+/// With too little memory or too few descriptors a run ends before it has begun: with one error,
+/// or, for what is too little even for that, with the words of whoever wanted it. Else every record
+/// is answered.
 #[test]
 fn limits_end_a_run_at_its_start_or_not_at_all() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
@@ -78,24 +118,37 @@ fn limits_end_a_run_at_its_start_or_not_at_all() {
     let (mut errors, mut complete) = (0, 0);
     for kilobytes in (1000..=16_000).step_by(250) {
         // How many records a batch has depends on the machine.
-        let line = format!("ulimit -v {kilobytes}; exec $PROGRAM -d host -b 256 model/digits/test.csv");
+        let line =
+            format!("ulimit -v {kilobytes}; exec $PROGRAM -d host -b 256 model/digits/test.csv");
         let (code, out, err) = shell(&line);
         let what = format!("{kilobytes} KB: {code:?} {err}");
         match code {
             Some(0) => assert_eq!((&out, &*err), (&expected, ""), "{what}"),
             // From the start on nothing is said about memory by anybody but the program.
-            Some(1) => assert!(out.is_empty() && own(&err) && err.contains("memory"), "{what}"),
-            Some(127) => assert!(out.is_empty() && err.contains("while loading shared libraries"), "{what}"),
+            Some(1) => assert!(
+                out.is_empty() && own(&err) && err.contains("memory"),
+                "{what}"
+            ),
+            Some(127) => assert!(
+                out.is_empty() && err.contains("while loading shared libraries"),
+                "{what}"
+            ),
             // The system ends what it cannot load, the allocator what has no room for some bytes.
             None => {
-                assert!(out.is_empty() && (err.is_empty() || err.contains("memory allocation of")), "{what}")
+                assert!(
+                    out.is_empty() && (err.is_empty() || err.contains("memory allocation of")),
+                    "{what}"
+                )
             }
             Some(_) => panic!("{what}"),
         }
         errors += u32::from(code == Some(1));
         complete += u32::from(code == Some(0));
     }
-    assert!(errors >= 3 && complete >= 10, "{errors} errors, {complete} whole runs");
+    assert!(
+        errors >= 3 && complete >= 10,
+        "{errors} errors, {complete} whole runs"
+    );
     for descriptors in 0..12 {
         let line = format!("ulimit -n {descriptors}; exec $PROGRAM -d host model/digits/test.csv");
         let (code, out, err) = shell(&line);
@@ -116,7 +169,10 @@ fn a_stream_needs_nothing_more() {
     let (first, rest) = csv.split_at(csv.find('\n').unwrap() + 1);
     let expected = run(DIGITS, &["-d", "host", "-o", "json"], &*csv).out;
     let mut c = command(DIGITS);
-    c.args(["-d", "host", "-o", "json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c.args(["-d", "host", "-o", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = c.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(first.as_bytes()).unwrap();
@@ -127,7 +183,9 @@ fn a_stream_needs_nothing_more() {
     let pages: u64 = about.split(' ').next().unwrap().parse().unwrap();
     for (limit, most) in [("as", pages * 4096), ("nofile", 0)] {
         let pid = child.id().to_string();
-        let prlimit = Command::new("prlimit").args(["--pid", &pid, &format!("--{limit}={most}")]).status();
+        let prlimit = Command::new("prlimit")
+            .args(["--pid", &pid, &format!("--{limit}={most}")])
+            .status();
         assert!(prlimit.unwrap().success());
     }
     let feeder = thread::spawn({
@@ -137,7 +195,12 @@ fn a_stream_needs_nothing_more() {
     stdout.read_to_string(&mut answers).unwrap();
     feeder.join().unwrap();
     let o = child.wait_with_output().unwrap();
-    assert_eq!((o.status.code(), answers), (Some(0), expected), "{}", String::from_utf8_lossy(&o.stderr));
+    assert_eq!(
+        (o.status.code(), answers),
+        (Some(0), expected),
+        "{}",
+        String::from_utf8_lossy(&o.stderr)
+    );
 }
 
 /// Neither /proc nor HOME: the same answers, on the host and on a device.
@@ -145,7 +208,11 @@ fn a_stream_needs_nothing_more() {
 fn without_proc_and_without_home() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
     let namespace = ["--user", "--map-root-user", "--mount"];
-    let may = Command::new("unshare").args(namespace).arg("true").output().is_ok_and(|o| o.status.success());
+    let may = Command::new("unshare")
+        .args(namespace)
+        .arg("true")
+        .output()
+        .is_ok_and(|o| o.status.success());
     if !may {
         eprintln!("unshare {namespace:?} is not permitted here: /proc stays");
     }
@@ -165,11 +232,25 @@ fn without_proc_and_without_home() {
             c.args(["-c", "exec \"$@\"", "sh"]);
         }
         on(Witness::Pocl, &mut c, Path::new("/dev/null"));
-        for name in ["HOME", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "MORTONNET_CACHE"] {
+        for name in [
+            "HOME",
+            "XDG_CACHE_HOME",
+            "CACHE_DIRECTORY",
+            "MORTONNET_CACHE",
+        ] {
             c.env_remove(name);
         }
-        let r = feed(c.current_dir(root()).args([DIGITS, "-d", device, "model/digits/test.csv"]), "");
-        assert_eq!((r.code, r.out), (Some(0), expected.clone()), "{device}: {}", r.err);
+        let r = feed(
+            c.current_dir(root())
+                .args([DIGITS, "-d", device, "model/digits/test.csv"]),
+            "",
+        );
+        assert_eq!(
+            (r.code, r.out),
+            (Some(0), expected.clone()),
+            "{device}: {}",
+            r.err
+        );
     }
 }
 
@@ -179,19 +260,36 @@ fn questions_may_come_at_any_time() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
     for pause in 0..40 {
         let mut c = command(DIGITS);
-        c.args(["-d", "host"]).stdin(File::open(root().join("model/digits/test.csv")).unwrap());
-        let child = c.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        c.args(["-d", "host"])
+            .stdin(File::open(root().join("model/digits/test.csv")).unwrap());
+        let child = c
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         // From the moment on at which its own code runs: its first call.
         let handles = |child: u32| {
             let about = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
-            let caught = about.lines().find_map(|l| l.strip_prefix("SigCgt:")).map(|l| l.trim().to_string());
-            caught.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_some_and(|mask| mask >> 9 & 1 == 1)
+            let caught = about
+                .lines()
+                .find_map(|l| l.strip_prefix("SigCgt:"))
+                .map(|l| l.trim().to_string());
+            caught
+                .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+                .is_some_and(|mask| mask >> 9 & 1 == 1)
         };
         let begin = Instant::now();
         while !handles(child.id()) && begin.elapsed() < Duration::from_millis(200) {}
         thread::sleep(Duration::from_micros(50 * pause));
-        let _ = Command::new("kill").arg("-USR1").arg(child.id().to_string()).stderr(Stdio::null()).status();
+        let _ = Command::new("kill")
+            .arg("-USR1")
+            .arg(child.id().to_string())
+            .stderr(Stdio::null())
+            .status();
         let o = child.wait_with_output().unwrap();
-        assert_eq!((o.status.code(), String::from_utf8(o.stdout).unwrap()), (Some(0), expected.clone()));
+        assert_eq!(
+            (o.status.code(), String::from_utf8(o.stdout).unwrap()),
+            (Some(0), expected.clone())
+        );
     }
 }

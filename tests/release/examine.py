@@ -3,6 +3,7 @@
 
 usage: tests/release/examine.py DIST
 """
+
 import re
 import subprocess
 import sys
@@ -10,8 +11,17 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1", "ld-linux-armhf.so.3",
-             "ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2"}
+LIBRARIES = {
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libgcc_s.so.1",
+    "ld-linux-armhf.so.3",
+    "ld-linux-aarch64.so.1",
+    "ld-linux-x86-64.so.2",
+}
 """What every system has."""
 MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64", "armv7": "ARM"}
 MOST = {"mortonnet": 4_000_000, "mortonnet-bake": 4_000_000}
@@ -27,19 +37,33 @@ def program(path):
     assert re.search(f"Machine: .*{MACHINES[target]}\n", out("readelf", "-h", path)), path
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", out("readelf", "-dW", path)))
     assert needed and needed <= LIBRARIES, (path, needed)
-    versions = [tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", out("readelf", "-VW", path))]
+    versions = [
+        tuple(map(int, version.split(".")))
+        for version in re.findall(r"GLIBC_([\d.]+)", out("readelf", "-VW", path))
+    ]
     assert max(versions) <= (2, 19), (path, max(versions))
     assert path.stat().st_size <= MOST[name], (path, path.stat().st_size)
-    print(f"{path.name}: {path.stat().st_size} bytes, needs GLIBC_{'.'.join(map(str, max(versions)))}")
+    print(
+        f"{path.name}: {path.stat().st_size} bytes, needs GLIBC_{'.'.join(map(str, max(versions)))}"
+    )
 
 
 def wheel(path, dist):
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         assert {name for name in names if "/programs/" in name} == {
-            f"mortonnet/programs/{name}" for name in ("mortonnet-bake", "mortonnet-x86_64", "mortonnet-aarch64", "mortonnet-armv7")
+            f"mortonnet/programs/{name}"
+            for name in (
+                "mortonnet-bake",
+                "mortonnet-x86_64",
+                "mortonnet-aarch64",
+                "mortonnet-armv7",
+            )
         }
-        assert archive.read("mortonnet/programs/mortonnet-armv7") == (dist / "mortonnet-armv7").read_bytes()
+        assert (
+            archive.read("mortonnet/programs/mortonnet-armv7")
+            == (dist / "mortonnet-armv7").read_bytes()
+        )
         assert not [name for name in names if name.endswith((".so", ".pyc"))]
     print(f"{path.name}: {path.stat().st_size} bytes")
 
@@ -54,13 +78,19 @@ def debian(path):
         assert owners == {"root/root"}, owners
         pages = sorted((root / "usr/share/man/man1").iterdir())
         assert [page.name for page in pages] == [
-            "mortonnet-bake.1.gz", "mortonnet-bench.1.gz", "mortonnet-tune.1.gz", "mortonnet.1.gz"
+            "mortonnet-bake.1.gz",
+            "mortonnet-bench.1.gz",
+            "mortonnet-tune.1.gz",
+            "mortonnet.1.gz",
         ], pages
         for page in pages:
             text = subprocess.run(["gunzip", "-c", page], check=True, capture_output=True).stdout
-            made = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-Wbreak"], input=text, capture_output=True)
+            made = subprocess.run(
+                ["groff", "-man", "-Tascii", "-ww", "-Wbreak"], input=text, capture_output=True
+            )
             assert made.returncode == 0 and not made.stderr, (page, made.stderr)
-            # Every option of --help has an entry; an option in the middle of a text would be one that was not read.
+            # Every option of --help has an entry; an option in the middle of a text would be one
+            # that was not read.
             name = page.name.split(".")[0]
             if name == "mortonnet-bake":
                 command = [root / "usr/bin/mortonnet-bake"]
@@ -79,7 +109,7 @@ def debian(path):
             ("mortonnet", "mortonnet --expect /usr/inc", "/usr/include"),
         ]:
             script = (
-                f'. {root}/usr/share/bash-completion/completions/{name}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); '
+                f". {root}/usr/share/bash-completion/completions/{name}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
                 f'_{name.replace("-", "_")}; echo "${{COMPREPLY[*]}}"'
             )
             found = out("bash", "-euc", script, cwd=root / "usr").strip()

@@ -5,6 +5,7 @@ usage: user.py FOLDER [--fresh] [CLASS]      FOLDER: the sources; CLASS: User, T
   --fresh     on a system that cannot run programs of boards, and has the Debian package installed; else target/boards of the
               sources runs them, and the package is unpacked in target/release-user/deb
 """
+
 import logging
 import os
 import shutil
@@ -19,7 +20,9 @@ import numpy as np
 import mortonnet
 
 ROOT, FRESH, CLASS = Path(sys.argv[1]), "--fresh" in sys.argv, sys.argv[-1]
-BOARDS = {} if FRESH else {board: ROOT / f"target/boards/run-{board}" for board in ("armv7", "aarch64")}
+BOARDS = (
+    {} if FRESH else {board: ROOT / f"target/boards/run-{board}" for board in ("armv7", "aarch64")}
+)
 ABSENT = ("cc", "gcc", "clang", "cargo", "rustc", "zig", "ld", "as")
 
 
@@ -43,7 +46,9 @@ class Baking(unittest.TestCase):
             np.testing.assert_array_equal(mortonnet.run(path, records, **how), expected, target)
             scores[target] = mortonnet.run(path, records, "scores", **how)
             np.testing.assert_allclose(scores[target], scores["x86_64"], rtol=1e-4, atol=1e-4)
-        told = subprocess.run([self.folder / "x86_64", "--selftest", "-d", device], capture_output=True, text=True)
+        told = subprocess.run(
+            [self.folder / "x86_64", "--selftest", "-d", device], capture_output=True, text=True
+        )
         self.assertEqual(told.returncode, 0, told.stderr)
         return scores["x86_64"]
 
@@ -59,12 +64,18 @@ class User(Baking):
         from sklearn.preprocessing import StandardScaler
 
         x, y = load_digits(return_X_y=True)
-        names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])[y]
-        model = make_pipeline(StandardScaler(), MLPClassifier((32,), random_state=0, max_iter=60)).fit(x, names)
+        names = np.array(
+            ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+        )[y]
+        model = make_pipeline(
+            StandardScaler(), MLPClassifier((32,), random_state=0, max_iter=60)
+        ).fit(x, names)
         labels = model.predict(x)
         self.everywhere(model, x, labels, inputs=x)
         program = self.folder / "x86_64"
-        np.testing.assert_array_equal(mortonnet.run(program, x[:50], "label", device="host"), labels[:50])
+        np.testing.assert_array_equal(
+            mortonnet.run(program, x[:50], "label", device="host"), labels[:50]
+        )
         indices = mortonnet.run(program, x[:50], "class", device="host")
         np.testing.assert_array_equal(model.classes_[indices], labels[:50])
         probabilities = mortonnet.run(program, x[:50], "probs", device="host")
@@ -88,7 +99,9 @@ class User(Baking):
         x, y = make_multilabel_classification(200, 12, n_classes=4, random_state=0)
         model = MLPClassifier((8,), random_state=0, max_iter=100).fit(x, y)
         path = mortonnet.bake(model, self.folder / "labels", inputs=x)
-        np.testing.assert_array_equal(mortonnet.run(path, x, device="host"), model.predict(x).astype(bool))
+        np.testing.assert_array_equal(
+            mortonnet.run(path, x, device="host"), model.predict(x).astype(bool)
+        )
         with self.assertRaisesRegex(ValueError, "several labels"):
             mortonnet.run(path, x, "label")
 
@@ -98,24 +111,40 @@ class User(Baking):
             records = np.load(model.with_name(f"{name}.inputs.npy"))
             scores = np.load(model.with_name(f"{name}.outputs.npy")).reshape(len(records), -1)
             self.everywhere(model, records, scores.argmax(1))
-        command = [sys.executable, "-m", "mortonnet", "bake", ROOT / "model/digits", "--target", "armv7", "-o", "classify"]
+        command = [
+            sys.executable,
+            "-m",
+            "mortonnet",
+            "bake",
+            ROOT / "model/digits",
+            "--target",
+            "armv7",
+            "-o",
+            "classify",
+        ]
         told = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         self.assertEqual(told.returncode, 0, told.stderr)
         self.assertIn("classify: ", told.stderr)
         test = np.loadtxt(ROOT / "model/digits/test.csv", delimiter=",")
         labels = np.loadtxt(ROOT / "model/digits/test_labels.csv", dtype=int)
         if BOARDS:
-            classes = mortonnet.run(self.folder / "classify", test, launcher=on_board("armv7"), device="host")
+            classes = mortonnet.run(
+                self.folder / "classify", test, launcher=on_board("armv7"), device="host"
+            )
             self.assertEqual((classes == labels).sum(), 587)
 
     def test_command_line(self):
         def python(*arguments):
-            return subprocess.run([sys.executable, "-m", "mortonnet", *arguments], capture_output=True, text=True)
+            return subprocess.run(
+                [sys.executable, "-m", "mortonnet", *arguments], capture_output=True, text=True
+            )
 
         self.assertIn("bake MODEL", python("--help").stdout)
         self.assertRegex(python("--version").stdout, r"^mortonnet-bake \d")
         self.assertIn("--target", python("bake", "--help").stdout)
-        self.assertEqual([python().returncode, python("cake").returncode, python("bake").returncode], [2, 2, 2])
+        self.assertEqual(
+            [python().returncode, python("cake").returncode, python("bake").returncode], [2, 2, 2]
+        )
         self.assertIn("found 'cake'", python("cake").stderr)
 
     def test_mistakes(self):
@@ -166,8 +195,11 @@ class User(Baking):
         with self.assertRaisesRegex(mortonnet.ProgramError, "record 7 .*overflow") as caught:
             mortonnet.run(path, bad, device="host")
         np.testing.assert_array_equal(caught.exception.answers, classes[:6])
-        for wrong, error in [({"output": "json"}, ValueError), ({"device": "none"}, mortonnet.ProgramError),
-                             ({"arguments": ["--none"]}, ValueError)]:
+        for wrong, error in [
+            ({"output": "json"}, ValueError),
+            ({"device": "none"}, mortonnet.ProgramError),
+            ({"arguments": ["--none"]}, ValueError),
+        ]:
             with self.assertRaises(error):
                 mortonnet.run(path, test, **wrong)
         with self.assertRaises(mortonnet.ProgramError):
@@ -176,13 +208,30 @@ class User(Baking):
             mortonnet.run(self.folder / "none", test)
 
     def test_the_debian_package(self):
-        command = ["/usr/bin/mortonnet-bake" if FRESH else ROOT / "target/release-user/deb/usr/bin/mortonnet-bake", ROOT / "model/digits", "-o", "digits"]
+        command = [
+            "/usr/bin/mortonnet-bake"
+            if FRESH
+            else ROOT / "target/release-user/deb/usr/bin/mortonnet-bake",
+            ROOT / "model/digits",
+            "-o",
+            "digits",
+        ]
         for target in ("x86_64", *BOARDS):
-            told = subprocess.run([*command, "--target", target], cwd=self.folder, capture_output=True, text=True)
+            told = subprocess.run(
+                [*command, "--target", target], cwd=self.folder, capture_output=True, text=True
+            )
             self.assertEqual(told.returncode, 0, told.stderr)
             start = on_board(target) if target in BOARDS else []
-            line = ["-d", "host", "--expect", ROOT / "model/digits/test_labels.csv", ROOT / "model/digits/test.csv"]
-            run = subprocess.run([*start, self.folder / "digits", *line], capture_output=True, text=True)
+            line = [
+                "-d",
+                "host",
+                "--expect",
+                ROOT / "model/digits/test_labels.csv",
+                ROOT / "model/digits/test.csv",
+            ]
+            run = subprocess.run(
+                [*start, self.folder / "digits", *line], capture_output=True, text=True
+            )
             self.assertEqual(run.stderr.splitlines()[-1], "mortonnet: 587 of 597")
 
 
@@ -193,15 +242,26 @@ class Torch(Baking):
 
         torch.manual_seed(0)
         x = np.random.default_rng(0).uniform(0, 255, (200, 1, 8, 8)).astype(np.float32)
-        for number, model in enumerate([
-            nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 5)),
-            nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 5)),
-        ]):
+        for number, model in enumerate(
+            [
+                nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 5)),
+                nn.Sequential(
+                    nn.Conv2d(1, 6, 3),
+                    nn.BatchNorm2d(6),
+                    nn.ReLU(),
+                    nn.MaxPool2d(2),
+                    nn.Flatten(),
+                    nn.Linear(54, 5),
+                ),
+            ]
+        ):
             model.eval()
             with torch.no_grad():
                 expected = model(torch.from_numpy(x / 255)).numpy()
             records = x.reshape(200, 64) if number == 0 else x
-            scores = self.everywhere(model, records, expected.argmax(1), inputs=records, input={"scale": 1 / 255})
+            scores = self.everywhere(
+                model, records, expected.argmax(1), inputs=records, input={"scale": 1 / 255}
+            )
             np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
@@ -215,20 +275,34 @@ class Keras(Baking):
 
         keras.utils.set_random_seed(0)
         x = np.random.default_rng(0).uniform(0, 255, (100, 8, 8, 3)).astype(np.float32)
-        head = [layers.Input((8, 8, 3)), layers.Conv2D(6, 3), layers.BatchNormalization(), layers.ReLU(), layers.Flatten()]
+        head = [
+            layers.Input((8, 8, 3)),
+            layers.Conv2D(6, 3),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.Flatten(),
+        ]
         for end, before in [
-            ([layers.Dense(5, activation="softmax")], 0), ([layers.Dense(5), layers.Softmax()], 1),
-            ([layers.Dense(5), layers.Activation("softmax")], 1), ([layers.Dense(5)], None),
+            ([layers.Dense(5, activation="softmax")], 0),
+            ([layers.Dense(5), layers.Softmax()], 1),
+            ([layers.Dense(5), layers.Activation("softmax")], 1),
+            ([layers.Dense(5)], None),
         ]:
             model = keras.Sequential([*head, *end])
             expected = np.asarray(model(x / 255))
             self.everywhere(model, x, expected.argmax(1), inputs=x, input={"scale": 1 / 255})
-            found = mortonnet.run(self.folder / "x86_64", x, "scores" if before is None else "probs", device="host")
+            found = mortonnet.run(
+                self.folder / "x86_64", x, "scores" if before is None else "probs", device="host"
+            )
             np.testing.assert_allclose(found, expected, atol=1e-4)
         first = x.transpose(0, 3, 1, 2)
-        path = mortonnet.bake(model, self.folder / "chw", inputs=first, input={"order": "chw", "scale": 1 / 255})
+        path = mortonnet.bake(
+            model, self.folder / "chw", inputs=first, input={"order": "chw", "scale": 1 / 255}
+        )
         np.testing.assert_array_equal(mortonnet.run(path, first, device="host"), expected.argmax(1))
-        path = mortonnet.bake(keras.Sequential([*head, layers.Dense(1, activation="sigmoid")]), self.folder / "binary")
+        path = mortonnet.bake(
+            keras.Sequential([*head, layers.Dense(1, activation="sigmoid")]), self.folder / "binary"
+        )
         self.assertEqual(set(mortonnet.run(path, x, device="host").tolist()) | {0, 1}, {0, 1})
         with self.assertRaisesRegex(mortonnet.ExportError, "inputs: expected records"):
             mortonnet.export(model, self.folder / "x", inputs=None)

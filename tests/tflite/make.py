@@ -49,7 +49,11 @@ def interpreter(model):
 def real(detail, values):
     """The numbers that a tensor's integers stand for."""
     scale, zero = detail["quantization"]
-    return values.astype(np.float32) if scale == 0 else ((values.astype(np.float64) - zero) * scale).astype(np.float32)
+    return (
+        values.astype(np.float32)
+        if scale == 0
+        else ((values.astype(np.float64) - zero) * scale).astype(np.float32)
+    )
 
 
 def save(name, model, x, like=None):
@@ -78,7 +82,10 @@ def save(name, model, x, like=None):
 
 
 def save_several(name, model, inputs, run):
-    index = {name: detail["index"] for name, detail in run.get_signature_runner().get_input_details().items()}
+    index = {
+        name: detail["index"]
+        for name, detail in run.get_signature_runner().get_input_details().items()
+    }
     place = [detail["index"] for detail in run.get_input_details()]
     order = sorted(index, key=lambda name: place.index(index[name]))
     rows = []
@@ -86,11 +93,19 @@ def save_several(name, model, inputs, run):
         for name_of in order:
             run.set_tensor(index[name_of], inputs[name_of][i][None])
         run.invoke()
-        rows.append(np.concatenate([run.get_tensor(d["index"]).reshape(1, -1) for d in run.get_output_details()], axis=1))
+        rows.append(
+            np.concatenate(
+                [run.get_tensor(d["index"]).reshape(1, -1) for d in run.get_output_details()],
+                axis=1,
+            )
+        )
     path = os.path.join(HERE, name)
     with open(path + ".tflite", "wb") as file:
         file.write(model)
-    np.save(path + ".inputs.npy", np.concatenate([inputs[n].reshape(RECORDS, -1) for n in order], axis=1))
+    np.save(
+        path + ".inputs.npy",
+        np.concatenate([inputs[n].reshape(RECORDS, -1) for n in order], axis=1),
+    )
     np.save(path + ".outputs.npy", np.concatenate(rows).astype(np.float32))
     describe(name, model)
 
@@ -98,7 +113,10 @@ def save_several(name, model, inputs, run):
 def describe(name, model):
     names = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
     made = flatbuffer_utils.convert_bytearray_to_object(bytearray(model))
-    ops = [names[max(made.operatorCodes[o.opcodeIndex].builtinCode, 0)] for o in made.subgraphs[0].operators]
+    ops = [
+        names[max(made.operatorCodes[o.opcodeIndex].builtinCode, 0)]
+        for o in made.subgraphs[0].operators
+    ]
     print(f"{name}: {len(model)} bytes, {' '.join(ops)}")
 
 
@@ -176,7 +194,11 @@ def mobile():
     """Depthwise convolutions, HardSwish, squeeze and excitation, a border of its own before a stride."""
     swish = lambda x: layers.Activation("hard_swish")(x)
     start = tf.keras.Input((16, 16, 3), batch_size=1)
-    y = swish(layers.BatchNormalization()(layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(start)))
+    y = swish(
+        layers.BatchNormalization()(
+            layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(start)
+        )
+    )
     y = layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2)(y)
     y = layers.ReLU(6.0)(layers.BatchNormalization()(y))
     s = layers.GlobalAveragePooling2D(keepdims=True)(y)
@@ -214,7 +236,11 @@ def line():
     def implied(made):
         """Without the ReLU that the range of its output's integers implies."""
         codes = [c.builtinCode for c in made.operatorCodes]
-        first = next(o for o in made.subgraphs[0].operators if codes[o.opcodeIndex] == schema.BuiltinOperator.CONV_2D)
+        first = next(
+            o
+            for o in made.subgraphs[0].operators
+            if codes[o.opcodeIndex] == schema.BuiltinOperator.CONV_2D
+        )
         assert first.builtinOptions.fusedActivationFunction == schema.ActivationFunctionType.RELU
         first.builtinOptions.fusedActivationFunction = schema.ActivationFunctionType.NONE
 
@@ -243,7 +269,10 @@ def functions():
 
 def moves():
     """What moves values: concatenations, borders, transpositions, slices, other shapes."""
-    w = [tf.constant(random.normal(0, 0.3, s), tf.float32) for s in ((3, 3, 2, 4), (3, 2, 6, 3), (20, 5), (3, 6))]
+    w = [
+        tf.constant(random.normal(0, 0.3, s), tf.float32)
+        for s in ((3, 3, 2, 4), (3, 2, 6, 3), (20, 5), (3, 6))
+    ]
 
     def f(x):
         y = tf.nn.conv2d(x, w[0], 1, "SAME")
@@ -274,7 +303,9 @@ def slopes():
 def image():
     """An image for an image."""
     model = drawn(
-        tf.keras.Sequential([tf.keras.Input((6, 5, 2)), layers.Conv2D(3, 3, padding="same", activation="sigmoid")])
+        tf.keras.Sequential(
+            [tf.keras.Input((6, 5, 2)), layers.Conv2D(3, 3, padding="same", activation="sigmoid")]
+        )
     )
     save("image", converted(model), records(6, 5, 2))
 
@@ -298,7 +329,10 @@ def changed(name, model, change):
 
 def refused():
     """Models that are refused, out of one of six operators in a row."""
-    w = [tf.constant(random.normal(0, 0.3, s), tf.float32) for s in ((3, 3, 2, 4), (3, 3, 4, 4), (4, 3))]
+    w = [
+        tf.constant(random.normal(0, 0.3, s), tf.float32)
+        for s in ((3, 3, 2, 4), (3, 3, 4, 4), (4, 3))
+    ]
 
     def f(x, behind=tf.identity):
         x = tf.nn.relu(tf.nn.conv2d(x, w[0], 1, "SAME"))
@@ -341,7 +375,11 @@ def refused():
 
     def inputs(made):
         graph = made.subgraphs[0]
-        graph.inputs = [graph.inputs[0], graph.operators[0].outputs[0], graph.operators[2].outputs[0]]
+        graph.inputs = [
+            graph.inputs[0],
+            graph.operators[0].outputs[0],
+            graph.operators[2].outputs[0],
+        ]
         graph.tensors[graph.inputs[0]].shapeSignature = [-1, -1, 6, 2]
         graph.tensors[graph.inputs[2]].type = schema.TensorType.BOOL
 
@@ -373,7 +411,18 @@ def refused():
         made.signatureDefs = []
         graph.tensors[graph.outputs[1]].name = graph.tensors[graph.outputs[0]].name
 
-    changes = (operators, options, subgraphs, inputs, records_of_inputs, sparse, four_bits, open_size, version, outputs)
+    changes = (
+        operators,
+        options,
+        subgraphs,
+        inputs,
+        records_of_inputs,
+        sparse,
+        four_bits,
+        open_size,
+        version,
+        outputs,
+    )
     for change in changes:
         changed("refused_" + change.__name__, whole, change)
 
@@ -398,7 +447,10 @@ def refused():
         softmax.beta = 0.5
         use(made, 1, code(25))
         operator = made.subgraphs[0].operators[1]
-        operator.builtinOptionsType, operator.builtinOptions = schema.BuiltinOptions.SoftmaxOptions, softmax
+        operator.builtinOptionsType, operator.builtinOptions = (
+            schema.BuiltinOptions.SoftmaxOptions,
+            softmax,
+        )
 
     def fused_tanh(made):
         made.subgraphs[0].operators[2].builtinOptions.fusedActivationFunction = kinds.TANH
@@ -414,7 +466,9 @@ def several():
     camera, state = tf.keras.Input((6, 5, 2), name="camera"), tf.keras.Input((4,), name="state")
     y = layers.Conv2D(3, 3, padding="same", activation="relu")(camera)
     mask = layers.Conv2D(2, 1, activation="sigmoid")(y)
-    z = layers.Concatenate()([layers.GlobalAveragePooling2D()(y), layers.Dense(5, activation="tanh")(state)])
+    z = layers.Concatenate()(
+        [layers.GlobalAveragePooling2D()(y), layers.Dense(5, activation="tanh")(state)]
+    )
     action = layers.Dense(3, activation="softmax")(z)
     model = drawn(tf.keras.Model([camera, state], {"mask": mask, "action": action, "features": y}))
     save("several", converted(model), {"camera": records(6, 5, 2), "state": records(4)})
@@ -422,18 +476,36 @@ def several():
 
 def splits():
     """Parts of values: SPLIT, SPLIT_V, UNPACK, SLICE."""
-    w = [tf.constant(random.normal(0, 0.3, s), tf.float32) for s in ((3, 3, 2, 6), (2, 2, 4, 3), (18, 5))]
+    w = [
+        tf.constant(random.normal(0, 0.3, s), tf.float32)
+        for s in ((3, 3, 2, 6), (2, 2, 4, 3), (18, 5))
+    ]
 
     def f(x):
         a, b = tf.split(tf.nn.conv2d(x, w[0], 1, "SAME"), 2, 3)
         c, d = tf.split(tf.nn.relu(a) - b, [1, 5], 1)
         e = tf.unstack(tf.slice(d, [0, 1, 1, 0], [-1, 4, 4, 2]), axis=3)
-        y = tf.concat([e[1][..., None], e[0][..., None], tf.slice(b, [0, 2, 0, 1], [-1, 4, 4, 2])], 3)
+        y = tf.concat(
+            [e[1][..., None], e[0][..., None], tf.slice(b, [0, 2, 0, 1], [-1, 4, 4, 2])], 3
+        )
         y = tf.nn.tanh(tf.nn.conv2d(y, w[1], 1, "VALID"))
         return tf.reshape(y[:, 1:, :2, :], [-1, 12]) @ w[2][:12] + tf.reshape(c, [-1, 18]) @ w[2]
 
     save("splits", function(f, 6, 6, 2), records(6, 6, 2))
 
 
-for make in (cnn, residual, mobile, line, functions, moves, slopes, image, label, refused, several, splits):
+for make in (
+    cnn,
+    residual,
+    mobile,
+    line,
+    functions,
+    moves,
+    slopes,
+    image,
+    label,
+    refused,
+    several,
+    splits,
+):
     make()

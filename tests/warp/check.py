@@ -8,6 +8,7 @@ usage: tests/warp/check.py [KERNEL...]
 Each kernel is compared with a float64 reference at edge sizes, with results that begin as NaN, operands that end where
 memory does, and work-items in two orders that must give the same bits.
 """
+
 import ctypes
 import glob
 import json
@@ -24,8 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
 # Of the sum of the terms' sizes: sums of floats here, not of tensor cores.
 BOUND = 2.0**-20
-# Of the largest number of a row or column: what a number of it may be off, where its power is that of its first terms or
-# that of nothing but zeros.
+# Of the largest number of a row or column: what a number of it may be off, where its power is that
+# of its first terms or that of nothing but zeros.
 OF_LARGEST = {"plain": 2.0**-27, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
 
 
@@ -38,7 +39,10 @@ def clang():
 
 def build(kernel, options, entry, folder):
     """The kernel as a library; `entry` calls it with numbers and pointers."""
-    common = (["activation", "bias"] if kernel["source"].startswith("affine") else []) + ["weights", "cache"]
+    common = (["activation", "bias"] if kernel["source"].startswith("affine") else []) + [
+        "weights",
+        "cache",
+    ]
     parts = [KERNELS / f"common/{name}.cl" for name in common]
     parts += [HERE / "instructions.cl", KERNELS / "common/products.cl", KERNELS / kernel["source"]]
     text = "".join(f'#line 1 "{p}"\n{p.read_text()}' for p in parts)
@@ -47,16 +51,30 @@ def build(kernel, options, entry, folder):
     source.write_text(text)
     defines = [f"-D{name}={value}" for name, value in kernel["defines"].items()] + options
     compiler = clang()
-    opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-ffp-contract=off", "-w"]
-    subprocess.run([compiler, *opencl, "-O1", "-fPIC", *defines, "-c", source, "-o", objects[0]], check=True)
+    opencl = [
+        "-x",
+        "cl",
+        "-cl-std=CL1.2",
+        "-Xclang",
+        "-finclude-default-header",
+        "-ffp-contract=off",
+        "-w",
+    ]
+    subprocess.run(
+        [compiler, *opencl, "-O1", "-fPIC", *defines, "-c", source, "-o", objects[0]], check=True
+    )
     subprocess.run([compiler, "-O2", "-fPIC", "-c", HERE / "warp.c", "-o", objects[1]], check=True)
     library = folder / f"{abs(hash((kernel['codename'], tuple(options))))}.so"
     # The kernel's local memory gets a name that can be looked up.
-    subprocess.run(["objcopy", f"--globalize-symbol={kernel['function']}.stages", objects[0]], check=True)
+    subprocess.run(
+        ["objcopy", f"--globalize-symbol={kernel['function']}.stages", objects[0]], check=True
+    )
     subprocess.run([compiler, "-shared", *objects, "-lm", "-o", library], check=True)
     library = ctypes.CDLL(str(library))
     library.local_bytes = kernel["restrictions"]["needs"]["localBytes"]
-    library.local_memory = ctypes.addressof(ctypes.c_char.in_dll(library, f"{kernel['function']}.stages"))
+    library.local_memory = ctypes.addressof(
+        ctypes.c_char.in_dll(library, f"{kernel['function']}.stages")
+    )
     return library
 
 
@@ -83,7 +101,14 @@ def launch(library, sizes, operands, groups, items, seed):
     numbers = (ctypes.c_uint32 * len(sizes))(*sizes)
     pointers = (ctypes.c_void_p * len(operands))(*(o.address for o in operands))
     local = ctypes.c_void_p(library.local_memory), ctypes.c_uint32(library.local_bytes)
-    library.launch(library.entry, numbers, pointers, *local, *(ctypes.c_uint32(n) for n in (*groups, items)), ctypes.c_uint64(seed))
+    library.launch(
+        library.entry,
+        numbers,
+        pointers,
+        *local,
+        *(ctypes.c_uint32(n) for n in (*groups, items)),
+        ctypes.c_uint64(seed),
+    )
 
 
 def same_in_any_order(library, sizes, operands, shape, groups, items):
@@ -107,13 +132,17 @@ def compare(what, kind, found, a, b):
     with np.errstate(all="ignore"):
         expected = a @ b
         size = np.abs(a) @ np.abs(b)
-        largest = np.abs(a).max(1, keepdims=True) * np.abs(b).sum(0) + np.abs(a).sum(1, keepdims=True) * np.abs(b).max(0)
+        largest = np.abs(a).max(1, keepdims=True) * np.abs(b).sum(0) + np.abs(a).sum(
+            1, keepdims=True
+        ) * np.abs(b).max(0)
         bound = BOUND * size + OF_LARGEST[kind] * largest + 1e-37
         if kind == "spread":
             # That of `bench --check`: in proportion to each product.
             bound = 2 * a.shape[1] * 2.0**-24 * size
         off = np.abs(found - expected) / bound
-    assert not np.isfinite(found[~np.isfinite(expected)]).any(), f"{what}: finite, and the reference is not"
+    assert not np.isfinite(found[~np.isfinite(expected)]).any(), (
+        f"{what}: finite, and the reference is not"
+    )
     # A sum of floats may overflow where its result would not.
     finite = np.isfinite(expected) & (size < 3e38)
     assert np.isfinite(found[finite]).all(), f"{what}: not finite, and the reference is"
@@ -128,11 +157,26 @@ def affine(kernel, folder):
     bm, bn, bk, items = 32 * d["WARPS"], 8 * d["TILES"], d["BK"], 64 * d["WARPS"]
     first_flag = 3 * bk * bn + 2 * bn
     worst, cases = 0.0, 0
-    for weights, options in [("floats", []), ("halves", ["-DHALF_WEIGHTS=1"]), ("bytes", ["-DBYTE_WEIGHTS=1"])]:
-        library = build(kernel, options, "n[0], n[1], n[2], (float2)(0.0f), p[0], p[1], p[2], p[3]", folder)
+    for weights, options in [
+        ("floats", []),
+        ("halves", ["-DHALF_WEIGHTS=1"]),
+        ("bytes", ["-DBYTE_WEIGHTS=1"]),
+    ]:
+        library = build(
+            kernel, options, "n[0], n[1], n[2], (float2)(0.0f), p[0], p[1], p[2], p[3]", folder
+        )
         # Terms, parts: none for one slice, whole and half stages, parts without any.
-        sizes = [(32, 4, 16, 1), (160, 108, 64, 1), (128, 104, 128, 2), (96, 8, 208, 3), (bm + 32, bn, 48, 1), (64, 12, 112, 4), (32, 8, 48, 3),
-                 (32, 8, 240, 1), (32, 4, 304, 2)]
+        sizes = [
+            (32, 4, 16, 1),
+            (160, 108, 64, 1),
+            (128, 104, 128, 2),
+            (96, 8, 208, 3),
+            (bm + 32, bn, 48, 1),
+            (64, 12, 112, 4),
+            (32, 8, 48, 3),
+            (32, 8, 240, 1),
+            (32, 4, 304, 2),
+        ]
         for h, w, l, parts in sizes:
             for kind in ("plain", "zeros first", "misfits", "spread"):
                 a = rng.normal(0, 0.05, (h, l))
@@ -147,7 +191,8 @@ def affine(kernel, folder):
                     b = rng.uniform(0.05, 3, (l, w)) * np.where(np.arange(w) % 2, 50.0, 0.01)
                     b[: rng.integers(1, l)] = 0
                 if kind == "misfits":
-                    # Rows and records that are large, small, nothing, larger and larger, or hold one that is.
+                    # Rows and records that are large, small, nothing, larger and larger, or hold
+                    # one that is.
                     b[:, 0] *= 1e6
                     b[:, 1] *= 1e-9
                     b[:, 2] = 0
@@ -178,12 +223,18 @@ def affine(kernel, folder):
                 else:
                     a = stored = rng.integers(-127, 128, (h, l)).astype(np.int8)
                 scale = (2.0 ** rng.integers(-9, 1, h)).astype(np.float32)
-                beside = np.stack([bias.reshape(-1, 16), scale.reshape(-1, 16)], 1) if weights == "bytes" else bias
+                beside = (
+                    np.stack([bias.reshape(-1, 16), scale.reshape(-1, 16)], 1)
+                    if weights == "bytes"
+                    else bias
+                )
                 groups = (-(-h // bm) * parts, -(-w // bn))
 
                 def run(values):
                     operands = [Operand(x) for x in (panels(stored, 32), values.T, beside)]
-                    return same_in_any_order(library, (l, w, h), operands, (w, parts, h), groups, items)
+                    return same_in_any_order(
+                        library, (l, w, h), operands, (w, parts, h), groups, items
+                    )
 
                 r = run(b)
                 # Whether the last group computed anything again.
@@ -195,18 +246,28 @@ def affine(kernel, folder):
                     k = slice(min(part * depth, l), min(part * depth + depth, l))
                     x, y = a[:, k].astype(np.float64), b[k]
                     if parts == 1:
-                        x = np.hstack([x * scale[:, None] if weights == "bytes" else x, bias[:, None]])
+                        x = np.hstack(
+                            [x * scale[:, None] if weights == "bytes" else x, bias[:, None]]
+                        )
                         y = np.vstack([y, np.ones((1, w), np.float32)])
                     if x.shape[1] == 0:
                         assert not r[:, part].any(), "a part without terms"
                         continue
-                    worst = max(worst, compare((weights, kind, (h, w, l, parts)), kind, r[:, part].T, x, y))
+                    worst = max(
+                        worst, compare((weights, kind, (h, w, l, parts)), kind, r[:, part].T, x, y)
+                    )
                 # A record's bits are its own, whatever the others hold.
                 others = b.copy()
-                others[:, ::2] = rng.normal(0, 1 if kind == "misfits" else 1e6, others[:, ::2].shape)
-                assert run(others)[1::2].tobytes() == r[1::2].tobytes(), "a record depends on others"
+                others[:, ::2] = rng.normal(
+                    0, 1 if kind == "misfits" else 1e6, others[:, ::2].shape
+                )
+                assert run(others)[1::2].tobytes() == r[1::2].tobytes(), (
+                    "a record depends on others"
+                )
                 moved = run(np.roll(b, 13, axis=1))
-                assert np.roll(moved, -13, axis=0).tobytes() == r.tobytes(), "a record depends on its place"
+                assert np.roll(moved, -13, axis=0).tobytes() == r.tobytes(), (
+                    "a record depends on its place"
+                )
                 cases += 1
     return cases, worst
 
@@ -218,11 +279,16 @@ def matmul(kernel, folder):
     library = build(kernel, [], "n[0], n[1], n[2], p[0], p[1], p[2]", folder)
     worst, cases = 0.0, 0
     for h, w, l in [(bm, 4, 16), (bm + 32, bn + 20, 64), (64, 2 * bn, 128), (32, bn - 4, 48)]:
-        a, b = rng.normal(0, 1e3, (h, l)).astype(np.float32), rng.normal(0, 1e-3, (l, w)).astype(np.float32)
+        a, b = (
+            rng.normal(0, 1e3, (h, l)).astype(np.float32),
+            rng.normal(0, 1e-3, (l, w)).astype(np.float32),
+        )
         a[1, l // 2] = 1e9
         b[l - 1, w // 2] = 1e-20
         operands = [Operand(panels(a, 32)), Operand(b.T)]
-        r = same_in_any_order(library, (l, w, h), operands, (w, h), (-(-h // bm), -(-w // bn)), items)
+        r = same_in_any_order(
+            library, (l, w, h), operands, (w, h), (-(-h // bm), -(-w // bn)), items
+        )
         worst = max(worst, compare((h, w, l), "misfits", r.T, a, b))
         cases += 1
     return cases, worst

@@ -1,6 +1,7 @@
-// Runs kernels that use instructions of a warp on a CPU: a work-item is a coroutine, who goes on is drawn by a seed, and what the
-// 32 of a warp exchange waits until all of them have come to the same instruction. A copy to local memory leaves NaN
-// there until its work-item waits for it. What is against the rules ends the process with a sentence.
+// Runs kernels that use instructions of a warp on a CPU: a work-item is a coroutine, who goes on is
+// drawn by a seed, and what the 32 of a warp exchange waits until all of them have come to the same
+// instruction. A copy to local memory leaves NaN there until its work-item waits for it. What is
+// against the rules ends the process with a sentence.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +159,8 @@ static int met(uint32_t first, uint32_t n, enum What what)
     return 1;
 }
 
-// Whether as many work-items as `items[first]` says wait at its barrier of some; those that do go on.
+// Whether as many work-items as `items[first]` says wait at its barrier of some; those that do go
+// on.
 static int some_met(uint32_t first)
 {
     const uint32_t number = items[first].words[0], wanted = items[first].words[1];
@@ -224,7 +226,8 @@ static void run_group(void)
     }
 }
 
-// Runs `kernel` for `items_of_group` work-items of each of `g0` x `g1` groups, which have `bytes` of local memory at `local`.
+// Runs `kernel` for `items_of_group` work-items of each of `g0` x `g1` groups, which have `bytes`
+// of local memory at `local`.
 void launch(void (*kernel)(const uint32_t *, void *const *), const uint32_t *s, void *const *p, char *local, uint32_t bytes,
             uint32_t g0, uint32_t g1, uint32_t items_of_group, uint64_t seed)
 {

@@ -52,8 +52,12 @@ def records(shape, random):
     size, count = shape[1:] or shape, RECORDS if np.prod(shape) < 100000 else FEW
     places = np.meshgrid(*(np.linspace(0, 1, n) for n in size), indexing="ij")
     channels = (count, shape[0] if len(shape) > 1 else 1, *[1] * len(size))
-    waves = np.sin(random.uniform(-3, 3, channels) + sum(random.uniform(-12, 12, channels) * p for p in places))
-    return (waves.reshape(count, *shape) + random.normal(0, 0.2, (count, *shape))).astype(np.float32)
+    waves = np.sin(
+        random.uniform(-3, 3, channels) + sum(random.uniform(-12, 12, channels) * p for p in places)
+    )
+    return (waves.reshape(count, *shape) + random.normal(0, 0.2, (count, *shape))).astype(
+        np.float32
+    )
 
 
 class Network:
@@ -67,7 +71,11 @@ class Network:
 
     def node(self, op, *inputs, **attributes):
         output = f"{op.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [output], name=f"{op}_{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            helper.make_node(
+                op, list(inputs), [output], name=f"{op}_{len(self.nodes)}", **attributes
+            )
+        )
         self.value = output
         return output
 
@@ -103,7 +111,15 @@ class Network:
         pads = [t // 2 for t in total] + [t - t // 2 for t in total]
         weights = [self.drawn(channels, c // groups, *kernel)]
         weights += [self.array(self.random.normal(0, 0.1, channels))] if bias else []
-        self.node("Conv", self.value, *weights, kernel_shape=kernel, strides=stride, pads=pads, group=groups)
+        self.node(
+            "Conv",
+            self.value,
+            *weights,
+            kernel_shape=kernel,
+            strides=stride,
+            pads=pads,
+            group=groups,
+        )
         self.shape = (channels, *out)
 
     def norm(self):
@@ -111,8 +127,18 @@ class Network:
         values = self.seen()
         axes = (0, *range(2, values.ndim))
         c, r = self.shape[0], self.random
-        numbers = r.uniform(0.7, 1.3, c), r.normal(0, 0.2, c), values.mean(axes), values.var(axes) + 1e-3
-        self.node("BatchNormalization", self.value, *(self.array(rounded(n)) for n in numbers), epsilon=1e-3)
+        numbers = (
+            r.uniform(0.7, 1.3, c),
+            r.normal(0, 0.2, c),
+            values.mean(axes),
+            values.var(axes) + 1e-3,
+        )
+        self.node(
+            "BatchNormalization",
+            self.value,
+            *(self.array(rounded(n)) for n in numbers),
+            epsilon=1e-3,
+        )
 
     def relu(self):
         self.node("Relu", self.value)
@@ -158,7 +184,10 @@ def ds_cnn():
 
 def separable(n, channels, stride, bias=False):
     """A depthwise convolution and one of 1 × 1, each with batch norm and ReLU."""
-    for kernel, outputs, step, groups in (((3, 3), n.shape[0], stride, n.shape[0]), ((1, 1), channels, (1, 1), 1)):
+    for kernel, outputs, step, groups in (
+        ((3, 3), n.shape[0], stride, n.shape[0]),
+        ((1, 1), channels, (1, 1), 1),
+    ):
         n.conv(outputs, kernel, step, groups, bias)
         n.norm()
         n.relu()
@@ -195,7 +224,17 @@ def mobilenet(width, size, classes, seed):
     n.conv(of(32), (3, 3), (2, 2))
     n.norm()
     n.relu()
-    blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
+    blocks = [
+        (64, 1),
+        (128, 2),
+        (128, 1),
+        (256, 2),
+        (256, 1),
+        (512, 2),
+        *[(512, 1)] * 5,
+        (1024, 2),
+        (1024, 1),
+    ]
     for channels, stride in blocks:
         separable(n, of(channels), (stride, stride))
     n.pool()
@@ -215,7 +254,9 @@ NETWORKS = {
 def run(model, inputs):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {"input": inputs})[0]
 
 
@@ -230,7 +271,11 @@ class Lite:
         made = schema.TensorT()
         made.name, made.shape, made.buffer = name, list(shape), 0
         made.shapeSignature = [-1, *shape[1:]] if free else None
-        made.type = schema.TensorType.INT32 if data is not None and data.dtype == np.int32 else schema.TensorType.FLOAT32
+        made.type = (
+            schema.TensorType.INT32
+            if data is not None and data.dtype == np.int32
+            else schema.TensorType.FLOAT32
+        )
         if data is not None:
             buffer = schema.BufferT()
             buffer.data, made.buffer = np.frombuffer(data.tobytes(), np.uint8), len(self.buffers)
@@ -258,7 +303,12 @@ class Lite:
     def bytes(self, first, last):
         self.graph.inputs, self.graph.outputs = [first], [last]
         model = schema.ModelT()
-        model.version, model.subgraphs, model.buffers, model.operatorCodes = 3, [self.graph], self.buffers, []
+        model.version, model.subgraphs, model.buffers, model.operatorCodes = (
+            3,
+            [self.graph],
+            self.buffers,
+            [],
+        )
         for code in self.codes:
             made = schema.OperatorCodeT()
             made.builtinCode = made.deprecatedBuiltinCode = code
@@ -274,9 +324,13 @@ def lite(model):
     code = schema.BuiltinOperator
     weights = {w.name: numpy_helper.to_array(w).astype(np.float64) for w in model.graph.initializer}
     inferred = onnx.shape_inference.infer_shapes(model).graph
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim][1:] for v in
-              [*inferred.value_info, *inferred.input, *inferred.output]}
-    image = lambda name: [*shapes[name][1:], shapes[name][0]] if len(shapes[name]) == 3 else shapes[name]
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim][1:]
+        for v in [*inferred.value_info, *inferred.input, *inferred.output]
+    }
+    image = lambda name: (
+        [*shapes[name][1:], shapes[name][0]] if len(shapes[name]) == 3 else shapes[name]
+    )
     made, nodes, known = Lite(), list(model.graph.node), {}
     known["input"] = made.tensor("input", (1, *image("input")), free=True)
     while nodes:
@@ -308,21 +362,31 @@ def lite(model):
                 options.dilationHFactor = options.dilationWFactor = options.depthMultiplier = 1
             options.fusedActivationFunction = int(relu)
             known[output] = made.operator(
-                number, [known[inputs[0]], made.constant(w), made.constant(b)], output, image(output), options)
+                number,
+                [known[inputs[0]], made.constant(w), made.constant(b)],
+                output,
+                image(output),
+                options,
+            )
         elif kind == "Add":
             options = schema.AddOptionsT()
             options.fusedActivationFunction = int(follows("Relu"))
             output = nodes.pop(0).output[0] if follows("Relu") else output
-            known[output] = made.operator(code.ADD, [known[i] for i in inputs], output, image(output), options)
+            known[output] = made.operator(
+                code.ADD, [known[i] for i in inputs], output, image(output), options
+            )
         elif kind == "GlobalAveragePool":
             output = nodes.pop(0).output[0]
             axes = made.constant([1, 2], np.int32)
             known[output] = made.operator(
-                code.MEAN, [known[inputs[0]], axes], output, image(output), schema.ReducerOptionsT())
+                code.MEAN, [known[inputs[0]], axes], output, image(output), schema.ReducerOptionsT()
+            )
         elif kind == "Softmax":
             options = schema.SoftmaxOptionsT()
             options.beta = 1.0
-            known[output] = made.operator(code.SOFTMAX, [known[inputs[0]]], output, image(output), options)
+            known[output] = made.operator(
+                code.SOFTMAX, [known[inputs[0]]], output, image(output), options
+            )
         else:
             raise ValueError(f"{kind} has no counterpart here")
     return made.bytes(known["input"], known[model.graph.output[0].name])
@@ -355,7 +419,11 @@ def write(folder, name):
     if error > 1e-4:
         sys.exit(f"{name}.tflite: LiteRT's results differ by {error:.2g} of the largest")
     (folder / f"{name}.tflite").write_bytes(small)
-    for what, values in (("inputs", network.records.reshape(len(network.records), -1)), ("scores", scores), ("results", results)):
+    for what, values in (
+        ("inputs", network.records.reshape(len(network.records), -1)),
+        ("scores", scores),
+        ("results", results),
+    ):
         np.save(folder / f"{name}_{what}.npy", values)
     definition = {
         "name": name,
@@ -366,16 +434,25 @@ def write(folder, name):
     (folder / f"{name}.json").write_text(json.dumps(definition, indent=2) + "\n")
     weights = sum(np.prod(w.dims) for w in network.weights)
     largest = np.sort(scores, 1)[:, ::-1]
-    print(f"{name}: {weights} weights, scores from {scores.min():.3g} to {scores.max():.3g}", end="")
+    print(
+        f"{name}: {weights} weights, scores from {scores.min():.3g} to {scores.max():.3g}", end=""
+    )
     print(f", LiteRT differs by {error:.1g} of the largest result", end="")
-    print(f", classes {sorted(set(scores.argmax(1).tolist()))}, top two differ by {(largest[:, 0] - largest[:, 1]).min():.2g} or more"
-          if classes else "")
+    print(
+        f", classes {sorted(set(scores.argmax(1).tolist()))}, top two differ by {(largest[:, 0] - largest[:, 1]).min():.2g} or more"
+        if classes
+        else ""
+    )
 
 
 def main(arguments):
     unknown = [name for name in arguments[1:] if name not in NETWORKS]
     if not arguments or unknown:
-        sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(NETWORKS)}" if unknown else __doc__)
+        sys.exit(
+            f"unknown: {', '.join(unknown)}; there are {', '.join(NETWORKS)}"
+            if unknown
+            else __doc__
+        )
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
     for name in arguments[1:] or list(NETWORKS)[:4]:

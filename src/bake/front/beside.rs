@@ -1,5 +1,5 @@
-//! Models of other formats, with a JSON of the same stem beside them that may say what they cannot: name, labels, features,
-//! input, output, check.
+//! Models of other formats, with a JSON of the same stem beside them that may say what they cannot:
+//! name, labels, features, input, output, check.
 
 use super::tail::Tail;
 use super::{Source, default_name};
@@ -13,7 +13,8 @@ use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
 use std::path::Path;
 
-/// A graph, the order of its input's values, what its output means, and the model's inputs, where it has several.
+/// A graph, the order of its input's values, what its output means, and the model's inputs, where
+/// it has several.
 pub(super) type Lowered = (Draft, InputOrder, Tail, Vec<Value>);
 
 /// Where a model is, and what the JSON beside it asks for.
@@ -38,16 +39,23 @@ impl Place<'_> {
         outputs: impl IntoIterator<Item = (T, String)>,
     ) -> Result<Vec<(T, String)>, String> {
         let all: Vec<(T, String)> = outputs.into_iter().collect();
-        let Some(output) = self.output else { return Ok(all) };
+        let Some(output) = self.output else {
+            return Ok(all);
+        };
         let found = all.iter().find(|o| o.1 == output).cloned();
         let names = || all.iter().map(|o| &*o.1).collect::<Vec<_>>().join(", ");
-        let expected =
-            || format!("output: name: expected one of the model's outputs, {}, found \"{output}\"", names());
+        let expected = || {
+            format!(
+                "output: name: expected one of the model's outputs, {}, found \"{output}\"",
+                names()
+            )
+        };
         found.map(|one| vec![one]).ok_or_else(expected)
     }
 }
 
-/// Reads a model that `lower` makes a graph of, and the JSON beside it. `sigmoid`: what the format calls a sigmoid.
+/// Reads a model that `lower` makes a graph of, and the JSON beside it. `sigmoid`: what the format
+/// calls a sigmoid.
 pub(super) fn read(
     source: &Source<'_>,
     sigmoid: &'static str,
@@ -68,9 +76,22 @@ pub(super) fn read(
         (file.clone(), Json::Object(Map::new()))
     };
     let o = Object::new(&json, place, &model::KEYS, mistakes)?;
-    let said = |key: &str| json.get("output").and_then(|o| o.get(key)).and_then(Json::as_str);
+    let said = |key: &str| {
+        json.get("output")
+            .and_then(|o| o.get(key))
+            .and_then(Json::as_str)
+    };
     let (values, output) = (said("kind") == Some("values"), said("name"));
-    let made = lower(&Place { file: &file, folder: &folder, values, output }, files, mistakes);
+    let made = lower(
+        &Place {
+            file: &file,
+            folder: &folder,
+            values,
+            output,
+        },
+        files,
+        mistakes,
+    );
     let mut given = Given {
         folder,
         name: default_name(source.path),
@@ -92,8 +113,9 @@ pub(super) fn read(
     model::finish(source.settings, given, &o, before, files, mistakes)
 }
 
-/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once is the same image in
-/// another order of the record's values; so is one that comes channel by channel and is turned back.
+/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once
+/// is the same image in another order of the record's values; so is one that comes channel by
+/// channel and is turned back.
 ///
 /// # Errors
 /// What an operation says of shapes that do not meet.
@@ -106,7 +128,10 @@ pub(super) fn finished(
     let mut draft = draft.sweep()?;
     let input = draft.graph.inputs[0];
     let reader = |value: usize| {
-        let node = draft.graph.only_consumer(value).map(|i| &draft.graph.nodes[i]);
+        let node = draft
+            .graph
+            .only_consumer(value)
+            .map(|i| &draft.graph.nodes[i]);
         node.map(|n| (n.op, n.output))
     };
     // The same values in another shape, and then turned.
@@ -118,7 +143,11 @@ pub(super) fn finished(
     // Pixel by pixel the values of what is turned come in the order of what it is turned from.
     let pixels_last = |axes: [Axis; 3]| {
         let long = |a: &Axis| draft.shape(from).along(*a) > 1;
-        [axes[1], axes[2], axes[0]].into_iter().filter(long).map(|a| a as usize).is_sorted()
+        [axes[1], axes[2], axes[0]]
+            .into_iter()
+            .filter(long)
+            .map(|a| a as usize)
+            .is_sorted()
     };
     let other = match (order, first) {
         (InputOrder::Chw, Some((Op::Transpose(axes), turned))) if pixels_last(axes) => {

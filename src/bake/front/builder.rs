@@ -1,4 +1,5 @@
-//! The draft as operations make it: values in the shape that each wants, and the moves that many of them share.
+//! The draft as operations make it: values in the shape that each wants, and the moves that many of
+//! them share.
 
 use super::constant::{self, Constant, Element, Int, repeated};
 use super::value::{Live, standard};
@@ -27,11 +28,15 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// One of these inputs, and the value of each. Several stand one behind the other in a record: each is a part of it.
+    /// One of these inputs, and the value of each. Several stand one behind the other in a record:
+    /// each is a part of it.
     ///
     /// # Errors
     /// Of more values than a record may have.
-    pub(super) fn new(inputs: Vec<Value>, records: Option<usize>) -> Result<(Builder, Vec<usize>), String> {
+    pub(super) fn new(
+        inputs: Vec<Value>,
+        records: Option<usize>,
+    ) -> Result<(Builder, Vec<usize>), String> {
         let mut b = Builder {
             draft: Draft::new(Shape::default()),
             records,
@@ -41,8 +46,13 @@ impl Builder {
             turned: Vec::new(),
             names: HashMap::new(),
         };
-        let total = inputs.iter().map(|i| i.shape.len()).fold(0usize, usize::saturating_add);
-        Shape::vector(total).bounded().map_err(|e| format!("its inputs: {e}"))?;
+        let total = inputs
+            .iter()
+            .map(|i| i.shape.len())
+            .fold(0usize, usize::saturating_add);
+        Shape::vector(total)
+            .bounded()
+            .map_err(|e| format!("its inputs: {e}"))?;
         if let [one] = &inputs[..] {
             b.draft = Draft::new(one.shape);
             return Ok((b, vec![0]));
@@ -50,7 +60,11 @@ impl Builder {
         b.draft = Draft::new(Shape::vector(total));
         let (mut first, mut values) = (0, Vec::new());
         for Value { name, shape } in &inputs {
-            let part = Op::Slice { axis: Axis::C, first, size: shape.len() };
+            let part = Op::Slice {
+                axis: Axis::C,
+                first,
+                size: shape.len(),
+            };
             let part = b.push(name, part, &[0], Vec::new())?;
             values.push(b.shaped(name, part, *shape)?);
             first += shape.len();
@@ -59,7 +73,8 @@ impl Builder {
         Ok((b, values))
     }
 
-    /// Adds a node to the draft. Several that come of one node of the model are told apart by a number.
+    /// Adds a node to the draft. Several that come of one node of the model are told apart by a
+    /// number.
     pub(super) fn push(
         &mut self,
         name: &str,
@@ -74,24 +89,42 @@ impl Builder {
         }
         let count = self.names.entry(name.to_string()).or_default();
         *count += 1;
-        let name = if *count == 1 { name.to_string() } else { format!("{name}:{count}") };
+        let name = if *count == 1 {
+            name.to_string()
+        } else {
+            format!("{name}:{count}")
+        };
         // The place of the message names the node already.
         let own = format!("{name}: ");
-        self.draft.push(name, op, inputs, arrays).map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
+        self.draft
+            .push(name, op, inputs, arrays)
+            .map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
     }
 
-    /// A value of these sizes that nothing computes: it stands for what a mistake has left out, so that the mistakes behind it
-    /// are found too. A draft with one never becomes a network.
+    /// A value of these sizes that nothing computes: it stands for what a mistake has left out, so
+    /// that the mistakes behind it are found too. A draft with one never becomes a network.
     pub(super) fn assumed(&mut self, name: &str, dims: Vec<usize>) -> Option<Live> {
         constant::elements(&dims).filter(|&n| n > 0)?;
         let shape = standard(&dims).bounded().ok()?;
         let values = self.draft.graph.values.to_mut();
-        values.push(Value { name: name.to_string().into(), shape });
-        Some(Live { value: values.len() - 1, dims, kind: Element::F32 })
+        values.push(Value {
+            name: name.to_string().into(),
+            shape,
+        });
+        Some(Live {
+            value: values.len() - 1,
+            dims,
+            kind: Element::F32,
+        })
     }
 
     /// A value in another shape of as many elements.
-    pub(super) fn shaped(&mut self, name: &str, value: usize, shape: Shape) -> Result<usize, String> {
+    pub(super) fn shaped(
+        &mut self,
+        name: &str,
+        value: usize,
+        shape: Shape,
+    ) -> Result<usize, String> {
         if self.draft.shape(value) == shape {
             return Ok(value);
         }
@@ -103,7 +136,8 @@ impl Builder {
         self.reshaped.insert(key, reshaped);
         // Back again is the value itself.
         let from = self.draft.shape(value);
-        self.reshaped.insert((reshaped, [from.c, from.h, from.w]), value);
+        self.reshaped
+            .insert((reshaped, [from.c, from.h, from.w]), value);
         Ok(reshaped)
     }
 
@@ -113,9 +147,17 @@ impl Builder {
     }
 
     /// An element-wise function of a value.
-    pub(super) fn activation(&mut self, name: &str, live: &Live, a: Activation) -> Result<Live, String> {
+    pub(super) fn activation(
+        &mut self,
+        name: &str,
+        live: &Live,
+        a: Activation,
+    ) -> Result<Live, String> {
         let value = self.push(name, Op::Activation(a), &[live.value], Vec::new())?;
-        Ok(Live { value, ..live.clone() })
+        Ok(Live {
+            value,
+            ..live.clone()
+        })
     }
 
     /// x · factor + summand; of each there is one number for all elements, or one for each.
@@ -127,10 +169,14 @@ impl Builder {
         summands: &[f64],
     ) -> Result<Live, String> {
         let value = self.shaped(name, live.value, standard(&live.dims))?;
-        let array = |role, numbers: &[f64]| Array::mapped(role, per_element(numbers.to_vec(), live));
+        let array =
+            |role, numbers: &[f64]| Array::mapped(role, per_element(numbers.to_vec(), live));
         let arrays = vec![array(Role::Factors, factors), array(Role::Biases, summands)];
         let value = self.push(name, Op::Scale, &[value], arrays)?;
-        Ok(Live { value, ..live.clone() })
+        Ok(Live {
+            value,
+            ..live.clone()
+        })
     }
 
     /// W·x + b of a value's elements in their order.
@@ -142,30 +188,50 @@ impl Builder {
         biases: Vec<f64>,
     ) -> Result<Live, String> {
         let outputs = biases.len();
-        let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, biases)];
+        let arrays = vec![
+            Array::weights(outputs, weights),
+            Array::column(Role::Biases, biases),
+        ];
         let value = self.push(name, Op::Affine, &[live.value], arrays)?;
-        Ok(Live { value, dims: vec![outputs], kind: Element::F32 })
+        Ok(Live {
+            value,
+            dims: vec![outputs],
+            kind: Element::F32,
+        })
     }
 
     /// Elements `at` of a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
-        let same = |value: usize| Live { value, dims: vec![at.len()], kind: live.kind };
+        let same = |value: usize| Live {
+            value,
+            dims: vec![at.len()],
+            kind: live.kind,
+        };
         if let Some(value) = self.part(live.value, at) {
             return Ok(same(value));
         }
         if let Some(first) = run(at) {
             let from = self.shaped(name, live.value, Shape::vector(live.len()))?;
-            let part = Op::Slice { axis: Axis::C, first, size: at.len() };
+            let part = Op::Slice {
+                axis: Axis::C,
+                first,
+                size: at.len(),
+            };
             return Ok(same(self.push(name, part, &[from], Vec::new())?));
         }
         let (inputs, mut weights) = (live.len(), vec![0.0; at.len() * live.len()]);
-        at.iter().enumerate().for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
+        at.iter()
+            .enumerate()
+            .for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
         self.affine(name, live, weights, vec![0.0; at.len()])
     }
 
     /// The value that elements `at` of a concatenation of vectors are, if they are one.
     fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
-        let node = self.draft.producer(value).filter(|n| n.op == Op::Concat(Axis::C))?;
+        let node = self
+            .draft
+            .producer(value)
+            .filter(|n| n.op == Op::Concat(Axis::C))?;
         let mut first = 0;
         for &part in node.inputs.iter() {
             let len = self.draft.shape(part).len();
@@ -178,12 +244,24 @@ impl Builder {
     }
 
     /// The value with its axes (those behind the records) in another order.
-    pub(super) fn transpose(&mut self, name: &str, live: &Live, order: &[usize]) -> Result<Live, String> {
+    pub(super) fn transpose(
+        &mut self,
+        name: &str,
+        live: &Live,
+        order: &[usize],
+    ) -> Result<Live, String> {
         let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
         // Axes of size 1 stand anywhere.
-        let moving: Vec<usize> = order.iter().copied().filter(|&a| live.dims[a] > 1).collect();
+        let moving: Vec<usize> = order
+            .iter()
+            .copied()
+            .filter(|&a| live.dims[a] > 1)
+            .collect();
         if moving.is_sorted() {
-            return Ok(Live { dims, ..live.clone() });
+            return Ok(Live {
+                dims,
+                ..live.clone()
+            });
         }
         let (shape, axes) = if live.dims.len() <= 3 {
             let axes = match live.dims.len() {
@@ -213,14 +291,27 @@ impl Builder {
             sorted.sort();
             let mut sizes: Vec<usize> = sorted.iter().map(size).collect();
             sizes.resize(3, 1);
-            let mut axes: Vec<usize> =
-                groups.iter().filter_map(|g| sorted.iter().position(|s| s == g)).collect();
+            let mut axes: Vec<usize> = groups
+                .iter()
+                .filter_map(|g| sorted.iter().position(|s| s == g))
+                .collect();
             axes.extend(axes.len()..3);
             let axes = [axes[0], axes[1], axes[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]);
-            (Shape { c: sizes[0], h: sizes[1], w: sizes[2] }, axes)
+            (
+                Shape {
+                    c: sizes[0],
+                    h: sizes[1],
+                    w: sizes[2],
+                },
+                axes,
+            )
         };
         let value = self.shaped(name, live.value, shape)?;
-        let known = self.turned.iter().find(|t| (t.0, t.1) == (value, axes)).map(|t| t.2);
+        let known = self
+            .turned
+            .iter()
+            .find(|t| (t.0, t.1) == (value, axes))
+            .map(|t| t.2);
         let value = match known {
             Some(turned) => turned,
             None => {
@@ -229,19 +320,29 @@ impl Builder {
                 turned
             }
         };
-        Ok(Live { value, dims, kind: live.kind })
+        Ok(Live {
+            value,
+            dims,
+            kind: live.kind,
+        })
     }
 
     /// A constant's number for each element of a value (one for all of them, if it has one).
     pub(super) fn against(&self, live: &Live, constant: &Constant) -> Result<Vec<f64>, String> {
         let numbers = constant.numbers()?;
-        let whole: Vec<usize> = std::iter::once(1).chain(live.dims.iter().copied()).collect();
+        let whole: Vec<usize> = std::iter::once(1)
+            .chain(live.dims.iter().copied())
+            .collect();
         if numbers.len() == 1 && constant.dims.len() <= whole.len() {
             return Ok(numbers);
         }
         let at = repeated(&constant.dims, &whole).ok_or_else(|| {
             let records = constant.dims.len() == whole.len() && constant.dims[0] > 1;
-            let why = if records { "it has a row for each record" } else { "it would repeat the value" };
+            let why = if records {
+                "it has a row for each record"
+            } else {
+                "it would repeat the value"
+            };
             format!(
                 "a constant of sizes {:?} does not go with a value of {}: {why}",
                 constant.dims,
@@ -251,9 +352,14 @@ impl Builder {
         Ok(at.into_iter().map(|i| numbers[i]).collect())
     }
 
-    /// Sizes behind the axis of the records that a list of sizes asks for; `-1` is what is left, 0 (unless `zero`) what
-    /// was there.
-    pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Vec<usize>, String> {
+    /// Sizes behind the axis of the records that a list of sizes asks for; `-1` is what is left, 0
+    /// (unless `zero`) what was there.
+    pub(super) fn reshape(
+        &self,
+        live: &Live,
+        target: &[Int],
+        zero: bool,
+    ) -> Result<Vec<usize>, String> {
         let asked = || {
             let sizes: Vec<String> = target
                 .iter()
@@ -265,9 +371,16 @@ impl Builder {
             format!("[{}]", sizes.join(", "))
         };
         let len = live.len();
-        let mixes =
-            || format!("{} to {}: the first size must stay that of the records", live.shown(), asked());
-        let Some((&first, rest)) = target.split_first() else { return Err(mixes()) };
+        let mixes = || {
+            format!(
+                "{} to {}: the first size must stay that of the records",
+                live.shown(),
+                asked()
+            )
+        };
+        let Some((&first, rest)) = target.split_first() else {
+            return Err(mixes());
+        };
         let mut dims = Vec::new();
         let mut open = None;
         for (i, &size) in rest.iter().enumerate() {
@@ -277,7 +390,12 @@ impl Builder {
                     dims.push(1);
                 }
                 Int::Known(0) if !zero => {
-                    dims.push(*live.dims.get(i).ok_or_else(|| format!("{}: no size {}", asked(), i + 1))?);
+                    dims.push(
+                        *live
+                            .dims
+                            .get(i)
+                            .ok_or_else(|| format!("{}: no size {}", asked(), i + 1))?,
+                    );
                 }
                 Int::Known(size) => match usize::try_from(size) {
                     Ok(size) => dims.push(size),
@@ -308,19 +426,31 @@ impl Builder {
     /// The two axes around one, for operations along it: sizes before, along, behind.
     pub(super) fn around(live: &Live, axis: usize) -> Shape {
         let product = |d: &[usize]| d.iter().product();
-        Shape { c: product(&live.dims[..axis]), h: live.dims[axis], w: product(&live.dims[axis + 1..]) }
+        Shape {
+            c: product(&live.dims[..axis]),
+            h: live.dims[axis],
+            w: product(&live.dims[axis + 1..]),
+        }
     }
 }
 
 /// The first of elements that stand side by side, if they do.
 pub(super) fn run(at: &[usize]) -> Option<usize> {
     let first = *at.first()?;
-    at.iter().copied().eq(first..first + at.len()).then_some(first)
+    at.iter()
+        .copied()
+        .eq(first..first + at.len())
+        .then_some(first)
 }
 
-/// The different ones among one number for all elements of a value, or one for each, and where they belong.
+/// The different ones among one number for all elements of a value, or one for each, and where they
+/// belong.
 pub(super) fn per_element(numbers: Vec<f64>, live: &Live) -> (Vec<f64>, RowMap) {
-    if numbers.len() == 1 { (numbers, RowMap::of_all(live.len())) } else { compressed(numbers, &live.dims) }
+    if numbers.len() == 1 {
+        (numbers, RowMap::of_all(live.len()))
+    } else {
+        compressed(numbers, &live.dims)
+    }
 }
 
 #[cfg(test)]
@@ -329,9 +459,16 @@ mod tests {
 
     #[test]
     fn sizes_whose_product_wraps_are_no_shape() {
-        let x = crate::ir::graph::Value { name: "x".into(), shape: Shape::vector(4) };
+        let x = crate::ir::graph::Value {
+            name: "x".into(),
+            shape: Shape::vector(4),
+        };
         let (b, _) = Builder::new(vec![x], None).unwrap();
-        let live = Live { value: 0, dims: vec![4], kind: Element::F32 };
+        let live = Live {
+            value: 0,
+            dims: vec![4],
+            kind: Element::F32,
+        };
         let reshape = |sizes: [i64; 3]| b.reshape(&live, &sizes.map(Int::Known), false);
         assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
         // 2^64 + 4 values.

@@ -1,6 +1,7 @@
 //! Constants: tensors whose numbers are known at build time, and what is computed of them alone.
 //!
-//! The number of records is the one integer that is not known; it may be handed on, and multiplied by 1.
+//! The number of records is the one integer that is not known; it may be handed on, and multiplied
+//! by 1.
 
 use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::half;
@@ -27,7 +28,10 @@ pub(super) enum Element {
 impl Element {
     /// True for floats of any width.
     pub(super) fn float(self) -> bool {
-        matches!(self, Element::F32 | Element::F64 | Element::F16 | Element::Bf16)
+        matches!(
+            self,
+            Element::F32 | Element::F64 | Element::F16 | Element::Bf16
+        )
     }
 
     /// ONNX's name, for messages.
@@ -69,7 +73,11 @@ impl Element {
     /// The lowest and the highest integer; `None` for types that are none.
     pub(super) fn range(self) -> Option<(i128, i128)> {
         let (bits, signed) = self.bits()?;
-        Some(if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) })
+        Some(if signed {
+            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        } else {
+            (0, (1 << bits) - 1)
+        })
     }
 
     /// True where each of its integers is one of type `other`.
@@ -83,7 +91,8 @@ impl Element {
     /// The integer of this type that `n` wraps around to.
     ///
     /// # Errors
-    /// Of a UINT64 from 2^63 on, for which constants have no room, and of types that are no integers.
+    /// Of a UINT64 from 2^63 on, for which constants have no room, and of types that are no
+    /// integers.
     pub(super) fn wrapped(self, n: i128) -> Result<i64, String> {
         let Some((low, high)) = self.range() else {
             return Err(format!("expected integers, found {}", self.name()));
@@ -141,7 +150,11 @@ pub(super) struct Constant {
 impl Constant {
     /// One of FLOAT.
     pub(super) fn floats(dims: Vec<usize>, numbers: Vec<f64>) -> Constant {
-        Constant { kind: Element::F32, dims, data: Data::Floats(numbers) }
+        Constant {
+            kind: Element::F32,
+            dims,
+            data: Data::Floats(numbers),
+        }
     }
 
     /// One of floats of type `kind`, each rounded to it.
@@ -150,24 +163,38 @@ impl Constant {
         dims: Vec<usize>,
         numbers: impl IntoIterator<Item = f64>,
     ) -> Constant {
-        Constant { kind, dims, data: Data::Floats(numbers.into_iter().map(|x| kind.rounded(x)).collect()) }
+        Constant {
+            kind,
+            dims,
+            data: Data::Floats(numbers.into_iter().map(|x| kind.rounded(x)).collect()),
+        }
     }
 
     /// One of INT64.
     pub(super) fn ints(dims: Vec<usize>, numbers: Vec<i64>) -> Constant {
         let data = Data::Ints(numbers.into_iter().map(Int::Known).collect());
-        Constant { kind: Element::I64, dims, data }
+        Constant {
+            kind: Element::I64,
+            dims,
+            data,
+        }
     }
 
     /// One of texts.
     pub(super) fn texts(dims: Vec<usize>, texts: Vec<String>) -> Constant {
-        Constant { kind: Element::Text, dims, data: Data::Texts(texts) }
+        Constant {
+            kind: Element::Text,
+            dims,
+            data: Data::Texts(texts),
+        }
     }
 
-    /// The elements as type `kind`, as ONNX casts them: integers wrap, floats are cut off towards 0.
+    /// The elements as type `kind`, as ONNX casts them: integers wrap, floats are cut off towards
+    /// 0.
     ///
     /// # Errors
-    /// Of floats that become texts, texts that become numbers, and numbers that the type does not have.
+    /// Of floats that become texts, texts that become numbers, and numbers that the type does not
+    /// have.
     pub(super) fn cast(&self, kind: Element) -> Result<Constant, String> {
         let dims = self.dims.clone();
         if kind == self.kind {
@@ -191,7 +218,10 @@ impl Constant {
                     Int::Known(i) => kind.wrapped(i.into()).map(Int::Known),
                     // There are no more records than fit in 31 bits, and at least one.
                     Int::Records if matches!(kind, Element::I32 | Element::I64) => Ok(Int::Records),
-                    Int::Records => Err(format!("the number of records does not become {}", kind.name())),
+                    Int::Records => Err(format!(
+                        "the number of records does not become {}",
+                        kind.name()
+                    )),
                 };
                 ints.iter().map(cast).collect::<Result<_, _>>()?
             }
@@ -203,13 +233,20 @@ impl Constant {
                         kind.wrapped(x.trunc() as i128).map(Int::Known)
                     }
                     // What comes of it depends on the machine.
-                    _ => Err(format!("{x} does not become {}: it has no such number", kind.name())),
+                    _ => Err(format!(
+                        "{x} does not become {}: it has no such number",
+                        kind.name()
+                    )),
                 };
                 floats.iter().map(cast).collect::<Result<_, _>>()?
             }
             Data::Texts(_) => return Err("texts do not become numbers".into()),
         };
-        Ok(Constant { kind, dims, data: Data::Ints(data) })
+        Ok(Constant {
+            kind,
+            dims,
+            data: Data::Ints(data),
+        })
     }
 
     /// Its elements.
@@ -261,7 +298,11 @@ impl Constant {
 
     /// The same elements with other sizes.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> Constant {
-        Constant { kind: self.kind, dims, data: self.data.clone() }
+        Constant {
+            kind: self.kind,
+            dims,
+            data: self.data.clone(),
+        }
     }
 
     /// Elements `at` of it, with sizes `dims`.
@@ -271,20 +312,30 @@ impl Constant {
             Data::Ints(v) => Data::Ints(at.iter().map(|&i| v[i]).collect()),
             Data::Texts(v) => Data::Texts(at.iter().map(|&i| v[i].clone()).collect()),
         };
-        Constant { kind: self.kind, dims, data }
+        Constant {
+            kind: self.kind,
+            dims,
+            data,
+        }
     }
 }
 
 /// The elements of sizes, if they are not too many.
 pub(super) fn elements(dims: &[usize]) -> Option<usize> {
-    dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= MOST_ELEMENTS)
+    dims.iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= MOST_ELEMENTS)
 }
 
-/// For each element of a tensor of sizes `to`, the element of one of sizes `from` that stands there when that is repeated
-/// along axes of size 1; `None` where the two do not meet.
+/// For each element of a tensor of sizes `to`, the element of one of sizes `from` that stands there
+/// when that is repeated along axes of size 1; `None` where the two do not meet.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let ahead = to.len().checked_sub(from.len())?;
-    if from.iter().zip(&to[ahead..]).any(|(&f, &t)| f != t && f != 1) {
+    if from
+        .iter()
+        .zip(&to[ahead..])
+        .any(|(&f, &t)| f != t && f != 1)
+    {
         return None;
     }
     let mut at = vec![0; elements(to)?];
@@ -292,7 +343,9 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     for axis in (0..to.len()).rev() {
         let size = if axis >= ahead { from[axis - ahead] } else { 1 };
         if size > 1 {
-            at.iter_mut().enumerate().for_each(|(i, a)| *a += i / inner % to[axis] * stride);
+            at.iter_mut()
+                .enumerate()
+                .for_each(|(i, a)| *a += i / inner % to[axis] * stride);
         }
         (stride, inner) = (stride * size, inner * to[axis]);
     }

@@ -1,4 +1,5 @@
-//! Models of `tests/onnx` and `tests/tflite` with records and what other programs make of them, for the tests of front ends.
+//! Models of `tests/onnx` and `tests/tflite` with records and what other programs make of them, for
+//! the tests of front ends.
 
 use super::Read;
 use crate::bake::{Mistakes, Names, Settings};
@@ -9,7 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The folder of the models of a format.
 pub(super) fn folder(format: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(format)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(format)
 }
 
 /// A model as the build reads it, and the files that it read.
@@ -43,7 +46,10 @@ pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
     let header = npy::parse_header(&bytes).unwrap().unwrap();
     let body = bytes[header.data_offset..].chunks_exact(header.dtype.size());
     let values: Vec<f64> = body.map(|b| header.decode(b)).collect();
-    values.chunks(header.shape[1]).map(<[f64]>::to_vec).collect()
+    values
+        .chunks(header.shape[1])
+        .map(<[f64]>::to_vec)
+        .collect()
 }
 
 /// How the outputs of a model follow from the scores of the network that it became.
@@ -75,8 +81,8 @@ fn outputs(network: &Network, mut scores: Vec<f64>, how: Outputs) -> Vec<f64> {
     }
 }
 
-/// Checks a model: its shape and the operations of its graph in words, what its output means, its outputs, off by at most
-/// `bound` of the largest of them, or of 1.
+/// Checks a model: its shape and the operations of its graph in words, what its output means, its
+/// outputs, off by at most `bound` of the largest of them, or of 1.
 pub(super) fn check(
     path: &Path,
     (shape, ops): (&str, &str),
@@ -86,9 +92,15 @@ pub(super) fn check(
 ) -> Network {
     let name = path.file_stem().unwrap().to_str().unwrap();
     let ((network, tensors, golden, _), _) = read(path).unwrap();
-    assert_eq!((network.output.kind, network.output.activation), (kind, last), "{name}");
-    let (inputs, expected) =
-        (rows(&path.with_extension("inputs.npy")), rows(&path.with_extension("outputs.npy")));
+    assert_eq!(
+        (network.output.kind, network.output.activation),
+        (kind, last),
+        "{name}"
+    );
+    let (inputs, expected) = (
+        rows(&path.with_extension("inputs.npy")),
+        rows(&path.with_extension("outputs.npy")),
+    );
     assert!(inputs.len() >= 4 && inputs.len() == expected.len());
     for (record, (x, expected)) in inputs.iter().zip(&expected).enumerate() {
         let found = outputs(&network, network.scores(&tensors, x), how);
@@ -102,7 +114,11 @@ pub(super) fn check(
     }
     assert!(golden.count > 0 && golden.scores.iter().any(|s| *s != golden.scores[0]));
     let found: Vec<&str> = network.graph.nodes.iter().map(|n| n.op.name()).collect();
-    assert_eq!((network.shape().as_str(), found.join(" ").as_str()), (shape, ops), "{name}");
+    assert_eq!(
+        (network.shape().as_str(), found.join(" ").as_str()),
+        (shape, ops),
+        "{name}"
+    );
     network
 }
 
@@ -119,7 +135,8 @@ impl Folder {
     /// An empty one.
     pub(super) fn new(format: &'static str) -> Folder {
         let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("mortonnet-{format}-{}-{n}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("mortonnet-{format}-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder { path, format }
     }
@@ -132,7 +149,8 @@ impl Folder {
 
     /// A model of the format's folder as `net`.
     pub(super) fn copy(&self, name: &str) -> &Self {
-        let model = std::fs::read(folder(self.format).join(format!("{name}.{}", self.format))).unwrap();
+        let model =
+            std::fs::read(folder(self.format).join(format!("{name}.{}", self.format))).unwrap();
         self.put(&format!("net.{}", self.format), model)
     }
 

@@ -1,4 +1,5 @@
-//! What is computed of constants alone, in the type that they have. Operations of two or one go by the names of ONNX.
+//! What is computed of constants alone, in the type that they have. Operations of two or one go by
+//! the names of ONNX.
 
 use super::constant::{Constant, Data, Element, Int, elements, repeated, together};
 use super::value::axis;
@@ -9,13 +10,18 @@ pub(super) fn sizes(numbers: &[i64]) -> Result<Vec<usize>, String> {
     sizes.ok_or_else(|| format!("expected sizes of 0 or more, found {numbers:?}"))
 }
 
-/// Two integers of type `kind`, whose result wraps; the number of records only where it stays what it is.
+/// Two integers of type `kind`, whose result wraps; the number of records only where it stays what
+/// it is.
 pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, String> {
     use Int::{Known, Records};
     let truth = |truth: bool| Ok(Known(truth.into()));
     match (op, a, b) {
-        ("Mul", Records, Known(1)) | ("Mul", Known(1), Records) | ("Div", Records, Known(1)) => Ok(Records),
-        ("Add", Records, Known(0)) | ("Add", Known(0), Records) | ("Sub", Records, Known(0)) => Ok(Records),
+        ("Mul", Records, Known(1)) | ("Mul", Known(1), Records) | ("Div", Records, Known(1)) => {
+            Ok(Records)
+        }
+        ("Add", Records, Known(0)) | ("Add", Known(0), Records) | ("Sub", Records, Known(0)) => {
+            Ok(Records)
+        }
         ("Min" | "Max", Records, Records) => Ok(Records),
         ("Div" | "Equal", Records, Records) => Ok(Known(1)),
         ("Sub", Records, Records) => Ok(Known(0)),
@@ -23,9 +29,9 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
         ("Equal", Records, Known(i)) | ("Equal", Known(i), Records) if i < 1 => Ok(Known(0)),
         ("Greater", Records, Known(i)) | ("Less", Known(i), Records) if i < 1 => Ok(Known(1)),
         ("Max", Records, Known(i)) | ("Max", Known(i), Records) if i <= 1 => Ok(Records),
-        (_, Records, _) | (_, _, Records) => {
-            Err(format!("{op} with the number of records, which is known at run time only"))
-        }
+        (_, Records, _) | (_, _, Records) => Err(format!(
+            "{op} with the number of records, which is known at run time only"
+        )),
         ("Min", Known(a), Known(b)) => Ok(Known(a.min(b))),
         ("Max", Known(a), Known(b)) => Ok(Known(a.max(b))),
         ("Equal", Known(a), Known(b)) => truth(a == b),
@@ -42,15 +48,26 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                 "Div" => a.checked_div(b),
                 "Fmod" => a.checked_rem(b),
                 // The remainder has the sign of the divisor.
-                "Mod" => a.checked_rem(b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
-                // Elsewhere it is a matter of the machine what comes of a power that the type does not have.
+                "Mod" => a.checked_rem(b).map(|r| {
+                    if r != 0 && (r < 0) != (b < 0) {
+                        r + b
+                    } else {
+                        r
+                    }
+                }),
+                // Elsewhere it is a matter of the machine what comes of a power that the type does
+                // not have.
                 "Pow" => u32::try_from(b)
                     .ok()
                     .and_then(|b| a.checked_pow(b))
-                    .filter(|n| kind.range().is_some_and(|(low, high)| (low..=high).contains(n))),
+                    .filter(|n| {
+                        kind.range()
+                            .is_some_and(|(low, high)| (low..=high).contains(n))
+                    }),
                 _ => return Err(format!("{op} of integers is not computed")),
             };
-            let exact = exact.ok_or_else(|| format!("{op} of {a} and {b}: no such {}", kind.name()))?;
+            let exact =
+                exact.ok_or_else(|| format!("{op} of {a} and {b}: no such {}", kind.name()))?;
             kind.wrapped(exact).map(Known)
         }
     }
@@ -63,19 +80,37 @@ pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, Stri
     let at = |c: &Constant| repeated(&c.dims, &dims).ok_or_else(meet);
     let (at_a, at_b) = (at(a)?, at(b)?);
     if a.kind != b.kind && op != "Pow" {
-        return Err(format!("expected inputs of one type, found {} and {}", a.kind.name(), b.kind.name()));
+        return Err(format!(
+            "expected inputs of one type, found {} and {}",
+            a.kind.name(),
+            b.kind.name()
+        ));
     }
     let compares = matches!(op, "Equal" | "Greater" | "Less" | "And" | "Or");
     let kind = if compares { Element::Bool } else { a.kind };
     if let (Data::Ints(x), Data::Ints(y)) = (&a.data, &b.data) {
-        let numbers: Result<Vec<Int>, String> =
-            at_a.iter().zip(&at_b).map(|(&i, &j)| integers(op, kind, x[i], y[j])).collect();
-        return Ok(Constant { kind, dims, data: Data::Ints(numbers?) });
+        let numbers: Result<Vec<Int>, String> = at_a
+            .iter()
+            .zip(&at_b)
+            .map(|(&i, &j)| integers(op, kind, x[i], y[j]))
+            .collect();
+        return Ok(Constant {
+            kind,
+            dims,
+            data: Data::Ints(numbers?),
+        });
     }
     let (x, y) = (a.numbers()?, b.numbers()?);
     let truth = |f: fn(f64, f64) -> bool| {
-        let list = at_a.iter().zip(&at_b).map(|(&i, &j)| Int::Known(f(x[i], y[j]).into()));
-        Ok(Constant { kind, dims: dims.clone(), data: Data::Ints(list.collect()) })
+        let list = at_a
+            .iter()
+            .zip(&at_b)
+            .map(|(&i, &j)| Int::Known(f(x[i], y[j]).into()));
+        Ok(Constant {
+            kind,
+            dims: dims.clone(),
+            data: Data::Ints(list.collect()),
+        })
     };
     let f: fn(f64, f64) -> f64 = match op {
         "Add" | "Sum" => |a, b| a + b,
@@ -95,7 +130,12 @@ pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, Stri
     let numbers = at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j]));
     if !kind.float() {
         // An integer to the power of a float.
-        return Constant { kind: Element::F64, dims, data: Data::Floats(numbers.collect()) }.cast(kind);
+        return Constant {
+            kind: Element::F64,
+            dims,
+            data: Data::Floats(numbers.collect()),
+        }
+        .cast(kind);
     }
     Ok(Constant::rounded(kind, dims, numbers))
 }
@@ -109,8 +149,16 @@ pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
             "Relu" => Ok(i.max(0)),
             _ => Ok(i64::from(i == 0)),
         };
-        let ints = c.integers()?.into_iter().map(|i| f(i).map(Int::Known)).collect::<Result<_, _>>()?;
-        return Ok(Constant { kind: c.kind, dims: c.dims.clone(), data: Data::Ints(ints) });
+        let ints = c
+            .integers()?
+            .into_iter()
+            .map(|i| f(i).map(Int::Known))
+            .collect::<Result<_, _>>()?;
+        return Ok(Constant {
+            kind: c.kind,
+            dims: c.dims.clone(),
+            data: Data::Ints(ints),
+        });
     }
     let f: fn(f64) -> f64 = match op {
         "Neg" => |x| -x,
@@ -129,19 +177,33 @@ pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
 /// A function of each float.
 pub(super) fn mapped(c: &Constant, op: &str, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
     match c.kind.float() {
-        true => Ok(Constant::rounded(c.kind, c.dims.clone(), c.numbers()?.into_iter().map(f))),
+        true => Ok(Constant::rounded(
+            c.kind,
+            c.dims.clone(),
+            c.numbers()?.into_iter().map(f),
+        )),
         false => Err(format!("{op}: expected floats, found {}", c.kind.name())),
     }
 }
 
 /// Sum, product, mean or maximum along axes, as `op` names it; all of them where `axes` is empty.
-pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Result<Constant, String> {
+pub(super) fn reduced(
+    op: &str,
+    c: &Constant,
+    axes: &[i64],
+    keep: bool,
+) -> Result<Constant, String> {
     let rank = c.dims.len();
     let mut gone = vec![axes.is_empty(); rank];
     for &a in axes {
         gone[axis(a, rank)?] = true;
     }
-    let kept: Vec<usize> = c.dims.iter().zip(&gone).map(|(&d, &g)| if g { 1 } else { d }).collect();
+    let kept: Vec<usize> = c
+        .dims
+        .iter()
+        .zip(&gone)
+        .map(|(&d, &g)| if g { 1 } else { d })
+        .collect();
     let many = elements(&kept).ok_or("more elements than can be read")?;
     let count = c.len().checked_div(many).unwrap_or(0);
     let into = repeated(&kept, &c.dims).ok_or("more elements than can be read")?;
@@ -165,7 +227,13 @@ pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Resul
                     _ => *sum + x,
                 };
             }
-            let last = |sum: f64| if op == "ReduceMean" { sum / count as f64 } else { sum };
+            let last = |sum: f64| {
+                if op == "ReduceMean" {
+                    sum / count as f64
+                } else {
+                    sum
+                }
+            };
             Constant::rounded(c.kind, kept, sums.into_iter().map(last))
         }
         Data::Ints(v) if v.contains(&Int::Records) => {
@@ -178,11 +246,21 @@ pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Resul
             for (&x, i) in v.iter().zip(into) {
                 sums[i] = integers(step, c.kind, sums[i], x)?;
             }
-            Constant { kind: c.kind, dims: kept, data: Data::Ints(sums) }
+            Constant {
+                kind: c.kind,
+                dims: kept,
+                data: Data::Ints(sums),
+            }
         }
         Data::Ints(v) => {
-            // ONNX Runtime 1.32 gives the largest integer where a result leaves its type, ONNX's reference wraps around.
-            let leaves = || format!("{op} of {}: the result leaves the range of the type", c.kind.name());
+            // ONNX Runtime 1.32 gives the largest integer where a result leaves its type, ONNX's
+            // reference wraps around.
+            let leaves = || {
+                format!(
+                    "{op} of {}: the result leaves the range of the type",
+                    c.kind.name()
+                )
+            };
             let start = match op {
                 "ReduceProd" => 1,
                 "ReduceMax" => i128::from(i64::MIN),
@@ -199,23 +277,41 @@ pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Resul
                 };
             }
             let last = |sum: i128| {
-                let sum = if op == "ReduceMean" { sum / count as i128 } else { sum };
+                let sum = if op == "ReduceMean" {
+                    sum / count as i128
+                } else {
+                    sum
+                };
                 let (low, high) = c.kind.range().ok_or_else(leaves)?;
-                let known =
-                    Some(sum).filter(|s| (low..=high).contains(s)).and_then(|s| i64::try_from(s).ok());
+                let known = Some(sum)
+                    .filter(|s| (low..=high).contains(s))
+                    .and_then(|s| i64::try_from(s).ok());
                 known.map(Int::Known).ok_or_else(leaves)
             };
             let sums = sums.into_iter().map(last).collect::<Result<_, _>>()?;
-            Constant { kind: c.kind, dims: kept, data: Data::Ints(sums) }
+            Constant {
+                kind: c.kind,
+                dims: kept,
+                data: Data::Ints(sums),
+            }
         }
         Data::Texts(_) => return Err("expected numbers, found texts".into()),
     };
-    let left = c.dims.iter().zip(&gone).filter(|(_, g)| !**g).map(|(&d, _)| d);
-    Ok(if keep { result } else { result.with_dims(left.collect()) })
+    let left = c
+        .dims
+        .iter()
+        .zip(&gone)
+        .filter(|(_, g)| !**g)
+        .map(|(&d, _)| d);
+    Ok(if keep {
+        result
+    } else {
+        result.with_dims(left.collect())
+    })
 }
 
-/// The index of the largest number along an axis, the first of equal ones or the last; the axis is kept with size 1, or
-/// left out.
+/// The index of the largest number along an axis, the first of equal ones or the last; the axis is
+/// kept with size 1, or left out.
 pub(super) fn argmax(c: &Constant, along: i64, keep: bool, last: bool) -> Result<Constant, String> {
     let a = axis(along, c.dims.len())?;
     let (count, inner) = (c.dims[a], c.dims[a + 1..].iter().product::<usize>());
@@ -225,12 +321,16 @@ pub(super) fn argmax(c: &Constant, along: i64, keep: bool, last: bool) -> Result
     }
     let best = |at: usize| {
         let along = |i: usize| numbers[at / inner * count * inner + i * inner + at % inner];
-        (1..count).fold(0, |best, i| match along(i) > along(best) || (last && along(i) == along(best)) {
-            true => i,
-            false => best,
+        (1..count).fold(0, |best, i| {
+            match along(i) > along(best) || (last && along(i) == along(best)) {
+                true => i,
+                false => best,
+            }
         })
     };
-    let indices = (0..numbers.len() / count).map(|at| best(at) as i64).collect();
+    let indices = (0..numbers.len() / count)
+        .map(|at| best(at) as i64)
+        .collect();
     let mut dims = c.dims.clone();
     dims[a] = 1;
     if !keep {
@@ -265,23 +365,51 @@ pub(super) fn reshape(c: &Constant, target: &[i64], zero: bool) -> Result<Consta
 }
 
 /// Sizes without some that are 1, or with more of them.
-pub(super) fn squeezed(op: &str, dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize>, String> {
-    let rank = dims.len() + if op == "Unsqueeze" { axes.map_or(0, <[i64]>::len) } else { 0 };
-    let axes =
-        axes.map(|axes| axes.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()).transpose()?;
+pub(super) fn squeezed(
+    op: &str,
+    dims: &[usize],
+    axes: Option<&[i64]>,
+) -> Result<Vec<usize>, String> {
+    let rank = dims.len()
+        + if op == "Unsqueeze" {
+            axes.map_or(0, <[i64]>::len)
+        } else {
+            0
+        };
+    let axes = axes
+        .map(|axes| {
+            axes.iter()
+                .map(|&a| axis(a, rank))
+                .collect::<Result<Vec<_>, _>>()
+        })
+        .transpose()?;
     if op == "Unsqueeze" {
         let mut rest = dims.iter();
         let axes = axes.ok_or("expected axes, found nothing")?;
-        let one = |i| if axes.contains(&i) { Some(1) } else { rest.next().copied() };
+        let one = |i| {
+            if axes.contains(&i) {
+                Some(1)
+            } else {
+                rest.next().copied()
+            }
+        };
         let sizes: Option<Vec<usize>> = (0..rank).map(one).collect();
         return sizes.ok_or_else(|| "axes: expected each once".into());
     }
     match axes {
         Some(axes) => {
             if let Some(&a) = axes.iter().find(|&&a| dims[a] != 1) {
-                return Err(format!("axis {a} has size {}, only 1 can be left out", dims[a]));
+                return Err(format!(
+                    "axis {a} has size {}, only 1 can be left out",
+                    dims[a]
+                ));
             }
-            Ok(dims.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|d| *d.1).collect())
+            Ok(dims
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| !axes.contains(i))
+                .map(|d| *d.1)
+                .collect())
         }
         None => Ok(dims.iter().copied().filter(|&d| d != 1).collect()),
     }
@@ -307,7 +435,9 @@ pub(super) fn transpose(c: &Constant, order: &[usize]) -> Constant {
 
 /// One behind the other along an axis.
 pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String> {
-    let Some(first) = parts.first() else { return Err("expected inputs, found nothing".into()) };
+    let Some(first) = parts.first() else {
+        return Err("expected inputs, found nothing".into());
+    };
     let a = axis(along, first.dims.len())?;
     let rest = |c: &Constant| {
         let mut dims = c.dims.clone();
@@ -316,7 +446,10 @@ pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String
         }
         dims
     };
-    if parts.iter().any(|p| p.dims.len() != first.dims.len() || rest(p) != rest(first)) {
+    if parts
+        .iter()
+        .any(|p| p.dims.len() != first.dims.len() || rest(p) != rest(first))
+    {
         return Err("expected constants that differ along the axis only".into());
     }
     let mut dims = first.dims.clone();
@@ -338,24 +471,50 @@ pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String
     }
     let kind = first.kind;
     if let Some(other) = parts.iter().find(|p| p.kind != kind) {
-        return Err(format!("expected inputs of one type, found {} and {}", kind.name(), other.kind.name()));
+        return Err(format!(
+            "expected inputs of one type, found {} and {}",
+            kind.name(),
+            other.kind.name()
+        ));
     }
     let joined = match &first.data {
-        Data::Floats(_) => Data::Floats(parts.iter().flat_map(|p| p.numbers().unwrap_or_default()).collect()),
+        Data::Floats(_) => Data::Floats(
+            parts
+                .iter()
+                .flat_map(|p| p.numbers().unwrap_or_default())
+                .collect(),
+        ),
         Data::Ints(_) => Data::Ints(
             parts
                 .iter()
-                .flat_map(|p| if let Data::Ints(v) = &p.data { v.clone() } else { Vec::new() })
+                .flat_map(|p| {
+                    if let Data::Ints(v) = &p.data {
+                        v.clone()
+                    } else {
+                        Vec::new()
+                    }
+                })
                 .collect(),
         ),
         Data::Texts(_) => Data::Texts(
             parts
                 .iter()
-                .flat_map(|p| if let Data::Texts(v) = &p.data { v.clone() } else { Vec::new() })
+                .flat_map(|p| {
+                    if let Data::Texts(v) = &p.data {
+                        v.clone()
+                    } else {
+                        Vec::new()
+                    }
+                })
                 .collect(),
         ),
     };
-    Ok(Constant { kind, dims: vec![all], data: joined }.pick(dims, &at))
+    Ok(Constant {
+        kind,
+        dims: vec![all],
+        data: joined,
+    }
+    .pick(dims, &at))
 }
 
 /// Elements along an axis, by their indices.
@@ -387,7 +546,10 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<us
         return Err("expected a step other than 0".into());
     }
     let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
-    let (mut i, end) = (from_end(start).clamp(low.max(0), high.max(0)), from_end(end).clamp(low, high));
+    let (mut i, end) = (
+        from_end(start).clamp(low.max(0), high.max(0)),
+        from_end(end).clamp(low, high),
+    );
     let mut at = Vec::new();
     while i < n && ((step > 0 && i < end) || (step < 0 && i > end)) {
         at.push(i as usize);
@@ -406,7 +568,10 @@ pub(super) fn slice(
 ) -> Result<Constant, String> {
     let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
-    if [ends.len(), axes.len(), steps.len()].iter().any(|&n| n != starts.len()) {
+    if [ends.len(), axes.len(), steps.len()]
+        .iter()
+        .any(|&n| n != starts.len())
+    {
         return Err("expected as many starts as ends, axes and steps".into());
     }
     let mut result = c.clone();
@@ -419,8 +584,8 @@ pub(super) fn slice(
     Ok(result)
 }
 
-/// For each element the index of its scale. There is one scale for all elements, one for each index along an axis, or one
-/// for each `block` indices along it (0: no blocks).
+/// For each element the index of its scale. There is one scale for all elements, one for each index
+/// along an axis, or one for each `block` indices along it (0: no blocks).
 pub(super) fn scale_of(
     dims: &[usize],
     scale: &Constant,
@@ -435,18 +600,25 @@ pub(super) fn scale_of(
     let (n, inner) = (dims[a], dims[a + 1..].iter().product::<usize>());
     if block != 0 {
         let found = usize::try_from(block).ok().filter(|&b| b > 0);
-        let block = found.ok_or_else(|| format!("block_size: expected 1 or more, found {block}"))?;
+        let block =
+            found.ok_or_else(|| format!("block_size: expected 1 or more, found {block}"))?;
         let count = n.div_ceil(block);
         let expected = [&dims[..a], &[count], &dims[a + 1..]].concat();
         if scale.dims != expected {
-            return Err(format!("expected scales of sizes {expected:?}, found {:?}", scale.dims));
+            return Err(format!(
+                "expected scales of sizes {expected:?}, found {:?}",
+                scale.dims
+            ));
         }
         return Ok(all
             .map(|i| (i / inner / n * count + i / inner % n / block) * inner + i % inner)
             .collect());
     }
     if scale.dims.len() != 1 || scale.len() != n {
-        return Err(format!("expected one scale or {n}, found sizes {:?}", scale.dims));
+        return Err(format!(
+            "expected one scale or {n}, found sizes {:?}",
+            scale.dims
+        ));
     }
     Ok(all.map(|i| i / inner % n).collect())
 }
@@ -459,11 +631,22 @@ pub(super) fn dequantize(
     along: i64,
     block: i64,
 ) -> Result<Constant, String> {
-    let (numbers, scales, of) = (x.numbers()?, scale.numbers()?, scale_of(&x.dims, scale, along, block)?);
+    let (numbers, scales, of) = (
+        x.numbers()?,
+        scale.numbers()?,
+        scale_of(&x.dims, scale, along, block)?,
+    );
     let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), Constant::numbers)?;
     if zeros.len() != scales.len() {
-        return Err(format!("expected {} zero points, found {}", scales.len(), zeros.len()));
+        return Err(format!(
+            "expected {} zero points, found {}",
+            scales.len(),
+            zeros.len()
+        ));
     }
-    let result = numbers.iter().zip(of).map(|(v, i)| (v - zeros[i]) * scales[i]);
+    let result = numbers
+        .iter()
+        .zip(of)
+        .map(|(v, i)| (v - zeros[i]) * scales[i]);
     Ok(Constant::rounded(scale.kind, x.dims.clone(), result))
 }

@@ -1,7 +1,7 @@
 //! The layers of a network JSON, as a graph.
 //!
-//! First every layer is read, whatever stands around it; then shapes go from layer to layer. What is not known, because
-//! it could not be read, causes no further mistakes.
+//! First every layer is read, whatever stands around it; then shapes go from layer to layer. What
+//! is not known, because it could not be read, causes no further mistakes.
 
 use crate::bake::Mistakes;
 use crate::bake::draft::{self, Draft};
@@ -38,10 +38,16 @@ enum Form {
     Softmax,
 }
 
-const RELU6: Activation = Activation::Clip { low: Float::new(0.0), high: Float::new(6.0) };
+const RELU6: Activation = Activation::Clip {
+    low: Float::new(0.0),
+    high: Float::new(6.0),
+};
 
 /// α and γ as in Klambauer et al., Self-Normalizing Neural Networks, 2017.
-const SELU: Activation = Activation::Elu { alpha: Float::new(1.673_263_2), gamma: Float::new(1.050_701) };
+const SELU: Activation = Activation::Elu {
+    alpha: Float::new(1.673_263_2),
+    gamma: Float::new(1.050_701),
+};
 
 const LAYERS: [(&str, Form); 31] = [
     ("AffineLayer", Form::Affine),
@@ -77,7 +83,11 @@ const LAYERS: [(&str, Form); 31] = [
     ("PadLayer", Form::Pad),
 ];
 
-const AXES: [(&str, Axis); 3] = [("channels", Axis::C), ("rows", Axis::Y), ("columns", Axis::X)];
+const AXES: [(&str, Axis); 3] = [
+    ("channels", Axis::C),
+    ("rows", Axis::Y),
+    ("columns", Axis::X),
+];
 
 /// The name of the network's input among the layers' inputs.
 const INPUT: &str = "input";
@@ -90,10 +100,19 @@ impl Form {
     fn keys(self) -> &'static [&'static str] {
         match self {
             Form::Affine => &["weights", "biases"],
-            Form::Convolution => &["weights", "biases", "kernel", "stride", "pad", "dilation", "groups"],
+            Form::Convolution => &[
+                "weights", "biases", "kernel", "stride", "pad", "dilation", "groups",
+            ],
             Form::Depthwise => &["weights", "biases", "kernel", "stride", "pad", "dilation"],
             Form::Pool(Pool::Max) => &["kernel", "stride", "pad", "dilation", "ceil"],
-            Form::Pool(_) => &["kernel", "stride", "pad", "dilation", "ceil", "countIncludePad"],
+            Form::Pool(_) => &[
+                "kernel",
+                "stride",
+                "pad",
+                "dilation",
+                "ceil",
+                "countIncludePad",
+            ],
             Form::BatchNorm => &["mean", "variance", "scale", "offset", "epsilon"],
             Form::Scale => &["scale", "offset"],
             Form::PRelu => &["slopes"],
@@ -106,9 +125,11 @@ impl Form {
             Form::Reshape => &["shape"],
             Form::Transpose => &["axes"],
             Form::Pad => &["pad", "value"],
-            Form::GlobalPool(_) | Form::Activation(_) | Form::Combine(_) | Form::Flatten | Form::Softmax => {
-                &[]
-            }
+            Form::GlobalPool(_)
+            | Form::Activation(_)
+            | Form::Combine(_)
+            | Form::Flatten
+            | Form::Softmax => &[],
         }
     }
 
@@ -148,7 +169,11 @@ struct Array {
 impl Array {
     /// One column of numbers.
     fn column(role: Role, data: Vec<f64>) -> Array {
-        Array { role, size: Some((data.len(), 1)), data }
+        Array {
+            role,
+            size: Some((data.len(), 1)),
+            data,
+        }
     }
 }
 
@@ -160,7 +185,8 @@ struct Layer {
     name: String,
     /// `None`: it cannot be read, which is reported.
     kind: Option<Kind>,
-    /// Values that it reads: 0 is the input, i + 1 what layer i gives. `None`: not known, which is reported.
+    /// Values that it reads: 0 is the input, i + 1 what layer i gives. `None`: not known, which is
+    /// reported.
     inputs: Option<Vec<usize>>,
     arrays: Vec<Array>,
 }
@@ -178,8 +204,9 @@ pub(super) struct Layers {
     pub(super) input: Option<Shape>,
     /// The shape of what goes out, if it is known.
     pub(super) output: Option<Shape>,
-    /// The last layer, where it belongs to the meaning of the output: classes are the arg-max of the values before it,
-    /// because a sigmoid in f32 saturates. (ReLU does not saturate and stays.)
+    /// The last layer, where it belongs to the meaning of the output: classes are the arg-max of
+    /// the values before it, because a sigmoid in f32 saturates. (ReLU does not saturate and
+    /// stays.)
     pub(super) last: Option<FinalActivation>,
 }
 
@@ -198,7 +225,10 @@ impl Layers {
         if let Some(size) = o.count("size", mistakes) {
             if size != list.len() {
                 let n = list.len();
-                mistakes.add(o.at("size"), format_args!("expected {n}, the number of layers, found {size}"));
+                mistakes.add(
+                    o.at("size"),
+                    format_args!("expected {n}, the number of layers, found {size}"),
+                );
             }
         } else {
             o.require("size", mistakes);
@@ -209,7 +239,14 @@ impl Layers {
         let own = layers.len();
         for (i, value) in list.iter().enumerate() {
             let last = several || i + 1 == list.len();
-            let mut layer = layer(value, o.place(), (&layers, own), last, (folder, files), mistakes);
+            let mut layer = layer(
+                value,
+                o.place(),
+                (&layers, own),
+                last,
+                (folder, files),
+                mistakes,
+            );
             // Each of several outputs has a final function of its own.
             if layer.kind == Some(Kind::Softmax) && several {
                 layer.kind = Some(Kind::Op(Op::Softmax(SoftmaxOf::Linear)));
@@ -217,7 +254,12 @@ impl Layers {
             layers.push(layer);
         }
         let outputs = named_outputs(o, &layers[own..], mistakes);
-        let weights = |l: &Layer| matches!(l.kind, None | Some(Kind::Op(Op::Affine) | Kind::Convolution(..)));
+        let weights = |l: &Layer| {
+            matches!(
+                l.kind,
+                None | Some(Kind::Op(Op::Affine) | Kind::Convolution(..))
+            )
+        };
         if !layers.iter().any(weights) && mistakes.0.len() == before {
             let message = "expected at least one AffineLayer or ConvLayer, found none";
             mistakes.add(format_args!("{}: layers", o.place()), message);
@@ -227,7 +269,9 @@ impl Layers {
             Some(_) => Some(Shape::vector(total)).filter(|_| total > 0),
             None => image.or_else(|| width(&layers).map(Shape::vector)),
         };
-        let said = o.get("input").is_some_and(|i| !i.is_object() || i.get("shape").is_some());
+        let said = o
+            .get("input")
+            .is_some_and(|i| !i.is_object() || i.get("shape").is_some());
         if mistakes.0.len() == before && !said && inputs.is_empty() {
             report_missing_shape(o.place(), &layers, input, mistakes);
         }
@@ -243,11 +287,18 @@ impl Layers {
             }
             _ => (None, layers.len()),
         };
-        let ends = if several { outputs.iter().map(|&i| own + i + 1).collect() } else { vec![end] };
+        let ends = if several {
+            outputs.iter().map(|&i| own + i + 1).collect()
+        } else {
+            vec![end]
+        };
         if mistakes.0.len() == before {
             report_unread(o.place(), &layers, (&ends, several), mistakes);
         }
-        let shapes: Option<Vec<Shape>> = ends.iter().map(|&end| shapes.get(end).copied().flatten()).collect();
+        let shapes: Option<Vec<Shape>> = ends
+            .iter()
+            .map(|&end| shapes.get(end).copied().flatten())
+            .collect();
         let output = match shapes.as_deref() {
             Some(&[one]) if !several => Some(one),
             shapes => shapes.map(|all| Shape::vector(all.iter().map(|s| s.len()).sum())),
@@ -257,10 +308,22 @@ impl Layers {
             shape,
         };
         let outputs = match several {
-            true => ends.iter().zip(shapes.unwrap_or_default()).map(value).collect(),
+            true => ends
+                .iter()
+                .zip(shapes.unwrap_or_default())
+                .map(value)
+                .collect(),
             false => Vec::new(),
         };
-        Layers { ops, ends, several: (inputs, outputs), input, output, last, layers }
+        Layers {
+            ops,
+            ends,
+            several: (inputs, outputs),
+            input,
+            output,
+            last,
+            layers,
+        }
     }
 
     /// A graph of them, a node for each that computes something.
@@ -278,8 +341,14 @@ impl Layers {
                 values.extend(inputs.first());
                 continue;
             };
-            let array =
-                |a: Array| a.size.map(|size| draft::Array { role: a.role, size, numbers: a.data, map: None });
+            let array = |a: Array| {
+                a.size.map(|size| draft::Array {
+                    role: a.role,
+                    size,
+                    numbers: a.data,
+                    map: None,
+                })
+            };
             let arrays = layer.arrays.into_iter().filter_map(array).collect();
             values.push(draft.push(layer.name, op, &inputs, arrays)?);
         }
@@ -304,19 +373,28 @@ impl Layers {
 
 /// `inputs`: the network's inputs by their names, one behind the other in a record.
 fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
-    let Some(list) = o.list("inputs", mistakes) else { return Vec::new() };
+    let Some(list) = o.list("inputs", mistakes) else {
+        return Vec::new();
+    };
     if o.get("input").is_some_and(|i| i.get("shape").is_some()) {
-        mistakes.add(o.at("input"), "expected no shape, as each of \"inputs\" has one");
+        mistakes.add(
+            o.at("input"),
+            "expected no shape, as each of \"inputs\" has one",
+        );
     }
     if list.len() < 2 {
-        let message =
-            format!("expected at least two, found {}; of one input \"input\" says the shape", list.len());
+        let message = format!(
+            "expected at least two, found {}; of one input \"input\" says the shape",
+            list.len()
+        );
         mistakes.add(o.at("inputs"), message);
     }
     let mut inputs: Vec<graph::Value> = Vec::new();
     for (i, value) in list.iter().enumerate() {
         let place = format!("{}[{i}]", o.at("inputs"));
-        let Some(input) = Object::new(value, place, &["name", "shape"], mistakes) else { continue };
+        let Some(input) = Object::new(value, place, &["name", "shape"], mistakes) else {
+            continue;
+        };
         for key in ["name", "shape"] {
             input.require(key, mistakes);
         }
@@ -328,10 +406,15 @@ fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
             }
         }
         if let (Some(name), Some(shape)) = (name, shape) {
-            inputs.push(graph::Value { name: name.to_string().into(), shape });
+            inputs.push(graph::Value {
+                name: name.to_string().into(),
+                shape,
+            });
         }
     }
-    if let Err(e) = bounded(Shape::vector(inputs.iter().map(|i| i.shape.len()).sum::<usize>().max(1))) {
+    if let Err(e) = bounded(Shape::vector(
+        inputs.iter().map(|i| i.shape.len()).sum::<usize>().max(1),
+    )) {
         mistakes.add(o.at("inputs"), e);
     }
     inputs
@@ -345,10 +428,20 @@ fn parts(inputs: &[graph::Value]) -> Vec<Layer> {
         let mut part = |name: String, op: Op, from: usize| {
             let shown = format!("inputs[{i}] ({name})");
             let (kind, inputs) = (Some(Kind::Op(op)), Some(vec![from]));
-            layers.push(Layer { shown, name, kind, inputs, arrays: Vec::new() });
+            layers.push(Layer {
+                shown,
+                name,
+                kind,
+                inputs,
+                arrays: Vec::new(),
+            });
             layers.len()
         };
-        let slice = Op::Slice { axis: Axis::C, first, size };
+        let slice = Op::Slice {
+            axis: Axis::C,
+            first,
+            size,
+        };
         if *shape == Shape::vector(size) {
             part(name.to_string(), slice, 0);
         } else {
@@ -362,11 +455,16 @@ fn parts(inputs: &[graph::Value]) -> Vec<Layer> {
 
 /// `outputs`: the layers whose values go out, one behind the other.
 fn named_outputs(o: &Object<'_>, layers: &[Layer], mistakes: &mut Mistakes) -> Vec<usize> {
-    let Some(names) = o.texts("outputs", mistakes) else { return Vec::new() };
+    let Some(names) = o.texts("outputs", mistakes) else {
+        return Vec::new();
+    };
     if names.len() < 2 {
-        let message =
-            "expected the names of at least two layers (the last layer is the output of a network with one)";
-        mistakes.add(o.at("outputs"), format_args!("{message}, found {}", names.len()));
+        let message = "expected the names of at least two layers (the last layer is the output of \
+            a network with one)";
+        mistakes.add(
+            o.at("outputs"),
+            format_args!("{message}, found {}", names.len()),
+        );
     }
     let mut outputs = Vec::new();
     for name in &names {
@@ -375,7 +473,10 @@ fn named_outputs(o: &Object<'_>, layers: &[Layer], mistakes: &mut Mistakes) -> V
                 mistakes.add(o.at("outputs"), format_args!("\"{name}\" is there twice"));
             }
             Some(i) => outputs.push(i),
-            None => mistakes.add(o.at("outputs"), format_args!("expected names of layers, found \"{name}\"")),
+            None => mistakes.add(
+                o.at("outputs"),
+                format_args!("expected names of layers, found \"{name}\""),
+            ),
         }
     }
     outputs
@@ -384,9 +485,15 @@ fn named_outputs(o: &Object<'_>, layers: &[Layer], mistakes: &mut Mistakes) -> V
 /// Reports a name that none can have.
 fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
     if name.is_empty() || name.contains(|c: char| c.is_control()) {
-        mistakes.add(o.at("name"), "expected a name without line breaks and control characters");
+        mistakes.add(
+            o.at("name"),
+            "expected a name without line breaks and control characters",
+        );
     } else if name == INPUT {
-        mistakes.add(o.at("name"), "\"input\" is the network's input; give another name");
+        mistakes.add(
+            o.at("name"),
+            "\"input\" is the network's input; give another name",
+        );
     }
 }
 
@@ -416,12 +523,25 @@ fn layer(
     let Some(form) = LAYERS.iter().find(|l| Some(l.0) == kind).map(|l| l.1) else {
         let names: Vec<&str> = LAYERS.iter().map(|l| l.0).collect();
         let what = value.get("layer").unwrap_or(value);
-        mistakes.add(place, format_args!("expected a layer ({}), found {}", names.join(", "), found(what)));
+        mistakes.add(
+            place,
+            format_args!(
+                "expected a layer ({}), found {}",
+                names.join(", "),
+                found(what)
+            ),
+        );
         return layer;
     };
-    let from = if form.inputs() == (1, 1) { "input" } else { "inputs" };
+    let from = if form.inputs() == (1, 1) {
+        "input"
+    } else {
+        "inputs"
+    };
     let keys = [&["layer", "name", from], form.keys()].concat();
-    let Some(l) = Object::new(value, place, &keys, mistakes) else { return layer };
+    let Some(l) = Object::new(value, place, &keys, mistakes) else {
+        return layer;
+    };
     if l.text("name", mistakes).is_some() {
         check_name(&l, &layer.name, mistakes);
     }
@@ -433,7 +553,12 @@ fn layer(
         mistakes.add(l.place(), "a SoftmaxLayer can only be the last layer");
         return layer;
     }
-    let mut reader = Reader { l: &l, folder, files, mistakes };
+    let mut reader = Reader {
+        l: &l,
+        folder,
+        files,
+        mistakes,
+    };
     (layer.kind, layer.arrays) = reader.form(form);
     layer
 }
@@ -458,7 +583,10 @@ fn inputs(
             return Some(vec![earlier.len()]);
         };
         l.text("input", mistakes)?;
-        ("input", name.as_str().into_iter().map(String::from).collect())
+        (
+            "input",
+            name.as_str().into_iter().map(String::from).collect(),
+        )
     } else {
         if !l.require("inputs", mistakes) {
             return None;
@@ -466,13 +594,24 @@ fn inputs(
         ("inputs", l.texts("inputs", mistakes)?)
     };
     if names.len() < least || names.len() > most {
-        let expected = if least == most { format!("{least}") } else { format!("at least {least}") };
-        mistakes.add(l.at(key), format_args!("expected {expected} names, found {}", names.len()));
+        let expected = if least == most {
+            format!("{least}")
+        } else {
+            format!("at least {least}")
+        };
+        mistakes.add(
+            l.at(key),
+            format_args!("expected {expected} names, found {}", names.len()),
+        );
         return None;
     }
     let value = |name: &String| {
         let of_layer = || earlier.iter().position(|e| e.name == *name).map(|i| i + 1);
-        let value = if name == INPUT && own == 0 { Some(0) } else { of_layer() };
+        let value = if name == INPUT && own == 0 {
+            Some(0)
+        } else {
+            of_layer()
+        };
         if value.is_none() {
             let message = match own {
                 0 => "expected \"input\" or the name of a layer before this one",
@@ -502,7 +641,9 @@ impl Reader<'_, '_, '_> {
             Form::Affine => (op(Op::Affine), self.weights_and_biases(true)),
             Form::Convolution => {
                 let (window, groups) = (self.window(false), self.groups());
-                let kind = window.zip(groups).map(|(w, g)| Kind::Convolution(w, Some(g)));
+                let kind = window
+                    .zip(groups)
+                    .map(|(w, g)| Kind::Convolution(w, Some(g)));
                 (kind, self.weights_and_biases(false))
             }
             Form::Depthwise => {
@@ -517,7 +658,9 @@ impl Reader<'_, '_, '_> {
             Form::Combine(arithmetic) => (op(Op::Combine(arithmetic)), Vec::new()),
             Form::Concat => {
                 let axis = if self.l.get("axis").is_some() {
-                    self.l.text("axis", self.mistakes).and_then(|name| self.axis("axis", name))
+                    self.l
+                        .text("axis", self.mistakes)
+                        .and_then(|name| self.axis("axis", name))
                 } else {
                     Some(Axis::C)
                 };
@@ -526,17 +669,25 @@ impl Reader<'_, '_, '_> {
             Form::Flatten => (Some(Kind::Flatten), Vec::new()),
             Form::Reshape => {
                 self.l.require("shape", self.mistakes);
-                (shape(self.l, self.mistakes).and_then(|s| op(Op::Reshape(s))), Vec::new())
+                (
+                    shape(self.l, self.mistakes).and_then(|s| op(Op::Reshape(s))),
+                    Vec::new(),
+                )
             }
             Form::Transpose => (self.transpose().and_then(op), Vec::new()),
             Form::Pad => {
                 self.l.require("pad", self.mistakes);
                 let (border, value) = (self.border(), self.float("value", Some(0.0)));
-                let pad = border.zip(value).map(|(border, value)| Op::Pad { border, value });
+                let pad = border
+                    .zip(value)
+                    .map(|(border, value)| Op::Pad { border, value });
                 (pad.and_then(op), Vec::new())
             }
             Form::Softmax => (Some(Kind::Softmax), Vec::new()),
-            _ => (self.activation(form).and_then(|a| op(Op::Activation(a))), Vec::new()),
+            _ => (
+                self.activation(form).and_then(|a| op(Op::Activation(a))),
+                Vec::new(),
+            ),
         }
     }
 
@@ -548,29 +699,42 @@ impl Reader<'_, '_, '_> {
             Form::Clip => {
                 let (low, high) = (self.l.get("low").is_some(), self.l.get("high").is_some());
                 if !low && !high {
-                    self.mistakes.add(self.l.place(), "expected low, high or both");
+                    self.mistakes
+                        .add(self.l.place(), "expected low, high or both");
                 }
                 let low = self.float("low", Some(f32::NEG_INFINITY));
                 let high = self.float("high", Some(f32::INFINITY));
                 let (low, high) = (low?, high?);
                 if low.get() > high.get() {
                     let (low, high) = (low.get(), high.get());
-                    self.mistakes
-                        .add(self.l.at("low"), format_args!("expected at most high, {high}, found {low}"));
+                    self.mistakes.add(
+                        self.l.at("low"),
+                        format_args!("expected at most high, {high}, found {low}"),
+                    );
                 }
                 Some(Activation::Clip { low, high })
             }
             Form::Elu => {
                 let alpha = self.float("alpha", Some(1.0))?;
-                Some(Activation::Elu { alpha, gamma: Float::new(1.0) })
+                Some(Activation::Elu {
+                    alpha,
+                    gamma: Float::new(1.0),
+                })
             }
             Form::Gelu => {
-                match self.l.get("approximate").map(|_| self.l.text("approximate", self.mistakes)) {
+                match self
+                    .l
+                    .get("approximate")
+                    .map(|_| self.l.text("approximate", self.mistakes))
+                {
                     None | Some(Some("none")) => Some(Activation::Gelu),
                     Some(Some("tanh")) => Some(Activation::GeluTanh),
                     Some(Some(other)) => {
                         let place = self.l.at("approximate");
-                        self.mistakes.add(place, format_args!("expected none or tanh, found \"{other}\""));
+                        self.mistakes.add(
+                            place,
+                            format_args!("expected none or tanh, found \"{other}\""),
+                        );
                         None
                     }
                     Some(None) => None,
@@ -579,7 +743,10 @@ impl Reader<'_, '_, '_> {
             // Frameworks do not agree on α, so there is no default.
             Form::HardSigmoid => {
                 let (alpha, beta) = (self.float("alpha", None), self.float("beta", None));
-                Some(Activation::HardSigmoid { alpha: alpha?, beta: beta? })
+                Some(Activation::HardSigmoid {
+                    alpha: alpha?,
+                    beta: beta?,
+                })
             }
             _ => None,
         }
@@ -592,8 +759,18 @@ impl Reader<'_, '_, '_> {
             None => Some(false),
         };
         let (ceil, padded) = (flag("ceil"), flag("countIncludePad"));
-        let kind = if padded? && kind == Pool::Mean { Pool::PaddedMean } else { kind };
-        Some(Kind::Op(Op::Pool { kind, window: Window { ceil: ceil?, ..window? } }))
+        let kind = if padded? && kind == Pool::Mean {
+            Pool::PaddedMean
+        } else {
+            kind
+        };
+        Some(Kind::Op(Op::Pool {
+            kind,
+            window: Window {
+                ceil: ceil?,
+                ..window?
+            },
+        }))
     }
 
     fn transpose(&mut self) -> Option<Op> {
@@ -604,7 +781,10 @@ impl Reader<'_, '_, '_> {
         let axes: Option<[Axis; 3]> = axes.try_into().ok();
         if axes.is_none_or(|axes| AXES.iter().any(|a| !axes.contains(&a.1))) {
             let place = self.l.at("axes");
-            self.mistakes.add(place, "expected channels, rows and columns once each, in the new order");
+            self.mistakes.add(
+                place,
+                "expected channels, rows and columns once each, in the new order",
+            );
             return None;
         }
         axes.map(Op::Transpose)
@@ -629,14 +809,21 @@ impl Reader<'_, '_, '_> {
         }
         let x = self.l.number(key, self.mistakes)? as f32;
         if !x.is_finite() {
-            self.mistakes.add(self.l.at(key), "expected a number that a float holds");
+            self.mistakes
+                .add(self.l.at(key), "expected a number that a float holds");
             return None;
         }
         Some(Float::new(x))
     }
 
     /// Whole numbers from `least` to [`MOST_SIDE`]: one for all, or as many as one of `lengths`.
-    fn counts(&mut self, key: &str, least: usize, lengths: &[usize], what: &str) -> Option<Vec<usize>> {
+    fn counts(
+        &mut self,
+        key: &str,
+        least: usize,
+        lengths: &[usize],
+        what: &str,
+    ) -> Option<Vec<usize>> {
         let list = self.l.counts(key, self.mistakes)?;
         if !lengths.contains(&list.len()) && list.len() != 1 {
             let message = format!("expected a number or {what}, found {} numbers", list.len());
@@ -671,21 +858,52 @@ impl Reader<'_, '_, '_> {
         if self.l.get("pad").is_none() {
             return Some(Border::default());
         }
-        match self.counts("pad", 0, &[2, 4], "[rows, columns] or [top, left, bottom, right]")?[..] {
-            [n] => Some(Border { top: n, left: n, bottom: n, right: n }),
-            [y, x] => Some(Border { top: y, left: x, bottom: y, right: x }),
-            [top, left, bottom, right] => Some(Border { top, left, bottom, right }),
+        match self.counts(
+            "pad",
+            0,
+            &[2, 4],
+            "[rows, columns] or [top, left, bottom, right]",
+        )?[..]
+        {
+            [n] => Some(Border {
+                top: n,
+                left: n,
+                bottom: n,
+                right: n,
+            }),
+            [y, x] => Some(Border {
+                top: y,
+                left: x,
+                bottom: y,
+                right: x,
+            }),
+            [top, left, bottom, right] => Some(Border {
+                top,
+                left,
+                bottom,
+                right,
+            }),
             _ => None,
         }
     }
 
-    /// A window. Where the file does not say otherwise they stand side by side, or one element apart.
+    /// A window. Where the file does not say otherwise they stand side by side, or one element
+    /// apart.
     fn window(&mut self, side_by_side: bool) -> Option<Window> {
         let size = self.pair("kernel", None);
         let step = size.filter(|_| side_by_side).unwrap_or((1, 1));
-        let (stride, dilation) = (self.pair("stride", Some(step)), self.pair("dilation", Some((1, 1))));
+        let (stride, dilation) = (
+            self.pair("stride", Some(step)),
+            self.pair("dilation", Some((1, 1))),
+        );
         let border = self.border();
-        Some(Window { size: size?, stride: stride?, dilation: dilation?, border: border?, ceil: false })
+        Some(Window {
+            size: size?,
+            stride: stride?,
+            dilation: dilation?,
+            border: border?,
+            ceil: false,
+        })
     }
 
     fn groups(&mut self) -> Option<usize> {
@@ -694,7 +912,8 @@ impl Reader<'_, '_, '_> {
         }
         let groups = self.l.count("groups", self.mistakes)?;
         if groups == 0 {
-            self.mistakes.add(self.l.at("groups"), "expected at least 1, found 0");
+            self.mistakes
+                .add(self.l.at("groups"), "expected at least 1, found 0");
             return None;
         }
         Some(groups)
@@ -702,15 +921,30 @@ impl Reader<'_, '_, '_> {
 
     /// The matrix that a member names.
     fn matrix(&mut self, key: &str, role: Role) -> Array {
-        let unknown = Array { role, size: None, data: Vec::new() };
+        let unknown = Array {
+            role,
+            size: None,
+            data: Vec::new(),
+        };
         if !self.l.require(key, self.mistakes) {
             return unknown;
         }
-        let Some(path) = self.l.text(key, self.mistakes) else { return unknown };
-        match matrix::read(&self.folder.join(path), &self.l.at(key), self.files, self.mistakes) {
+        let Some(path) = self.l.text(key, self.mistakes) else {
+            return unknown;
+        };
+        match matrix::read(
+            &self.folder.join(path),
+            &self.l.at(key),
+            self.files,
+            self.mistakes,
+        ) {
             Ok(m) => {
                 let data = m.data.into_iter().map(f64::from).collect();
-                Array { size: Some((m.rows, m.cols)), data, ..unknown }
+                Array {
+                    size: Some((m.rows, m.cols)),
+                    data,
+                    ..unknown
+                }
             }
             Err(size) => Array { size, ..unknown },
         }
@@ -721,10 +955,17 @@ impl Reader<'_, '_, '_> {
         let array = self.matrix(key, role);
         match array.size {
             Some((rows, cols)) if cols != 1 => {
-                let transposed = if rows == 1 { " (it would fit transposed)" } else { "" };
+                let transposed = if rows == 1 {
+                    " (it would fit transposed)"
+                } else {
+                    ""
+                };
                 let message = format!("expected N × 1, found {rows} × {cols}{transposed}");
                 self.mistakes.add(self.l.at(key), message);
-                Array { size: None, ..array }
+                Array {
+                    size: None,
+                    ..array
+                }
             }
             _ => array,
         }
@@ -741,34 +982,52 @@ impl Reader<'_, '_, '_> {
         let biases = self.matrix("biases", Role::Biases);
         if let (Some(outputs), Some((rows, cols))) = (outputs, biases.size) {
             if (rows, cols) != (outputs, 1) {
-                let transposed = if (cols, rows) == (outputs, 1) { " (it would fit transposed)" } else { "" };
+                let transposed = if (cols, rows) == (outputs, 1) {
+                    " (it would fit transposed)"
+                } else {
+                    ""
+                };
                 self.mistakes.add(
                     self.l.at("biases"),
                     format_args!(
-                        "expected {outputs} × 1, as the weights have {outputs} rows, found {rows} × {cols}{transposed}"
+                        "expected {outputs} × 1, as the weights have {outputs} rows, found {rows} \
+                         × {cols}{transposed}"
                     ),
                 );
             }
         }
         // Whatever is wrong with them is reported: nothing else follows from it.
-        vec![weights, Array { size: outputs.map(|n| (n, 1)), ..biases }]
+        vec![
+            weights,
+            Array {
+                size: outputs.map(|n| (n, 1)),
+                ..biases
+            },
+        ]
     }
 
     /// Factors and summands of a layer that has both or one of them.
     fn scale(&mut self) -> Vec<Array> {
         let keys = ["scale", "offset"].map(|key| self.l.get(key).is_some());
         if keys == [false, false] {
-            self.mistakes.add(self.l.place(), "expected scale, offset or both");
+            self.mistakes
+                .add(self.l.place(), "expected scale, offset or both");
         }
-        let [scale, offset] = [("scale", keys[0], Role::Factors), ("offset", keys[1], Role::Biases)]
-            .map(|(key, there, role)| there.then(|| self.column(key, role)));
+        let [scale, offset] = [
+            ("scale", keys[0], Role::Factors),
+            ("offset", keys[1], Role::Biases),
+        ]
+        .map(|(key, there, role)| there.then(|| self.column(key, role)));
         let size = |a: &Option<Array>| a.as_ref().and_then(|a| a.size);
         let of = |other: &Option<Array>, role, value| Array {
             role,
             size: size(other),
             data: vec![value; size(other).map_or(0, |s| s.0)],
         };
-        let (filled, zeros) = (of(&offset, Role::Factors, 1.0), of(&scale, Role::Biases, 0.0));
+        let (filled, zeros) = (
+            of(&offset, Role::Factors, 1.0),
+            of(&scale, Role::Biases, 0.0),
+        );
         vec![scale.unwrap_or(filled), offset.unwrap_or(zeros)]
     }
 
@@ -781,17 +1040,28 @@ impl Reader<'_, '_, '_> {
             Some(1e-5)
         };
         if epsilon.is_some_and(|e| e < 0.0) {
-            self.mistakes.add(self.l.at("epsilon"), "expected 0 or more");
+            self.mistakes
+                .add(self.l.at("epsilon"), "expected 0 or more");
         }
-        let (mean, variance) = (self.column("mean", Role::Factors), self.column("variance", Role::Factors));
-        let [scale, offset] =
-            ["scale", "offset"].map(|key| self.l.get(key).is_some().then(|| self.column(key, Role::Factors)));
-        for (key, array) in
-            [("variance", Some(&variance)), ("scale", scale.as_ref()), ("offset", offset.as_ref())]
-        {
+        let (mean, variance) = (
+            self.column("mean", Role::Factors),
+            self.column("variance", Role::Factors),
+        );
+        let [scale, offset] = ["scale", "offset"].map(|key| {
+            self.l
+                .get(key)
+                .is_some()
+                .then(|| self.column(key, Role::Factors))
+        });
+        for (key, array) in [
+            ("variance", Some(&variance)),
+            ("scale", scale.as_ref()),
+            ("offset", offset.as_ref()),
+        ] {
             if let (Some((n, _)), Some((rows, _))) = (mean.size, array.and_then(|a| a.size)) {
                 if rows != n {
-                    let message = format!("expected {n} × 1, as the mean has {n} rows, found {rows} × 1");
+                    let message =
+                        format!("expected {n} × 1, as the mean has {n} rows, found {rows} × 1");
                     self.mistakes.add(self.l.at(key), message);
                 }
             }
@@ -800,7 +1070,11 @@ impl Reader<'_, '_, '_> {
             let message = format!("row {}: expected 0 or more, found {v}", row + 1);
             self.mistakes.add(self.l.at("variance"), message);
         }
-        let unknown = |role| Array { role, size: mean.size, data: Vec::new() };
+        let unknown = |role| Array {
+            role,
+            size: mean.size,
+            data: Vec::new(),
+        };
         let (Some(epsilon), true) = (epsilon, self.mistakes.0.len() == before) else {
             return vec![unknown(Role::Factors), unknown(Role::Biases)];
         };
@@ -815,13 +1089,17 @@ impl Reader<'_, '_, '_> {
         let infinite = |(&f, &s): (&f64, &f64)| !(f as f32).is_finite() || !(s as f32).is_finite();
         if let Some(i) = factors.iter().zip(&summands).position(infinite) {
             let message = format!(
-                "row {}: with variance {} and epsilon {epsilon} the factor or the summand leaves the range of a float",
+                "row {}: with variance {} and epsilon {epsilon} the factor or the summand leaves \
+                 the range of a float",
                 i + 1,
                 variance.data[i]
             );
             self.mistakes.add(self.l.at("variance"), message);
         }
-        vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, summands)]
+        vec![
+            Array::column(Role::Factors, factors),
+            Array::column(Role::Biases, summands),
+        ]
     }
 }
 
@@ -833,7 +1111,10 @@ pub(super) fn shape(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Shape> {
         [c, h, w] => Shape { c, h, w },
         _ => {
             let message = "expected [channels, height, width], or the length of a vector";
-            mistakes.add(o.at("shape"), format_args!("{message}, found {} numbers", list.len()));
+            mistakes.add(
+                o.at("shape"),
+                format_args!("{message}, found {} numbers", list.len()),
+            );
             return None;
         }
     };
@@ -850,7 +1131,9 @@ pub(super) fn shape(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Shape> {
 fn bounded(shape: Shape) -> Result<(), String> {
     let Shape { c, h, w } = shape;
     if h > MOST_SIDE || w > MOST_SIDE {
-        return Err(format!("expected at most {MOST_SIDE} rows and columns, found {shape}"));
+        return Err(format!(
+            "expected at most {MOST_SIDE} rows and columns, found {shape}"
+        ));
     }
     match [c, h, w].contains(&0) {
         true => Err(format!("expected at least one value, found {shape}")),
@@ -860,14 +1143,21 @@ fn bounded(shape: Shape) -> Result<(), String> {
 
 /// Whether the shape of its value is that of its input, whatever that is.
 fn keeps_shape(kind: Option<Kind>) -> bool {
-    matches!(kind, Some(Kind::Op(Op::Activation(_) | Op::PRelu | Op::Scale) | Kind::Softmax))
+    matches!(
+        kind,
+        Some(Kind::Op(Op::Activation(_) | Op::PRelu | Op::Scale) | Kind::Softmax)
+    )
 }
 
-/// The width of a record that no shape is given of: what the first affine layer behind the input takes.
+/// The width of a record that no shape is given of: what the first affine layer behind the input
+/// takes.
 fn width(layers: &[Layer]) -> Option<usize> {
     let mut same = vec![true];
     for layer in layers {
-        let of_input = layer.inputs.as_ref().is_some_and(|i| i.iter().all(|&v| same[v]));
+        let of_input = layer
+            .inputs
+            .as_ref()
+            .is_some_and(|i| i.iter().all(|&v| same[v]));
         if of_input && layer.kind == Some(Kind::Op(Op::Affine)) {
             return layer.arrays.first()?.size.map(|s| s.1);
         }
@@ -877,26 +1167,47 @@ fn width(layers: &[Layer]) -> Option<usize> {
 }
 
 /// Reports that the shape of the input must be known, where nothing says it.
-fn report_missing_shape(file: &str, layers: &[Layer], input: Option<Shape>, mistakes: &mut Mistakes) {
+fn report_missing_shape(
+    file: &str,
+    layers: &[Layer],
+    input: Option<Shape>,
+    mistakes: &mut Mistakes,
+) {
     if let (None, Some(layer)) = (input, layers.iter().find(|l| !keeps_shape(l.kind))) {
-        let message = "the shape of the network's input is not known; expected \"input\": {\"shape\": [channels, \
+        let message = "the shape of the network's input is not known; expected \"input\": \
+            {\"shape\": [channels, \
                        height, width]} beside the layers";
         mistakes.add(format_args!("{file}: {}", layer.shown), message);
     }
 }
 
 /// Reports inputs and layers whose value nobody reads and that are none of the values that go out.
-fn report_unread(file: &str, layers: &[Layer], (ends, several): (&[usize], bool), mistakes: &mut Mistakes) {
-    let read = |value: usize| layers.iter().any(|l| l.inputs.iter().flatten().any(|&v| v == value));
+fn report_unread(
+    file: &str,
+    layers: &[Layer],
+    (ends, several): (&[usize], bool),
+    mistakes: &mut Mistakes,
+) {
+    let read = |value: usize| {
+        layers
+            .iter()
+            .any(|l| l.inputs.iter().flatten().any(|&v| v == value))
+    };
     for (i, layer) in layers.iter().enumerate() {
-        let end = if several { ends.contains(&(i + 1)) } else { i + 1 == layers.len() };
+        let end = if several {
+            ends.contains(&(i + 1))
+        } else {
+            i + 1 == layers.len()
+        };
         if !end && !read(i + 1) {
             let message = match several {
                 true => {
-                    "no layer reads what it gives; leave it out, or name it as an input or in \"outputs\""
+                    "no layer reads what it gives; leave it out, or name it as an input or in \
+                     \"outputs\""
                 }
                 false => {
-                    "no layer reads what it gives; leave it out, or name it as an input (the last layer is the output)"
+                    "no layer reads what it gives; leave it out, or name it as an input (the last \
+                     layer is the output)"
                 }
             };
             mistakes.add(format_args!("{file}: {}", layer.shown), message);
@@ -904,8 +1215,8 @@ fn report_unread(file: &str, layers: &[Layer], (ends, several): (&[usize], bool)
     }
 }
 
-/// What each layer computes, and the shape of each value, the input's first; `None` where it is not known. Reports what
-/// does not meet.
+/// What each layer computes, and the shape of each value, the input's first; `None` where it is not
+/// known. Reports what does not meet.
 fn follow(
     file: &str,
     layers: &[Layer],
@@ -916,9 +1227,15 @@ fn follow(
     // The layer that gave a value its shape.
     let mut givers = vec!["the input"];
     for layer in layers {
-        let giver = layer.inputs.as_ref().and_then(|i| i.first()).map_or("", |&v| givers[v]);
-        let inputs: Option<Vec<Shape>> =
-            layer.inputs.as_ref().and_then(|i| i.iter().map(|&v| shapes[v]).collect());
+        let giver = layer
+            .inputs
+            .as_ref()
+            .and_then(|i| i.first())
+            .map_or("", |&v| givers[v]);
+        let inputs: Option<Vec<Shape>> = layer
+            .inputs
+            .as_ref()
+            .and_then(|i| i.iter().map(|&v| shapes[v]).collect());
         let sizes: Option<Vec<(usize, usize)>> = layer.arrays.iter().map(|a| a.size).collect();
         let (op, shape) = match (layer.kind, inputs.as_deref(), sizes.as_deref()) {
             (Some(kind), Some(inputs), Some(sizes)) => match step(kind, inputs, sizes, giver) {
@@ -932,7 +1249,11 @@ fn follow(
         };
         ops.push(op);
         shapes.push(shape);
-        givers.push(if keeps_shape(layer.kind) { giver } else { &layer.shown });
+        givers.push(if keeps_shape(layer.kind) {
+            giver
+        } else {
+            &layer.shown
+        });
     }
     (ops, shapes)
 }
@@ -954,8 +1275,8 @@ fn assumed(layer: &Layer, inputs: Option<&[Shape]>) -> Option<Shape> {
     bounded(shape).ok().map(|()| shape)
 }
 
-/// What a layer computes of inputs of these shapes, with arrays of these sizes, and the shape of that; `giver` gave the
-/// first input its shape. `None`: it computes nothing.
+/// What a layer computes of inputs of these shapes, with arrays of these sizes, and the shape of
+/// that; `giver` gave the first input its shape. `None`: it computes nothing.
 fn step(
     kind: Kind,
     inputs: &[Shape],
@@ -966,15 +1287,22 @@ fn step(
     let op = match kind {
         Kind::Softmax if (input.h, input.w) != (1, 1) => {
             return Err(format!(
-                "expected a vector, a value for each class, found {input}; a GlobalAveragePoolLayer or a FlattenLayer \
+                "expected a vector, a value for each class, found {input}; a \
+                 GlobalAveragePoolLayer or a FlattenLayer \
                  before it gives one"
             ));
         }
         Kind::Softmax => return Ok((None, input)),
         Kind::Flatten if (input.h, input.w) == (1, 1) => return Ok((None, input)),
         Kind::Flatten => Op::Reshape(Shape::vector(input.len())),
-        Kind::GlobalPool(kind) => Op::Pool { kind, window: Window::of((input.h, input.w)) },
-        Kind::Convolution(window, groups) => Op::Convolution { window, groups: groups.unwrap_or(input.c) },
+        Kind::GlobalPool(kind) => Op::Pool {
+            kind,
+            window: Window::of((input.h, input.w)),
+        },
+        Kind::Convolution(window, groups) => Op::Convolution {
+            window,
+            groups: groups.unwrap_or(input.c),
+        },
         Kind::Op(op) => op,
     };
     // Whether weights of this size would fit if they were turned.
@@ -982,7 +1310,10 @@ fn step(
     let shape = match (op, sizes) {
         (Op::Affine, &[(outputs, takes), _]) if takes != input.len() => {
             transposed = outputs == input.len();
-            Err(format!("takes {takes} inputs, {giver} gives {}", input.len()))
+            Err(format!(
+                "takes {takes} inputs, {giver} gives {}",
+                input.len()
+            ))
         }
         (Op::Convolution { window, groups }, &[(outputs, columns), _]) => {
             let expected = window.size.0 * window.size.1 * (input.c / groups);
@@ -991,7 +1322,13 @@ fn step(
         }
         _ => op.shape(inputs, sizes),
     };
-    let shape = shape.map_err(|e| if transposed { e + " (its weights would fit transposed)" } else { e })?;
+    let shape = shape.map_err(|e| {
+        if transposed {
+            e + " (its weights would fit transposed)"
+        } else {
+            e
+        }
+    })?;
     bounded(shape)?;
     Ok((Some(op), shape))
 }

@@ -1,4 +1,5 @@
-//! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it knows of its meaning.
+//! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it
+//! knows of its meaning.
 
 mod beside;
 #[cfg(test)]
@@ -35,31 +36,62 @@ struct Source<'s> {
     bytes: &'s [u8],
 }
 
-const EXPECTED: &str = "expected a network JSON, an ONNX (.onnx) or a TensorFlow Lite model (.tflite)";
+const EXPECTED: &str =
+    "expected a network JSON, an ONNX (.onnx) or a TensorFlow Lite model (.tflite)";
 
 /// Endings of files that no front end reads, and the way from them.
 const OTHERS: [(&str, &str, &str); 8] = [
-    ("py", "a Python program", "run it, and let it export its model as ONNX or with mortonnet.export"),
-    ("ipynb", "a notebook", "run it, and let it export its model as ONNX or with mortonnet.export"),
-    ("keras", "a Keras model", "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it"),
-    ("h5", "a Keras model", "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it"),
-    ("pt", "a PyTorch model", "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it"),
-    ("pth", "a PyTorch model", "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it"),
+    (
+        "py",
+        "a Python program",
+        "run it, and let it export its model as ONNX or with mortonnet.export",
+    ),
+    (
+        "ipynb",
+        "a notebook",
+        "run it, and let it export its model as ONNX or with mortonnet.export",
+    ),
+    (
+        "keras",
+        "a Keras model",
+        "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it",
+    ),
+    (
+        "h5",
+        "a Keras model",
+        "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it",
+    ),
+    (
+        "pt",
+        "a PyTorch model",
+        "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it",
+    ),
+    (
+        "pth",
+        "a PyTorch model",
+        "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it",
+    ),
     (
         "pkl",
         "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a network JSON",
+        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a \
+         network JSON",
     ),
     (
         "joblib",
         "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a network JSON",
+        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a \
+         network JSON",
     ),
 ];
 
 /// Beginnings of files that are no model, what they are, and what to do.
 const MAGIC: [(&[u8], &str, &str); 9] = [
-    (b"PK\x03\x04", "a zip archive (as of PyTorch, Keras and NumPy)", EXPORT),
+    (
+        b"PK\x03\x04",
+        "a zip archive (as of PyTorch, Keras and NumPy)",
+        EXPORT,
+    ),
     (b"\x89HDF", "an HDF5 file (as of Keras)", EXPORT),
     (b"\x80\x02", "a pickle", EXPORT),
     (b"\x80\x03", "a pickle", EXPORT),
@@ -67,7 +99,11 @@ const MAGIC: [(&[u8], &str, &str); 9] = [
     (b"\x80\x05", "a pickle", EXPORT),
     (b"\x93NUMPY", "a NumPy array", EXPORT),
     (b"\x1f\x8b\x08", "a gzip file", "gunzip it"),
-    (b"version https://git-lfs", "a pointer of Git LFS", "`git lfs pull` fetches the file itself"),
+    (
+        b"version https://git-lfs",
+        "a pointer of Git LFS",
+        "`git lfs pull` fetches the file itself",
+    ),
 ];
 
 const EXPORT: &str = "export the model as ONNX";
@@ -77,14 +113,21 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     if let Some((_, found, way)) = MAGIC.iter().find(|m| bytes.starts_with(m.0)) {
         return Some((found, way));
     }
-    let begin = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start().first();
+    let begin = bytes
+        .strip_prefix(b"\xef\xbb\xbf")
+        .unwrap_or(bytes)
+        .trim_ascii_start()
+        .first();
     let text = std::str::from_utf8(bytes).is_ok();
     let tflite = bytes.get(4..8) == Some(b"TFL3");
     match (ending, begin) {
         (_, None) => Some(("an empty file", EXPORT)),
         (_, Some(b'<')) if text => Some(("a web page", "download the file itself")),
-        (_, _) if tflite => Some(("a TensorFlow Lite model", "give it a name that ends in .tflite"))
-            .filter(|_| ending != "tflite"),
+        (_, _) if tflite => Some((
+            "a TensorFlow Lite model",
+            "give it a name that ends in .tflite",
+        ))
+        .filter(|_| ending != "tflite"),
         ("onnx", _) => None,
         // Mistakes of a JSON are named by line and column.
         (_, Some(b'{')) if ending != "tflite" => None,
@@ -99,8 +142,14 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
 /// The models of other formats in a folder without network.json, in words for a message.
 fn found_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-    names.retain(|name| [".onnx", ".tflite"].iter().any(|ending| name.ends_with(ending)));
+    let mut names: Vec<String> = entries
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.retain(|name| {
+        [".onnx", ".tflite"]
+            .iter()
+            .any(|ending| name.ends_with(ending))
+    });
     names.sort();
     names.truncate(5);
     match names.len() {
@@ -111,27 +160,47 @@ fn found_in(folder: &Path) -> String {
 }
 
 /// Reads and checks the network of `settings`, with the front end that its file's ending asks for.
-pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut Mistakes) -> Option<Read> {
-    let mut files = Files { root: &settings.root, read };
+pub(crate) fn read(
+    settings: &Settings,
+    read: &mut Vec<PathBuf>,
+    mistakes: &mut Mistakes,
+) -> Option<Read> {
+    let mut files = Files {
+        root: &settings.root,
+        read,
+    };
     let mut path = settings.root.join(&settings.model);
     let asked = settings.names.model(&settings.model);
     if path.is_dir() {
         let file = path.join("network.json");
         if !file.exists() {
-            mistakes
-                .add(asked, format_args!("expected network.json in this folder, found {}", found_in(&path)));
+            mistakes.add(
+                asked,
+                format_args!(
+                    "expected network.json in this folder, found {}",
+                    found_in(&path)
+                ),
+            );
             return None;
         }
         path = file;
     }
-    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    let ending = path
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or("")
+        .to_ascii_lowercase();
     if let Some((_, what, way)) = OTHERS.iter().find(|o| o.0 == ending) {
         mistakes.add(asked, format_args!("{EXPECTED}, found {what}; {way}"));
         return None;
     }
-    // A network that lies outside is asked for by an absolute path, so that the message says what was tried.
+    // A network that lies outside is asked for by an absolute path, so that the message says what
+    // was tried.
     if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
-        mistakes.add(asked, format_args!("{} is not a regular file", path.display()));
+        mistakes.add(
+            asked,
+            format_args!("{} is not a regular file", path.display()),
+        );
         return None;
     }
     let bytes = match std::fs::read(&path) {
@@ -143,10 +212,17 @@ pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut 
     };
     files.read.push(path.clone());
     if let Some((what, way)) = unlike(&bytes, &ending) {
-        mistakes.add(files.shown(&path), format_args!("{EXPECTED}, found {what}; {way}"));
+        mistakes.add(
+            files.shown(&path),
+            format_args!("{EXPECTED}, found {what}; {way}"),
+        );
         return None;
     }
-    let source = Source { settings, path: &path, bytes: &bytes };
+    let source = Source {
+        settings,
+        path: &path,
+        bytes: &bytes,
+    };
     match &*ending {
         "onnx" => onnx::read(&source, &mut files, mistakes),
         "tflite" => tflite::read(&source, &mut files, mistakes),
@@ -156,8 +232,14 @@ pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut 
 
 /// The name of a network without one: its folder's, or its file's.
 fn default_name(path: &Path) -> String {
-    let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("network");
-    let folder = path.parent().and_then(Path::file_name).and_then(|s| s.to_str());
+    let stem = path
+        .file_stem()
+        .and_then(|s| s.to_str())
+        .unwrap_or("network");
+    let folder = path
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|s| s.to_str());
     match (stem, folder) {
         ("network", Some(folder)) => folder.to_string(),
         _ => stem.to_string(),

@@ -1,4 +1,5 @@
-//! Operations on values as several formats have them. Axes are those behind the records, in the order of the value's sizes.
+//! Operations on values as several formats have them. Axes are those behind the records, in the
+//! order of the value's sizes.
 
 use super::builder::{Builder, per_element, run};
 use super::constant::{self, Constant, Element};
@@ -14,16 +15,32 @@ pub(super) const MOST: usize = 1 << 20;
 pub(super) fn clip(low: f64, high: f64) -> Activation {
     let (low, high) = ((low.min(high)) as f32, high as f32);
     // The types' own limits stand for none.
-    let high = if high >= f32::MAX { f32::INFINITY } else { high };
-    let low = if low <= f32::MIN { f32::NEG_INFINITY } else { low };
+    let high = if high >= f32::MAX {
+        f32::INFINITY
+    } else {
+        high
+    };
+    let low = if low <= f32::MIN {
+        f32::NEG_INFINITY
+    } else {
+        low
+    };
     if low == 0.0 && high == f32::INFINITY {
         return Activation::Relu;
     }
-    Activation::Clip { low: Float::new(low), high: Float::new(high) }
+    Activation::Clip {
+        low: Float::new(low),
+        high: Float::new(high),
+    }
 }
 
 /// x where it is above 0, else times a constant's slope.
-pub(super) fn prelu(b: &mut Builder, name: &str, live: &Live, slope: &Constant) -> Result<Live, String> {
+pub(super) fn prelu(
+    b: &mut Builder,
+    name: &str,
+    live: &Live,
+    slope: &Constant,
+) -> Result<Live, String> {
     let slopes = b.against(live, slope)?;
     if let ([one], 1) = (&slopes[..], slope.len()) {
         return b.activation(name, live, Activation::LeakyRelu(Float::new(*one as f32)));
@@ -32,7 +49,10 @@ pub(super) fn prelu(b: &mut Builder, name: &str, live: &Live, slope: &Constant) 
     let value = b.shaped(name, live.value, shape)?;
     let slopes = Array::mapped(Role::Factors, per_element(slopes, live));
     let value = b.push(name, Op::PRelu, &[value], vec![slopes])?;
-    Ok(Live { value, ..live.clone() })
+    Ok(Live {
+        value,
+        ..live.clone()
+    })
 }
 
 /// A value and a constant, which comes first if `first`.
@@ -56,7 +76,8 @@ pub(super) fn with_constant(
     }
 }
 
-/// Two values; of one each channel (or the like) may have one element for all that stands behind it.
+/// Two values; of one each channel (or the like) may have one element for all that stands behind
+/// it.
 pub(super) fn combined(
     b: &mut Builder,
     name: &str,
@@ -64,37 +85,57 @@ pub(super) fn combined(
     x: &Live,
     y: &Live,
 ) -> Result<Live, String> {
-    let live = |value: usize, of: &Live| Live { value, ..of.clone() };
+    let live = |value: usize, of: &Live| Live {
+        value,
+        ..of.clone()
+    };
     if x.dims == y.dims {
         // In the shape of one of them: no other need be made where both have it.
         let shape = b.draft.shape(x.value);
         let y = b.shaped(name, y.value, shape)?;
-        return Ok(live(b.push(name, Op::Combine(arithmetic), &[x.value, y], Vec::new())?, x));
+        return Ok(live(
+            b.push(name, Op::Combine(arithmetic), &[x.value, y], Vec::new())?,
+            x,
+        ));
     }
     if let Some((whole, part)) = prefix(x, y) {
-        let (xv, yv) = (b.shaped(name, x.value, whole)?, b.shaped(name, y.value, part)?);
-        return Ok(live(b.push(name, Op::Combine(arithmetic), &[xv, yv], Vec::new())?, x));
+        let (xv, yv) = (
+            b.shaped(name, x.value, whole)?,
+            b.shaped(name, y.value, part)?,
+        );
+        return Ok(live(
+            b.push(name, Op::Combine(arithmetic), &[xv, yv], Vec::new())?,
+            x,
+        ));
     }
     if let Some((whole, part)) = prefix(y, x) {
-        let (yv, xv) = (b.shaped(name, y.value, whole)?, b.shaped(name, x.value, part)?);
+        let (yv, xv) = (
+            b.shaped(name, y.value, whole)?,
+            b.shaped(name, x.value, part)?,
+        );
         return match arithmetic {
-            Arithmetic::Add | Arithmetic::Multiply => {
-                Ok(live(b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?, y))
-            }
+            Arithmetic::Add | Arithmetic::Multiply => Ok(live(
+                b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?,
+                y,
+            )),
             Arithmetic::Subtract => {
                 let value = b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
                 b.scale(name, &live(value, y), &[-1.0], &[0.0])
             }
-            Arithmetic::Divide => {
-                Err(format!("{} divided by {}: the first would be repeated", x.shown(), y.shown()))
-            }
+            Arithmetic::Divide => Err(format!(
+                "{} divided by {}: the first would be repeated",
+                x.shown(),
+                y.shown()
+            )),
         };
     }
     // The axes that both have go to the front, and back.
     if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
         let (front, other) = (b.transpose(name, x, &order)?, b.transpose(name, y, &order)?);
         let result = combined(b, name, arithmetic, &front, &other)?;
-        let back: Vec<usize> = (0..order.len()).filter_map(|a| order.iter().position(|&o| o == a)).collect();
+        let back: Vec<usize> = (0..order.len())
+            .filter_map(|a| order.iter().position(|&o| o == a))
+            .collect();
         return b.transpose(name, &result, &back);
     }
     Err(apart((&x.shown(), &x.dims), (&y.shown(), &y.dims)))
@@ -104,14 +145,20 @@ pub(super) fn combined(
 pub(super) fn apart((x, of_x): (&str, &[usize]), (y, of_y): (&str, &[usize])) -> String {
     if of_x.len() != of_y.len() {
         return format!(
-            "values of {x} and {y}: sizes are counted from the last axis, so the records of one would meet another axis of \
+            "values of {x} and {y}: sizes are counted from the last axis, so the records of one \
+             would meet another axis of \
              the other"
         );
     }
-    match of_x.iter().zip(of_y).all(|(&a, &b)| a == b || a == 1 || b == 1) {
+    match of_x
+        .iter()
+        .zip(of_y)
+        .all(|(&a, &b)| a == b || a == 1 || b == 1)
+    {
         true => {
             format!(
-                "values of {x} and {y}: each would be repeated along an axis of the other; one of the two may be"
+                "values of {x} and {y}: each would be repeated along an axis of the other; one of \
+                 the two may be"
             )
         }
         false => format!("values of {x} and {y} do not go together"),
@@ -122,7 +169,11 @@ pub(super) fn apart((x, of_x): (&str, &[usize]), (y, of_y): (&str, &[usize])) ->
 fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     let (whole, part) = if x.len() < y.len() { (y, x) } else { (x, y) };
     if whole.dims.len() != part.dims.len()
-        || part.dims.iter().zip(&whole.dims).any(|(p, w)| p != w && *p != 1)
+        || part
+            .dims
+            .iter()
+            .zip(&whole.dims)
+            .any(|(p, w)| p != w && *p != 1)
     {
         return None;
     }
@@ -138,13 +189,26 @@ fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
     if y.dims.len() != rank {
         return None;
     }
-    let same = x.dims.iter().zip(&y.dims).take_while(|(a, b)| a == b).count();
+    let same = x
+        .dims
+        .iter()
+        .zip(&y.dims)
+        .take_while(|(a, b)| a == b)
+        .count();
     if y.dims[same..].iter().any(|&d| d != 1) {
         return None;
     }
     let c: usize = x.dims[..same].iter().product();
     let standard = standard(&x.dims);
-    let whole = if standard.c == c { standard } else { Shape { c, h: 1, w: x.len() / c.max(1) } };
+    let whole = if standard.c == c {
+        standard
+    } else {
+        Shape {
+            c,
+            h: 1,
+            w: x.len() / c.max(1),
+        }
+    };
     Some((whole, Shape::vector(c)))
 }
 
@@ -157,13 +221,24 @@ pub(super) fn pointwise(
     outputs: usize,
 ) -> Result<Live, String> {
     let value = b.standard(name, x)?;
-    let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, vec![0.0; outputs])];
-    let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
+    let arrays = vec![
+        Array::weights(outputs, weights),
+        Array::column(Role::Biases, vec![0.0; outputs]),
+    ];
+    let op = Op::Convolution {
+        window: Window::of((1, 1)),
+        groups: 1,
+    };
     let value = b.push(name, op, &[value], arrays)?;
-    Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), kind: Element::F32 })
+    Ok(Live {
+        value,
+        dims: [&[outputs], &x.dims[1..]].concat(),
+        kind: Element::F32,
+    })
 }
 
-/// The product of a matrix, `outputs` rows as long as the last axis, with what stands along that axis.
+/// The product of a matrix, `outputs` rows as long as the last axis, with what stands along that
+/// axis.
 pub(super) fn product(
     b: &mut Builder,
     name: &str,
@@ -181,14 +256,18 @@ pub(super) fn product(
         return Ok(Live { dims, ..y });
     }
     // The axis of the sum is that of the channels: one product for each of the others.
-    let flat = Live { dims: vec![count, inner], ..x.clone() };
+    let flat = Live {
+        dims: vec![count, inner],
+        ..x.clone()
+    };
     let turned = b.transpose(name, &flat, &[1, 0])?;
     let y = pointwise(b, name, &turned, weights, outputs)?;
     let back = b.transpose(name, &y, &[1, 0])?;
     Ok(Live { dims, ..back })
 }
 
-/// Softmax along the height of `shape`, what stands before and behind it being the channels and the width.
+/// Softmax along the height of `shape`, what stands before and behind it being the channels and the
+/// width.
 pub(super) fn softmax(
     b: &mut Builder,
     name: &str,
@@ -200,10 +279,17 @@ pub(super) fn softmax(
         // That axis is the channels'.
         let shape = match standard(&x.dims) {
             standard if standard.c == shape.h => standard,
-            _ => Shape { c: shape.h, h: 1, w: shape.w },
+            _ => Shape {
+                c: shape.h,
+                h: 1,
+                w: shape.w,
+            },
         };
         let value = b.shaped(name, x.value, shape)?;
-        return Ok(Live { value: b.push(name, Op::Softmax(of), &[value], Vec::new())?, ..x.clone() });
+        return Ok(Live {
+            value: b.push(name, Op::Softmax(of), &[value], Vec::new())?,
+            ..x.clone()
+        });
     }
     // That axis to the front, and back.
     let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
@@ -214,38 +300,74 @@ pub(super) fn softmax(
     let from = b.standard(name, &front)?;
     let value = b.push(name, Op::Softmax(of), &[from], Vec::new())?;
     let back = b.transpose(name, &Live { value, ..front }, order)?;
-    Ok(Live { value: back.value, ..x.clone() })
+    Ok(Live {
+        value: back.value,
+        ..x.clone()
+    })
 }
 
 /// Values one behind the other along an axis.
-pub(super) fn concat(b: &mut Builder, name: &str, parts: &[Live], a: usize) -> Result<Live, String> {
-    let Some(first) = parts.first().cloned() else { return Err("expected inputs, found nothing".into()) };
-    let without = |x: &Live| x.dims.iter().enumerate().filter(|d| d.0 != a).map(|d| *d.1).collect::<Vec<_>>();
-    if let Some(other) =
-        parts.iter().find(|p| p.dims.len() != first.dims.len() || without(p) != without(&first))
+pub(super) fn concat(
+    b: &mut Builder,
+    name: &str,
+    parts: &[Live],
+    a: usize,
+) -> Result<Live, String> {
+    let Some(first) = parts.first().cloned() else {
+        return Err("expected inputs, found nothing".into());
+    };
+    let without = |x: &Live| {
+        x.dims
+            .iter()
+            .enumerate()
+            .filter(|d| d.0 != a)
+            .map(|d| *d.1)
+            .collect::<Vec<_>>()
+    };
+    if let Some(other) = parts
+        .iter()
+        .find(|p| p.dims.len() != first.dims.len() || without(p) != without(&first))
     {
-        return Err(format!("values of {} and {} differ along other axes too", first.shown(), other.shown()));
+        return Err(format!(
+            "values of {} and {} differ along other axes too",
+            first.shown(),
+            other.shown()
+        ));
     }
     let mut dims = first.dims.clone();
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
-    let result = |value: usize| Live { value, dims: dims.clone(), kind: first.kind };
+    let result = |value: usize| Live {
+        value,
+        dims: dims.clone(),
+        kind: first.kind,
+    };
     if let [_] = parts {
         return Ok(first);
     }
     let shape = Builder::around(&first, a);
-    // Along the channels where nothing stands in front of the axis, in the shape of an image where it is one.
+    // Along the channels where nothing stands in front of the axis, in the shape of an image where
+    // it is one.
     let channels = shape.c == 1;
     let mut values = Vec::new();
     for p in parts {
         let shape = match (channels, standard(&p.dims)) {
             (true, standard) if standard.c == p.dims[a] => standard,
-            (true, _) => Shape { c: p.dims[a], h: 1, w: shape.w },
+            (true, _) => Shape {
+                c: p.dims[a],
+                h: 1,
+                w: shape.w,
+            },
             _ => Builder::around(p, a),
         };
         values.push(b.shaped(name, p.value, shape)?);
     }
     let along = if channels { Axis::C } else { Axis::Y };
-    Ok(result(b.push(name, Op::Concat(along), &values, Vec::new())?))
+    Ok(result(b.push(
+        name,
+        Op::Concat(along),
+        &values,
+        Vec::new(),
+    )?))
 }
 
 /// A border of a constant, before and behind each axis.
@@ -257,7 +379,12 @@ pub(super) fn pad(
     value: f64,
 ) -> Result<Live, String> {
     let value = Float::new(value as f32);
-    let dims: Vec<usize> = x.dims.iter().zip(around).map(|(d, p)| p.0 + d + p.1).collect();
+    let dims: Vec<usize> = x
+        .dims
+        .iter()
+        .zip(around)
+        .map(|(d, p)| p.0 + d + p.1)
+        .collect();
     if constant::elements(&dims).is_none() {
         return Err("more values than a program can hold".into());
     }
@@ -265,7 +392,12 @@ pub(super) fn pad(
     // The last two axes of an image at once, others one by one.
     let image = x.dims.len() == 3;
     if image && around[1..].iter().any(|p| *p != (0, 0)) {
-        let border = Border { top: around[1].0, left: around[2].0, bottom: around[1].1, right: around[2].1 };
+        let border = Border {
+            top: around[1].0,
+            left: around[2].0,
+            bottom: around[1].1,
+            right: around[2].1,
+        };
         let from = b.standard(name, x)?;
         result.value = b.push(name, Op::Pad { border, value }, &[from], Vec::new())?;
         result.dims[1..].copy_from_slice(&dims[1..]);
@@ -274,7 +406,11 @@ pub(super) fn pad(
         if (before, after) == (0, 0) || (image && a > 0) {
             continue;
         }
-        let border = Border { top: before, bottom: after, ..Border::default() };
+        let border = Border {
+            top: before,
+            bottom: after,
+            ..Border::default()
+        };
         let from = b.shaped(name, result.value, Builder::around(&result, a))?;
         result.value = b.push(name, Op::Pad { border, value }, &[from], Vec::new())?;
         result.dims[a] = dims[a];
@@ -283,14 +419,24 @@ pub(super) fn pad(
 }
 
 /// Some elements along an axis.
-pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize]) -> Result<Live, String> {
+pub(super) fn along(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    at: &[usize],
+) -> Result<Live, String> {
     let shape = Builder::around(x, a);
     if at.iter().copied().eq(0..shape.h) {
         return Ok(x.clone());
     }
     if x.len() == shape.h {
         let y = b.select(name, x, at)?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..y });
+        return Ok(Live {
+            dims: resized(&x.dims, a, at.len()),
+            kind: x.kind,
+            ..y
+        });
     }
     let image = standard(&x.dims);
     if let Some(first) = run(at) {
@@ -302,22 +448,54 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
             _ => (Axis::Y, shape),
         };
         let from = b.shaped(name, x.value, shape)?;
-        let value = b.push(name, Op::Slice { axis, first, size: at.len() }, &[from], Vec::new())?;
-        return Ok(Live { value, dims: resized(&x.dims, a, at.len()), kind: x.kind });
+        let value = b.push(
+            name,
+            Op::Slice {
+                axis,
+                first,
+                size: at.len(),
+            },
+            &[from],
+            Vec::new(),
+        )?;
+        return Ok(Live {
+            value,
+            dims: resized(&x.dims, a, at.len()),
+            kind: x.kind,
+        });
     }
     // A product of the channels of each pixel with rows that have a single 1.
     let mut weights = vec![0.0; at.len() * shape.h];
-    at.iter().enumerate().for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
+    at.iter()
+        .enumerate()
+        .for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
     if shape.c == 1 && image.c == shape.h {
-        let flat = Live { dims: vec![image.c, image.h, image.w], ..x.clone() };
+        let flat = Live {
+            dims: vec![image.c, image.h, image.w],
+            ..x.clone()
+        };
         let y = pointwise(b, name, &flat, weights, at.len())?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..y });
+        return Ok(Live {
+            dims: resized(&x.dims, a, at.len()),
+            kind: x.kind,
+            ..y
+        });
     }
-    let front =
-        b.transpose(name, &Live { dims: vec![shape.c, shape.h, shape.w], ..x.clone() }, &[1, 0, 2])?;
+    let front = b.transpose(
+        name,
+        &Live {
+            dims: vec![shape.c, shape.h, shape.w],
+            ..x.clone()
+        },
+        &[1, 0, 2],
+    )?;
     let y = pointwise(b, name, &front, weights, at.len())?;
     let back = b.transpose(name, &y, &[1, 0, 2])?;
-    Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..back })
+    Ok(Live {
+        dims: resized(&x.dims, a, at.len()),
+        kind: x.kind,
+        ..back
+    })
 }
 
 /// Sizes with another one along an axis.
@@ -334,18 +512,30 @@ fn resized(dims: &[usize], a: usize, n: usize) -> Vec<usize> {
 pub(super) fn image(x: &Live) -> Result<usize, String> {
     match x.dims.len() {
         n @ 2..=3 => Ok(n - 1),
-        _ => Err(format!("expected [N, C, H, W] or [N, C, L], found {}", x.shown())),
+        _ => Err(format!(
+            "expected [N, C, H, W] or [N, C, L], found {}",
+            x.shown()
+        )),
     }
 }
 
 /// The value of a node in the sizes of an image.
 fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     let Shape { c, h, w } = b.draft.shape(value);
-    let dims = if x.dims.len() == 2 { vec![c, w] } else { vec![c, h, w] };
-    Live { value, dims, kind: x.kind }
+    let dims = if x.dims.len() == 2 {
+        vec![c, w]
+    } else {
+        vec![c, h, w]
+    };
+    Live {
+        value,
+        dims,
+        kind: x.kind,
+    }
 }
 
-/// Rows or columns of a border with which windows of `size` give as many results as there are strides in `n`.
+/// Rows or columns of a border with which windows of `size` give as many results as there are
+/// strides in `n`.
 pub(super) fn same(n: usize, size: usize, stride: usize, dilation: usize) -> usize {
     let covered = (n.div_ceil(stride) - 1) * stride + (size - 1) * dilation + 1;
     covered.saturating_sub(n)
@@ -361,7 +551,10 @@ pub(super) fn convolution(
     groups: usize,
 ) -> Result<Live, String> {
     let outputs = biases.len();
-    let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, biases)];
+    let arrays = vec![
+        Array::weights(outputs, weights),
+        Array::column(Role::Biases, biases),
+    ];
     let from = b.standard(name, x)?;
     let value = b.push(name, Op::Convolution { window, groups }, &[from], arrays)?;
     Ok(imaged(b, value, x))
@@ -391,7 +584,8 @@ pub(super) enum Reduction {
     Sum,
 }
 
-/// Mean, maximum or sum along axes that stand side by side; reduced axes are kept with size 1, or left out.
+/// Mean, maximum or sum along axes that stand side by side; reduced axes are kept with size 1, or
+/// left out.
 pub(super) fn reduce(
     b: &mut Builder,
     name: &str,
@@ -402,26 +596,58 @@ pub(super) fn reduce(
 ) -> Result<Live, String> {
     axes.sort_unstable();
     axes.dedup();
-    let (Some(&first), Some(&last)) = (axes.first(), axes.last()) else { return Ok(x.clone()) };
+    let (Some(&first), Some(&last)) = (axes.first(), axes.last()) else {
+        return Ok(x.clone());
+    };
     if last - first + 1 != axes.len() {
-        return Err(format!("axes: of {} only those side by side are reduced", x.shown()));
+        return Err(format!(
+            "axes: of {} only those side by side are reduced",
+            x.shown()
+        ));
     }
     let product = |d: &[usize]| d.iter().product();
     let count: usize = product(&x.dims[first..=last]);
-    let all = Shape { c: product(&x.dims[..first]), h: count, w: product(&x.dims[last + 1..]) };
+    let all = Shape {
+        c: product(&x.dims[..first]),
+        h: count,
+        w: product(&x.dims[last + 1..]),
+    };
     let image = standard(&x.dims);
     // The pixels of an image, or the middle of what stands around the axes.
     let (shape, size) = match (first, all.w) {
         (1, 1) if image.c == all.c => (image, (image.h, image.w)),
         _ => (all, (count, 1)),
     };
-    let kind = if of == Reduction::Max { Pool::Max } else { Pool::Mean };
+    let kind = if of == Reduction::Max {
+        Pool::Max
+    } else {
+        Pool::Mean
+    };
     let from = b.shaped(name, x.value, shape)?;
-    let value = b.push(name, Op::Pool { kind, window: Window::of(size) }, &[from], Vec::new())?;
+    let value = b.push(
+        name,
+        Op::Pool {
+            kind,
+            window: Window::of(size),
+        },
+        &[from],
+        Vec::new(),
+    )?;
     let dims = x.dims.iter().enumerate();
-    let dims: Vec<usize> =
-        dims.filter_map(|(i, &d)| if !axes.contains(&i) { Some(d) } else { keep.then_some(1) }).collect();
-    let result = Live { value, dims, kind: x.kind };
+    let dims: Vec<usize> = dims
+        .filter_map(|(i, &d)| {
+            if !axes.contains(&i) {
+                Some(d)
+            } else {
+                keep.then_some(1)
+            }
+        })
+        .collect();
+    let result = Live {
+        value,
+        dims,
+        kind: x.kind,
+    };
     match of {
         Reduction::Sum => b.scale(name, &result, &[count as f64], &[0.0]),
         _ => Ok(result),

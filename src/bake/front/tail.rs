@@ -23,15 +23,29 @@ pub(super) struct Tail {
 }
 
 /// What a regressor's output means.
-pub(super) const NUMBERS: Output =
-    Output { kind: Kind::Values, activation: FinalActivation::None, threshold: 0.5 };
+pub(super) const NUMBERS: Output = Output {
+    kind: Kind::Values,
+    activation: FinalActivation::None,
+    threshold: 0.5,
+};
 
-/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes.
+/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for,
+/// not classes.
 ///
 /// # Errors
 /// Of outputs that are neither one result nor numbers each.
-pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool) -> Result<Tail, String> {
-    let names = || outputs.iter().map(|o| o.0.as_str()).collect::<Vec<_>>().join(", ");
+pub(super) fn tail(
+    draft: &mut Draft,
+    outputs: &[(String, Value)],
+    values: bool,
+) -> Result<Tail, String> {
+    let names = || {
+        outputs
+            .iter()
+            .map(|o| o.0.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let (mut scores, mut class, mut flags) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels: Option<Vec<String>> = None;
     let mut map = false;
@@ -53,8 +67,13 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
             Value::Unknown => return Err(format!("output {name} cannot be computed")),
         }
     }
-    // Probabilities may stand beside the map that names them; two outputs of one value are two all the same.
-    let several = outputs.iter().filter(|o| matches!(o.1, Value::Live(_))).count() > 1;
+    // Probabilities may stand beside the map that names them; two outputs of one value are two all
+    // the same.
+    let several = outputs
+        .iter()
+        .filter(|o| matches!(o.1, Value::Live(_)))
+        .count()
+        > 1;
     if several && class.is_empty() && flags.is_empty() && !map {
         return joined(draft, outputs);
     }
@@ -63,7 +82,11 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
         return joined(draft, outputs);
     }
     let draft = &*draft;
-    let of = |value: usize| Live { value, dims: vec![draft.shape(value).len()], kind: Element::F32 };
+    let of = |value: usize| Live {
+        value,
+        dims: vec![draft.shape(value).len()],
+        kind: Element::F32,
+    };
     let live = match (scores.pop(), class.first(), flags.first()) {
         (Some(live), ..) => live,
         (None, Some(&value), _) => of(value),
@@ -75,10 +98,19 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
         .chain(flags.iter().map(|f| &f.0.value))
         .any(|&v| base(draft, v) != base(draft, live.value))
     {
-        return Err(format!("the class and the scores ({}) are not of the same values", names()));
+        return Err(format!(
+            "the class and the scores ({}) are not of the same values",
+            names()
+        ));
     }
     let stated = !class.is_empty() || map;
-    let output = |kind, activation, threshold| Some(Output { kind, activation, threshold });
+    let output = |kind, activation, threshold| {
+        Some(Output {
+            kind,
+            activation,
+            threshold,
+        })
+    };
     if let Some(p) = complement(draft, live.value) {
         let (value, last) = strip(draft, p);
         if last == Some(FinalActivation::Sigmoid) {
@@ -96,7 +128,8 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
         _ => None,
     };
     let (value, last) = match logarithm.filter(|_| vector(draft, live.value)) {
-        // The largest is the same, and the softmax of logarithms of probabilities is that of what they are of.
+        // The largest is the same, and the softmax of logarithms of probabilities is that of what
+        // they are of.
         Some(before) => (before, Some(FinalActivation::Softmax)),
         None => strip(draft, live.value),
     };
@@ -109,13 +142,25 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
             }
         }
         None if stated && draft.shape(value).len() > 1 => {
-            let scores = outputs.iter().any(|o| matches!(o.1, Value::Live(_) | Value::Map(..)));
-            let default = if scores { FinalActivation::None } else { FinalActivation::Softmax };
+            let scores = outputs
+                .iter()
+                .any(|o| matches!(o.1, Value::Live(_) | Value::Map(..)));
+            let default = if scores {
+                FinalActivation::None
+            } else {
+                FinalActivation::Softmax
+            };
             output(Kind::Classes, last.unwrap_or(default), 0.5)
         }
         None => None,
     };
-    Ok(Tail { value, last, output, labels: labels.unwrap_or_default(), outputs: Vec::new() })
+    Ok(Tail {
+        value,
+        last,
+        output,
+        labels: labels.unwrap_or_default(),
+        outputs: Vec::new(),
+    })
 }
 
 /// The numbers of several outputs, one behind the other.
@@ -127,28 +172,47 @@ fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String
             continue;
         };
         if outputs.iter().any(|o| o.0 == *name && o.1 != *value) {
-            return Err(format!("two outputs are called {name}: their values could not be told apart"));
+            return Err(format!(
+                "two outputs are called {name}: their values could not be told apart"
+            ));
         }
         // An output that the model names again is told apart by a number.
-        let again = outputs[..named.len()].iter().filter(|o| o.0 == *name).count();
-        let name = if again == 0 { name.clone() } else { format!("{name}:{}", again + 1) };
+        let again = outputs[..named.len()]
+            .iter()
+            .filter(|o| o.0 == *name)
+            .count();
+        let name = if again == 0 {
+            name.clone()
+        } else {
+            format!("{name}:{}", again + 1)
+        };
         let shape = Shape::vector(live.len());
         parts.push(match draft.shape(live.value) == shape {
             true => live.value,
             false => draft.push(&*name, Op::Reshape(shape), &[live.value], Vec::new())?,
         });
-        named.push(graph::Value { name: name.into(), shape: standard(&live.dims) });
+        named.push(graph::Value {
+            name: name.into(),
+            shape: standard(&live.dims),
+        });
     }
     if !classes.is_empty() {
         return Err(format!(
-            "expected numbers of each of {} outputs, or a label and its probabilities; found classes ({}): \"output\": \
+            "expected numbers of each of {} outputs, or a label and its probabilities; found \
+             classes ({}): \"output\": \
              {{\"name\": …}} in the JSON beside the model takes one output alone",
             outputs.len(),
             classes.join(", ")
         ));
     }
     let value = draft.push("outputs", Op::Concat(Axis::C), &parts, Vec::new())?;
-    Ok(Tail { value, last: None, output: Some(NUMBERS), labels: Vec::new(), outputs: named })
+    Ok(Tail {
+        value,
+        last: None,
+        output: Some(NUMBERS),
+        labels: Vec::new(),
+        outputs: named,
+    })
 }
 
 /// Whether a value has no pixels.
@@ -158,10 +222,14 @@ fn vector(draft: &Draft, value: usize) -> bool {
 
 /// The value before a final softmax, sigmoid or tanh, which it is too.
 fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
-    let Some(node) = draft.producer(value) else { return (value, None) };
+    let Some(node) = draft.producer(value) else {
+        return (value, None);
+    };
     let before = node.inputs[0];
     match node.op {
-        Op::Softmax(SoftmaxOf::Linear) if vector(draft, value) => (before, Some(FinalActivation::Softmax)),
+        Op::Softmax(SoftmaxOf::Linear) if vector(draft, value) => {
+            (before, Some(FinalActivation::Softmax))
+        }
         Op::Activation(Activation::Sigmoid) => (before, Some(FinalActivation::Sigmoid)),
         Op::Activation(Activation::Tanh) => (before, Some(FinalActivation::Tanh)),
         // Other sizes of the same.
@@ -179,26 +247,35 @@ pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     if let Op::Reshape(_) = node.op {
         return complement(draft, node.inputs[0]);
     }
-    let (Op::Concat(_), &[q, p]) = (node.op, &*node.inputs) else { return None };
+    let (Op::Concat(_), &[q, p]) = (node.op, &*node.inputs) else {
+        return None;
+    };
     let whole = |v: usize| match draft.producer(v) {
         Some(n) if matches!(n.op, Op::Reshape(_)) => n.inputs[0],
         _ => v,
     };
     let (q, p) = (whole(q), whole(p));
     let other = draft.producer(q)?;
-    let [factors, summands] = draft.arrays(other)[..] else { return None };
-    let is = other.op == Op::Scale && whole(other.inputs[0]) == p && factors == [-1.0] && summands == [1.0];
+    let [factors, summands] = draft.arrays(other)[..] else {
+        return None;
+    };
+    let is = other.op == Op::Scale
+        && whole(other.inputs[0]) == p
+        && factors == [-1.0]
+        && summands == [1.0];
     (is && draft.shape(p).len() == 1).then_some(p)
 }
 
-/// What a value is computed of by functions that keep its order: softmax and the like, and a division by one number that
-/// is above 0.
+/// What a value is computed of by functions that keep its order: softmax and the like, and a
+/// division by one number that is above 0.
 fn base(draft: &Draft, value: usize) -> usize {
-    let Some(node) = draft.producer(value) else { return value };
+    let Some(node) = draft.producer(value) else {
+        return value;
+    };
     match node.op {
-        Op::Softmax(_) | Op::Activation(Activation::Sigmoid | Activation::Tanh) | Op::Reshape(_) => {
-            base(draft, node.inputs[0])
-        }
+        Op::Softmax(_)
+        | Op::Activation(Activation::Sigmoid | Activation::Tanh)
+        | Op::Reshape(_) => base(draft, node.inputs[0]),
         Op::Combine(Arithmetic::Divide) if sum_of(draft, node.inputs[1], node.inputs[0]) => {
             base(draft, node.inputs[0])
         }
@@ -206,22 +283,31 @@ fn base(draft: &Draft, value: usize) -> usize {
     }
 }
 
-/// Whether a value is the sum (or the mean, times their number) of values that are above 0, and `of` one of them.
+/// Whether a value is the sum (or the mean, times their number) of values that are above 0, and
+/// `of` one of them.
 fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     if draft.shape(value).len() != 1 {
         return false;
     }
-    let Some(node) = draft.producer(value) else { return false };
+    let Some(node) = draft.producer(value) else {
+        return false;
+    };
     let from = node.inputs[0];
     match node.op {
         Op::Affine => {
-            let [weights, biases] = draft.arrays(node)[..] else { return false };
+            let [weights, biases] = draft.arrays(node)[..] else {
+                return false;
+            };
             let positive = weights.iter().chain(biases).all(|&w| w >= 0.0);
             positive && base(draft, from) == base(draft, of) && from_probabilities(draft, from)
         }
         Op::Scale => {
-            let [factors, summands] = draft.arrays(node)[..] else { return false };
-            factors.iter().all(|&f| f > 0.0) && summands.iter().all(|&s| s >= 0.0) && sum_of(draft, from, of)
+            let [factors, summands] = draft.arrays(node)[..] else {
+                return false;
+            };
+            factors.iter().all(|&f| f > 0.0)
+                && summands.iter().all(|&s| s >= 0.0)
+                && sum_of(draft, from, of)
         }
         Op::Pool { .. } => base(draft, from) == base(draft, of) && from_probabilities(draft, from),
         Op::Reshape(_) => sum_of(draft, from, of),
@@ -231,7 +317,9 @@ fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
 
 /// Whether a value is of numbers from 0 to 1.
 pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
-    let Some(node) = draft.producer(value) else { return false };
+    let Some(node) = draft.producer(value) else {
+        return false;
+    };
     match node.op {
         Op::Softmax(SoftmaxOf::Linear) | Op::Activation(Activation::Sigmoid) => true,
         Op::Reshape(_) | Op::Concat(_) => node.inputs.iter().all(|&i| from_probabilities(draft, i)),
@@ -251,7 +339,9 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
 
 /// Whether a value is 1 − p of a probability p.
 fn complemented(draft: &Draft, value: usize) -> bool {
-    let Some(node) = draft.producer(value) else { return false };
+    let Some(node) = draft.producer(value) else {
+        return false;
+    };
     match draft.arrays(node)[..] {
         [factors, summands] => {
             factors.iter().all(|&f| f == -1.0)

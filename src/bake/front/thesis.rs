@@ -1,4 +1,5 @@
-//! Network JSON (the thesis, fig. 5.3, extended): layers, their weights in files of their own, and what they mean.
+//! Network JSON (the thesis, fig. 5.3, extended): layers, their weights in files of their own, and
+//! what they mean.
 
 use super::layers::{self, Layers};
 use super::tail::NUMBERS;
@@ -10,17 +11,26 @@ use crate::bake::model::{self, Given, Read};
 use std::path::Path;
 
 /// Reads a network JSON.
-pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
+pub(super) fn read(
+    source: &Source<'_>,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Read> {
     let before = mistakes.0.len();
     let file = files.shown(source.path);
     let text = matrix::utf8(source.bytes, &file, mistakes)?;
     let value = json::parse(text, &file, mistakes)?;
-    let keys: Vec<&str> = ["layers", "size", "inputs", "outputs"].into_iter().chain(model::KEYS).collect();
+    let keys: Vec<&str> = ["layers", "size", "inputs", "outputs"]
+        .into_iter()
+        .chain(model::KEYS)
+        .collect();
     let o = Object::new(&value, file.clone(), &keys, mistakes)?;
 
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
     // Whether it is an object, and what else is in it, is seen to where the scaling is read.
-    let image = o.get("input").and_then(|value| Object::any(value, o.at("input")).ok());
+    let image = o
+        .get("input")
+        .and_then(|value| Object::any(value, o.at("input")).ok());
     let image = image.and_then(|i| layers::shape(&i, mistakes));
     let layers = Layers::read(&o, image, &folder, files, mistakes);
     let given = Given {
@@ -36,10 +46,18 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
         ..Given::default()
     };
     let draft = match given.input {
-        Some(input) if mistakes.0.len() == before => {
-            layers.draft(input).map_err(|e| mistakes.add(o.place(), e)).ok()
-        }
+        Some(input) if mistakes.0.len() == before => layers
+            .draft(input)
+            .map_err(|e| mistakes.add(o.place(), e))
+            .ok(),
         _ => None,
     };
-    model::finish(source.settings, Given { draft, ..given }, &o, before, files, mistakes)
+    model::finish(
+        source.settings,
+        Given { draft, ..given },
+        &o,
+        before,
+        files,
+        mistakes,
+    )
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 /// Numbers that are computed of each record. The first axis of the tensor is that of the records.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Live {
-    /// The value of the draft. Its elements in the order c, y, x are those of the tensor in theirs: sizes of the two may
-    /// differ.
+    /// The value of the draft. Its elements in the order c, y, x are those of the tensor in theirs:
+    /// sizes of the two may differ.
     pub(super) value: usize,
     /// Sizes behind the axis of the records.
     pub(super) dims: Vec<usize>,
@@ -30,7 +30,9 @@ impl Live {
 
 /// Sizes behind the axis of the records, for messages.
 pub(super) fn shown(dims: &[usize]) -> String {
-    let sizes: Vec<String> = std::iter::once("N".into()).chain(dims.iter().map(usize::to_string)).collect();
+    let sizes: Vec<String> = std::iter::once("N".into())
+        .chain(dims.iter().map(usize::to_string))
+        .collect();
     format!("[{}]", sizes.join(", "))
 }
 
@@ -40,7 +42,11 @@ pub(super) fn standard(dims: &[usize]) -> Shape {
         [] => Shape::vector(1),
         [c] => Shape::vector(c),
         [c, w] => Shape { c, h: 1, w },
-        [c, ref between @ .., w] => Shape { c, h: between.iter().product(), w },
+        [c, ref between @ .., w] => Shape {
+            c,
+            h: between.iter().product(),
+            w,
+        },
     }
 }
 
@@ -88,5 +94,6 @@ pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
 /// Of the axis of the records.
 pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
     let a = self::axis(axis, live.dims.len() + 1)?;
-    a.checked_sub(1).ok_or_else(|| format!("axis {axis} of {} is that of the records", live.shown()))
+    a.checked_sub(1)
+        .ok_or_else(|| format!("axis {axis} of {} is that of the records", live.shown()))
 }

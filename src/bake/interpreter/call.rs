@@ -9,7 +9,8 @@ use crate::registry::{Kernel, Library, Operation, Parameter};
 /// The words of `kernels/common/geometry.cl`.
 #[derive(Clone, Copy)]
 pub(super) struct Image {
-    /// First row, rows from a pixel to the next, and from a line to the next: of what is read, and of what is written.
+    /// First row, rows from a pixel to the next, and from a line to the next: of what is read, and
+    /// of what is written.
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
     /// Height and width.
@@ -64,7 +65,8 @@ impl Image {
         first + pixel / self.to.1 * line + pixel % self.to.1 * step
     }
 
-    /// The row of the first channel of the pixel under an element of the window at `pixel`, if the image has that pixel.
+    /// The row of the first channel of the pixel under an element of the window at `pixel`, if the
+    /// image has that pixel.
     pub(super) fn under(&self, pixel: usize, (ky, kx): (usize, usize)) -> Option<usize> {
         let (y, x) = (pixel / self.to.1, pixel % self.to.1);
         let y = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.before.0)?;
@@ -96,7 +98,11 @@ impl Moved {
         let w = &self.0;
         let by_rows = w[3] > 0;
         // Below the first row the kernel's number wraps, and is beyond all loops.
-        let mut rest = if by_rows { (item as u32).wrapping_sub(w[1] as u32) as usize } else { item };
+        let mut rest = if by_rows {
+            (item as u32).wrapping_sub(w[1] as u32) as usize
+        } else {
+            item
+        };
         let mut turns = [0; 3];
         for (turn, divisor) in turns.iter_mut().zip([w[2], w[5], w[8]]) {
             (*turn, rest) = (rest / divisor.max(1), rest % divisor.max(1));
@@ -123,7 +129,8 @@ impl Moved {
 pub(super) struct Call<'p> {
     pub(super) step: &'p Step,
     pub(super) kernel: &'p Kernel,
-    /// The host engine carries it out: nothing is launched, and operands stand as its plan has them.
+    /// The host engine carries it out: nothing is launched, and operands stand as its plan has
+    /// them.
     pub(super) host: bool,
     sizes: Vec<(char, usize)>,
     params: [f32; 2],
@@ -154,18 +161,23 @@ impl<'p> Call<'p> {
         step: &'p Step,
         records: usize,
     ) -> Result<Call<'p>, String> {
-        let (_, kernel) = library.kernel(&step.kernel).ok_or("the library has no such kernel")?;
+        let (_, kernel) = library
+            .kernel(&step.kernel)
+            .ok_or("the library has no such kernel")?;
         if kernel.operation != step.operation {
             let (found, expected) = (step.operation.name(), kernel.operation.name());
             return Err(format!("the step computes {found}, the kernel {expected}"));
         }
         let r = &kernel.restrictions;
         let mut args = step.args.iter();
-        let (mut sizes, mut params, mut value, mut factors) = (Vec::new(), [0.0; 2], 0.0, (1.0, 0.0));
+        let (mut sizes, mut params, mut value, mut factors) =
+            (Vec::new(), [0.0; 2], 0.0, (1.0, 0.0));
         let (mut moved, mut image) = (Vec::new(), None);
         for letter in r.arglist.chars() {
             match (letter, args.next()) {
-                ('f' | 'b', Some(Arg::Moved(m))) => moved.push(Moved(m.words().map(|w| w as usize))),
+                ('f' | 'b', Some(Arg::Moved(m))) => {
+                    moved.push(Moved(m.words().map(|w| w as usize)))
+                }
                 ('g', Some(Arg::Geometry(g))) => image = Some(Image::of(g.words())),
                 ('p', Some(&Arg::Pair((x, y)))) => params = [x, y],
                 ('v', Some(&Arg::Scalar(x))) => value = x.into(),
@@ -187,18 +199,27 @@ impl<'p> Call<'p> {
         let args = args.as_slice();
         let parameters = [false, true].map(|more| kernel.operation.operands(more));
         let parameters = parameters.into_iter().find(|p| p.len() == args.len());
-        let parameters =
-            parameters.ok_or_else(|| format!("the kernel does not take {} operands", args.len()))?;
+        let parameters = parameters
+            .ok_or_else(|| format!("the kernel does not take {} operands", args.len()))?;
         let read = |a: &Arg| match *a {
             Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
             Arg::Constants => &plan.constants[..],
             _ => &[],
         };
-        let stored = args.iter().flat_map(read).map(Constant::weights).max_by_key(|&p| p as u8);
+        let stored = args
+            .iter()
+            .flat_map(read)
+            .map(Constant::weights)
+            .max_by_key(|&p| p as u8);
         let items = (step.global.0.items(records), step.global.1.items(records));
-        if let Some((x, y)) = step.local.filter(|&(x, y)| items.0 % x.max(1) != 0 || items.1 % y.max(1) != 0)
+        if let Some((x, y)) = step
+            .local
+            .filter(|&(x, y)| items.0 % x.max(1) != 0 || items.1 % y.max(1) != 0)
         {
-            return Err(format!("{} × {} work-items in groups of {x} × {y}", items.0, items.1));
+            return Err(format!(
+                "{} × {} work-items in groups of {x} × {y}",
+                items.0, items.1
+            ));
         }
         Ok(Call {
             step,
@@ -228,7 +249,8 @@ impl<'p> Call<'p> {
     /// # Errors
     /// It gets none.
     pub(super) fn needed(&self, letter: char) -> Result<usize, String> {
-        self.size(letter).ok_or_else(|| format!("the kernel gets no size {letter}"))
+        self.size(letter)
+            .ok_or_else(|| format!("the kernel gets no size {letter}"))
     }
 
     /// The images of a kernel that knows of some.
@@ -237,8 +259,18 @@ impl<'p> Call<'p> {
     /// It gets no geometry, or one without pixels.
     pub(super) fn image(&self) -> Result<Image, String> {
         let image = self.image.ok_or("the kernel gets no geometry")?;
-        let sizes = [image.from.0, image.from.1, image.to.0, image.to.1, image.group_outputs];
-        if sizes.contains(&0) { Err("an image without pixels".into()) } else { Ok(image) }
+        let sizes = [
+            image.from.0,
+            image.from.1,
+            image.to.0,
+            image.to.1,
+            image.group_outputs,
+        ];
+        if sizes.contains(&0) {
+            Err("an image without pixels".into())
+        } else {
+            Ok(image)
+        }
     }
 
     /// The parameter and the argument of an operand.
@@ -249,7 +281,10 @@ impl<'p> Call<'p> {
     /// The value of a `-D` of the step or of the kernel's entry.
     pub(super) fn option(&self, name: &str) -> Option<String> {
         let of_step = self.step.options.split_whitespace().find_map(|option| {
-            let (found, value) = option.strip_prefix("-D")?.split_once('=').unwrap_or((&option[2..], "1"));
+            let (found, value) = option
+                .strip_prefix("-D")?
+                .split_once('=')
+                .unwrap_or((&option[2..], "1"));
             (found == name).then(|| value.to_string())
         });
         let entry = self.kernel.defines.iter().find(|d| d.0 == name);
@@ -261,7 +296,10 @@ impl<'p> Call<'p> {
     /// # Errors
     /// An option of that name which is no whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
-        let number = |text: String| text.parse().map_err(|_| format!("-D{name}={text}: expected a number"));
+        let number = |text: String| {
+            text.parse()
+                .map_err(|_| format!("-D{name}={text}: expected a number"))
+        };
         self.option(name).map(number).transpose()
     }
 
@@ -270,7 +308,8 @@ impl<'p> Call<'p> {
     /// # Errors
     /// It is missing, or no number.
     pub(super) fn known(&self, name: &str) -> Result<usize, String> {
-        self.number(name)?.ok_or_else(|| format!("the kernel is compiled without -D{name}"))
+        self.number(name)?
+            .ok_or_else(|| format!("the kernel is compiled without -D{name}"))
     }
 
     /// The layout that `FROM` or `TO` gives, as `kernels/common/place.cl` reads it.
@@ -278,9 +317,13 @@ impl<'p> Call<'p> {
     /// # Errors
     /// Levels that are no layout.
     pub(super) fn place(&self, name: &str) -> Result<Layout, String> {
-        let text = self.option(name).unwrap_or(if name == "FROM" { "0,1,1" } else { "1,1,1" }.into());
+        let text = self
+            .option(name)
+            .unwrap_or(if name == "FROM" { "0,1,1" } else { "1,1,1" }.into());
         let wrong = || format!("-D{name}={text} is no layout");
-        let numbers = text.split(',').map(|n| n.parse::<usize>().map_err(|_| wrong()));
+        let numbers = text
+            .split(',')
+            .map(|n| n.parse::<usize>().map_err(|_| wrong()));
         let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
         let levels: Vec<&[usize]> = numbers.chunks(3).collect();
         let order = |level: &&[usize]| if level[0] == 0 { Order::R } else { Order::C };
@@ -293,8 +336,15 @@ impl<'p> Call<'p> {
             cols: pair[0][2],
             order: order(&pair[1]),
         });
-        let layout = Layout { outer: order(&levels[0]), chunks: chunks.collect::<Vec<_>>().into() };
-        if layout.chunks.iter().any(|c| c.rows == 0 || c.cols == 0) { Err(wrong()) } else { Ok(layout) }
+        let layout = Layout {
+            outer: order(&levels[0]),
+            chunks: chunks.collect::<Vec<_>>().into(),
+        };
+        if layout.chunks.iter().any(|c| c.rows == 0 || c.cols == 0) {
+            Err(wrong())
+        } else {
+            Ok(layout)
+        }
     }
 
     /// The activation that the kernel applies, with the parameters that it gets.
@@ -317,7 +367,8 @@ impl<'p> Call<'p> {
         self.items.0
     }
 
-    /// Results of the common dimension's parts, of `h` rows each: one where work-groups do not share it.
+    /// Results of the common dimension's parts, of `h` rows each: one where work-groups do not
+    /// share it.
     pub(super) fn parts(&self, h: usize) -> usize {
         match (self.kernel.restrictions.tile, self.group) {
             (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {

@@ -2,8 +2,8 @@
 
 use crate::ir::layout::Layout;
 
-/// The bits of a cell that nobody has written. A cell holds the bits of its number xor these, so that memory of zeros, which
-/// the system gives page by page, is unwritten.
+/// The bits of a cell that nobody has written. A cell holds the bits of its number xor these, so
+/// that memory of zeros, which the system gives page by page, is unwritten.
 const UNWRITTEN: u64 = f64::NAN.to_bits();
 
 /// A row of a result that the step does not write. No arithmetic gives this NaN.
@@ -11,8 +11,9 @@ pub(super) const UNTOUCHED: f64 = f64::from_bits(UNWRITTEN | 0x5eed);
 
 /// Numbers in memory. They begin as NaN.
 ///
-/// Few of a batch's records are carried out, so most cells are never touched. Cells that are a multiple of `columns` apart
-/// stand side by side here, as they often are the rows of one record: then whole pages stay untouched, and cost nothing.
+/// Few of a batch's records are carried out, so most cells are never touched. Cells that are a
+/// multiple of `columns` apart stand side by side here, as they often are the rows of one record:
+/// then whole pages stay untouched, and cost nothing.
 pub(super) struct Memory {
     numbers: Vec<u64>,
     columns: usize,
@@ -22,7 +23,10 @@ impl Memory {
     /// Memory for matrices of so many columns.
     pub(super) fn new(cells: usize, columns: usize) -> Memory {
         let columns = columns.max(1);
-        Memory { numbers: vec![0; cells.next_multiple_of(columns)], columns }
+        Memory {
+            numbers: vec![0; cells.next_multiple_of(columns)],
+            columns,
+        }
     }
 
     /// The index of a cell's number.
@@ -88,7 +92,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix of these rows and columns in `layout`; `step` replaces the layout's distance between rows.
+    /// A matrix of these rows and columns in `layout`; `step` replaces the layout's distance
+    /// between rows.
     ///
     /// # Errors
     /// A size that the chunks of the layout do not divide.
@@ -99,16 +104,27 @@ impl Matrix {
         spans: Vec<Span>,
         step: Option<usize>,
     ) -> Result<Matrix, String> {
-        layout.fits(rows, cols).map_err(|e| format!("{name}: {e}"))?;
+        layout
+            .fits(rows, cols)
+            .map_err(|e| format!("{name}: {e}"))?;
         let at = match step.or(layout.row_step(rows, cols).map(|step| step as usize)) {
             Some(step) => Rows::Step(step),
-            None => Rows::Each((0..rows).map(|row| layout.index(rows, cols, row, 0) as u32).collect()),
+            None => Rows::Each(
+                (0..rows)
+                    .map(|row| layout.index(rows, cols, row, 0) as u32)
+                    .collect(),
+            ),
         };
         let column = |span: Span| {
             let first = span.start + layout.index(rows, cols, 0, span.column.0);
             Column { first, span }
         };
-        Ok(Matrix { name: name.into(), rows, at, columns: spans.into_iter().map(column).collect() })
+        Ok(Matrix {
+            name: name.into(),
+            rows,
+            at,
+            columns: spans.into_iter().map(column).collect(),
+        })
     }
 
     /// The cell of a row.
@@ -123,10 +139,14 @@ impl Matrix {
             return Ok(cell);
         }
         let (number, has) = (cell - span.start, span.end - span.start);
-        Err(format!("row {row} of {} is number {number} of a buffer of {has}", self.name))
+        Err(format!(
+            "row {row} of {} is number {number} of a buffer of {has}",
+            self.name
+        ))
     }
 
-    /// The fastest way to the rows of a column. Each row is checked where some are not in the buffer.
+    /// The fastest way to the rows of a column. Each row is checked where some are not in the
+    /// buffer.
     fn way(&self, memory: &Memory, column: usize) -> Way<'_> {
         let &Column { first, span } = &self.columns[column];
         let last = match &self.at {
@@ -152,11 +172,14 @@ impl Matrix {
         let rows = 0..self.rows;
         Ok(match self.way(memory, column) {
             Way::Even(first, step) => rows.map(|row| memory.get(first + row * step)).collect(),
-            Way::Each(first, at) => {
-                at.iter().map(|&row| memory.get(memory.place(first + row as usize))).collect()
-            }
+            Way::Each(first, at) => at
+                .iter()
+                .map(|&row| memory.get(memory.place(first + row as usize)))
+                .collect(),
             Way::Checked => {
-                return rows.map(|row| Ok(memory.get(memory.place(self.cell(column, row)?)))).collect();
+                return rows
+                    .map(|row| Ok(memory.get(memory.place(self.cell(column, row)?))))
+                    .collect();
             }
         })
     }
@@ -172,11 +195,17 @@ impl Matrix {
         numbers: &[f64],
     ) -> Result<(), String> {
         let memory = &mut memories[self.columns[column].span.memory];
-        let way = if numbers.len() <= self.rows { self.way(memory, column) } else { Way::Checked };
+        let way = if numbers.len() <= self.rows {
+            self.way(memory, column)
+        } else {
+            Way::Checked
+        };
         let written = |number: &(usize, &f64)| number.1.to_bits() != UNTOUCHED.to_bits();
         let numbers = numbers.iter().enumerate().filter(written);
         match way {
-            Way::Even(first, step) => numbers.for_each(|(row, &x)| memory.set(first + row * step, x)),
+            Way::Even(first, step) => {
+                numbers.for_each(|(row, &x)| memory.set(first + row * step, x))
+            }
             Way::Each(first, at) => {
                 numbers.for_each(|(row, &x)| memory.set(memory.place(first + at[row] as usize), x));
             }

@@ -1,12 +1,14 @@
-//! The judge of a plan: an interpreter of its steps in float64, for the build and for `mortonnet-bake`.
+//! The judge of a plan: an interpreter of its steps in float64, for the build and for
+//! `mortonnet-bake`.
 //!
-//! A step is carried out by its operation, and each operand is addressed by the layout of the kernel's entry, or by the
-//! levels that the kernel is compiled with, over the sizes, the words and the work-items that the kernel gets. Address
-//! arithmetic for each kernel would repeat 60 sources line by line, and whoever adds a kernel would have to write it a second
-//! time; so it stands here only where kernels of one operation differ (parts of sums, all layers in one launch).
+//! A step is carried out by its operation, and each operand is addressed by the layout of the
+//! kernel's entry, or by the levels that the kernel is compiled with, over the sizes, the words and
+//! the work-items that the kernel gets. Address arithmetic for each kernel would repeat 60 sources
+//! line by line, and whoever adds a kernel would have to write it a second time; so it stands here
+//! only where kernels of one operation differ (parts of sums, all layers in one launch).
 //!
-//! Nothing of the planner that places values is used. The planner's view of where values stand serves to name the first wrong
-//! step, once a score is known to be wrong.
+//! Nothing of the planner that places values is used. The planner's view of where values stand
+//! serves to name the first wrong step, once a score is known to be wrong.
 //!
 //! ```text
 //! memory: cells, and columns of matrices among them     call: arguments of a kernel     steps: what kernels compute
@@ -40,12 +42,12 @@ pub(crate) struct Subject<'s> {
     pub(crate) constants: &'s [Values],
 }
 
-/// Multiply-adds and values that the records of a judgement may take. A network that takes more of them gets fewer records,
-/// one for each variant of its plan at least.
+/// Multiply-adds and values that the records of a judgement may take. A network that takes more of
+/// them gets fewer records, one for each variant of its plan at least.
 const BUDGET: u64 = 1 << 27;
 
-/// How far a score may be from that of the graph, relative to the larger of 1 and the score. Both are float64; the scores of
-/// golden vectors are rounded to floats.
+/// How far a score may be from that of the graph, relative to the larger of 1 and the score. Both
+/// are float64; the scores of golden vectors are rounded to floats.
 const TOLERANCE: f64 = 1e-6;
 
 /// Some records of a batch.
@@ -55,23 +57,33 @@ struct Run {
     records: usize,
     /// Columns of those that are carried out.
     columns: Vec<usize>,
-    /// Each hidden buffer has a memory of its own, as on a device that shares none with the host; else all share the arena.
+    /// Each hidden buffer has a memory of its own, as on a device that shares none with the host;
+    /// else all share the arena.
     apart: bool,
 }
 
-/// The batches that are judged, for a network that takes so much work a record: the full one and the largest for few records;
-/// if they cost little, also the smallest ones, with buffers apart.
+/// The batches that are judged, for a network that takes so much work a record: the full one and
+/// the largest for few records; if they cost little, also the smallest ones, with buffers apart.
 fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     let cheap = BUDGET / work.max(1) >= 8;
     let (full, few) = (plan.batch, plan.few.map(|few| few.records.min(plan.batch)));
     let mut runs = Vec::new();
     let mut run = |records: usize, columns: &[usize], apart: bool| {
-        let mut columns = if cheap { columns.to_vec() } else { vec![records - 1] };
+        let mut columns = if cheap {
+            columns.to_vec()
+        } else {
+            vec![records - 1]
+        };
         columns.dedup();
-        runs.push(Run { records, columns, apart });
+        runs.push(Run {
+            records,
+            columns,
+            apart,
+        });
     };
     run(full, &[0, full / 2, full - 1], false);
-    few.into_iter().for_each(|few| run(few, &[0, few - 1], false));
+    few.into_iter()
+        .for_each(|few| run(few, &[0, few - 1], false));
     if cheap {
         // The smallest batch that is none of few records, and a single record.
         run(few.map_or(1, |few| few + 1).min(full), &[0], true);
@@ -81,7 +93,8 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     runs
 }
 
-/// Carries a plan out for some golden vectors and compares scores and classes with those of the graph.
+/// Carries a plan out for some golden vectors and compares scores and classes with those of the
+/// graph.
 ///
 /// # Errors
 /// The first difference, with the step, the node and the value that are wrong first.
@@ -93,12 +106,26 @@ pub(crate) fn judge(subject: &Subject<'_>, inputs: &[f32], scores: &[f32]) -> Re
     let mut next = 0;
     for run in runs(plan, network.flop() / 2 + values as u64) {
         // Records in turn, the last ones too.
-        let turn = |n: usize| if n % 2 == 0 { n / 2 % count } else { count - 1 - n / 2 % count };
-        let records: Vec<usize> = (next..next + run.columns.len()).filter(|_| count > 0).map(turn).collect();
+        let turn = |n: usize| {
+            if n % 2 == 0 {
+                n / 2 % count
+            } else {
+                count - 1 - n / 2 % count
+            }
+        };
+        let records: Vec<usize> = (next..next + run.columns.len())
+            .filter(|_| count > 0)
+            .map(turn)
+            .collect();
         next += run.columns.len();
-        let given: Vec<Vec<f64>> = records.iter().map(|&n| wide(&inputs[n * width..][..width])).collect();
-        let expected: Vec<Vec<f64>> =
-            records.iter().map(|&n| wide(&scores[n * outputs..][..outputs])).collect();
+        let given: Vec<Vec<f64>> = records
+            .iter()
+            .map(|&n| wide(&inputs[n * width..][..width]))
+            .collect();
+        let expected: Vec<Vec<f64>> = records
+            .iter()
+            .map(|&n| wide(&scores[n * outputs..][..outputs]))
+            .collect();
         let of_record = |n: usize| format!("golden vector {}", records[n] + 1);
         compare(subject, &run, &given, &expected)
             .map_err(|wrong| wrong.say(subject, &run, &given, &of_record))?;
@@ -110,7 +137,8 @@ fn wide(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|&x| x.into()).collect()
 }
 
-/// True for a number that is near enough to what is expected. What is no number in float64 is no device's to know.
+/// True for a number that is near enough to what is expected. What is no number in float64 is no
+/// device's to know.
 fn near(found: f64, expected: f64) -> bool {
     !expected.is_finite() || (found - expected).abs() <= TOLERANCE * expected.abs().max(1.0)
 }
@@ -126,26 +154,50 @@ struct Wrong {
 }
 
 /// Carries out one run.
-fn compare(subject: &Subject<'_>, run: &Run, given: &[Vec<f64>], expected: &[Vec<f64>]) -> Result<(), Wrong> {
-    let wrong = |record: usize, text: String| Wrong { record, step: None, text };
+fn compare(
+    subject: &Subject<'_>,
+    run: &Run,
+    given: &[Vec<f64>],
+    expected: &[Vec<f64>],
+) -> Result<(), Wrong> {
+    let wrong = |record: usize, text: String| Wrong {
+        record,
+        step: None,
+        text,
+    };
     let plan = subject.plan;
     let mut machine = begin(subject, run, given).map_err(|text| wrong(0, text))?;
     for i in plan.variant(run.records).0 {
-        let failed = |text: String| Wrong { record: 0, step: Some(i), text };
+        let failed = |text: String| Wrong {
+            record: 0,
+            step: Some(i),
+            text,
+        };
         machine.run(&plan.steps[i]).map_err(failed)?;
     }
     let role = |role: BufferRole| plan.buffer(role);
-    let scores = role(BufferRole::Scores).ok_or_else(|| wrong(0, "the plan has no scores".into()))?;
+    let scores =
+        role(BufferRole::Scores).ok_or_else(|| wrong(0, "the plan has no scores".into()))?;
     let map = plan.buffers[scores].map;
     for (n, expected) in expected.iter().enumerate() {
         let column = machine.column(scores, n).map_err(|text| wrong(n, text))?;
         if map.len() != expected.len() || map.end() > column.len() {
-            return Err(wrong(n, format!("{} scores in rows {map:?} of {}", expected.len(), column.len())));
+            return Err(wrong(
+                n,
+                format!(
+                    "{} scores in rows {map:?} of {}",
+                    expected.len(),
+                    column.len()
+                ),
+            ));
         }
         for (output, (row, &expected)) in map.rows().zip(expected).enumerate() {
             if !near(column[row], expected) {
                 let found = column[row];
-                return Err(wrong(n, format!("output {output} is {found}, expected {expected}")));
+                return Err(wrong(
+                    n,
+                    format!("output {output} is {found}, expected {expected}"),
+                ));
             }
         }
         let known = expected.iter().all(|x| x.is_finite()) && !too_close(expected);
@@ -153,7 +205,10 @@ fn compare(subject: &Subject<'_>, run: &Run, given: &[Vec<f64>], expected: &[Vec
             let found = machine.column(classes, n).map_err(|text| wrong(n, text))?[0];
             let class = subject.network.class(expected);
             if class.is_some_and(|class| found != f64::from(class)) {
-                let text = format!("the class is {found}, expected {}", class.unwrap_or_default());
+                let text = format!(
+                    "the class is {found}, expected {}",
+                    class.unwrap_or_default()
+                );
                 return Err(wrong(n, text));
             }
         }
@@ -163,9 +218,23 @@ fn compare(subject: &Subject<'_>, run: &Run, given: &[Vec<f64>], expected: &[Vec
 
 /// A machine whose input holds these records.
 fn begin<'s>(subject: &Subject<'s>, run: &Run, given: &[Vec<f64>]) -> Result<Machine<'s>, String> {
-    let Subject { network, library, plan, constants, .. } = *subject;
-    let input = plan.buffer(BufferRole::Input).ok_or("the plan has no input")?;
-    let mut machine = Machine::new(plan, library, constants, (run.records, run.apart), &run.columns);
+    let Subject {
+        network,
+        library,
+        plan,
+        constants,
+        ..
+    } = *subject;
+    let input = plan
+        .buffer(BufferRole::Input)
+        .ok_or("the plan has no input")?;
+    let mut machine = Machine::new(
+        plan,
+        library,
+        constants,
+        (run.records, run.apart),
+        &run.columns,
+    );
     for (n, raw) in given.iter().enumerate() {
         machine.put(input, n, &network.graph_input(raw))?;
     }
@@ -186,7 +255,10 @@ impl Wrong {
         let named = |i: usize, text: &str| {
             let step = &plan.steps[i];
             // A step that gives classes as well has the last node, too.
-            let last = graph.outputs.first().map_or("the output", |&v| &*graph.values[v].name);
+            let last = graph
+                .outputs
+                .first()
+                .map_or("the output", |&v| &*graph.values[v].name);
             let node = match graph.nodes.get(step.node) {
                 Some(node) => &*node.name,
                 None if step.operation == Operation::ArgMax => "the arg-max",
@@ -195,7 +267,11 @@ impl Wrong {
             format!("step {i}, {} of {node}: {text}", step.kernel)
         };
         let (columns, records) = (&run.columns, run.records);
-        let place = format!("{}, column {} of a batch of {records}", name(self.record), columns[self.record]);
+        let place = format!(
+            "{}, column {} of a batch of {records}",
+            name(self.record),
+            columns[self.record]
+        );
         let text = match self.step {
             Some(i) => named(i, &self.text),
             None => match first_wrong(subject, run, given, self.record) {
@@ -204,25 +280,36 @@ impl Wrong {
             },
         };
         format!(
-            "plan {} does not compute the network: {place}: {text}. This is a mistake of mortonnet: please report it",
+            "plan {} does not compute the network: {place}: {text}. This is a mistake of \
+             mortonnet: please report it",
             plan.name
         )
     }
 }
 
-/// The first step behind which the value of its node is not where it should be, and what stands there.
+/// The first step behind which the value of its node is not where it should be, and what stands
+/// there.
 fn first_wrong(
     subject: &Subject<'_>,
     run: &Run,
     given: &[Vec<f64>],
     record: usize,
 ) -> Option<(usize, String)> {
-    let Subject { network, tensors, plan, .. } = *subject;
+    let Subject {
+        network,
+        tensors,
+        plan,
+        ..
+    } = *subject;
     let graph = &network.graph;
     let mut expected = vec![Vec::new(); graph.values.len()];
-    graph.evaluate(tensors, network.graph_input(&given[record]), |value, numbers| {
-        expected[value] = numbers.to_vec();
-    });
+    graph.evaluate(
+        tensors,
+        network.graph_input(&given[record]),
+        |value, numbers| {
+            expected[value] = numbers.to_vec();
+        },
+    );
     let mut machine = begin(subject, run, given).ok()?;
     let mut stands = Stands::of_input(plan, network);
     let steps = plan.variant(run.records).0;
@@ -234,18 +321,30 @@ fn first_wrong(
             Err(text) => return Some((i, text)),
         };
         stands.follow(step);
-        let Some(buffer) = written(plan, step).filter(|_| whole) else { continue };
+        let Some(buffer) = written(plan, step).filter(|_| whole) else {
+            continue;
+        };
         // The network's output in the rows that the plan says, once nobody writes them any more.
-        let last = !plan.steps[i + 1..steps.end].iter().any(|later| written(plan, later) == Some(buffer));
+        let last = !plan.steps[i + 1..steps.end]
+            .iter()
+            .any(|later| written(plan, later) == Some(buffer));
         let scores = plan.buffers[buffer].role == BufferRole::Scores && last;
         let rows = |value: usize| {
             let output = scores && graph.outputs.first() == Some(&value);
-            stands.rows(buffer, value).or(output.then_some(plan.buffers[buffer].map))
+            stands
+                .rows(buffer, value)
+                .or(output.then_some(plan.buffers[buffer].map))
         };
-        let to = step.args.iter().find_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None });
+        let to = step
+            .args
+            .iter()
+            .find_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None });
         if let Some(moved) = to.filter(|_| step.operation == Operation::Gather && lost.is_none()) {
             if !(0..graph.values.len()).any(|value| stands.rows(buffer, value) == Some(moved.to)) {
-                lost = Some((i, format!("moves rows {:?}, which are those of no value", moved.from)));
+                lost = Some((
+                    i,
+                    format!("moves rows {:?}, which are those of no value", moved.from),
+                ));
             }
         }
         let column = machine.column(buffer, record).ok()?;
@@ -256,7 +355,8 @@ fn first_wrong(
                 if !near(found, expected) {
                     let (name, buffer) = (&graph.values[value].name, &plan.buffers[buffer].name);
                     let wrong = format!(
-                        "number {number} of value {name} is {found} in row {row} of {buffer}, expected {expected}"
+                        "number {number} of value {name} is {found} in row {row} of {buffer}, \
+                         expected {expected}"
                     );
                     return Some(match lost {
                         Some((step, text)) => (step, format!("{text}; step {i}: {wrong}")),

@@ -12,7 +12,8 @@ use crate::ir::values::Values;
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, Library, Operation};
 
-/// The number in rows of padding, where a kernel's description leaves open which. What counts must not depend on it.
+/// The number in rows of padding, where a kernel's description leaves open which. What counts must
+/// not depend on it.
 pub(super) const PADDING: f64 = 1234.5;
 
 /// The class of a record with a score that is no number.
@@ -34,7 +35,8 @@ pub(super) struct Machine<'p> {
     columns: Vec<usize>,
 }
 
-/// A matrix of weights, row by row, and of each row what is added to sums and what they are multiplied with before.
+/// A matrix of weights, row by row, and of each row what is added to sums and what they are
+/// multiplied with before.
 struct Layer {
     weights: Vec<f32>,
     depth: usize,
@@ -50,8 +52,12 @@ impl Layer {
         let weights = if range.len() == self.depth {
             &self.weights
         } else {
-            part =
-                self.weights.chunks_exact(self.depth).flat_map(|row| &row[range.clone()]).copied().collect();
+            part = self
+                .weights
+                .chunks_exact(self.depth)
+                .flat_map(|row| &row[range.clone()])
+                .copied()
+                .collect();
             &part
         };
         if range.is_empty() {
@@ -71,7 +77,9 @@ impl Layer {
                     .for_each(|(to, &x)| *to = x);
             }
         });
-        (0..count).map(|n| sums.iter().skip(n).step_by(count).copied().collect()).collect()
+        (0..count)
+            .map(|n| sums.iter().skip(n).step_by(count).copied().collect())
+            .collect()
     }
 
     /// The sum of a row with its bias.
@@ -81,7 +89,8 @@ impl Layer {
 }
 
 impl<'p> Machine<'p> {
-    /// A device with nothing in its memory but the constants; if `apart`, one whose buffers share no memory.
+    /// A device with nothing in its memory but the constants; if `apart`, one whose buffers share
+    /// no memory.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -99,27 +108,52 @@ impl<'p> Machine<'p> {
             }
         }
         // The host has an arena for each record.
-        let arenas = if plan.engine == EngineKind::Host { columns.len() } else { 1 };
-        let of_arena =
-            (0..arenas).map(|_| (plan.arena_bytes / 4, plan.engine.arena_columns(plan.padded_batch)));
+        let arenas = if plan.engine == EngineKind::Host {
+            columns.len()
+        } else {
+            1
+        };
+        let of_arena = (0..arenas).map(|_| {
+            (
+                plan.arena_bytes / 4,
+                plan.engine.arena_columns(plan.padded_batch),
+            )
+        });
         let apart = apart && plan.engine == EngineKind::OpenCl;
         let of_buffers = plan.buffers.iter().map(|b| match b.role {
             BufferRole::Hidden if !apart => (0, 1),
             _ => (b.len(plan.padded_batch), plan.padded_batch),
         });
-        let memories = of_arena.chain(of_buffers).map(|(cells, columns)| Memory::new(cells, columns));
+        let memories = of_arena
+            .chain(of_buffers)
+            .map(|(cells, columns)| Memory::new(cells, columns));
         let memories = memories.collect();
-        Machine { plan, library, constants, all, memories, apart, records, columns: columns.to_vec() }
+        Machine {
+            plan,
+            library,
+            constants,
+            all,
+            memories,
+            apart,
+            records,
+            columns: columns.to_vec(),
+        }
     }
 
     /// The cells of buffer `i` for each record.
     fn spans(&self, i: usize) -> Result<Vec<Span>, String> {
         let (plan, host) = (self.plan, self.plan.engine == EngineKind::Host);
-        let buffer = plan.buffers.get(i).ok_or_else(|| format!("buffer {i} is none of the plan's"))?;
+        let buffer = plan
+            .buffers
+            .get(i)
+            .ok_or_else(|| format!("buffer {i} is none of the plan's"))?;
         let arenas = if host { self.columns.len() } else { 1 };
         let hidden = buffer.role == BufferRole::Hidden && !self.apart;
         let (start, cols) = match hidden {
-            true => (buffer.arena / 4, plan.engine.arena_columns(plan.padded_batch)),
+            true => (
+                buffer.arena / 4,
+                plan.engine.arena_columns(plan.padded_batch),
+            ),
             false => (0, plan.padded_batch),
         };
         let end = start + buffer.len(cols);
@@ -133,11 +167,19 @@ impl<'p> Machine<'p> {
                 (false, _) => arenas + i,
             };
             let column = if hidden && host { 0 } else { column };
-            Span { memory, start, end, column: (column, cols) }
+            Span {
+                memory,
+                start,
+                end,
+                column: (column, cols),
+            }
         };
         let columns = self.columns.iter().find(|&&c| c >= plan.padded_batch);
         match columns {
-            Some(column) => Err(format!("column {column} of a batch of {}", plan.padded_batch)),
+            Some(column) => Err(format!(
+                "column {column} of a batch of {}",
+                plan.padded_batch
+            )),
             None => Ok(self.columns.iter().enumerate().map(span).collect()),
         }
     }
@@ -147,14 +189,24 @@ impl<'p> Machine<'p> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
         let cols = spans.first().map_or(1, |s| s.column.1);
-        Matrix::new(&buffer.name, &buffer.layout, (buffer.padded_rows, cols), spans, None)
+        Matrix::new(
+            &buffer.name,
+            &buffer.layout,
+            (buffer.padded_rows, cols),
+            spans,
+            None,
+        )
     }
 
     /// Writes a record's values into a buffer, as its map says; rows of no value hold anything.
     pub(super) fn put(&mut self, i: usize, n: usize, values: &[f64]) -> Result<(), String> {
         let (matrix, map) = (self.declared(i)?, self.plan.buffers[i].map);
         if map.len() != values.len() || map.end() > matrix.rows {
-            return Err(format!("{} values in rows {map:?} of {}", values.len(), matrix.rows));
+            return Err(format!(
+                "{} values in rows {map:?} of {}",
+                values.len(),
+                matrix.rows
+            ));
         }
         let mut rows = vec![PADDING; matrix.rows];
         map.rows().zip(values).for_each(|(row, &x)| rows[row] = x);
@@ -166,7 +218,8 @@ impl<'p> Machine<'p> {
         self.declared(i)?.read(&self.memories, n)
     }
 
-    /// Operand `name` as its kernel addresses it, of `rows` rows; those of its buffer where the kernel gets no number of them.
+    /// Operand `name` as its kernel addresses it, of `rows` rows; those of its buffer where the
+    /// kernel gets no number of them.
     fn matrix(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Matrix, String> {
         let Some((parameter, Arg::Buffer(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no buffer"));
@@ -184,7 +237,9 @@ impl<'p> Machine<'p> {
             _ if call.host => Layout::C,
             Some(layout) => layout,
             // Element by element.
-            None if any && (entry.elementwise() || call.option("ALIKE").is_some()) => buffer.layout.clone(),
+            None if any && (entry.elementwise() || call.option("ALIKE").is_some()) => {
+                buffer.layout.clone()
+            }
             None if any => call.place(if reads { "FROM" } else { "TO" })?,
             None => call.kernel.layout(parameter),
         };
@@ -193,20 +248,38 @@ impl<'p> Machine<'p> {
             && buffer.layout.fits(buffer.padded_rows, cols).is_ok()
             && layout.same_placement(&buffer.layout, buffer.padded_rows, cols);
         if !meets {
-            return Err(format!("{} stands as {}, the kernel takes {layout}", buffer.name, buffer.layout));
+            return Err(format!(
+                "{} stands as {}, the kernel takes {layout}",
+                buffer.name, buffer.layout
+            ));
         }
-        let step = if name == "b" { call.number("STEP")? } else { None };
-        let size = (rows.unwrap_or(buffer.padded_rows), call.size('w').unwrap_or(cols));
+        let step = if name == "b" {
+            call.number("STEP")?
+        } else {
+            None
+        };
+        let size = (
+            rows.unwrap_or(buffer.padded_rows),
+            call.size('w').unwrap_or(cols),
+        );
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
 
     /// What all records have in operand `name`.
-    fn read(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Vec<Vec<f64>>, String> {
+    fn read(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        rows: Option<usize>,
+    ) -> Result<Vec<Vec<f64>>, String> {
         let matrix = self.matrix(call, name, rows)?;
-        (0..self.columns.len()).map(|n| matrix.read(&self.memories, n)).collect()
+        (0..self.columns.len())
+            .map(|n| matrix.read(&self.memories, n))
+            .collect()
     }
 
-    /// Writes what `result` gives for each record that the launch reaches into `r`, a matrix of `rows` rows.
+    /// Writes what `result` gives for each record that the launch reaches into `r`, a matrix of
+    /// `rows` rows.
     fn write(
         &mut self,
         call: &Call<'_>,
@@ -238,10 +311,19 @@ impl<'p> Machine<'p> {
         let (c, values) = (&self.plan.constants[i], &self.constants[i]);
         if c.precision != stored {
             let (found, expected) = (c.precision.name(), stored.name());
-            return Err(format!("{} {} are {found}, the kernel reads {expected}", c.name, c.role.name()));
+            return Err(format!(
+                "{} {} are {found}, the kernel reads {expected}",
+                c.name,
+                c.role.name()
+            ));
         }
         if let Some(at) = (0..count).map(&at).find(|&at| at >= c.len()) {
-            return Err(format!("reads number {at} of {} {} of {}", c.name, c.role.name(), c.len()));
+            return Err(format!(
+                "reads number {at} of {} {} of {}",
+                c.name,
+                c.role.name(),
+                c.len()
+            ));
         }
         Ok(match values {
             Values::F32(v) => (0..count).map(|n| v[at(n)]).collect(),
@@ -263,20 +345,32 @@ impl<'p> Machine<'p> {
         };
         // The rows of a last panel are all there.
         let padded = rows.next_multiple_of(layout.granularity().0);
-        layout.fits(padded, cols).map_err(|e| format!("operand {name}: {e}"))?;
+        layout
+            .fits(padded, cols)
+            .map_err(|e| format!("operand {name}: {e}"))?;
         let at = layout.offsets(padded, cols);
         let stored = call.stored;
-        self.numbers(i, stored, rows * cols, |n| (at.rows[n / cols] + at.cols[n % cols]) as usize)
+        self.numbers(i, stored, rows * cols, |n| {
+            (at.rows[n / cols] + at.cols[n % cols]) as usize
+        })
     }
 
     /// Biases of `rows` rows, and the scales beside them; ones where there are none.
-    fn beside(&self, call: &Call<'_>, name: &str, rows: usize) -> Result<(Vec<f64>, Vec<f64>), String> {
+    fn beside(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        rows: usize,
+    ) -> Result<(Vec<f64>, Vec<f64>), String> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
         };
         let wide = |numbers: Vec<f32>| numbers.into_iter().map(f64::from).collect();
         if call.stored != Precision::I8 {
-            return Ok((wide(self.numbers(i, Precision::F32, rows, |n| n)?), vec![1.0; rows]));
+            return Ok((
+                wide(self.numbers(i, Precision::F32, rows, |n| n)?),
+                vec![1.0; rows],
+            ));
         }
         let part = |column: usize| {
             let at = move |n: usize| n / BESIDE * (2 * BESIDE) + column * BESIDE + n % BESIDE;
@@ -295,7 +389,12 @@ impl<'p> Machine<'p> {
     ) -> Result<Layer, String> {
         let weights = self.weights(call, name, layout, (rows, depth))?;
         let (bias, scale) = self.beside(call, bias, rows)?;
-        Ok(Layer { weights, depth, bias, scale })
+        Ok(Layer {
+            weights,
+            depth,
+            bias,
+            scale,
+        })
     }
 
     /// The layout in which a kernel reads `a`.
@@ -310,7 +409,10 @@ impl<'p> Machine<'p> {
             return match (layout.panel_rows(), c.layout.panel_rows()) {
                 (Some(_), Some(rows)) => Ok(Layout::panels(rows)),
                 (None, _) => Ok(layout),
-                (Some(_), None) => Err(format!("{} stands as {}, the kernel takes panels", c.name, c.layout)),
+                (Some(_), None) => Err(format!(
+                    "{} stands as {}, the kernel takes panels",
+                    c.name, c.layout
+                )),
             };
         }
         if call.kernel.of_few() {
@@ -349,24 +451,33 @@ impl<'p> Machine<'p> {
         Ok(true)
     }
 
-    /// Refuses a step whose result lies over another of its operands: work-items would read what others have written.
+    /// Refuses a step whose result lies over another of its operands: work-items would read what
+    /// others have written.
     fn apart(&self, call: &Call<'_>) -> Result<(), String> {
         let buffer = |name: &str| match call.operand(name) {
             Some((_, Arg::Buffer(i))) => Some(i),
             _ => None,
         };
-        let cells =
-            |i: usize| self.spans(i).map(|s| s.first().map_or((0, 0..0), |s| (s.memory, s.start..s.end)));
+        let cells = |i: usize| {
+            self.spans(i)
+                .map(|s| s.first().map_or((0, 0..0), |s| (s.memory, s.start..s.end)))
+        };
         // A single layer has nothing between layers.
         let single = call.number("LAYERS")? == Some(1);
         for name in ["r", "hidden"] {
-            let others = ["b", "c", "hidden"].into_iter().filter(|&other| other != name);
+            let others = ["b", "c", "hidden"]
+                .into_iter()
+                .filter(|&other| other != name);
             let others = others.filter(|other| !single || ![name, other].contains(&"hidden"));
             for (r, other) in others.filter_map(|other| Some((buffer(name)?, buffer(other)?))) {
                 let ((memory, written), (place, read)) = (cells(r)?, cells(other)?);
                 if memory == place && written.start < read.end && read.start < written.end {
                     let name = |i: usize| &self.plan.buffers[i].name;
-                    return Err(format!("writes {} over {}, which it uses too", name(r), name(other)));
+                    return Err(format!(
+                        "writes {} over {}, which it uses too",
+                        name(r),
+                        name(other)
+                    ));
                 }
             }
         }
@@ -376,9 +487,15 @@ impl<'p> Machine<'p> {
     /// `kernels/matmul`, `kernels/affine`: sums of products; of one part with bias and activation.
     fn product(&mut self, call: &Call<'_>) -> Result<bool, String> {
         let affine = call.step.operation == Operation::Affine;
-        let Some((_, Arg::Constant(a))) = call.operand("a") else { return Err("a is no constant".into()) };
-        let Some((_, Arg::Buffer(b))) = call.operand("b") else { return Err("b is no buffer".into()) };
-        let Some((_, Arg::Buffer(r))) = call.operand("r") else { return Err("r is no buffer".into()) };
+        let Some((_, Arg::Constant(a))) = call.operand("a") else {
+            return Err("a is no constant".into());
+        };
+        let Some((_, Arg::Buffer(b))) = call.operand("b") else {
+            return Err("b is no buffer".into());
+        };
+        let Some((_, Arg::Buffer(r))) = call.operand("r") else {
+            return Err("r is no buffer".into());
+        };
         let c = &self.plan.constants[a];
         let layout = self.layout_of_weights(call)?;
         let rows_of_r = self.plan.buffers[r].padded_rows;
@@ -396,16 +513,27 @@ impl<'p> Machine<'p> {
             true => self.beside(call, "bias", h)?,
             false => (Vec::new(), Vec::new()),
         };
-        let layer = Layer { weights, depth: l, bias, scale };
+        let layer = Layer {
+            weights,
+            depth: l,
+            bias,
+            scale,
+        };
         // The host reads the rows that count alone.
-        let terms = if call.host { self.plan.buffers[b].rows } else { l };
+        let terms = if call.host {
+            self.plan.buffers[b].rows
+        } else {
+            l
+        };
         let mut columns = self.read(call, "b", Some(terms))?;
         columns.iter_mut().for_each(|x| x.resize(l, 0.0));
         let (activation, rows) = (call.activation(), call.rows(h)?);
         // Blocks of the common dimension are shared evenly.
         let block = if parts > 1 { call.known("BK")? } else { 1 };
         let depth = l.div_ceil(block).div_ceil(parts) * block;
-        let old = (call.factors.1 != 0.0).then(|| self.read(call, "r", Some(h))).transpose()?;
+        let old = (call.factors.1 != 0.0)
+            .then(|| self.read(call, "r", Some(h)))
+            .transpose()?;
         for part in 0..parts {
             let sums = layer.sums(&columns, (part * depth).min(l)..((part + 1) * depth).min(l));
             let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
@@ -419,7 +547,8 @@ impl<'p> Machine<'p> {
                         (true, 1) => activation.apply(layer.biased(row, sum)),
                         (true, _) => sum,
                         (false, _) => {
-                            let before = old.as_ref().map_or(0.0, |old| call.factors.1 * old[n][row]);
+                            let before =
+                                old.as_ref().map_or(0.0, |old| call.factors.1 * old[n][row]);
                             call.factors.0 * sum + before
                         }
                     };
@@ -440,7 +569,9 @@ impl<'p> Machine<'p> {
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(rows), |n, result| {
             if reached[n] {
-                bias.iter().enumerate().for_each(|(row, bias)| result[row] = columns[n][row] + bias);
+                bias.iter()
+                    .enumerate()
+                    .for_each(|(row, bias)| result[row] = columns[n][row] + bias);
             }
             Ok(())
         })
@@ -449,7 +580,10 @@ impl<'p> Machine<'p> {
     /// The sums of `parts` parts of `rows` rows each.
     fn added(columns: &[Vec<f64>], parts: usize, rows: usize) -> Vec<Vec<f64>> {
         let sum = |x: &Vec<f64>, row: usize| (0..parts).map(|part| x[part * rows + row]).sum();
-        columns.iter().map(|x| (0..rows).map(|row| sum(x, row)).collect()).collect()
+        columns
+            .iter()
+            .map(|x| (0..rows).map(|row| sum(x, row)).collect())
+            .collect()
     }
 
     /// `kernels/reduce`: parts of sums, then bias and activation.
@@ -468,7 +602,13 @@ impl<'p> Machine<'p> {
     }
 
     /// Writes a narrow layer behind values `x`: sums with biases.
-    fn narrow(&mut self, call: &Call<'_>, x: &[Vec<f64>], h: usize, depth: usize) -> Result<(), String> {
+    fn narrow(
+        &mut self,
+        call: &Call<'_>,
+        x: &[Vec<f64>],
+        h: usize,
+        depth: usize,
+    ) -> Result<(), String> {
         let layer = self.layer(call, ("a2", "bias2"), &Layout::R, (h, depth))?;
         let sums = layer.sums(x, 0..depth);
         let rows = call.rows(h)?;
@@ -490,7 +630,10 @@ impl<'p> Machine<'p> {
         let activation = call.activation();
         let mut middle = first.sums(&columns, 0..l);
         for values in &mut middle {
-            values.iter_mut().enumerate().for_each(|(row, x)| *x = activation.apply(first.biased(row, *x)));
+            values
+                .iter_mut()
+                .enumerate()
+                .for_each(|(row, x)| *x = activation.apply(first.biased(row, *x)));
         }
         self.narrow(call, &middle, h, m)
     }
@@ -502,7 +645,10 @@ impl<'p> Machine<'p> {
         let (bias, scale) = self.beside(call, "bias", l)?;
         let activation = call.activation();
         for values in &mut middle {
-            values.iter_mut().enumerate().for_each(|(k, x)| *x = activation.apply(*x * scale[k] + bias[k]));
+            values
+                .iter_mut()
+                .enumerate()
+                .for_each(|(k, x)| *x = activation.apply(*x * scale[k] + bias[k]));
         }
         self.narrow(call, &middle, h, l)
     }
@@ -510,8 +656,8 @@ impl<'p> Machine<'p> {
     /// A number of the buffer of all constants.
     fn number_of_all(&self, precision: Precision, byte: usize) -> Result<f32, String> {
         let bytes = self.all.get(byte..byte + precision.bytes());
-        let bytes =
-            bytes.ok_or_else(|| format!("reads byte {byte} of {} of all constants", self.all.len()))?;
+        let bytes = bytes
+            .ok_or_else(|| format!("reads byte {byte} of {} of all constants", self.all.len()))?;
         Ok(match *bytes {
             [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
             [a, b] => half::to_f32(u16::from_le_bytes([a, b])),
@@ -520,7 +666,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Layer `n` of a kernel for all layers: `terms` of each sum, weights of `panel` rows side by side, all in fours.
+    /// Layer `n` of a kernel for all layers: `terms` of each sum, weights of `panel` rows side by
+    /// side, all in fours.
     fn layer_of_all(&self, call: &Call<'_>, n: usize, panel: usize) -> Result<Layer, String> {
         let known = |letter: &str| call.known(&format!("{letter}{n}"));
         let (columns, terms, rows) = (known("L")?, known("K")?, 4 * known("Q")?);
@@ -533,32 +680,52 @@ impl<'p> Machine<'p> {
             let at = a + row / panel * (panel * columns) + k * panel + row % panel;
             self.number_of_all(stored, at * stored.bytes())
         };
-        let float = |i: usize| self.number_of_all(Precision::F32, 4 * (b + i)).map(f64::from);
+        let float = |i: usize| {
+            self.number_of_all(Precision::F32, 4 * (b + i))
+                .map(f64::from)
+        };
         let beside = |row: usize| row / BESIDE * (2 * BESIDE) + row % BESIDE;
         let (bias, scale) = match stored {
             Precision::I8 => (
-                (0..rows).map(|row| float(beside(row))).collect::<Result<_, _>>()?,
-                (0..rows).map(|row| float(beside(row) + BESIDE)).collect::<Result<_, _>>()?,
+                (0..rows)
+                    .map(|row| float(beside(row)))
+                    .collect::<Result<_, _>>()?,
+                (0..rows)
+                    .map(|row| float(beside(row) + BESIDE))
+                    .collect::<Result<_, _>>()?,
             ),
-            _ => ((0..rows).map(float).collect::<Result<_, _>>()?, vec![1.0; rows]),
+            _ => (
+                (0..rows).map(float).collect::<Result<_, _>>()?,
+                vec![1.0; rows],
+            ),
         };
         let weights = (0..rows * terms).map(weight).collect::<Result<_, _>>()?;
-        Ok(Layer { weights, depth: terms, bias, scale })
+        Ok(Layer {
+            weights,
+            depth: terms,
+            bias,
+            scale,
+        })
     }
 
     /// The activation behind layer `n` of a kernel for all layers.
     fn activation_of_all(call: &Call<'_>, n: usize) -> Result<Activation, String> {
         let (code, name) = (call.known(&format!("ACT{n}"))?, format!("PARAMS{n}"));
-        let text = call.option(&name).ok_or_else(|| format!("the kernel is compiled without -D{name}"))?;
+        let text = call
+            .option(&name)
+            .ok_or_else(|| format!("the kernel is compiled without -D{name}"))?;
         let parameter = |text: &str| match text.trim_end_matches('f') {
             "INFINITY" => Some(f32::INFINITY),
             "-INFINITY" => Some(f32::NEG_INFINITY),
             digits => digits.parse().ok(),
         };
         let found: Vec<Option<f32>> = text.split(',').map(parameter).collect();
-        let &[Some(a), Some(b)] = &found[..] else { return Err(format!("-D{name}={text}")) };
-        let of =
-            std::iter::once(Activation::None).chain(Activation::FUSED).find(|f| f.code() as usize == code);
+        let &[Some(a), Some(b)] = &found[..] else {
+            return Err(format!("-D{name}={text}"));
+        };
+        let of = std::iter::once(Activation::None)
+            .chain(Activation::FUSED)
+            .find(|f| f.code() as usize == code);
         of.map(|of| of_code(of, [a, b]))
             .ok_or_else(|| format!("-DACT{n}={code} is no activation of the kernel"))
     }
@@ -584,12 +751,21 @@ impl<'p> Machine<'p> {
         };
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         for n in 0..layers {
-            let panel = if few { 4 * call.known(&format!("P{n}"))? } else { 16 };
-            let layer = self.layer_of_all(call, n, panel.max(1)).map_err(|e| format!("layer {n}: {e}"))?;
+            let panel = if few {
+                4 * call.known(&format!("P{n}"))?
+            } else {
+                16
+            };
+            let layer = self
+                .layer_of_all(call, n, panel.max(1))
+                .map_err(|e| format!("layer {n}: {e}"))?;
             let activation = Self::activation_of_all(call, n)?;
             let terms = layer.depth;
             if columns.iter().any(|x| x.len() < terms) {
-                return Err(format!("layer {n}: {terms} terms of {} values", columns[0].len()));
+                return Err(format!(
+                    "layer {n}: {terms} terms of {} values",
+                    columns[0].len()
+                ));
             }
             columns.iter_mut().for_each(|x| x.truncate(terms));
             let mut values = layer.sums(&columns, 0..terms);
@@ -600,7 +776,11 @@ impl<'p> Machine<'p> {
                     .for_each(|(row, x)| *x = activation.apply(layer.biased(row, *x)));
             }
             let count = layer.bias.len();
-            let start = if few { 0 } else { call.known(&format!("S{n}"))? / unit };
+            let start = if few {
+                0
+            } else {
+                call.known(&format!("S{n}"))? / unit
+            };
             if n + 1 < layers {
                 if few && count > hidden_rows.next_multiple_of(lanes) {
                     return Err(format!("layer {n}: {count} rows, room for {hidden_rows}"));
@@ -610,7 +790,8 @@ impl<'p> Machine<'p> {
                 for (n, values) in columns.iter_mut().enumerate().filter(|(n, _)| reached[*n]) {
                     let mut numbers = vec![UNTOUCHED; hidden.rows];
                     let room = numbers.get_mut(start..start + count);
-                    room.ok_or("values between layers have no room")?.copy_from_slice(values);
+                    room.ok_or("values between layers have no room")?
+                        .copy_from_slice(values);
                     hidden.write(&mut self.memories, n, &numbers)?;
                     // The next layer finds there what stands behind, too.
                     *values = hidden.read(&self.memories, n)?.split_off(start);
@@ -620,8 +801,13 @@ impl<'p> Machine<'p> {
             // The kernel for few records leaves out rows behind the result.
             let written = if few { count.min(rows) } else { count };
             self.write(call, Some(rows), |n, result| {
-                let values = values[n][..written].iter().enumerate().filter(|_| reached[n]);
-                values.into_iter().try_for_each(|(row, &x)| set(result, start + row, x))
+                let values = values[n][..written]
+                    .iter()
+                    .enumerate()
+                    .filter(|_| reached[n]);
+                values
+                    .into_iter()
+                    .try_for_each(|(row, &x)| set(result, start + row, x))
             })?;
             if classes > 0 {
                 if classes > count {
@@ -653,18 +839,32 @@ impl<'p> Machine<'p> {
 
     /// `kernels/argmax`.
     fn argmax(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let Some((_, Arg::Buffer(b))) = call.operand("b") else { return Err("b is no buffer".into()) };
+        let Some((_, Arg::Buffer(b))) = call.operand("b") else {
+            return Err("b is no buffer".into());
+        };
         let columns = self.read(call, "b", call.size('l'))?;
-        let rows = if call.host { self.plan.buffers[b].rows } else { call.needed('n')? };
+        let rows = if call.host {
+            self.plan.buffers[b].rows
+        } else {
+            call.needed('n')?
+        };
         if columns.iter().any(|x| x.len() < rows || rows == 0) {
-            return Err(format!("the largest of {rows} rows of {}", columns[0].len()));
+            return Err(format!(
+                "the largest of {rows} rows of {}",
+                columns[0].len()
+            ));
         }
-        let all = if call.host { usize::MAX } else { call.all_items() };
+        let all = if call.host {
+            usize::MAX
+        } else {
+            call.all_items()
+        };
         let reached: Vec<bool> = self.columns.iter().map(|&column| column < all).collect();
         self.write_classes(call, &reached, |n| class(&columns[n][..rows]))
     }
 
-    /// Writes pixels: `value` gives number `o` of the outputs of a pixel of record n. Rows behind the outputs hold anything.
+    /// Writes pixels: `value` gives number `o` of the outputs of a pixel of record n. Rows behind
+    /// the outputs hold anything.
     fn write_image(
         &mut self,
         call: &Call<'_>,
@@ -683,12 +883,20 @@ impl<'p> Machine<'p> {
             // Some pixels together: sums stand output by output.
             for pixels in pixels.chunks(16) {
                 let first: Vec<usize> = pixels.iter().map(|&pixel| image.written(pixel)).collect();
-                if let Some(end) = first.iter().map(|first| first + wide).find(|&end| end > rows) {
+                if let Some(end) = first
+                    .iter()
+                    .map(|first| first + wide)
+                    .find(|&end| end > rows)
+                {
                     return Err(format!("writes row {end} of {rows}"));
                 }
                 for o in 0..wide {
                     for (&pixel, &first) in pixels.iter().zip(&first) {
-                        result[first + o] = if o < image.outputs { value(n, pixel, o) } else { PADDING };
+                        result[first + o] = if o < image.outputs {
+                            value(n, pixel, o)
+                        } else {
+                            PADDING
+                        };
                     }
                 }
             }
@@ -704,8 +912,16 @@ impl<'p> Machine<'p> {
         let columns = self.read(call, "b", call.size('l'))?;
         let depthwise = covers(Covered::Depthwise);
         let (outputs, pixels) = (image.outputs, image.pixels());
-        let channels = if depthwise { outputs } else { image.group_channels };
-        let groups = if covers(Covered::Convolution) { outputs.div_ceil(image.group_outputs) } else { 1 };
+        let channels = if depthwise {
+            outputs
+        } else {
+            image.group_channels
+        };
+        let groups = if covers(Covered::Convolution) {
+            outputs.div_ceil(image.group_outputs)
+        } else {
+            1
+        };
         let end = image.end_read(channels * groups);
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
@@ -714,19 +930,33 @@ impl<'p> Machine<'p> {
         let mut all = Vec::with_capacity(columns.len());
         let layer = if depthwise {
             // The kernels count the rows of a column in whole vectors.
-            let align = call.kernel.restrictions.a.as_ref().map_or(1, |a| a.row_align);
-            let rows = if call.host { image.output[1] } else { outputs.next_multiple_of(align) };
+            let align = call
+                .kernel
+                .restrictions
+                .a
+                .as_ref()
+                .map_or(1, |a| a.row_align);
+            let rows = if call.host {
+                image.output[1]
+            } else {
+                outputs.next_multiple_of(align)
+            };
             let layer = self.layer(call, ("a", "bias"), &layout, (rows, taps))?;
             let weight = |o: usize, tap: usize| f64::from(layer.weights[o * taps + tap]);
-            let weights: Vec<Vec<f64>> =
-                (0..taps).map(|tap| (0..outputs).map(|o| weight(o, tap)).collect()).collect();
+            let weights: Vec<Vec<f64>> = (0..taps)
+                .map(|tap| (0..outputs).map(|o| weight(o, tap)).collect())
+                .collect();
             for x in &columns {
                 let mut sums = vec![0.0; outputs * pixels];
                 for (pixel, sums) in sums.chunks_exact_mut(outputs).enumerate() {
                     for (tap, weights) in image.taps().zip(&weights) {
-                        let Some(row) = image.under(pixel, tap) else { continue };
+                        let Some(row) = image.under(pixel, tap) else {
+                            continue;
+                        };
                         let terms = weights.iter().zip(&x[row..row + outputs]);
-                        sums.iter_mut().zip(terms).for_each(|(sum, (w, x))| *sum += w * x);
+                        sums.iter_mut()
+                            .zip(terms)
+                            .for_each(|(sum, (w, x))| *sum += w * x);
                     }
                 }
                 all.push(sums);
@@ -736,12 +966,19 @@ impl<'p> Machine<'p> {
             let depth = taps * image.group_channels;
             let layer = self.layer(call, ("a", "bias"), &layout, (outputs, depth))?;
             let of_group = outputs.div_ceil(groups);
-            let panels: Vec<Panels> =
-                layer.weights.chunks(of_group * depth).map(|weights| Panels::new(weights, depth)).collect();
+            let panels: Vec<Panels> = layer
+                .weights
+                .chunks(of_group * depth)
+                .map(|weights| Panels::new(weights, depth))
+                .collect();
             for x in &columns {
                 // Sums by output, then by pixel.
                 let mut sums = vec![0.0; outputs * pixels];
-                for (g, (panels, sums)) in panels.iter().zip(sums.chunks_mut(of_group * pixels)).enumerate() {
+                for (g, (panels, sums)) in panels
+                    .iter()
+                    .zip(sums.chunks_mut(of_group * pixels))
+                    .enumerate()
+                {
                     panels.add(pixels, sums, |some, width, laid| {
                         let mut lines = laid.chunks_exact_mut(width);
                         for tap in image.taps() {
@@ -781,13 +1018,17 @@ impl<'p> Machine<'p> {
                 if added[n].len() < end {
                     return Err(format!("reads row {end} of {}", added[n].len()));
                 }
-                for (pixel, o) in (0..pixels).flat_map(|pixel| (0..outputs).map(move |o| (pixel, o))) {
+                for (pixel, o) in
+                    (0..pixels).flat_map(|pixel| (0..outputs).map(move |o| (pixel, o)))
+                {
                     sums[pixel * of_pixel + o * of_output] += added[n][image.written(pixel) + o];
                 }
             }
             activation.apply_all(sums);
         }
-        self.write_image(call, &image, |n, pixel, o| all[n][pixel * of_pixel + o * of_output])
+        self.write_image(call, &image, |n, pixel, o| {
+            all[n][pixel * of_pixel + o * of_output]
+        })
     }
 
     /// `kernels/pool`.
@@ -801,17 +1042,27 @@ impl<'p> Machine<'p> {
         let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
         // Turns of a window before the end of the image with its border.
         let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
-            (0..size).filter(|k| at * stride + k * dilation < all).count()
+            (0..size)
+                .filter(|k| at * stride + k * dilation < all)
+                .count()
         };
-        let (high, wide) =
-            (image.before.0 + image.from.0 + image.after.0, image.before.1 + image.from.1 + image.after.1);
+        let (high, wide) = (
+            image.before.0 + image.from.0 + image.after.0,
+            image.before.1 + image.from.1 + image.after.1,
+        );
         self.write_image(call, &image, |n, pixel, c| {
-            let inside =
-                image.taps().filter_map(|tap| image.under(pixel, tap)).map(|row| columns[n][row + c]);
+            let inside = image
+                .taps()
+                .filter_map(|tap| image.under(pixel, tap))
+                .map(|row| columns[n][row + c]);
             let found = match kind {
-                0 => inside.fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
+                0 => inside.fold(
+                    f64::NEG_INFINITY,
+                    |a, b| if b > a || b.is_nan() { b } else { a },
+                ),
                 1 => {
-                    let (sum, count) = inside.fold((0.0, 0.0), |(sum, count), x| (sum + x, count + 1.0));
+                    let (sum, count) =
+                        inside.fold((0.0, 0.0), |(sum, count), x| (sum + x, count + 1.0));
                     sum / count
                 }
                 _ => {
@@ -831,12 +1082,24 @@ impl<'p> Machine<'p> {
         let matrix = self.matrix(call, "r", None)?;
         let activation = call.activation();
         let by_numbers = call.kernel.restrictions.elementwise();
-        let items = if call.host { usize::MAX } else { call.all_items() };
+        let items = if call.host {
+            usize::MAX
+        } else {
+            call.all_items()
+        };
         for (n, column) in columns.iter().enumerate() {
             let mut numbers = vec![UNTOUCHED; column.len()];
-            let rows = if by_numbers { column.len() } else { call.rows(column.len())? };
+            let rows = if by_numbers {
+                column.len()
+            } else {
+                call.rows(column.len())?
+            };
             for (row, &x) in column[..rows].iter().enumerate() {
-                if if by_numbers { matrix.place(n, row)? < items } else { self.reaches(call, n) } {
+                if if by_numbers {
+                    matrix.place(n, row)? < items
+                } else {
+                    self.reaches(call, n)
+                } {
                     numbers[row] = activation.apply(x);
                 }
             }
@@ -847,7 +1110,9 @@ impl<'p> Machine<'p> {
 
     /// `kernels/scale`: factors and summands, or slopes.
     fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let &[factors_of, summands_of] = &call.moved[..] else { return Err("it takes two maps".into()) };
+        let &[factors_of, summands_of] = &call.moved[..] else {
+            return Err("it takes two maps".into());
+        };
         let h = match call.operand("r") {
             Some((_, Arg::Buffer(r))) => call.size('h').unwrap_or(self.plan.buffers[r].padded_rows),
             _ => return Err("r is no buffer".into()),
@@ -877,12 +1142,16 @@ impl<'p> Machine<'p> {
                 let (element, row) = factors_of.to(item);
                 let mut x = 0.0;
                 if let Some(element) = element {
-                    x = *columns[n].get(row).ok_or_else(|| format!("reads row {row}"))?;
+                    x = *columns[n]
+                        .get(row)
+                        .ok_or_else(|| format!("reads row {row}"))?;
                     let factor = number(&factors, factors_of.from(element), "factors")?;
                     x = match slopes {
                         true if x < 0.0 => x * factor,
                         true => x,
-                        false => x * factor + number(&summands, summands_of.from(element), "summands")?,
+                        false => {
+                            x * factor + number(&summands, summands_of.from(element), "summands")?
+                        }
                     };
                 }
                 set(result, row, activation.apply(x))?;
@@ -894,8 +1163,13 @@ impl<'p> Machine<'p> {
     /// `kernels/combine`.
     fn combine(&mut self, call: &Call<'_>) -> Result<(), String> {
         let kind = call.number("COMBINE")?.unwrap_or(0);
-        let kind = Arithmetic::ALL.get(kind).ok_or_else(|| format!("-DCOMBINE={kind}"))?;
-        let (a, b) = (self.read(call, "b", call.size('l'))?, self.read(call, "c", call.size('s'))?);
+        let kind = Arithmetic::ALL
+            .get(kind)
+            .ok_or_else(|| format!("-DCOMBINE={kind}"))?;
+        let (a, b) = (
+            self.read(call, "b", call.size('l'))?,
+            self.read(call, "c", call.size('s'))?,
+        );
         let (activation, image) = (call.activation(), call.image()?);
         if call.option("ALIKE").is_some() {
             let matrix = self.matrix(call, "r", None)?;
@@ -914,9 +1188,18 @@ impl<'p> Machine<'p> {
             return Ok(());
         }
         let last = image.pixels() - 1;
-        let ends = (image.written(last) + image.outputs, image.read(last) + image.outputs);
+        let ends = (
+            image.written(last) + image.outputs,
+            image.read(last) + image.outputs,
+        );
         if a.iter().any(|x| x.len() < ends.0) || b.iter().any(|x| x.len() < ends.1) {
-            return Err(format!("reads rows {} and {} of {} and {}", ends.0, ends.1, a[0].len(), b[0].len()));
+            return Err(format!(
+                "reads rows {} and {} of {} and {}",
+                ends.0,
+                ends.1,
+                a[0].len(),
+                b[0].len()
+            ));
         }
         self.write_image(call, &image, |n, pixel, c| {
             let (x, y) = (a[n][image.written(pixel) + c], b[n][image.read(pixel) + c]);
@@ -938,17 +1221,27 @@ impl<'p> Machine<'p> {
             let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             (most, x.iter().map(|x| libm::exp(x - most)).sum())
         };
-        let of_record = |x: &Vec<f64>| (0..image.pixels()).map(|pixel| of_pixel(x, pixel)).collect();
+        let of_record = |x: &Vec<f64>| {
+            (0..image.pixels())
+                .map(|pixel| of_pixel(x, pixel))
+                .collect()
+        };
         let known: Vec<Vec<(f64, f64)>> = columns.iter().map(of_record).collect();
         self.write_image(call, &image, |n, pixel, c| {
             let ((most, sum), x) = (known[n][pixel], columns[n][image.read(pixel) + c]);
-            if logarithm { x - most - libm::log(sum) } else { libm::exp(x - most) / sum }
+            if logarithm {
+                x - most - libm::log(sum)
+            } else {
+                libm::exp(x - most) / sum
+            }
         })
     }
 
     /// `kernels/gather`.
     fn gather(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let &[moved] = &call.moved[..] else { return Err("it takes one map".into()) };
+        let &[moved] = &call.moved[..] else {
+            return Err("it takes one map".into());
+        };
         let columns = self.read(call, "b", call.size('l'))?;
         let items = match (call.host, call.step.args.iter().find_map(moved_items)) {
             (true, Some(items)) => items,
@@ -960,7 +1253,9 @@ impl<'p> Machine<'p> {
             for item in (0..items).filter(|_| reached[n]) {
                 let (element, row) = moved.to(item);
                 let x = match element.map(|element| moved.from(element)) {
-                    Some(from) => *columns[n].get(from).ok_or_else(|| format!("reads row {from}"))?,
+                    Some(from) => *columns[n]
+                        .get(from)
+                        .ok_or_else(|| format!("reads row {from}"))?,
                     None => call.value,
                 };
                 set(result, row, x)?;
@@ -978,7 +1273,9 @@ impl<'p> Machine<'p> {
         self.write(call, Some(h), |n, result| {
             for row in (0..rows).filter(|_| reached[n]) {
                 result[row] = match row < count {
-                    true => *columns[n].get(row).ok_or_else(|| format!("reads row {row}"))?,
+                    true => *columns[n]
+                        .get(row)
+                        .ok_or_else(|| format!("reads row {row}"))?,
                     false => 0.0,
                 };
             }
@@ -990,17 +1287,27 @@ impl<'p> Machine<'p> {
 /// Writes a row of a result.
 fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     let rows = result.len();
-    let place = result.get_mut(row).ok_or_else(|| format!("writes row {row} of {rows}"))?;
+    let place = result
+        .get_mut(row)
+        .ok_or_else(|| format!("writes row {row} of {rows}"))?;
     *place = number;
     Ok(())
 }
 
 /// Rows that a step of the host moves or fills.
 fn moved_items(arg: &Arg) -> Option<usize> {
-    if let Arg::Moved(moved) = arg { Some(moved.items()) } else { None }
+    if let Arg::Moved(moved) = arg {
+        Some(moved.items())
+    } else {
+        None
+    }
 }
 
 /// The class of scores, as the kernels give it.
 fn class(scores: &[f64]) -> f64 {
-    if scores.iter().all(|x| x.is_finite()) { argmax(scores).into() } else { REFUSED }
+    if scores.iter().all(|x| x.is_finite()) {
+        argmax(scores).into()
+    } else {
+        REFUSED
+    }
 }

@@ -33,23 +33,36 @@ impl Case {
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
-            output: Output { kind, ..baked.output },
+            output: Output {
+                kind,
+                ..baked.output
+            },
             weights,
             ..baked
         };
         let (mut tensors, mut random) = (b.tensors, b.random);
         values::round(weights, &network.graph, &mut tensors);
         let inputs: Vec<f32> = (0..5 * network.width).map(|_| random.float()).collect();
-        let scores = network.scores_of_all(&tensors, &inputs).into_iter().flatten();
+        let scores = network
+            .scores_of_all(&tensors, &inputs)
+            .into_iter()
+            .flatten();
         let scores = scores.map(|s| s as f32).collect();
-        Case { network, tensors, inputs, scores }
+        Case {
+            network,
+            tensors,
+            inputs,
+            scores,
+        }
     }
 
     /// A graph, whose arrays are filled with random numbers.
     fn of(graph: Graph, kind: Kind) -> Case {
         let mut b = Builder::new(graph.values[0].shape, 3);
         let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
-        b.tensors = sizes.map(|n| (0..n).map(|_| b.random.float()).collect()).collect();
+        b.tensors = sizes
+            .map(|n| (0..n).map(|_| b.random.float()).collect())
+            .collect();
         b.graph = graph;
         Case::new(b, kind, Precision::F32)
     }
@@ -65,8 +78,19 @@ impl Case {
     }
 
     fn judge(&self, plan: &Plan, constants: &[Values]) -> Result<(), String> {
-        let Case { network, tensors, inputs, scores } = self;
-        let subject = Subject { network, tensors, library: library(), plan, constants };
+        let Case {
+            network,
+            tensors,
+            inputs,
+            scores,
+        } = self;
+        let subject = Subject {
+            network,
+            tensors,
+            library: library(),
+            plan,
+            constants,
+        };
         judge(&subject, inputs, scores)
     }
 }
@@ -76,7 +100,11 @@ const BATCHES: [Option<usize>; 3] = [None, Some(1), Some(19)];
 
 /// Judges every plan of the library for a network.
 fn judge_all(what: &str, b: Builder, turn: usize, batches: &[Option<usize>]) {
-    let kind = if turn % 2 == 0 { Kind::Values } else { Kind::Classes };
+    let kind = if turn % 2 == 0 {
+        Kind::Values
+    } else {
+        Kind::Classes
+    };
     let case = Case::new(b, kind, Precision::ALL[turn % 3]);
     for recipe in library().plans.iter() {
         let separate = library().layer_by_layer(recipe);
@@ -101,21 +129,34 @@ fn single_nodes_are_right_under_every_plan() {
 #[test]
 fn random_graphs_are_right_under_every_plan() {
     for seed in 0..24 {
-        judge_all(&format!("seed {seed}"), random(seed), seed as usize, &BATCHES);
+        judge_all(
+            &format!("seed {seed}"),
+            random(seed),
+            seed as usize,
+            &BATCHES,
+        );
     }
 }
 
 /// Layers of sizes that are shared by work-groups, come in pairs, or all in one launch.
 #[test]
 fn chains_of_layers_are_right_under_every_plan() {
-    let sizes: [&[usize]; 5] =
-        [&[64, 32, 10], &[784, 1500, 1300, 10], &[7, 3], &[300, 20, 30, 40, 5], &[2000, 33, 17]];
+    let sizes: [&[usize]; 5] = [
+        &[64, 32, 10],
+        &[784, 1500, 1300, 10],
+        &[7, 3],
+        &[300, 20, 30, 40, 5],
+        &[2000, 33, 17],
+    ];
     for (turn, sizes) in sizes.into_iter().enumerate() {
         let build = || {
             let mut b = Builder::new(Shape::vector(sizes[0]), 5);
             let mut value = 0;
             for (n, pair) in sizes.windows(2).enumerate() {
-                let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+                let arrays = [
+                    (Role::Weights, pair[1], pair[0]),
+                    (Role::Biases, pair[1], 1),
+                ];
                 value = b.push(Op::Affine, &[value], &arrays).unwrap();
                 let activation = Activation::FUSED[(n + turn) % 5];
                 value = b.push(Op::Activation(activation), &[value], &[]).unwrap();
@@ -123,7 +164,11 @@ fn chains_of_layers_are_right_under_every_plan() {
             b
         };
         // One of them is large.
-        let (precisions, batches) = if turn == 1 { (2..3, &BATCHES[..1]) } else { (0..3, &BATCHES[..]) };
+        let (precisions, batches) = if turn == 1 {
+            (2..3, &BATCHES[..1])
+        } else {
+            (0..3, &BATCHES[..])
+        };
         for precision in precisions {
             judge_all(&format!("{sizes:?}"), build(), turn + precision, batches);
         }
@@ -132,29 +177,63 @@ fn chains_of_layers_are_right_under_every_plan() {
 
 const SHAPE: Shape = Shape { c: 3, h: 6, w: 8 };
 
-/// A network of images in which a window has two strides, a step has two arrays, rows are moved, a sum is added to another.
+/// A network of images in which a window has two strides, a step has two arrays, rows are moved, a
+/// sum is added to another.
 fn images() -> Case {
     let mut graph = Graph::new(SHAPE);
-    let mut window = Window { stride: (1, 2), ..Window::of((3, 3)) };
-    (window.border.top, window.border.left, window.border.bottom, window.border.right) = (1, 1, 1, 1);
+    let mut window = Window {
+        stride: (1, 2),
+        ..Window::of((3, 3))
+    };
+    (
+        window.border.top,
+        window.border.left,
+        window.border.bottom,
+        window.border.right,
+    ) = (1, 1, 1, 1);
     let convolution = |window: Window| Op::Convolution { window, groups: 1 };
     let arrays = |channels: usize| [(Role::Weights, 5, 9 * channels), (Role::Biases, 5, 1)];
-    let value = graph.push("first", convolution(window), &[0], &arrays(3)).unwrap();
-    let value = graph.push("bend", Op::Activation(Activation::Tanh), &[value], &[]).unwrap();
+    let value = graph
+        .push("first", convolution(window), &[0], &arrays(3))
+        .unwrap();
+    let value = graph
+        .push("bend", Op::Activation(Activation::Tanh), &[value], &[])
+        .unwrap();
     let scales = [(Role::Factors, 5, 1), (Role::Biases, 120, 1)];
     let scaled = graph.push("scaled", Op::Scale, &[value], &scales).unwrap();
     window.stride = (1, 1);
-    let value = graph.push("second", convolution(window), &[scaled], &arrays(5)).unwrap();
-    let sum = graph.push("residual", Op::Combine(Arithmetic::Add), &[value, scaled], &[]).unwrap();
-    let both = graph.push("both", Op::Concat(Axis::Y), &[sum, scaled], &[]).unwrap();
-    let pool = Op::Pool { kind: Pool::Mean, window: Window { stride: (2, 2), ..Window::of((3, 2)) } };
+    let value = graph
+        .push("second", convolution(window), &[scaled], &arrays(5))
+        .unwrap();
+    let sum = graph
+        .push(
+            "residual",
+            Op::Combine(Arithmetic::Add),
+            &[value, scaled],
+            &[],
+        )
+        .unwrap();
+    let both = graph
+        .push("both", Op::Concat(Axis::Y), &[sum, scaled], &[])
+        .unwrap();
+    let pool = Op::Pool {
+        kind: Pool::Mean,
+        window: Window {
+            stride: (2, 2),
+            ..Window::of((3, 2))
+        },
+    };
     let value = graph.push("means", pool, &[both], &[]).unwrap();
     let n = graph.values[value].shape.len();
-    let value = graph.push("flat", Op::Reshape(Shape::vector(n)), &[value], &[]).unwrap();
+    let value = graph
+        .push("flat", Op::Reshape(Shape::vector(n)), &[value], &[])
+        .unwrap();
     let arrays = [(Role::Weights, 6, n), (Role::Biases, 6, 1)];
     let value = graph.push("last", Op::Affine, &[value], &arrays).unwrap();
     let leaky = Activation::LeakyRelu(Float::new(0.25));
-    graph.push("leaky", Op::Activation(leaky), &[value], &[]).unwrap();
+    graph
+        .push("leaky", Op::Activation(leaky), &[value], &[])
+        .unwrap();
     Case::of(graph, Kind::Values)
 }
 
@@ -163,19 +242,35 @@ fn layers() -> Case {
     let mut graph = Graph::new(Shape::vector(20));
     let arrays = [(Role::Weights, 30, 20), (Role::Biases, 30, 1)];
     let value = graph.push("hidden", Op::Affine, &[0], &arrays).unwrap();
-    let value = graph.push("relu", Op::Activation(Activation::Relu), &[value], &[]).unwrap();
-    graph.push("top", Op::Affine, &[value], &[(Role::Weights, 7, 30), (Role::Biases, 7, 1)]).unwrap();
+    let value = graph
+        .push("relu", Op::Activation(Activation::Relu), &[value], &[])
+        .unwrap();
+    graph
+        .push(
+            "top",
+            Op::Affine,
+            &[value],
+            &[(Role::Weights, 7, 30), (Role::Biases, 7, 1)],
+        )
+        .unwrap();
     Case::of(graph, Kind::Classes)
 }
 
 /// The first step of an operation.
 fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
-    plan.steps.to_mut().iter_mut().find(|s| s.operation == operation).unwrap()
+    plan.steps
+        .to_mut()
+        .iter_mut()
+        .find(|s| s.operation == operation)
+        .unwrap()
 }
 
 /// Changes the first argument that `change` knows.
 fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
-    assert!(step.args.to_mut().iter_mut().any(change), "no such argument");
+    assert!(
+        step.args.to_mut().iter_mut().any(change),
+        "no such argument"
+    );
 }
 
 /// A change of a plan: what it is called, what is changed, and what the judge must name.
@@ -189,11 +284,19 @@ fn changed(case: &Case, name: &str, batch: Option<usize>, changes: &[Change]) {
         let mut plan = right.clone();
         change(&mut plan);
         assert_ne!(plan, right, "{what}: nothing is changed");
-        let said = case.judge(&plan, &case.constants(&right)).expect_err(&format!("{what}, {name}"));
+        let said = case
+            .judge(&plan, &case.constants(&right))
+            .expect_err(&format!("{what}, {name}"));
         for part in *named {
-            assert!(said.contains(part), "{what}, {name}: \"{part}\" is not in: {said}");
+            assert!(
+                said.contains(part),
+                "{what}, {name}: \"{part}\" is not in: {said}"
+            );
         }
-        assert!(said.contains("golden vector") && said.contains("step "), "{what}, {name}: {said}");
+        assert!(
+            said.contains("golden vector") && said.contains("step "),
+            "{what}, {name}: {said}"
+        );
     }
 }
 
@@ -207,7 +310,8 @@ fn geometry(step: &mut Step, change: impl Fn(&mut Geometry)) {
     });
 }
 
-/// The map of the second array of the scale is that of the first one, as it was once for all networks.
+/// The map of the second array of the scale is that of the first one, as it was once for all
+/// networks.
 fn first_map_for_both(plan: &mut Plan) {
     let scale = step(plan, Operation::Scale);
     let mut maps: Vec<&mut Moved> = Vec::new();
@@ -220,7 +324,11 @@ fn first_map_for_both(plan: &mut Plan) {
 
 /// Changes that host and devices alike may have in their plans.
 const OF_IMAGES: [Change; 10] = [
-    ("one map for both arrays", first_map_for_both, &["scale", "of scaled", "number ", "expected"]),
+    (
+        "one map for both arrays",
+        first_map_for_both,
+        &["scale", "of scaled", "number ", "expected"],
+    ),
     (
         "strides of the window in the other order",
         |plan| {
@@ -232,12 +340,20 @@ const OF_IMAGES: [Change; 10] = [
     ),
     (
         "lines as far apart as pixels",
-        |plan| geometry(step(plan, Operation::Convolution), |g| g.input.0.line = g.input.0.pixel),
+        |plan| {
+            geometry(step(plan, Operation::Convolution), |g| {
+                g.input.0.line = g.input.0.pixel
+            })
+        },
         &["convolution", "value bend", "number "],
     ),
     (
         "a window without its border",
-        |plan| geometry(step(plan, Operation::Convolution), |g| g.window.border.left = 0),
+        |plan| {
+            geometry(step(plan, Operation::Convolution), |g| {
+                g.window.border.left = 0
+            })
+        },
         &["convolution", "value bend", "number "],
     ),
     (
@@ -261,11 +377,19 @@ const OF_IMAGES: [Change; 10] = [
         },
         &["gather", "of both"],
     ),
-    ("two steps in the other order", |plan| plan.steps.to_mut().swap(0, 1), &["step 0", "of scaled"]),
+    (
+        "two steps in the other order",
+        |plan| plan.steps.to_mut().swap(0, 1),
+        &["step 0", "of scaled"],
+    ),
     (
         "a buffer of another layout",
         |plan| {
-            let hidden = plan.buffers.iter().position(|b| b.role == BufferRole::Hidden).unwrap();
+            let hidden = plan
+                .buffers
+                .iter()
+                .position(|b| b.role == BufferRole::Hidden)
+                .unwrap();
             plan.buffers.to_mut()[hidden].layout = Layout::parse("R_2_2_R").unwrap();
         },
         &["stands as R_2_2_R, the kernel takes"],
@@ -273,7 +397,11 @@ const OF_IMAGES: [Change; 10] = [
     (
         "two values in the same place",
         |plan| {
-            let mut buffers = plan.buffers.to_mut().iter_mut().filter(|b| b.role == BufferRole::Hidden);
+            let mut buffers = plan
+                .buffers
+                .to_mut()
+                .iter_mut()
+                .filter(|b| b.role == BufferRole::Hidden);
             let first = buffers.next().unwrap().arena;
             let scaled = buffers.next().unwrap();
             assert_ne!(scaled.arena, first);
@@ -285,8 +413,9 @@ const OF_IMAGES: [Change; 10] = [
         "weights in the place of biases",
         |plan| {
             let affine = step(plan, Operation::Affine);
-            let constants: Vec<usize> =
-                (0..affine.args.len()).filter(|&i| matches!(affine.args[i], Arg::Constant(_))).collect();
+            let constants: Vec<usize> = (0..affine.args.len())
+                .filter(|&i| matches!(affine.args[i], Arg::Constant(_)))
+                .collect();
             affine.args.to_mut().swap(constants[0], constants[1]);
         },
         &["affine", "of leaky"],
@@ -309,12 +438,36 @@ fn changed_places_of_constants_are_found() {
         step.options = options.into();
     }
     let changes: [Change; 6] = [
-        ("weights", |p| option(p, " -DA1=", " -DA1=1"), &["layers", "of top: layer 1"]),
-        ("biases", |p| option(p, " -DB0=", " -DB0=1"), &["layers", "of top: layer 0"]),
-        ("another activation", |p| option(p, " -DACT0=2", " -DACT0=0"), &["layers", "value top", "number "]),
-        ("fewer terms", |p| option(p, " -DK1=3", " -DK1=2"), &["layers", "value top", "number "]),
-        ("other columns", |p| option(p, " -DL0=2", " -DL0=4"), &["layers", "of top"]),
-        ("no classes", |p| option(p, " -DCLASSES=7", " -DCLASSES=6"), &["the class is", "expected"]),
+        (
+            "weights",
+            |p| option(p, " -DA1=", " -DA1=1"),
+            &["layers", "of top: layer 1"],
+        ),
+        (
+            "biases",
+            |p| option(p, " -DB0=", " -DB0=1"),
+            &["layers", "of top: layer 0"],
+        ),
+        (
+            "another activation",
+            |p| option(p, " -DACT0=2", " -DACT0=0"),
+            &["layers", "value top", "number "],
+        ),
+        (
+            "fewer terms",
+            |p| option(p, " -DK1=3", " -DK1=2"),
+            &["layers", "value top", "number "],
+        ),
+        (
+            "other columns",
+            |p| option(p, " -DL0=2", " -DL0=4"),
+            &["layers", "of top"],
+        ),
+        (
+            "no classes",
+            |p| option(p, " -DCLASSES=7", " -DCLASSES=6"),
+            &["the class is", "expected"],
+        ),
     ];
     for plan in ["mali-midgard", "nvidia-mma"] {
         changed(&layers(), plan, Some(24), &changes[..5]);
@@ -324,8 +477,15 @@ fn changed_places_of_constants_are_found() {
     let right = plan.clone();
     // No class is the seventh row's then: found where a golden vector has that one.
     changes[5].1(&mut plan);
-    let sevenths = case.scores.chunks(7).filter(|s| case.network.class(&wide(s)) == Some(6)).count();
-    assert_eq!(case.judge(&plan, &case.constants(&right)).is_err(), sevenths > 0);
+    let sevenths = case
+        .scores
+        .chunks(7)
+        .filter(|s| case.network.class(&wide(s)) == Some(6))
+        .count();
+    assert_eq!(
+        case.judge(&plan, &case.constants(&right)).is_err(),
+        sevenths > 0
+    );
 }
 
 /// Arrays that stand otherwise than the plan has them.
@@ -348,12 +508,21 @@ fn changed_constants_are_found() {
             if let (true, Values::F32(numbers)) = (other == *c, &mut constants[i]) {
                 numbers.to_mut().rotate_right(1);
             }
-            let said = case.judge(&plan, &constants).expect_err(&format!("{name}: {c:?}"));
+            let said = case
+                .judge(&plan, &constants)
+                .expect_err(&format!("{name}: {c:?}"));
             let node = &case.network.graph.nodes;
             let node = node.iter().find(|n| n.tensors.contains(&c.tensor)).unwrap();
-            let next = case.network.graph.only_consumer(node.output).map(|n| node_name(&case, n));
+            let next = case
+                .network
+                .graph
+                .only_consumer(node.output)
+                .map(|n| node_name(&case, n));
             let names = [Some(&*node.name), next, Some("residual")];
-            let named = names.into_iter().flatten().any(|name| said.contains(&format!("value {name} ")));
+            let named = names
+                .into_iter()
+                .flatten()
+                .any(|name| said.contains(&format!("value {name} ")));
             assert!(named, "{name}, {} {}: {said}", c.name, c.role.name());
         }
     }
@@ -368,13 +537,24 @@ fn node_name(case: &Case, node: usize) -> &str {
 fn changed_scales_are_found() {
     for plan in ["host", "mali-midgard", "nvidia-mma", "cpu-simd"] {
         let mut b = Builder::new(Shape::vector(40), 5);
-        b.push(Op::Affine, &[0], &[(Role::Weights, 20, 40), (Role::Biases, 20, 1)]).unwrap();
+        b.push(
+            Op::Affine,
+            &[0],
+            &[(Role::Weights, 20, 40), (Role::Biases, 20, 1)],
+        )
+        .unwrap();
         let case = Case::new(b, Kind::Values, Precision::I8);
         let plan = case.plan(plan, Some(24));
         let mut constants = case.constants(&plan);
         case.judge(&plan, &constants).unwrap();
-        let scales = plan.constants.iter().position(|c| c.scales.is_some()).unwrap();
-        let Values::F32(numbers) = &mut constants[scales] else { panic!("floats") };
+        let scales = plan
+            .constants
+            .iter()
+            .position(|c| c.scales.is_some())
+            .unwrap();
+        let Values::F32(numbers) = &mut constants[scales] else {
+            panic!("floats")
+        };
         // The scale of row 17 is that of row 1.
         numbers.to_mut()[32 + 16 + 1] *= 1.25;
         let said = case.judge(&plan, &constants).unwrap_err();
@@ -387,7 +567,11 @@ fn changed_scales_are_found() {
 fn mistakes_in_binding_are_found() {
     let mut found = [0; 2];
     for case in [images(), layers()] {
-        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        for recipe in library()
+            .plans
+            .iter()
+            .filter(|p| p.engine == EngineKind::OpenCl)
+        {
             for made in [Fault::Size, Fault::Operands, Fault::Short] {
                 let plan = fault::with(made, || case.plan(&recipe.name, None));
                 if plan == case.plan(&recipe.name, None) {
@@ -396,7 +580,10 @@ fn mistakes_in_binding_are_found() {
                 match case.judge(&plan, &case.constants(&plan)) {
                     Err(said) => {
                         found[usize::from(made == Fault::Short)] += 1;
-                        assert!(said.contains("step ") && said.contains("golden vector"), "{said}");
+                        assert!(
+                            said.contains("step ") && said.contains("golden vector"),
+                            "{said}"
+                        );
                     }
                     // Rows of padding are left out, which nobody reads.
                     Ok(()) => assert_eq!(made, Fault::Short, "{}", recipe.name),
@@ -416,7 +603,9 @@ fn steps_for_few_records_are_judged() {
             "a step for few records",
             |plan| {
                 let first = plan.few.unwrap().first;
-                geometry(&mut plan.steps.to_mut()[first], |g| g.window.stride = (1, 1));
+                geometry(&mut plan.steps.to_mut()[first], |g| {
+                    g.window.stride = (1, 1)
+                });
             },
             &["convolution_few", "value bend", "of a batch of 4"],
         ),
@@ -424,7 +613,9 @@ fn steps_for_few_records_are_judged() {
             "work-items for 20 records",
             |plan| {
                 let pool = step(plan, Operation::Pool);
-                let Extent::Records { items, .. } = pool.global.1 else { panic!("no records") };
+                let Extent::Records { items, .. } = pool.global.1 else {
+                    panic!("no records")
+                };
                 pool.global.1 = Extent::Fixed(items);
             },
             &["pool_packed", "value means", "column 39 of a batch of 40"],
@@ -438,10 +629,21 @@ fn steps_for_few_records_are_judged() {
 fn records_are_as_many_as_they_may_cost() {
     let case = images();
     let plan = case.plan("mali-midgard", Some(40));
-    let run =
-        |records: usize, columns: &[usize], apart: bool| Run { records, columns: columns.into(), apart };
-    assert_eq!(runs(&plan, 1 << 30), [run(40, &[39], false), run(4, &[3], false)]);
-    let all = [run(40, &[0, 20, 39], false), run(4, &[0, 3], false), run(5, &[0], true), run(1, &[0], true)];
+    let run = |records: usize, columns: &[usize], apart: bool| Run {
+        records,
+        columns: columns.into(),
+        apart,
+    };
+    assert_eq!(
+        runs(&plan, 1 << 30),
+        [run(40, &[39], false), run(4, &[3], false)]
+    );
+    let all = [
+        run(40, &[0, 20, 39], false),
+        run(4, &[0, 3], false),
+        run(5, &[0], true),
+        run(1, &[0], true),
+    ];
     assert_eq!(runs(&plan, 1000), all);
     let host = case.plan("host", Some(1));
     assert_eq!(runs(&host, 1000), [run(1, &[0], false), run(1, &[0], true)]);
@@ -454,10 +656,12 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
         Arg::Size(n) => vec![("size", Arg::Size(n + 4))],
         Arg::Scalar(x) => vec![("scalar", Arg::Scalar(x + 1.0))],
         Arg::Pair((x, y)) => vec![("pair", Arg::Pair((x + 0.25, y - 0.5)))],
-        Arg::Buffer(i) => indices(plan.buffers.len(), i).map(|i| ("buffer", Arg::Buffer(i))).collect(),
-        Arg::Constant(i) => {
-            indices(plan.constants.len(), i).map(|i| ("constant", Arg::Constant(i))).collect()
-        }
+        Arg::Buffer(i) => indices(plan.buffers.len(), i)
+            .map(|i| ("buffer", Arg::Buffer(i)))
+            .collect(),
+        Arg::Constant(i) => indices(plan.constants.len(), i)
+            .map(|i| ("constant", Arg::Constant(i)))
+            .collect(),
         Arg::Geometry(geometry) => {
             let changes: [fn(&mut Geometry); 14] = [
                 |g| g.input.0.first += 1,
@@ -480,7 +684,11 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
                 change(&mut other);
                 ("geometry", Arg::Geometry(other))
             };
-            changes.iter().map(changed).filter(|other| other.1 != arg).collect()
+            changes
+                .iter()
+                .map(changed)
+                .filter(|other| other.1 != arg)
+                .collect()
         }
         Arg::Moved(moved) => {
             let changes: [fn(&mut Moved); 4] = [
@@ -500,8 +708,9 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
     }
 }
 
-/// Every argument of every step is changed under every plan. The judge finds it, but for what the kernel does not read: widths of
-/// matrices with contiguous columns, parameters of no activation, windows of sums, the second array's rows.
+/// Every argument of every step is changed under every plan. The judge finds it, but for what the
+/// kernel does not read: widths of matrices with contiguous columns, parameters of no activation,
+/// windows of sums, the second array's rows.
 #[test]
 fn every_argument_of_a_step_counts() {
     let (mut tried, mut passed) = (0, Vec::new());
@@ -524,7 +733,11 @@ fn every_argument_of_a_step_counts() {
             }
         }
     }
-    assert!(tried > 6000 && passed.len() < tried / 18, "{} of {tried}", passed.len());
+    assert!(
+        tried > 6000 && passed.len() < tried / 18,
+        "{} of {tried}",
+        passed.len()
+    );
     for (what, recipe, step, arg, other) in passed {
         let host = recipe.engine == EngineKind::Host;
         let harmless = match what {
@@ -538,6 +751,10 @@ fn every_argument_of_a_step_counts() {
             "buffer" => host,
             _ => false,
         };
-        assert!(harmless, "{}, {}: {other:?} for {arg:?}", recipe.name, step.kernel);
+        assert!(
+            harmless,
+            "{}, {}: {other:?} for {arg:?}",
+            recipe.name, step.kernel
+        );
     }
 }

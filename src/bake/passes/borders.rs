@@ -4,21 +4,31 @@ use super::identities::not_negative;
 use crate::bake::draft::Draft;
 use crate::ir::op::{Border, Float, Op, Pool, Window};
 
-/// Moves an element-wise function in front of the border of infinities that it alone reads, where it makes them finite:
-/// behind it ReLU(−∞) is 0, but an engine takes an infinity that an activation reads for an overflow.
+/// Moves an element-wise function in front of the border of infinities that it alone reads, where
+/// it makes them finite: behind it ReLU(−∞) is 0, but an engine takes an infinity that an
+/// activation reads for an overflow.
 pub(super) fn finite(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let pad = draft.graph.nodes[i].clone();
-        let Op::Pad { border, value } = pad.op else { continue };
-        let Some(j) = draft.graph.only_consumer(pad.output) else { continue };
-        let Op::Activation(activation) = draft.graph.nodes[j].op else { continue };
+        let Op::Pad { border, value } = pad.op else {
+            continue;
+        };
+        let Some(j) = draft.graph.only_consumer(pad.output) else {
+            continue;
+        };
+        let Op::Activation(activation) = draft.graph.nodes[j].op else {
+            continue;
+        };
         let behind = activation.apply(value.get().into()) as f32;
         if value.get().is_finite() || !behind.is_finite() {
             continue;
         }
         let nodes = draft.graph.nodes.to_mut();
         nodes[i].op = Op::Activation(activation);
-        nodes[j].op = Op::Pad { border, value: Float::new(behind) };
+        nodes[j].op = Op::Pad {
+            border,
+            value: Float::new(behind),
+        };
         let name = std::mem::take(&mut nodes[j].name);
         nodes[j].name = std::mem::replace(&mut nodes[i].name, name);
         return true;
@@ -30,8 +40,12 @@ pub(super) fn finite(draft: &mut Draft) -> bool {
 pub(super) fn join(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
-        let Some(pad) = draft.producer(node.inputs[0]) else { continue };
-        let Op::Pad { border, value } = pad.op else { continue };
+        let Some(pad) = draft.producer(node.inputs[0]) else {
+            continue;
+        };
+        let Op::Pad { border, value } = pad.op else {
+            continue;
+        };
         let (from, value) = (pad.inputs[0], value.get());
         let with = |window: Window| {
             let own = window.border;
@@ -44,21 +58,34 @@ pub(super) fn join(draft: &mut Draft) -> bool {
             Window { border, ..window }
         };
         let op = match node.op {
-            Op::Convolution { window, groups } if value == 0.0 => {
-                Op::Convolution { window: with(window), groups }
-            }
-            Op::Pool { kind: Pool::PaddedMean, window } if value == 0.0 => {
-                Op::Pool { kind: Pool::PaddedMean, window: with(window) }
-            }
+            Op::Convolution { window, groups } if value == 0.0 => Op::Convolution {
+                window: with(window),
+                groups,
+            },
+            Op::Pool {
+                kind: Pool::PaddedMean,
+                window,
+            } if value == 0.0 => Op::Pool {
+                kind: Pool::PaddedMean,
+                window: with(window),
+            },
             // Its border is inside the image then.
-            Op::Pool { kind: Pool::Mean, window } if value == 0.0 && window.border == Border::default() => {
-                Op::Pool { kind: Pool::PaddedMean, window: with(window) }
-            }
+            Op::Pool {
+                kind: Pool::Mean,
+                window,
+            } if value == 0.0 && window.border == Border::default() => Op::Pool {
+                kind: Pool::PaddedMean,
+                window: with(window),
+            },
             // What is no more than every element never is the largest.
-            Op::Pool { kind: Pool::Max, window }
-                if value == f32::NEG_INFINITY || (value == 0.0 && not_negative(draft, from)) =>
-            {
-                Op::Pool { kind: Pool::Max, window: with(window) }
+            Op::Pool {
+                kind: Pool::Max,
+                window,
+            } if value == f32::NEG_INFINITY || (value == 0.0 && not_negative(draft, from)) => {
+                Op::Pool {
+                    kind: Pool::Max,
+                    window: with(window),
+                }
             }
             _ => continue,
         };

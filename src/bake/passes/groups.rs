@@ -4,17 +4,21 @@ use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::Role;
 use crate::ir::op::Op;
 
-/// Makes a convolution of one group of one that has some: with zeros where a group does not look. Kernels know one
-/// group, and groups of one channel with one output each.
+/// Makes a convolution of one group of one that has some: with zeros where a group does not look.
+/// Kernels know one group, and groups of one channel with one output each.
 pub(super) fn dense(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
-        let Op::Convolution { window, groups } = node.op else { continue };
+        let Op::Convolution { window, groups } = node.op else {
+            continue;
+        };
         let (inputs, outputs) = (draft.shape(node.inputs[0]).c, draft.shape(node.output).c);
         if groups == 1 || (groups == inputs && groups == outputs) {
             continue;
         }
-        let [weights, biases] = draft.arrays(node)[..] else { continue };
+        let [weights, biases] = draft.arrays(node)[..] else {
+            continue;
+        };
         let (group, pixels) = (inputs / groups, window.size.0 * window.size.1);
         let mut wide = vec![0.0; outputs * pixels * inputs];
         for (row, w) in weights.chunks_exact(pixels * group).enumerate() {
@@ -23,7 +27,10 @@ pub(super) fn dense(draft: &mut Draft) -> bool {
                 wide[(row * pixels + p) * inputs + first..][..group].copy_from_slice(w);
             }
         }
-        let arrays = vec![Array::weights(outputs, wide), Array::column(Role::Biases, biases.to_vec())];
+        let arrays = vec![
+            Array::weights(outputs, wide),
+            Array::column(Role::Biases, biases.to_vec()),
+        ];
         draft.change(i, Op::Convolution { window, groups: 1 }, arrays);
         return true;
     }

@@ -16,13 +16,21 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
                 Op::Transpose(axes) => keeps(from, axes),
                 Op::Pool { window, .. } => window == Window::of((1, 1)),
                 Op::Scale => {
-                    let [factors, summands] = draft.arrays(n)[..] else { return false };
+                    let [factors, summands] = draft.arrays(n)[..] else {
+                        return false;
+                    };
                     factors.iter().all(|&f| f == 1.0) && summands.iter().all(|&s| s == 0.0)
                 }
                 _ => false,
             }
     };
-    let Some((from, to)) = draft.graph.nodes.iter().find(same).map(|n| (n.inputs[0], n.output)) else {
+    let Some((from, to)) = draft
+        .graph
+        .nodes
+        .iter()
+        .find(same)
+        .map(|n| (n.inputs[0], n.output))
+    else {
         return false;
     };
     draft.redirect(to, from);
@@ -31,16 +39,22 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
 
 /// Whether elements stay where they are: axes of size 1 may stand anywhere.
 fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
-    let long: Vec<usize> = axes.into_iter().filter(|&a| shape.along(a) > 1).map(|a| a as usize).collect();
+    let long: Vec<usize> = axes
+        .into_iter()
+        .filter(|&a| shape.along(a) > 1)
+        .map(|a| a as usize)
+        .collect();
     long.is_sorted()
 }
 
-/// Lets a node read what stands before a move, where it can: a reshape before another or before an affine layer, a
-/// transposition before another or before an affine layer, whose columns follow.
+/// Lets a node read what stands before a move, where it can: a reshape before another or before an
+/// affine layer, a transposition before another or before an affine layer, whose columns follow.
 pub(super) fn reroute(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
-        let Some(before) = draft.producer(node.inputs[0]).cloned() else { continue };
+        let Some(before) = draft.producer(node.inputs[0]).cloned() else {
+            continue;
+        };
         let from = before.inputs[0];
         match (node.op, before.op) {
             (Op::Reshape(_) | Op::Affine, Op::Reshape(_)) => {
@@ -56,8 +70,9 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
             }
             (Op::Affine, Op::Transpose(axes)) => {
                 let (source, turned) = (draft.shape(from), draft.shape(before.output));
-                let to: Vec<usize> =
-                    (0..turned.len()).map(|j| self::source(source, turned, axes, j)).collect();
+                let to: Vec<usize> = (0..turned.len())
+                    .map(|j| self::source(source, turned, axes, j))
+                    .collect();
                 let weights = &mut draft.numbers[node.tensors[0]];
                 for row in weights.chunks_exact_mut(to.len()) {
                     let old = row.to_vec();
@@ -72,13 +87,17 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
     false
 }
 
-/// Moves a transposition behind the element-wise function that alone reads it: there it may meet another, or weights
-/// that take it up.
+/// Moves a transposition behind the element-wise function that alone reads it: there it may meet
+/// another, or weights that take it up.
 pub(super) fn sink(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
-        let Op::Transpose(axes) = node.op else { continue };
-        let Some(j) = draft.graph.only_consumer(node.output) else { continue };
+        let Op::Transpose(axes) = node.op else {
+            continue;
+        };
+        let Some(j) = draft.graph.only_consumer(node.output) else {
+            continue;
+        };
         let reader = draft.graph.nodes[j].clone();
         let (from, to) = (draft.shape(node.inputs[0]), draft.shape(node.output));
         match reader.op {
@@ -87,7 +106,10 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
                 // Its numbers follow, each element's.
                 let turned = |numbers: Vec<f64>| {
                     let mut result = vec![0.0; numbers.len()];
-                    numbers.into_iter().enumerate().for_each(|(k, v)| result[source(from, to, axes, k)] = v);
+                    numbers
+                        .into_iter()
+                        .enumerate()
+                        .for_each(|(k, v)| result[source(from, to, axes, k)] = v);
                     result
                 };
                 let (factors, summands) = (draft.spread(&reader, 0), draft.spread(&reader, 1));
@@ -105,23 +127,33 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
     false
 }
 
-/// The element of an operand of shape `from` that stands at element `k` of its transposition, of shape `to`.
+/// The element of an operand of shape `from` that stands at element `k` of its transposition, of
+/// shape `to`.
 fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
     let mut element = [0; 3];
-    axes.into_iter().zip(at).for_each(|(axis, i)| element[axis as usize] = i);
+    axes.into_iter()
+        .zip(at)
+        .for_each(|(axis, i)| element[axis as usize] = i);
     from.index(element[0], element[1], element[2])
 }
 
 /// Whether a value is never below 0.
 pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
-    let Some(node) = draft.producer(value) else { return false };
+    let Some(node) = draft.producer(value) else {
+        return false;
+    };
     match node.op {
-        Op::Activation(Activation::Relu | Activation::Sigmoid | Activation::HardSigmoid { .. }) => true,
-        Op::Activation(Activation::Clip { low, .. }) => low.get() >= 0.0,
-        Op::Pool { kind: Pool::Max, .. } | Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } => {
-            not_negative(draft, node.inputs[0])
+        Op::Activation(Activation::Relu | Activation::Sigmoid | Activation::HardSigmoid { .. }) => {
+            true
         }
+        Op::Activation(Activation::Clip { low, .. }) => low.get() >= 0.0,
+        Op::Pool {
+            kind: Pool::Max, ..
+        }
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Slice { .. } => not_negative(draft, node.inputs[0]),
         _ => false,
     }
 }

@@ -1,6 +1,8 @@
-//! Changes of a draft that keep what it computes: front ends only parse, what is the same for all stands here.
+//! Changes of a draft that keep what it computes: front ends only parse, what is the same for all
+//! stands here.
 //!
-//! Each pass looks for one place where it applies and changes it. They are tried in turn until none applies.
+//! Each pass looks for one place where it applies and changes it. They are tried in turn until none
+//! applies.
 
 mod affine;
 mod borders;
@@ -11,8 +13,8 @@ pub(crate) mod scaling;
 use super::draft::Draft;
 use crate::ir::network::{InputOrder, Transform};
 
-/// All of them but the last, which folds the input's scaling ([`scaling::fold`]). The reader's scaling comes back with
-/// what the draft had of it.
+/// All of them but the last, which folds the input's scaling ([`scaling::fold`]). The reader's
+/// scaling comes back with what the draft had of it.
 ///
 /// # Errors
 /// What an operation says of shapes that do not meet.

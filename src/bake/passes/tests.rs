@@ -17,7 +17,11 @@ const IMAGE: Shape = Shape { c: 4, h: 6, w: 5 };
 
 impl Chain {
     fn new(input: Shape) -> Chain {
-        Chain { draft: Draft::new(input), random: Random::new(7), last: 0 }
+        Chain {
+            draft: Draft::new(input),
+            random: Random::new(7),
+            last: 0,
+        }
     }
 
     fn numbers(&mut self, n: usize) -> Vec<f64> {
@@ -40,7 +44,10 @@ impl Chain {
         if !summands {
             biases.fill(0.0);
         }
-        let arrays = vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, biases)];
+        let arrays = vec![
+            Array::column(Role::Factors, factors),
+            Array::column(Role::Biases, biases),
+        ];
         self.push(Op::Scale, &[self.last], arrays);
         self
     }
@@ -68,10 +75,24 @@ impl Chain {
     /// Runs the passes; the operations that are left. The numbers must be those of before.
     fn passed(mut self) -> (String, Transform) {
         let input: Vec<f64> = self.numbers(self.draft.shape(0).len());
-        let before = self.draft.graph.evaluate(&self.draft.rounded(), input.clone(), |_, _| ());
-        let expected: Vec<Vec<f64>> = self.draft.graph.outputs.iter().map(|&o| before[o].clone()).collect();
-        let (passed, transform) = super::run(self.draft, Transform::Identity, InputOrder::Chw).unwrap();
-        let scaled = input.iter().enumerate().map(|(i, &x)| transform.apply(i, x)).collect();
+        let before = self
+            .draft
+            .graph
+            .evaluate(&self.draft.rounded(), input.clone(), |_, _| ());
+        let expected: Vec<Vec<f64>> = self
+            .draft
+            .graph
+            .outputs
+            .iter()
+            .map(|&o| before[o].clone())
+            .collect();
+        let (passed, transform) =
+            super::run(self.draft, Transform::Identity, InputOrder::Chw).unwrap();
+        let scaled = input
+            .iter()
+            .enumerate()
+            .map(|(i, &x)| transform.apply(i, x))
+            .collect();
         let after = passed.graph.evaluate(&passed.rounded(), scaled, |_, _| ());
         for (expected, &o) in expected.iter().zip(passed.graph.outputs.iter()) {
             assert_eq!(expected.len(), after[o].len());
@@ -89,12 +110,28 @@ impl Chain {
 }
 
 fn padded(size: usize, n: usize) -> Window {
-    let border = Border { top: n, left: n, bottom: n, right: n };
-    Window { border, ..Window::of((size, size)) }
+    let border = Border {
+        top: n,
+        left: n,
+        bottom: n,
+        right: n,
+    };
+    Window {
+        border,
+        ..Window::of((size, size))
+    }
 }
 
 fn pad(value: f32) -> Op {
-    Op::Pad { border: Border { top: 1, left: 2, bottom: 0, right: 1 }, value: Float::new(value) }
+    Op::Pad {
+        border: Border {
+            top: 1,
+            left: 2,
+            bottom: 0,
+            right: 1,
+        },
+        value: Float::new(value),
+    }
 }
 
 const RELU: Op = Op::Activation(Activation::Relu);
@@ -103,14 +140,39 @@ const TANH: Op = Op::Activation(Activation::Tanh);
 #[test]
 fn factors_go_into_the_weights_around_them() {
     let image = || Chain::new(IMAGE).then(RELU);
-    assert_eq!(image().conv(3, 1, padded(3, 1)).scale(true).ops(), "relu convolution");
-    assert_eq!(image().conv(4, 4, padded(3, 1)).scale(true).scale(true).ops(), "relu convolution");
-    assert_eq!(image().affine(3).scale(true).then(RELU).ops(), "relu affine relu");
-    assert_eq!(image().scale(true).conv(3, 1, padded(3, 0)).ops(), "relu convolution");
-    assert_eq!(image().scale(true).conv(6, 2, padded(3, 0)).ops(), "relu convolution");
+    assert_eq!(
+        image().conv(3, 1, padded(3, 1)).scale(true).ops(),
+        "relu convolution"
+    );
+    assert_eq!(
+        image()
+            .conv(4, 4, padded(3, 1))
+            .scale(true)
+            .scale(true)
+            .ops(),
+        "relu convolution"
+    );
+    assert_eq!(
+        image().affine(3).scale(true).then(RELU).ops(),
+        "relu affine relu"
+    );
+    assert_eq!(
+        image().scale(true).conv(3, 1, padded(3, 0)).ops(),
+        "relu convolution"
+    );
+    assert_eq!(
+        image().scale(true).conv(6, 2, padded(3, 0)).ops(),
+        "relu convolution"
+    );
     // A summand is not there in a border of zeros; a factor alone changes nothing in it.
-    assert_eq!(image().scale(true).conv(3, 1, padded(3, 1)).ops(), "relu scale convolution");
-    assert_eq!(image().scale(false).conv(3, 1, padded(3, 1)).ops(), "relu convolution");
+    assert_eq!(
+        image().scale(true).conv(3, 1, padded(3, 1)).ops(),
+        "relu scale convolution"
+    );
+    assert_eq!(
+        image().scale(false).conv(3, 1, padded(3, 1)).ops(),
+        "relu convolution"
+    );
     assert_eq!(image().scale(true).affine(3).ops(), "relu affine");
 }
 
@@ -118,7 +180,10 @@ fn factors_go_into_the_weights_around_them() {
 #[test]
 fn no_activation_reads_a_border_of_infinities() {
     let image = || Chain::new(IMAGE).then(TANH);
-    let clip = Op::Activation(Activation::Clip { low: Float::new(-1.0), high: Float::new(6.0) });
+    let clip = Op::Activation(Activation::Clip {
+        low: Float::new(-1.0),
+        high: Float::new(6.0),
+    });
     let leaky = Op::Activation(Activation::LeakyRelu(Float::new(0.5)));
     for (border, activation, ops) in [
         (f32::NEG_INFINITY, RELU, "tanh relu pad"),
@@ -130,13 +195,19 @@ fn no_activation_reads_a_border_of_infinities() {
         (-1.0, RELU, "tanh pad relu"),
     ] {
         let chain = image().then(pad(border)).then(activation);
-        let (from, to) =
-            (chain.draft.clone(), super::run(chain.draft, Transform::Identity, InputOrder::Chw).unwrap().0);
+        let (from, to) = (
+            chain.draft.clone(),
+            super::run(chain.draft, Transform::Identity, InputOrder::Chw)
+                .unwrap()
+                .0,
+        );
         let found: Vec<&str> = to.graph.nodes.iter().map(|n| n.op.name()).collect();
         assert_eq!(found.join(" "), ops, "{border} {activation:?}");
         let input: Vec<f64> = (0..IMAGE.len()).map(|i| i as f64 / 10.0 - 5.0).collect();
         let output = |draft: &Draft| {
-            let values = draft.graph.evaluate(&draft.rounded(), input.clone(), |_, _| ());
+            let values = draft
+                .graph
+                .evaluate(&draft.rounded(), input.clone(), |_, _| ());
             values[draft.graph.outputs[0]].clone()
         };
         assert_eq!(output(&from), output(&to), "{border} {activation:?}");
@@ -163,30 +234,51 @@ fn factors_of_the_input_are_the_readers() {
     let (ops, transform) = Chain::new(Shape::vector(5)).scale(true).affine(3).passed();
     assert_eq!(ops, "affine");
     assert!(matches!(transform, Transform::MeanStd { mean, .. } if mean.len() == 5));
-    let (ops, transform) = Chain::new(IMAGE).scale(false).conv(3, 1, padded(3, 1)).passed();
+    let (ops, transform) = Chain::new(IMAGE)
+        .scale(false)
+        .conv(3, 1, padded(3, 1))
+        .passed();
     assert_eq!(ops, "convolution");
-    assert!(matches!(transform, Transform::ScaleOffset { scale, .. } if scale.len() == IMAGE.len()));
+    assert!(
+        matches!(transform, Transform::ScaleOffset { scale, .. } if scale.len() == IMAGE.len())
+    );
     // A factor of 0 cannot be undone.
     let mut c = Chain::new(Shape::vector(2)).scale(true);
     c.draft.numbers[0][1] = 0.0;
     let (ops, transform) = c.then(RELU).passed();
-    assert_eq!((ops.as_str(), transform), ("scale relu", Transform::Identity));
+    assert_eq!(
+        (ops.as_str(), transform),
+        ("scale relu", Transform::Identity)
+    );
 }
 
 #[test]
 fn factors_that_make_no_numbers_of_weights_stay() {
-    // 1e30·1e30 is none of f32; tanh makes one of it. Each array in turn: factors, summands, weights, biases.
+    // 1e30·1e30 is none of f32; tanh makes one of it. Each array in turn: factors, summands,
+    // weights, biases.
     let fill = |c: &mut Chain, tensors: [usize; 2]| {
         tensors.iter().for_each(|&t| c.draft.numbers[t].fill(1e30));
     };
     for product in [[0, 2], [1, 2]] {
-        let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1)).scale(true).then(TANH);
+        let mut c = Chain::new(IMAGE)
+            .then(RELU)
+            .conv(4, 1, padded(3, 1))
+            .scale(true)
+            .then(TANH);
         fill(&mut c, product);
         assert_eq!(c.ops(), "relu convolution scale tanh");
-        let mut c = Chain::new(IMAGE).then(RELU).scale(true).scale(true).then(TANH);
+        let mut c = Chain::new(IMAGE)
+            .then(RELU)
+            .scale(true)
+            .scale(true)
+            .then(TANH);
         fill(&mut c, product);
         assert_eq!(c.ops(), "relu scale scale tanh");
-        let mut c = Chain::new(IMAGE).then(RELU).scale(true).affine(3).then(TANH);
+        let mut c = Chain::new(IMAGE)
+            .then(RELU)
+            .scale(true)
+            .affine(3)
+            .then(TANH);
         fill(&mut c, product);
         assert_eq!(c.ops(), "relu scale affine tanh");
     }
@@ -196,26 +288,70 @@ fn factors_that_make_no_numbers_of_weights_stay() {
 fn borders_join_windows_that_see_the_same() {
     let image = || Chain::new(IMAGE).then(TANH);
     let pool = |kind, window| Op::Pool { kind, window };
-    assert_eq!(image().then(pad(0.0)).conv(3, 1, padded(3, 1)).ops(), "tanh convolution");
-    assert_eq!(image().then(pad(0.5)).conv(3, 1, padded(3, 1)).ops(), "tanh pad convolution");
-    assert_eq!(image().then(pad(0.0)).then(pool(Pool::Mean, padded(3, 0))).ops(), "tanh average_pool");
-    let behind = Border { bottom: 1, right: 1, ..Border::default() };
-    let more = Window { border: behind, ..Window::of((3, 3)) };
-    assert_eq!(image().then(pad(0.0)).then(pool(Pool::PaddedMean, more)).ops(), "tanh average_pool");
+    assert_eq!(
+        image().then(pad(0.0)).conv(3, 1, padded(3, 1)).ops(),
+        "tanh convolution"
+    );
+    assert_eq!(
+        image().then(pad(0.5)).conv(3, 1, padded(3, 1)).ops(),
+        "tanh pad convolution"
+    );
+    assert_eq!(
+        image()
+            .then(pad(0.0))
+            .then(pool(Pool::Mean, padded(3, 0)))
+            .ops(),
+        "tanh average_pool"
+    );
+    let behind = Border {
+        bottom: 1,
+        right: 1,
+        ..Border::default()
+    };
+    let more = Window {
+        border: behind,
+        ..Window::of((3, 3))
+    };
+    assert_eq!(
+        image()
+            .then(pad(0.0))
+            .then(pool(Pool::PaddedMean, more))
+            .ops(),
+        "tanh average_pool"
+    );
     // A window that would see no element of the image.
     assert_eq!(
-        image().then(pad(0.0)).then(pool(Pool::PaddedMean, padded(3, 1))).ops(),
+        image()
+            .then(pad(0.0))
+            .then(pool(Pool::PaddedMean, padded(3, 1)))
+            .ops(),
         "tanh pad average_pool"
     );
     // Its own border does not count, the other's does.
-    assert_eq!(image().then(pad(0.0)).then(pool(Pool::Mean, padded(3, 1))).ops(), "tanh pad average_pool");
+    assert_eq!(
+        image()
+            .then(pad(0.0))
+            .then(pool(Pool::Mean, padded(3, 1)))
+            .ops(),
+        "tanh pad average_pool"
+    );
     let max = pool(Pool::Max, padded(3, 0));
     assert_eq!(image().then(pad(0.0)).then(max).ops(), "tanh pad max_pool");
-    assert_eq!(image().then(pad(f32::NEG_INFINITY)).then(max).ops(), "tanh max_pool");
-    assert_eq!(image().then(RELU).then(pad(0.0)).then(max).ops(), "tanh relu max_pool");
+    assert_eq!(
+        image().then(pad(f32::NEG_INFINITY)).then(max).ops(),
+        "tanh max_pool"
+    );
+    assert_eq!(
+        image().then(RELU).then(pad(0.0)).then(max).ops(),
+        "tanh relu max_pool"
+    );
     // A window that would see the border only.
     assert_eq!(
-        image().then(RELU).then(pad(0.0)).then(pool(Pool::Max, Window::of((1, 1)))).ops(),
+        image()
+            .then(RELU)
+            .then(pad(0.0))
+            .then(pool(Pool::Max, Window::of((1, 1))))
+            .ops(),
         "tanh relu pad"
     );
 }
@@ -230,9 +366,15 @@ fn groups_become_dense_unless_each_is_a_channel() {
             op => panic!("{op:?}"),
         }
     };
-    assert_eq!([groups(4, 1), groups(6, 2), groups(4, 4), groups(8, 4)], [1, 1, 4, 1]);
+    assert_eq!(
+        [groups(4, 1), groups(6, 2), groups(4, 4), groups(8, 4)],
+        [1, 1, 4, 1]
+    );
     for (outputs, groups) in [(6, 2), (8, 4)] {
-        assert_eq!(Chain::new(IMAGE).conv(outputs, groups, padded(3, 1)).ops(), "convolution");
+        assert_eq!(
+            Chain::new(IMAGE).conv(outputs, groups, padded(3, 1)).ops(),
+            "convolution"
+        );
     }
 }
 
@@ -240,27 +382,70 @@ fn groups_become_dense_unless_each_is_a_channel() {
 fn moves_cancel_or_become_orders_of_weights() {
     let turn = Op::Transpose([Axis::Y, Axis::X, Axis::C]);
     let back = Op::Transpose([Axis::X, Axis::C, Axis::Y]);
-    assert_eq!(Chain::new(IMAGE).then(turn).then(back).then(RELU).ops(), "relu");
-    assert_eq!(Chain::new(IMAGE).then(turn).then(turn).then(RELU).ops(), "relu transpose");
-    assert_eq!(Chain::new(IMAGE).then(turn).then(RELU).scale(true).then(back).ops(), "relu scale");
+    assert_eq!(
+        Chain::new(IMAGE).then(turn).then(back).then(RELU).ops(),
+        "relu"
+    );
+    assert_eq!(
+        Chain::new(IMAGE).then(turn).then(turn).then(RELU).ops(),
+        "relu transpose"
+    );
+    assert_eq!(
+        Chain::new(IMAGE)
+            .then(turn)
+            .then(RELU)
+            .scale(true)
+            .then(back)
+            .ops(),
+        "relu scale"
+    );
     let flat = Op::Reshape(Shape::vector(IMAGE.len()));
     assert_eq!(Chain::new(IMAGE).then(flat).affine(3).ops(), "affine");
-    assert_eq!(Chain::new(IMAGE).then(turn).then(flat).affine(3).ops(), "affine");
+    assert_eq!(
+        Chain::new(IMAGE).then(turn).then(flat).affine(3).ops(),
+        "affine"
+    );
     assert_eq!(Chain::new(IMAGE).then(turn).affine(3).ops(), "affine");
-    assert_eq!(Chain::new(IMAGE).then(flat).then(Op::Reshape(IMAGE)).then(RELU).ops(), "relu");
+    assert_eq!(
+        Chain::new(IMAGE)
+            .then(flat)
+            .then(Op::Reshape(IMAGE))
+            .then(RELU)
+            .ops(),
+        "relu"
+    );
 }
 
 #[test]
 fn convolutions_with_one_place_are_affine_layers() {
     // Two of them stay what they are.
-    assert_eq!(Chain::new(Shape::vector(3)).affine(30).affine(3).ops(), "affine affine");
+    assert_eq!(
+        Chain::new(Shape::vector(3)).affine(30).affine(3).ops(),
+        "affine affine"
+    );
     // One place, whole image or a part of it, with a border.
     let whole = Window::of((6, 5));
-    assert_eq!(Chain::new(IMAGE).conv(3, 1, whole).then(RELU).ops(), "affine relu");
-    let around = Window { stride: (9, 9), dilation: (2, 1), ..padded(5, 2) };
-    assert_eq!(Chain::new(Shape { c: 2, h: 5, w: 3 }).conv(3, 1, around).then(RELU).ops(), "affine relu");
+    assert_eq!(
+        Chain::new(IMAGE).conv(3, 1, whole).then(RELU).ops(),
+        "affine relu"
+    );
+    let around = Window {
+        stride: (9, 9),
+        dilation: (2, 1),
+        ..padded(5, 2)
+    };
+    assert_eq!(
+        Chain::new(Shape { c: 2, h: 5, w: 3 })
+            .conv(3, 1, around)
+            .then(RELU)
+            .ops(),
+        "affine relu"
+    );
     // Most of the image is not seen.
-    let part = Window { stride: (9, 9), ..Window::of((1, 1)) };
+    let part = Window {
+        stride: (9, 9),
+        ..Window::of((1, 1))
+    };
     assert_eq!(Chain::new(IMAGE).conv(3, 1, part).ops(), "convolution");
 }
 

@@ -13,14 +13,23 @@ fn schema(name: &str) -> Value {
 
 /// The keys of an object of the schema.
 fn known(schema: &Value, pointer: &str) -> Keys {
-    let object = schema.pointer(pointer).unwrap_or_else(|| panic!("the schema has no {pointer}"));
+    let object = schema
+        .pointer(pointer)
+        .unwrap_or_else(|| panic!("the schema has no {pointer}"));
     assert_eq!(object["additionalProperties"], false, "{pointer}");
-    object["properties"].as_object().unwrap().keys().cloned().collect()
+    object["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect()
 }
 
 /// The keys that a message about the key `zzz` expects.
 fn expected(mistakes: &[String]) -> Keys {
-    let list = mistakes.iter().find_map(|m| m.split_once("unknown key \"zzz\"; expected "));
+    let list = mistakes
+        .iter()
+        .find_map(|m| m.split_once("unknown key \"zzz\"; expected "));
     let list = list.unwrap_or_else(|| panic!("{mistakes:?}")).1;
     assert!(!list.ends_with('…'), "{list}");
     list.split(", ").map(String::from).collect()
@@ -32,13 +41,34 @@ fn of_the_library() {
     for (pointer, object) in [
         ("", "{\n  \"format\""),
         ("/$defs/kernel", "{\n      \"codename\""),
-        ("/$defs/kernel/properties/restrictions", "\"restrictions\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/scale", "\"scale\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/tile", "\"tile\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/a", "\"a\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/needs", "\"needs\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/most", "\"most\": {"),
-        ("/$defs/kernel/properties/restrictions/properties/least", "\"least\": {"),
+        (
+            "/$defs/kernel/properties/restrictions",
+            "\"restrictions\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/scale",
+            "\"scale\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/tile",
+            "\"tile\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/a",
+            "\"a\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/needs",
+            "\"needs\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/most",
+            "\"most\": {",
+        ),
+        (
+            "/$defs/kernel/properties/restrictions/properties/least",
+            "\"least\": {",
+        ),
         ("/$defs/plan", "{\n      \"name\": \"host\", \"engine\""),
         ("/$defs/plan/properties/few", "\"few\": {"),
         ("/$defs/class", "\"devices\": [\n    {"),
@@ -46,14 +76,26 @@ fn of_the_library() {
         let change = |text: String| {
             assert!(text.contains(object), "{object}");
             let brace = object.find('{').unwrap() + 1;
-            text.replacen(object, &format!("{}\"zzz\": 1, {}", &object[..brace], &object[brace..]), 1)
+            text.replacen(
+                object,
+                &format!("{}\"zzz\": 1, {}", &object[..brace], &object[brace..]),
+                1,
+            )
         };
-        assert_eq!(known(&library, pointer), expected(&library_mistakes(&change, &[])), "{pointer}");
+        assert_eq!(
+            known(&library, pointer),
+            expected(&library_mistakes(&change, &[])),
+            "{pointer}"
+        );
     }
 
-    let mistakes =
-        library_mistakes(&|text| text.replacen("\"arglist\": \"lw\"", "\"arglist\": \"?\"", 1), &[]);
-    let letters = mistakes.iter().find_map(|m| m.split_once("expected letters of \"")?.1.split('"').next());
+    let mistakes = library_mistakes(
+        &|text| text.replacen("\"arglist\": \"lw\"", "\"arglist\": \"?\"", 1),
+        &[],
+    );
+    let letters = mistakes
+        .iter()
+        .find_map(|m| m.split_once("expected letters of \"")?.1.split('"').next());
     let restrictions = &library["$defs"]["kernel"]["properties"]["restrictions"]["properties"];
     let pattern = format!("^[{}]*$", letters.unwrap_or_else(|| panic!("{mistakes:?}")));
     assert_eq!(restrictions["arglist"]["pattern"], pattern);
@@ -63,8 +105,13 @@ fn of_the_library() {
 fn of_plan_files() {
     let file = plan_file(&[("zzz", 1.into())]).err().unwrap();
     assert_eq!(known(&schema("plan"), ""), expected(&file));
-    let layouts = plan_file(&[("layouts", serde_json::json!([{ "zzz": 1 }]))]).err().unwrap();
-    assert_eq!(known(&schema("plan"), "/properties/layouts/items"), expected(&layouts));
+    let layouts = plan_file(&[("layouts", serde_json::json!([{ "zzz": 1 }]))])
+        .err()
+        .unwrap();
+    assert_eq!(
+        known(&schema("plan"), "/properties/layouts/items"),
+        expected(&layouts)
+    );
 }
 
 #[test]
@@ -76,15 +123,29 @@ fn of_networks_and_matrices() {
         (own, ",\"zzz\":1"),
         ("/$defs/network/properties/input", ",\"input\":{\"zzz\":1}"),
         ("/$defs/network/properties/check", ",\"check\":{\"zzz\":1}"),
-        ("/$defs/network/properties/inputs/items", ",\"inputs\":[{\"zzz\":1},{}]"),
+        (
+            "/$defs/network/properties/inputs/items",
+            ",\"inputs\":[{\"zzz\":1},{}]",
+        ),
     ] {
-        assert_eq!(known(&network, pointer), expected(&f.tiny(extra).mistakes()), "{pointer}");
+        assert_eq!(
+            known(&network, pointer),
+            expected(&f.tiny(extra).mistakes()),
+            "{pointer}"
+        );
     }
-    // A network of this format has one output, or names them; files beside a model say which of several counts.
+    // A network of this format has one output, or names them; files beside a model say which of
+    // several counts.
     let mut output = known(&network, "/$defs/network/properties/output");
     assert!(output.remove("name"));
-    assert_eq!(output, expected(&f.tiny(",\"output\":{\"zzz\":1}").mistakes()));
-    let beside: Keys = crate::bake::model::KEYS.iter().map(|key| key.to_string()).collect();
+    assert_eq!(
+        output,
+        expected(&f.tiny(",\"output\":{\"zzz\":1}").mistakes())
+    );
+    let beside: Keys = crate::bake::model::KEYS
+        .iter()
+        .map(|key| key.to_string())
+        .collect();
     assert_eq!(known(&network, "/$defs/beside"), beside);
 
     let layers = network["$defs"]["layer"]["oneOf"].as_array().unwrap();
@@ -98,11 +159,21 @@ fn of_networks_and_matrices() {
     // All that there are.
     let unknown = Folder::new();
     unknown.network("{\"layer\":\"Zzz\"}", 1, "");
-    let names: Keys =
-        layers.iter().map(|l| l["properties"]["layer"]["const"].as_str().unwrap().to_string()).collect();
+    let names: Keys = layers
+        .iter()
+        .map(|l| {
+            l["properties"]["layer"]["const"]
+                .as_str()
+                .unwrap()
+                .to_string()
+        })
+        .collect();
     let message = unknown.mistakes().join(" ");
     let words = message.split(|c: char| !c.is_alphanumeric());
-    let read: Keys = words.filter(|word| word.ends_with("Layer")).map(String::from).collect();
+    let read: Keys = words
+        .filter(|word| word.ends_with("Layer"))
+        .map(String::from)
+        .collect();
     assert_eq!(names, read, "{message}");
 
     let f = Folder::new();

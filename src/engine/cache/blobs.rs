@@ -6,11 +6,13 @@
 //! kernel-DRIVER-HASH.bad           somebody died while doing so: the blob is not loaded again
 //! ```
 //!
-//! A driver may crash on a binary, even on its own. Then the process is gone, and the next one would die of the same
-//! blob. So a marker stands beside it while it is loaded. The system gives a dead process's locks back: a marker that
-//! can be locked was left by one that died, a marker that cannot is at work. Process numbers would not tell, they are
-//! used again, and differ between containers. What is marked bad stays so, and a driver with two bad blobs gets none at
-//! all. Its version is part of the name, so a new driver starts afresh; else the files have to be removed by hand.
+//! A driver may crash on a binary, even on its own. Then the process is gone, and the next one
+//! would die of the same blob. So a marker stands beside it while it is loaded. The system gives a
+//! dead process's locks back: a marker that can be locked was left by one that died, a marker that
+//! cannot is at work. Process numbers would not tell, they are used again, and differ between
+//! containers. What is marked bad stays so, and a driver with two bad blobs gets none at all. Its
+//! version is part of the name, so a new driver starts afresh; else the files have to be removed by
+//! hand.
 
 use super::{Folder, START, create, fnv, hash, unique};
 use crate::cl::ProgramBinary;
@@ -23,8 +25,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most blobs and markers in the folder, and their bytes: those not used for the longest time go first. A network's
-/// programs are 2 to 5 blobs of some ten kilobytes.
+/// Most blobs and markers in the folder, and their bytes: those not used for the longest time go
+/// first. A network's programs are 2 to 5 blobs of some ten kilobytes.
 const MOST_FILES: usize = 100;
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -48,19 +50,25 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of a program for a driver, each described by (name, value) lines. Other versions of this program have
-    /// other keys.
+    /// The key of a program for a driver, each described by (name, value) lines. Other versions of
+    /// this program have other keys.
     pub(crate) fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
         let mut head = format!("{FIRST_LINE}\nmortonnet {}\n", env!("CARGO_PKG_VERSION"));
         let mut add = |lines: &[(&str, &str)]| {
             for (name, value) in lines {
-                [name, " ", &value.replace('\n', " "), "\n"].iter().for_each(|part| head.push_str(part));
+                [name, " ", &value.replace('\n', " "), "\n"]
+                    .iter()
+                    .for_each(|part| head.push_str(part));
             }
             hash(&[&head])
         };
         let (driver, all) = (add(driver), add(program));
         let driver = format!("kernel-{:08x}-", driver as u32);
-        Key { name: format!("{driver}{all:016x}"), driver, head }
+        Key {
+            name: format!("{driver}{all:016x}"),
+            driver,
+            head,
+        }
     }
 }
 
@@ -104,12 +112,16 @@ impl Blobs {
         };
         let names = self.folder.names("kernel-").into_iter().filter(marker);
         let line = |name: String| {
-            format!("{} is ignored: it is no plain file of this user's", self.shown(&name, ""))
+            format!(
+                "{} is ignored: it is no plain file of this user's",
+                self.shown(&name, "")
+            )
         };
         names.map(line).collect()
     }
 
-    /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why there are none.
+    /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why
+    /// there are none.
     pub(crate) fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
         self.condemn(key);
         let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
@@ -124,7 +136,9 @@ impl Blobs {
             ReadError::Missing => "not there yet".into(),
             ReadError::Refused(why) => format!("{}: {why}", self.shown(&key.name, "")),
         })?;
-        let loading = self.mark(key).map_err(|e| format!("no marker in {}: {e}", self.folder()))?;
+        let loading = self
+            .mark(key)
+            .map_err(|e| format!("no marker in {}: {e}", self.folder()))?;
         Ok((bytes, loading))
     }
 
@@ -145,7 +159,13 @@ impl Blobs {
         if sizes != tail(bytes).as_bytes() {
             return off("it is damaged");
         }
-        if file.about().modified().ok().and_then(|t| t.elapsed().ok()).is_some_and(|age| age > USED) {
+        if file
+            .about()
+            .modified()
+            .ok()
+            .and_then(|t| t.elapsed().ok())
+            .is_some_and(|age| age > USED)
+        {
             let _ = file.file().set_modified(std::time::SystemTime::now());
         }
         let start = all.len() - bytes.len();
@@ -158,8 +178,14 @@ impl Blobs {
         let new = self.at(&key.name, &format!(".{who}.new"));
         let file = match create(&new) {
             Ok(file) => file,
-            // Somebody put the blobs where this process cannot write, and knows what the driver does with them.
-            Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            // Somebody put the blobs where this process cannot write, and knows what the driver
+            // does with them.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
                 return Ok(Loading { marker: None });
             }
             Err(e) => return Err(e),
@@ -169,14 +195,20 @@ impl Blobs {
         if marked.is_err() {
             let _ = fs::remove_file(&new);
         }
-        marked.map(|()| Loading { marker: Some((path, file)) })
+        marked.map(|()| Loading {
+            marker: Some((path, file)),
+        })
     }
 
     /// Looks for markers of dead processes: the blobs that they were loading are bad.
     fn condemn(&self, key: &Key) {
         for name in self.folder.names(&key.driver) {
-            let Some((blob, FileKind::Loading)) = kind_of(&name) else { continue };
-            let Ok(own) = self.folder.open(&name) else { continue };
+            let Some((blob, FileKind::Loading)) = kind_of(&name) else {
+                continue;
+            };
+            let Ok(own) = self.folder.open(&name) else {
+                continue;
+            };
             let file = own.file();
             // Shared: of several that look, each must see what the others see.
             let dead = lock(file, false).unwrap_or(false);
@@ -197,7 +229,10 @@ impl Blobs {
             return Err(ErrorKind::FileTooLarge.into());
         }
         // A driver that refuses its own binaries must not wear the memory card out.
-        let there = self.folder.open(&key.name).and_then(|file| file.read(MOST_BYTES));
+        let there = self
+            .folder
+            .open(&key.name)
+            .and_then(|file| file.read(MOST_BYTES));
         if self.is_bad(key) || there.is_ok_and(|there| *there == all[..]) {
             return Ok(());
         }
@@ -211,11 +246,17 @@ impl Blobs {
         let mut all = Vec::new();
         for name in self.folder.names("kernel-") {
             let path = self.at(&name, "");
-            if let (true, Ok(about)) = (name != keep && self.was_left_here(&name), path.symlink_metadata()) {
+            if let (true, Ok(about)) = (
+                name != keep && self.was_left_here(&name),
+                path.symlink_metadata(),
+            ) {
                 all.push((about.mtime(), about.len(), path));
             }
         }
-        let newest_first = ascending(all.iter().map(|blob| [u64::MAX - blob.0.max(0) as u64, 0, 0]));
+        let newest_first = ascending(
+            all.iter()
+                .map(|blob| [u64::MAX - blob.0.max(0) as u64, 0, 0]),
+        );
         let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
         for (i, (_, len, path)) in newest_first.into_iter().map(|i| &all[i]).enumerate() {
             bytes += len;
@@ -225,12 +266,16 @@ impl Blobs {
         }
     }
 
-    /// True for a blob or marker that a program like this one left: the folder may be one of other files, such as /boot with
-    /// its kernels. The name is whole, and the file begins as a blob does or is as empty as a marker.
+    /// True for a blob or marker that a program like this one left: the folder may be one of other
+    /// files, such as /boot with its kernels. The name is whole, and the file begins as a blob does
+    /// or is as empty as a marker.
     fn was_left_here(&self, name: &str) -> bool {
         let begins = |file: OwnFile| {
             let mut head = Vec::new();
-            let read = file.file().take(FIRST_LINE.len() as u64).read_to_end(&mut head);
+            let read = file
+                .file()
+                .take(FIRST_LINE.len() as u64)
+                .read_to_end(&mut head);
             read.is_ok() && FIRST_LINE.as_bytes().starts_with(&head)
         };
         kind_of(name).is_some() && self.folder.open(name).is_ok_and(begins)
@@ -243,7 +288,8 @@ impl Blobs {
 
     /// Whether this is a plain file that nobody but this user and root could put there.
     fn is_own(&self, name: &str) -> bool {
-        fs::symlink_metadata(self.folder.at(name)).is_ok_and(|about| about.is_file() && own(&about).is_ok())
+        fs::symlink_metadata(self.folder.at(name))
+            .is_ok_and(|about| about.is_file() && own(&about).is_ok())
     }
 
     /// A path in the folder.
@@ -267,19 +313,26 @@ enum FileKind {
     New,
 }
 
-/// Reads a name as [`Key`] and [`Blobs`] write it: the name of the blob, and the kind of this file. `None` for all others.
+/// Reads a name as [`Key`] and [`Blobs`] write it: the name of the blob, and the kind of this file.
+/// `None` for all others.
 fn kind_of(name: &str) -> Option<(&str, FileKind)> {
-    let (blob, end) = name.split_once('.').map_or((name, None), |(blob, end)| (blob, Some(end)));
+    let (blob, end) = name
+        .split_once('.')
+        .map_or((name, None), |(blob, end)| (blob, Some(end)));
     let (driver, program) = blob.strip_prefix("kernel-")?.split_once('-')?;
     let hex = |text: &str, digits| {
-        text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        text.len() == digits
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
     if !hex(driver, 8) || !hex(program, 16) {
         return None;
     }
     // Between the dots stands who: three numbers, the last of them in hexadecimal.
-    let who =
-        |who: &str| who.split('-').count() == 3 && who.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let who = |who: &str| {
+        who.split('-').count() == 3 && who.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+    };
     let kind = match end.map(|end| end.rsplit_once('.').unwrap_or(("", end))) {
         None => FileKind::Blob,
         Some(("", "bad")) => FileKind::Bad,
@@ -292,7 +345,11 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
 
 /// The lines between the key and the bytes.
 fn tail(bytes: &[u8]) -> String {
-    format!("bytes {}\nchecksum {:016x}\n\n", bytes.len(), fnv(START, bytes))
+    format!(
+        "bytes {}\nchecksum {:016x}\n\n",
+        bytes.len(),
+        fnv(START, bytes)
+    )
 }
 
 #[cfg(test)]
@@ -307,7 +364,12 @@ mod tests {
     impl Test {
         fn new() -> Test {
             let temporary = Temporary::new();
-            Test(Blobs { folder: temporary.0.clone() }, temporary)
+            Test(
+                Blobs {
+                    folder: temporary.0.clone(),
+                },
+                temporary,
+            )
         }
 
         fn names(&self) -> Vec<String> {
@@ -346,7 +408,11 @@ mod tests {
         for bytes in wrong {
             fs::write(&path, &bytes).unwrap();
             let why = blobs.load(&key).unwrap_err();
-            let known = ["no blob", "is damaged", "of another device, driver or version"];
+            let known = [
+                "no blob",
+                "is damaged",
+                "of another device, driver or version",
+            ];
             assert!(known.iter().any(|k| why.ends_with(k)), "{why}");
         }
         fs::remove_file(&path).unwrap();
@@ -360,7 +426,12 @@ mod tests {
     fn keys_differ_in_every_line() {
         let name = |lines: &[(&str, &str)]| Key::new(&[("driver", "1")], lines).name;
         assert_eq!(name(&[("a", "1")]), name(&[("a", "1")]));
-        for other in [&[("a", "2")][..], &[("b", "1")], &[], &[("a", "1"), ("b", "")]] {
+        for other in [
+            &[("a", "2")][..],
+            &[("b", "1")],
+            &[],
+            &[("a", "1"), ("b", "")],
+        ] {
             assert_ne!(name(&[("a", "1")]), name(other));
         }
         let driver = |text| Key::new(&[("driver", text)], &[("a", "1")]).name;
@@ -370,7 +441,10 @@ mod tests {
         f.0.store(&mine, b"x").unwrap();
         fs::rename(f.0.folder.at(&mine.name), f.0.folder.at(&other.name)).unwrap();
         let why = f.0.load(&other).unwrap_err();
-        assert!(why.ends_with("it is of another device, driver or version"), "{why}");
+        assert!(
+            why.ends_with("it is of another device, driver or version"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -389,7 +463,10 @@ mod tests {
         };
         die(&key);
         let why = blobs.load(&key).unwrap_err();
-        assert!(why.contains("a process died while this driver loaded one; remove "), "{why}");
+        assert!(
+            why.contains("a process died while this driver loaded one; remove "),
+            "{why}"
+        );
         let bad = format!("{}.bad", key.name);
         assert_eq!(f.names(), [&*bad]);
         // It is neither stored nor loaded again; others are.
@@ -414,14 +491,18 @@ mod tests {
         let f = Test::new();
         let key = key("a");
         let load = || {
-            let blobs = Blobs { folder: f.0.folder.clone() };
+            let blobs = Blobs {
+                folder: f.0.folder.clone(),
+            };
             let key = self::key("a");
             soon(move || blobs.load(&key).map(|found| found.0))
         };
         let (blob, bad) = (f.0.at(&key.name, ""), f.0.at(&key.name, BAD));
         let loading = f.0.at(&key.name, ".1-1-1.loading");
         let store = || {
-            let blobs = Blobs { folder: f.0.folder.clone() };
+            let blobs = Blobs {
+                folder: f.0.folder.clone(),
+            };
             let key = self::key("a");
             soon(move || blobs.store(&key, b"x").unwrap());
         };
@@ -430,13 +511,19 @@ mod tests {
             fs::remove_file(&blob).unwrap();
             attack(&blob);
             let why = load().unwrap_err();
-            assert!(why.ends_with("it is no plain file") || why.ends_with("it is a link"), "{why}");
+            assert!(
+                why.ends_with("it is no plain file") || why.ends_with("it is a link"),
+                "{why}"
+            );
             store();
             assert_eq!(load().unwrap().as_bytes(), b"x");
             for marker in [&bad, &loading] {
                 attack(marker);
                 assert_eq!(load().unwrap().as_bytes(), b"x");
-                let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
+                let line = format!(
+                    "{} is ignored: it is no plain file of this user's",
+                    marker.display()
+                );
                 assert_eq!(f.0.ignored(), [line]);
                 fs::remove_file(marker).unwrap();
             }
@@ -474,7 +561,11 @@ mod tests {
         assert!(f.0.load(&key("31")).is_err() && f.0.load(&key("32")).is_ok());
         // Large ones push out more.
         for n in 0..3 {
-            f.0.store(&key(&format!("large {n}")), &vec![0; MOST_BYTES as usize * 2 / 5]).unwrap();
+            f.0.store(
+                &key(&format!("large {n}")),
+                &vec![0; MOST_BYTES as usize * 2 / 5],
+            )
+            .unwrap();
         }
         assert!(f.names().len() < 10, "{:?}", f.names());
         assert!(f.0.load(&key("large 2")).is_ok());
@@ -489,15 +580,24 @@ mod tests {
             ("kernel-6.1.0.img", ""),
             ("kernel-", ""),
             ("kernel-0123abcd", "mortonnet kernel 1"),
-            ("kernel-0123abcd-0123456789abcdef", "vmlinuz of somebody who hashes his names"),
-            ("kernel-0123abcd-0123456789abcdef.bad", "mortonnet is not what I am"),
+            (
+                "kernel-0123abcd-0123456789abcdef",
+                "vmlinuz of somebody who hashes his names",
+            ),
+            (
+                "kernel-0123abcd-0123456789abcdef.bad",
+                "mortonnet is not what I am",
+            ),
             ("kernel-0123abcd-0123456789abcdef.old", ""),
             ("kernel-0123abcd-0123456789abcdef.me.loading", ""),
             ("kernel-0123abcd-0123456789ABCDEF", "mortonnet kernel 1"),
         ];
         for (name, text) in foreign {
             fs::write(f.0.folder.at(name), text).unwrap();
-            let file = File::options().append(true).open(f.0.folder.at(name)).unwrap();
+            let file = File::options()
+                .append(true)
+                .open(f.0.folder.at(name))
+                .unwrap();
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         for left in [".bad", ".1-2-3f.loading", ".1-2-3f.new"] {
@@ -506,9 +606,14 @@ mod tests {
         for n in 0..2 * MOST_FILES {
             f.0.store(&key(&n.to_string()), b"x").unwrap();
         }
-        f.0.store(&key("large"), &vec![0; MOST_BYTES as usize - 1000]).unwrap();
+        f.0.store(&key("large"), &vec![0; MOST_BYTES as usize - 1000])
+            .unwrap();
         for (name, text) in foreign {
-            assert_eq!(fs::read_to_string(f.0.folder.at(name)).ok().as_deref(), Some(text), "{name}");
+            assert_eq!(
+                fs::read_to_string(f.0.folder.at(name)).ok().as_deref(),
+                Some(text),
+                "{name}"
+            );
         }
         assert!(f.names().len() < foreign.len() + 10, "{:?}", f.names());
         assert_eq!(f.0.ignored(), [""; 0]);

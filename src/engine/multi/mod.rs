@@ -1,4 +1,5 @@
-//! Several devices, the host engine among them if that is wanted, as one engine that shares a stream among them.
+//! Several devices, the host engine among them if that is wanted, as one engine that shares a
+//! stream among them.
 //!
 //! ```text
 //!   stream ─▶ slot 0 ┐                       ┌─▶ member 0 (a thread): decode · submit · collect ─┐
@@ -6,31 +7,37 @@
 //!                                            └─▶ …                                               ┘
 //! ```
 //!
-//! A slot is large: several batches of all members. It stays in the host's memory, as bytes or as numbers in plain
-//! order, until it is answered. Whoever is free takes the next chunk of the oldest slot, decodes it into its own device's
-//! buffer and copies the answers to their places, so that the order of the stream is kept whoever is first. When a member
-//! fails, its chunks are still there and go back to the queue.
+//! A slot is large: several batches of all members. It stays in the host's memory, as bytes or as
+//! numbers in plain order, until it is answered. Whoever is free takes the next chunk of the oldest
+//! slot, decodes it into its own device's buffer and copies the answers to their places, so that
+//! the order of the stream is kept whoever is first. When a member fails, its chunks are still
+//! there and go back to the queue.
 //!
-//! How large is a chunk? Three ways were weighed. Fixed shares by measured speed need no queue, but each slot then
-//! lasts as long as the member whose speed was estimated worst. Equal chunks for whoever is free adapt by themselves,
-//! but at the end everybody waits for the slowest one's last chunk; a lone record goes to anybody. Here whoever is free
-//! takes a full batch, as long as it will not be the last to end: chunks are bounded by what the member gets done until
-//! all of what is queued can be done (`pace`). So a slow member takes less at the end, or nothing, and a lone record goes
-//! where it is answered first. Since the stream refills a slot only when all of it is answered, a chunk may take no
-//! longer than the rest of its slot and half of the next one: the others never wait for it.
+//! How large is a chunk? Three ways were weighed. Fixed shares by measured speed need no queue, but
+//! each slot then lasts as long as the member whose speed was estimated worst. Equal chunks for
+//! whoever is free adapt by themselves, but at the end everybody waits for the slowest one's last
+//! chunk; a lone record goes to anybody. Here whoever is free takes a full batch, as long as it
+//! will not be the last to end: chunks are bounded by what the member gets done until all of what
+//! is queued can be done (`pace`). So a slow member takes less at the end, or nothing, and a lone
+//! record goes where it is answered first. Since the stream refills a slot only when all of it is
+//! answered, a chunk may take no longer than the rest of its slot and half of the next one: the
+//! others never wait for it.
 //!
-//! Members may be in each other's way: the host engine and a driver that computes on the same cores, or whose thread takes
-//! one of them. So where the stream keeps everybody busy and all together are not clearly faster than the best of them was
-//! by itself at its start, slots that all share are timed against slots that the fastest member does alone, and what was
-//! faster stays (`pace::Party`): several are not slower than the best of them.
+//! Members may be in each other's way: the host engine and a driver that computes on the same
+//! cores, or whose thread takes one of them. So where the stream keeps everybody busy and all
+//! together are not clearly faster than the best of them was by itself at its start, slots that all
+//! share are timed against slots that the fastest member does alone, and what was faster stays
+//! (`pace::Party`): several are not slower than the best of them.
 //!
-//! A member has two chunks in flight, so that its device computes one while the other is decoded; but where submitting
-//! takes most of a chunk's time (PoCL's basic device computes there) a second one would only make the answers late.
+//! A member has two chunks in flight, so that its device computes one while the other is decoded;
+//! but where submitting takes most of a chunk's time (PoCL's basic device computes there) a second
+//! one would only make the answers late.
 //!
-//! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep things of their own for
-//! each thread. Engines are built one after the other, because drivers lock their compilers, and the second of two equal
-//! devices finds what the first one has compiled. Speeds are measured with two small batches on each member's own thread
-//! while the stream starts, one member after the other, after a first one, because the first launches of a driver say
+//! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep
+//! things of their own for each thread. Engines are built one after the other, because drivers lock
+//! their compilers, and the second of two equal devices finds what the first one has compiled.
+//! Speeds are measured with two small batches on each member's own thread while the stream starts,
+//! one member after the other, after a first one, because the first launches of a driver say
 //! nothing; then with every chunk.
 //!
 //! Nothing is allocated after start-up, and threads without work sleep.
@@ -72,11 +79,18 @@ struct Silence {
 }
 
 impl Silence {
-    /// Called once a tick with the number of signs so far: whether it lasts for too long, measured by the slowest batch.
+    /// Called once a tick with the number of signs so far: whether it lasts for too long, measured
+    /// by the slowest batch.
     fn lasts(&mut self, signs: u64, slowest: Option<Duration>) -> bool {
-        self.ticks = if self.signs == signs { self.ticks + 1 } else { 0 };
+        self.ticks = if self.signs == signs {
+            self.ticks + 1
+        } else {
+            0
+        };
         self.signs = signs;
-        let Some(tick) = watchdog::tick() else { return false };
+        let Some(tick) = watchdog::tick() else {
+            return false;
+        };
         self.ticks > watchdog::allowed(slowest.map(|slowest| slowest.div_duration_f64(tick) as u32))
     }
 
@@ -88,9 +102,14 @@ impl Silence {
 /// Waits on a condition; whether for a whole tick.
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
     let Some(tick) = watchdog::tick() else {
-        return (condition.wait(guard).unwrap_or_else(|e| e.into_inner()), false);
+        return (
+            condition.wait(guard).unwrap_or_else(|e| e.into_inner()),
+            false,
+        );
     };
-    let (guard, waited) = condition.wait_timeout(guard, tick).unwrap_or_else(|e| e.into_inner());
+    let (guard, waited) = condition
+        .wait_timeout(guard, tick)
+        .unwrap_or_else(|e| e.into_inner());
     (guard, waited.timed_out())
 }
 
@@ -103,14 +122,16 @@ pub(crate) struct MemberFacts {
     pub(crate) batch: usize,
     /// Part batches cost as much as the next multiple of this.
     pub(crate) granule: usize,
-    /// It is a CPU device, whose driver compiles into this process and shares what it has compiled among devices.
+    /// It is a CPU device, whose driver compiles into this process and shares what it has compiled
+    /// among devices.
     pub(crate) in_process: bool,
     /// Where what it does is kept, if somebody wants to know; its engine has the same.
     pub(crate) track: Option<Track>,
 }
 
 /// What builds an engine, on the thread that will use it.
-pub(crate) type Build = Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
+pub(crate) type Build =
+    Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
 /// What a member's thread and the others share before the stream.
 struct WorkerControl {
@@ -134,12 +155,26 @@ impl Member {
     /// Starts a thread that builds an engine, and waits for it.
     pub(crate) fn start(build: Build) -> Result<Member, Error> {
         let (state, changed) = (Mutex::new(WorkerState::Building), Condvar::new());
-        let control = Arc::new(WorkerControl { build: Mutex::new(Some(build)), state, changed });
-        let thread =
-            Thread::start(Arc::clone(&control)).map_err(|e| Error::caused("cannot start a thread", e))?;
+        let control = Arc::new(WorkerControl {
+            build: Mutex::new(Some(build)),
+            state,
+            changed,
+        });
+        let thread = Thread::start(Arc::clone(&control))
+            .map_err(|e| Error::caused("cannot start a thread", e))?;
         let built = control.built();
-        let facts = MemberFacts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
-        let mut member = Member { control, thread: Some(thread), facts };
+        let facts = MemberFacts {
+            name: String::new(),
+            batch: 0,
+            granule: 0,
+            in_process: false,
+            track: None,
+        };
+        let mut member = Member {
+            control,
+            thread: Some(thread),
+            facts,
+        };
         match built {
             Ok(WorkerState::Built(facts)) => member.facts = facts?,
             Ok(_) => {}
@@ -185,7 +220,8 @@ impl WorkerControl {
         std::mem::replace(&mut *state, WorkerState::Waiting)
     }
 
-    /// Waits until the engine is built. An error where its driver gives no sign of life for too long.
+    /// Waits until the engine is built. An error where its driver gives no sign of life for too
+    /// long.
     fn built(&self) -> Result<WorkerState, Error> {
         let mut silence = Silence::default();
         let mut state = self.state();
@@ -204,7 +240,9 @@ impl WorkerControl {
 
 impl Serve for WorkerControl {
     fn serve(&self) {
-        let Some(build) = self.build.lock().unwrap_or_else(|e| e.into_inner()).take() else { return };
+        let Some(build) = self.build.lock().unwrap_or_else(|e| e.into_inner()).take() else {
+            return;
+        };
         let (engine, facts) = match build() {
             Ok((engine, facts)) => (Some(engine), Ok(facts)),
             Err(e) => (None, Err(e)),
@@ -294,7 +332,8 @@ struct WorkerShared {
 }
 
 impl WorkerShared {
-    /// What is the thread's own, when it is done with it: that may measure its speed still. `None` where it hangs.
+    /// What is the thread's own, when it is done with it: that may measure its speed still. `None`
+    /// where it hangs.
     fn at_rest(&self) -> Option<MutexGuard<'_, WorkerLocal>> {
         let begun = Instant::now();
         let most = watchdog::tick().map(|tick| tick * watchdog::allowed(Some(0)));
@@ -342,7 +381,11 @@ struct Failure {
 impl Failure {
     fn error(&self) -> Error {
         let source: Arc<dyn std::error::Error + Send + Sync> = self.source.clone();
-        Kind::Device { what: self.what.clone(), source: Some(source) }.into()
+        Kind::Device {
+            what: self.what.clone(),
+            source: Some(source),
+        }
+        .into()
     }
 }
 
@@ -408,26 +451,40 @@ impl QueueState {
     /// The slot whose records come next.
     fn oldest(&self) -> Option<usize> {
         let by_age = [(self.newest + 1) % SLOTS, self.newest];
-        by_age.into_iter().find(|&slot| self.slots[slot].waiting() > 0)
+        by_age
+            .into_iter()
+            .find(|&slot| self.slots[slot].waiting() > 0)
     }
 
     /// The member that is fastest in full batches.
     fn fastest(&self) -> Option<usize> {
-        let rates = self.members.iter().enumerate().filter_map(|(i, m)| Some((i, m.pace.as_ref()?.rate())));
+        let rates = self
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(i, m)| Some((i, m.pace.as_ref()?.rate())));
         rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
     }
 
-    /// How many records of which slot member `who` should take now, and when all that counts should be done.
+    /// How many records of which slot member `who` should take now, and when all that counts should
+    /// be done.
     fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<(usize, usize, f64)> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
-        let next = if slot == self.newest { 0 } else { self.slots[self.newest].waiting() };
+        let next = if slot == self.newest {
+            0
+        } else {
+            self.slots[self.newest].waiting()
+        };
         let alone = self.party.alone().filter(|_| self.full);
         if alone.is_some_and(|only| only != who) {
             return None;
         }
-        let parts =
-            self.members.iter().enumerate().filter(|(other, _)| alone.is_none_or(|only| only == *other));
+        let parts = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| alone.is_none_or(|only| only == *other));
         let paces = parts.filter_map(|(_, m)| Some((m.pace.as_ref()?, m.pending(now))));
         let horizon = pace::horizon(paces, waiting + next / 2);
         let me = &self.members[who];
@@ -447,7 +504,10 @@ impl Shared {
             let now = Instant::now();
             let asleep = |(who, _): &(usize, &WorkerShared)| state.members[*who].asleep;
             for (who, worker) in self.workers.iter().enumerate().filter(asleep) {
-                if state.offer(who, worker.granule, now).is_some_and(|o| o.1 > 0) {
+                if state
+                    .offer(who, worker.granule, now)
+                    .is_some_and(|o| o.1 > 0)
+                {
                     worker.wake.notify_one();
                 }
             }
@@ -458,18 +518,27 @@ impl Shared {
     fn sleep_on(&self, who: usize) {
         let mut state = self.state();
         while !state.quit {
-            state = self.workers[who].wake.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.workers[who]
+                .wake
+                .wait(state)
+                .unwrap_or_else(|e| e.into_inner());
         }
     }
 
     /// Lets member `who` be the only one that runs. One that hangs there is not waited for.
     fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
-        let runs =
-            |state: &QueueState| state.measuring.is_some_and(|m| state.members[m].times.failed.is_none());
+        let runs = |state: &QueueState| {
+            state
+                .measuring
+                .is_some_and(|m| state.members[m].times.failed.is_none())
+        };
         while runs(&state) && !state.quit {
             state.members[who].asleep = true;
-            state = self.workers[who].wake.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.workers[who]
+                .wake
+                .wait(state)
+                .unwrap_or_else(|e| e.into_inner());
         }
         state.members[who].asleep = false;
         state.measuring = Some(who);
@@ -484,7 +553,8 @@ impl Shared {
         self.workers.iter().for_each(|w| w.wake.notify_one());
     }
 
-    /// Takes a chunk for `place` of member `who`. If it has nothing else to do it waits for one until the end.
+    /// Takes a chunk for `place` of member `who`. If it has nothing else to do it waits for one
+    /// until the end.
     fn take(&self, who: usize, place: usize, wait: bool) -> Option<(Chunk, Arc<Input>)> {
         let mut state = self.state();
         loop {
@@ -505,9 +575,17 @@ impl Shared {
                 let input = submitted.input.clone()?;
                 let member = &mut state.members[who];
                 let time = member.pace.as_ref().map_or(0.0, |p| p.time(records.len()));
-                let free = if member.pending(now) > 0.0 { member.ends.max(now) } else { now };
+                let free = if member.pending(now) > 0.0 {
+                    member.ends.max(now)
+                } else {
+                    now
+                };
                 member.ends = free + Duration::from_nanos((time * 1e3) as u64);
-                let chunk = Chunk { slot, records, taken: now };
+                let chunk = Chunk {
+                    slot,
+                    records,
+                    taken: now,
+                };
                 member.chunks[place] = Some(chunk.clone());
                 return Some((chunk, input));
             }
@@ -520,7 +598,8 @@ impl Shared {
                 // The others should have done it by then; if they are late this one helps.
                 Some((_, _, horizon)) => {
                     let until = Duration::from_micros(horizon.clamp(1e3, 1e7) as u64);
-                    wake.wait_timeout(state, until).map_or_else(|e| e.into_inner().0, |s| s.0)
+                    wake.wait_timeout(state, until)
+                        .map_or_else(|e| e.into_inner().0, |s| s.0)
                 }
                 None => wake.wait(state).unwrap_or_else(|e| e.into_inner()),
             };
@@ -533,7 +612,9 @@ impl Shared {
         let mut guard = self.state();
         let state = &mut *guard;
         let member = &mut state.members[who];
-        let Some(chunk) = member.chunks[place].take() else { return };
+        let Some(chunk) = member.chunks[place].take() else {
+            return;
+        };
         let records = chunk.records.len();
         member.times.records += records as u64;
         member.times.batches += 1;
@@ -542,7 +623,12 @@ impl Shared {
         member.slowest = member.slowest.max(Some(busy));
         if let Some(pace) = &mut member.pace {
             pace.observe(records, us(busy));
-            let rest: f64 = member.chunks.iter().flatten().map(|c| pace.time(c.records.len())).sum();
+            let rest: f64 = member
+                .chunks
+                .iter()
+                .flatten()
+                .map(|c| pace.time(c.records.len()))
+                .sum();
             member.ends = Instant::now() + Duration::from_nanos((rest * 1e3) as u64);
         }
         let submitted = &mut state.slots[chunk.slot];
@@ -557,7 +643,11 @@ impl Shared {
     fn silent(&self, state: &mut QueueState) -> Option<(usize, String)> {
         let members = state.members.iter_mut().enumerate();
         let mut busy = members.filter(|(_, m)| !m.asleep && m.times.failed.is_none());
-        busy.find_map(|(who, m)| m.silence.lasts(m.signs, m.slowest).then(|| (who, m.silence.text())))
+        busy.find_map(|(who, m)| {
+            m.silence
+                .lasts(m.signs, m.slowest)
+                .then(|| (who, m.silence.text()))
+        })
     }
 
     /// Member `who` has failed: the others get its chunks. The last one's error ends the stream.
@@ -578,7 +668,10 @@ impl Shared {
         }
         if state.members.iter().all(|m| m.times.failed.is_some()) {
             let what = format!("{name}: {error}; no other device is left");
-            state.failure = Some(Failure { what, source: Arc::new(error) });
+            state.failure = Some(Failure {
+                what,
+                source: Arc::new(error),
+            });
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
@@ -601,7 +694,10 @@ struct Worker {
 
 impl Worker {
     fn local(&self) -> MutexGuard<'_, WorkerLocal> {
-        self.shared.workers[self.who].local.lock().unwrap_or_else(|e| e.into_inner())
+        self.shared.workers[self.who]
+            .local
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
     }
 
     /// Work on the engine and a record that is not one piece.
@@ -618,7 +714,9 @@ impl Worker {
     }
 
     fn run(&self) -> Result<(), Error> {
-        let Some((pace, at_once)) = self.measure()? else { return Ok(()) };
+        let Some((pace, at_once)) = self.measure()? else {
+            return Ok(());
+        };
         let mut state = self.shared.state();
         if state.members[self.who].times.failed.is_some() {
             return Err(too_late());
@@ -654,7 +752,13 @@ impl Worker {
                     }
                 }
                 None if idle => return Ok(()),
-                None => place = if chunks[place].is_some() { place } else { other },
+                None => {
+                    place = if chunks[place].is_some() {
+                        place
+                    } else {
+                        other
+                    }
+                }
             }
             self.finish(place, &mut chunks, &mut free)?;
         }
@@ -676,18 +780,18 @@ impl Worker {
         }
     }
 
-    /// The member's speed, by runs on records of zeros, and whether it computes while it is submitted to; `None` if the
-    /// stream has ended meanwhile.
+    /// The member's speed, by runs on records of zeros, and whether it computes while it is
+    /// submitted to; `None` if the stream has ended meanwhile.
     fn measure(&self) -> Result<Option<(Pace, bool)>, Error> {
         let worker = &self.shared.workers[self.who];
         let few = worker.batch.div_ceil(4);
         let begun = self.now();
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
-        // The first run counts for nothing: drivers compile, or page memory in. In this process it is a full batch, and
-        // one member's at a time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one
-        // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
-        // (an assertion).
-        // The others by themselves, too: how fast each is alone is what all are to be better than (`Party`).
+        // The first run counts for nothing: drivers compile, or page memory in. In this process it
+        // is a full batch, and one member's at a time: PoCL 3.1 keeps what it has compiled with the
+        // largest grid it has seen, a larger one makes a second entry, and where both fit, runs on
+        // several devices give back each other's and end the program (an assertion). The others by
+        // themselves, too: how fast each is alone is what all are to be better than (`Party`).
         self.shared.begin_measuring(self.who);
         let first = if worker.in_process { worker.batch } else { 1 };
         for (run, records) in [first, 1, few].into_iter().enumerate() {
@@ -748,14 +852,20 @@ impl Worker {
         chunks: &mut [Option<Chunk>; SLOTS],
         free: &mut Instant,
     ) -> Result<(), Error> {
-        let Some(chunk) = chunks[place].take() else { return Ok(()) };
-        let RecordSizes { scores, classes, .. } = self.shared.sizes;
+        let Some(chunk) = chunks[place].take() else {
+            return Ok(());
+        };
+        let RecordSizes {
+            scores, classes, ..
+        } = self.shared.sizes;
         let (records, start) = (chunk.records.len(), self.now());
         self.with_engine(|engine, _| {
             engine.collect(place)?;
             self.keep("wait for the engine", place, records, start);
             let start = self.now();
-            let mut answers = self.shared.answers[chunk.slot].lock().unwrap_or_else(|e| e.into_inner());
+            let mut answers = self.shared.answers[chunk.slot]
+                .lock()
+                .unwrap_or_else(|e| e.into_inner());
             // Who comes back too late has lost its chunk to another.
             if self.shared.state().members[self.who].times.failed.is_some() {
                 return Err(too_late());
@@ -763,7 +873,9 @@ impl Worker {
             for (i, n) in chunk.records.clone().enumerate() {
                 let answer = engine.answer(place, i);
                 let to = &mut answers.scores[n * scores..(n + 1) * scores];
-                to.iter_mut().zip(answer.scores.iter()).for_each(|(to, score)| *to = score);
+                to.iter_mut()
+                    .zip(answer.scores.iter())
+                    .for_each(|(to, score)| *to = score);
                 if classes {
                     answers.classes[n] = answer.class.unwrap_or(NAN_CLASS);
                 }
@@ -780,8 +892,8 @@ impl Worker {
 }
 
 impl MultiEngine {
-    /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that they decode. `sizes`:
-    /// those of a record. `track` is the stream's.
+    /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that
+    /// they decode. `sizes`: those of a record. `track` is the stream's.
     pub(crate) fn new(
         members: Vec<Member>,
         sizes: RecordSizes,
@@ -815,7 +927,10 @@ impl MultiEngine {
         };
         let input = || {
             let deferred = Deferred::new(batch, sizes.width);
-            Arc::new(Input { deferred, values: vec![0.0; batch * sizes.width] })
+            Arc::new(Input {
+                deferred,
+                values: vec![0.0; batch * sizes.width],
+            })
         };
         let state = QueueState {
             slots: [(); SLOTS].map(|()| submitted()),
@@ -834,7 +949,10 @@ impl MultiEngine {
             batch: m.facts.batch,
             in_process: m.facts.in_process,
             track: m.facts.track,
-            local: Mutex::new(WorkerLocal { engine: None, record: vec![0.0; sizes.width] }),
+            local: Mutex::new(WorkerLocal {
+                engine: None,
+                record: vec![0.0; sizes.width],
+            }),
             wake: Condvar::new(),
         };
         let shared = Arc::new(Shared {
@@ -847,7 +965,9 @@ impl MultiEngine {
             track,
         });
         for (who, member) in members.iter().enumerate() {
-            member.control.set(WorkerState::Working(Arc::clone(&shared), who));
+            member
+                .control
+                .set(WorkerState::Working(Arc::clone(&shared), who));
         }
         MultiEngine {
             shared,
@@ -855,7 +975,10 @@ impl MultiEngine {
             inputs: [(); SLOTS].map(|()| input()),
             answers: [(); SLOTS].map(|()| answers()),
             batch,
-            rows: (RecordRows::first(sizes.width), (0..sizes.scores as u32).collect()),
+            rows: (
+                RecordRows::first(sizes.width),
+                (0..sizes.scores as u32).collect(),
+            ),
         }
     }
 
@@ -875,15 +998,22 @@ impl Engine for MultiEngine {
         let width = self.shared.sizes.width;
         let input = Arc::get_mut(&mut self.inputs[slot])
             .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
-        Ok(RecordMut::new(&mut input.values, &self.rows.0, index * width))
+        Ok(RecordMut::new(
+            &mut input.values,
+            &self.rows.0,
+            index * width,
+        ))
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        self.input(slot).is_ok_and(|input| input.deferred.push(index, decode, bytes))
+        self.input(slot)
+            .is_ok_and(|input| input.deferred.push(index, decode, bytes))
     }
 
     fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
-        self.inputs[slot].deferred.refused(self.shared.sizes.width, from)
+        self.inputs[slot]
+            .deferred
+            .refused(self.shared.sizes.width, from)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -935,13 +1065,17 @@ impl Engine for MultiEngine {
             }
         }
         drop(state);
-        let mut answers = self.shared.answers[slot].lock().unwrap_or_else(|e| e.into_inner());
+        let mut answers = self.shared.answers[slot]
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
         std::mem::swap(&mut *answers, &mut self.answers[slot]);
         Ok(())
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
-        let RecordSizes { scores, classes, .. } = self.shared.sizes;
+        let RecordSizes {
+            scores, classes, ..
+        } = self.shared.sizes;
         let answers = &self.answers[slot];
         Answer {
             class: classes.then(|| answers.classes[index]),
@@ -952,7 +1086,9 @@ impl Engine for MultiEngine {
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
         let mut members = Vec::with_capacity(self.members.len());
         for (who, worker) in self.shared.workers.iter().enumerate() {
-            let clock = worker.at_rest().and_then(|mut local| local.engine.as_mut()?.step_times());
+            let clock = worker
+                .at_rest()
+                .and_then(|mut local| local.engine.as_mut()?.step_times());
             members.push((self.shared.state().members[who].times.clone(), clock));
         }
         members

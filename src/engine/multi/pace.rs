@@ -1,6 +1,7 @@
 //! How fast members are, and who should take how much of what is left.
 
-/// The time of a chunk, as measured: a straight line from one record to a full batch, in microseconds.
+/// The time of a chunk, as measured: a straight line from one record to a full batch, in
+/// microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     /// Most records of a chunk.
@@ -12,23 +13,35 @@ pub(super) struct Pace {
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.5;
 
-/// A measurement that is off by more than this changes both ends of the line: the member itself has become faster or
-/// slower.
+/// A measurement that is off by more than this changes both ends of the line: the member itself has
+/// become faster or slower.
 const OFF: f64 = 1.5;
 
 impl Pace {
     /// From the time of one record and that of `records`.
     pub(super) fn new(batch: usize, one: f64, records: usize, us: f64) -> Pace {
         let one = one.max(0.1);
-        let mut pace = Pace { batch, one, full: one };
+        let mut pace = Pace {
+            batch,
+            one,
+            full: one,
+        };
         let part = pace.part(records);
-        pace.full = if part > 0.0 { one + (us - one).max(0.0) / part } else { one };
+        pace.full = if part > 0.0 {
+            one + (us - one).max(0.0) / part
+        } else {
+            one
+        };
         pace
     }
 
     /// Where between one record and a full batch.
     fn part(&self, records: usize) -> f64 {
-        if self.batch > 1 { (records.saturating_sub(1)) as f64 / (self.batch - 1) as f64 } else { 0.0 }
+        if self.batch > 1 {
+            (records.saturating_sub(1)) as f64 / (self.batch - 1) as f64
+        } else {
+            0.0
+        }
     }
 
     /// Expected time of a chunk.
@@ -56,7 +69,10 @@ impl Pace {
     pub(super) fn observe(&mut self, records: usize, us: f64) {
         let ratio = (us / self.time(records)).max(0.01);
         let factor = 1.0 + (ratio - 1.0) * NEWEST;
-        let (few, off) = (self.part(records) < 0.25, !(1.0 / OFF..OFF).contains(&ratio));
+        let (few, off) = (
+            self.part(records) < 0.25,
+            !(1.0 / OFF..OFF).contains(&ratio),
+        );
         if few || off {
             self.one *= factor;
         }
@@ -68,18 +84,34 @@ impl Pace {
     }
 }
 
-/// When `records` records are done at the earliest, in microseconds from now, if each member begins with them when its
-/// `pending` microseconds are over.
-pub(super) fn horizon<'a>(members: impl Iterator<Item = (&'a Pace, f64)> + Clone, records: usize) -> f64 {
+/// When `records` records are done at the earliest, in microseconds from now, if each member begins
+/// with them when its `pending` microseconds are over.
+pub(super) fn horizon<'a>(
+    members: impl Iterator<Item = (&'a Pace, f64)> + Clone,
+    records: usize,
+) -> f64 {
     let alone = |(pace, pending): (&Pace, f64)| {
         let batches = records.div_ceil(pace.batch).max(1) as f64;
-        pending + if records < pace.batch { pace.time(records) } else { pace.full * batches }
+        pending
+            + if records < pace.batch {
+                pace.time(records)
+            } else {
+                pace.full * batches
+            }
     };
     // By bisection: what the members do grows with the time.
-    let (mut low, mut high) = (0.0, members.clone().map(alone).fold(f64::INFINITY, f64::min));
+    let (mut low, mut high) = (
+        0.0,
+        members.clone().map(alone).fold(f64::INFINITY, f64::min),
+    );
     while high.is_finite() && high - low > 1e-3 * high {
         let middle = (low + high) / 2.0;
-        match members.clone().map(|(pace, pending)| pace.within(middle - pending)).sum::<usize>() >= records {
+        match members
+            .clone()
+            .map(|(pace, pending)| pace.within(middle - pending))
+            .sum::<usize>()
+            >= records
+        {
             true => high = middle,
             false => low = middle,
         }
@@ -87,18 +119,20 @@ pub(super) fn horizon<'a>(members: impl Iterator<Item = (&'a Pace, f64)> + Clone
     high
 }
 
-/// Records of the next chunk of a member that is free in `pending` microseconds, if everything is to be done by the
-/// `horizon`. `granule`: part batches cost as much as the next multiple of it.
+/// Records of the next chunk of a member that is free in `pending` microseconds, if everything is
+/// to be done by the `horizon`. `granule`: part batches cost as much as the next multiple of it.
 pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> usize {
     let records = pace.within(horizon - pending).min(pace.batch);
     records.next_multiple_of(granule.max(1)).min(pace.batch)
 }
 
-/// Who takes part in full slots: all members, or the fastest one by itself, whichever gets more done. Members that compute on
-/// the same cores (the host beside a CPU's driver), or whose threads take a core that another one needs, may be slower
-/// together than the best of them is alone; only measuring both tells.
+/// Who takes part in full slots: all members, or the fastest one by itself, whichever gets more
+/// done. Members that compute on the same cores (the host beside a CPU's driver), or whose threads
+/// take a core that another one needs, may be slower together than the best of them is alone; only
+/// measuring both tells.
 ///
-/// Both are tried for some slots; what won stays, and the other one is tried again when that has lasted, each time for longer.
+/// Both are tried for some slots; what won stays, and the other one is tried again when that has
+/// lasted, each time for longer.
 #[derive(Clone, Debug)]
 pub(super) struct Party {
     /// Who is alone now.
@@ -115,7 +149,8 @@ pub(super) struct Party {
     trying: bool,
     /// Slots until the other way is tried.
     stay: u32,
-    /// How often in a row one alone was faster, and how often in a row a slot was far slower than when it was tried.
+    /// How often in a row one alone was faster, and how often in a row a slot was far slower than
+    /// when it was tried.
     faster: u32,
     slower: u32,
 }
@@ -198,10 +233,17 @@ impl Party {
         }
         let tried = self.costs[way].unwrap_or(f64::INFINITY);
         let (most, slots) = Party::CHANGED;
-        self.slower = if !self.trying && us / records as f64 > most * tried { self.slower + 1 } else { 0 };
+        self.slower = if !self.trying && us / records as f64 > most * tried {
+            self.slower + 1
+        } else {
+            0
+        };
         if self.slower >= slots {
             self.begin_again();
-        } else if !self.trying && counted >= self.stay && (way == 1 || cost >= self.best * Party::CLEARLY) {
+        } else if !self.trying
+            && counted >= self.stay
+            && (way == 1 || cost >= self.best * Party::CLEARLY)
+        {
             self.stay = (2 * self.stay).min(Party::STAY.1);
             self.trying = true;
             // What it costs is known; one that is alone has to be faster once more only.
@@ -214,7 +256,11 @@ impl Party {
 
     /// All take part again: one has failed.
     pub(super) fn begin_again(&mut self) {
-        *self = Party { stay: self.stay, best: self.best, ..Party::new() };
+        *self = Party {
+            stay: self.stay,
+            best: self.best,
+            ..Party::new()
+        };
     }
 
     fn change(&mut self, alone: Option<usize>) {
@@ -231,7 +277,8 @@ impl Party {
 mod tests {
     use super::*;
 
-    /// Runs `slots` full slots; `cost` is that of all and of one alone, in a slot. Gives how many one had alone.
+    /// Runs `slots` full slots; `cost` is that of all and of one alone, in a slot. Gives how many
+    /// one had alone.
     fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
         let mut alone = 0;
         party.can_do(1000.0 / cost[1]);
@@ -277,21 +324,35 @@ mod tests {
     fn shares(members: &[(Pace, f64)], records: usize) -> Vec<usize> {
         let all = members.iter().map(|(pace, pending)| (pace, *pending));
         let horizon = horizon(all, records);
-        members.iter().map(|(pace, pending)| share(pace, *pending, horizon, 1)).collect()
+        members
+            .iter()
+            .map(|(pace, pending)| share(pace, *pending, horizon, 1))
+            .collect()
     }
 
     #[test]
     fn a_pace_is_a_line_through_two_times() {
         let pace = Pace::new(101, 10.0, 26, 60.0);
-        assert_eq!((pace.time(1), pace.time(26), pace.time(101)), (10.0, 60.0, 210.0));
         assert_eq!(
-            (pace.within(9.0), pace.within(10.0), pace.within(210.0), pace.within(420.0)),
+            (pace.time(1), pace.time(26), pace.time(101)),
+            (10.0, 60.0, 210.0)
+        );
+        assert_eq!(
+            (
+                pace.within(9.0),
+                pace.within(10.0),
+                pace.within(210.0),
+                pace.within(420.0)
+            ),
             (0, 1, 101, 202)
         );
         // A batch of one, and one that is measured as faster than a record.
         assert_eq!(Pace::new(1, 5.0, 1, 5.0).within(11.0), 2);
         let flat = Pace::new(100, 10.0, 25, 3.0);
-        assert_eq!((flat.time(100), flat.within(10.0), flat.within(9.0)), (10.0, 100, 0));
+        assert_eq!(
+            (flat.time(100), flat.within(10.0), flat.within(9.0)),
+            (10.0, 100, 0)
+        );
     }
 
     #[test]
@@ -300,10 +361,19 @@ mod tests {
         let truth = |n: usize, slow: f64| slow * (10.0 + 10.0 * (n - 1) as f64);
         // It becomes 20 times slower, and recovers although it gets small chunks only.
         (0..8).for_each(|_| pace.observe(100, truth(100, 20.0)));
-        assert!((pace.time(100) / truth(100, 20.0) - 1.0).abs() < 0.02, "{pace:?}");
+        assert!(
+            (pace.time(100) / truth(100, 20.0) - 1.0).abs() < 0.02,
+            "{pace:?}"
+        );
         (0..12).for_each(|_| pace.observe(5, truth(5, 1.0)));
-        assert!((0.6..1.6).contains(&(pace.time(100) / truth(100, 1.0))), "{pace:?}");
-        assert!((0.8..1.2).contains(&(pace.time(5) / truth(5, 1.0))), "{pace:?}");
+        assert!(
+            (0.6..1.6).contains(&(pace.time(100) / truth(100, 1.0))),
+            "{pace:?}"
+        );
+        assert!(
+            (0.8..1.2).contains(&(pace.time(5) / truth(5, 1.0))),
+            "{pace:?}"
+        );
         // Small changes move the near end only.
         let one = pace.time(1);
         pace.observe(100, pace.time(100) * 1.2);
@@ -314,23 +384,46 @@ mod tests {
 
     #[test]
     fn what_is_left_is_shared_so_that_all_end_together() {
-        let (fast, slow) = (Pace::new(100, 10.0, 100, 1000.0), Pace::new(100, 100.0, 100, 10_000.0));
+        let (fast, slow) = (
+            Pace::new(100, 10.0, 100, 1000.0),
+            Pace::new(100, 100.0, 100, 10_000.0),
+        );
         // Much is left: full batches.
-        assert_eq!(shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 1600), [100, 100]);
+        assert_eq!(
+            shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 1600),
+            [100, 100]
+        );
         // The last hundred, while the other one is half through its chunk.
         let last = shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 100);
-        assert!(last[0].abs_diff(75) <= 1 && last[1].abs_diff(25) <= 1, "{last:?}");
+        assert!(
+            last[0].abs_diff(75) <= 1 && last[1].abs_diff(25) <= 1,
+            "{last:?}"
+        );
         // A slow one gets what it can do meanwhile, or nothing.
         let uneven = shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 110);
-        assert!(uneven[0].abs_diff(100) <= 1 && uneven[1].abs_diff(10) <= 1, "{uneven:?}");
+        assert!(
+            uneven[0].abs_diff(100) <= 1 && uneven[1].abs_diff(10) <= 1,
+            "{uneven:?}"
+        );
         assert_eq!(shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 8)[1], 0);
         // A lone record goes where it is answered first: not to the faster one if that is busy.
-        assert_eq!(shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 1), [1, 0]);
-        assert_eq!(shares(&[(fast.clone(), 300.0), (slow.clone(), 0.0)], 1), [0, 1]);
+        assert_eq!(
+            shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 1),
+            [1, 0]
+        );
+        assert_eq!(
+            shares(&[(fast.clone(), 300.0), (slow.clone(), 0.0)], 1),
+            [0, 1]
+        );
         assert_eq!(share(&fast, 0.0, 370.0, 10), 40);
         // Whatever the numbers, somebody takes something.
         for records in 1..400 {
-            assert!(shares(&[(fast.clone(), 77.7), (slow.clone(), 3.3)], records).iter().sum::<usize>() > 0);
+            assert!(
+                shares(&[(fast.clone(), 77.7), (slow.clone(), 3.3)], records)
+                    .iter()
+                    .sum::<usize>()
+                    > 0
+            );
         }
     }
 }

@@ -18,14 +18,16 @@ struct Dials {
     fails_after: AtomicUsize,
     batches: AtomicUsize,
     records: AtomicUsize,
-    /// Times as long as it takes while another member computes, if that is not 0, and how many compute.
+    /// Times as long as it takes while another member computes, if that is not 0, and how many
+    /// compute.
     crowding: AtomicU64,
     busy: Arc<AtomicUsize>,
     /// The first run: its records, and from its submission to its end.
     first: Mutex<Option<(usize, Instant, Instant)>>,
 }
 
-/// Scores are the sum of a record's numbers and ten times its first; computes while it is waited for.
+/// Scores are the sum of a record's numbers and ten times its first; computes while it is waited
+/// for.
 struct Mock {
     dials: Arc<Dials>,
     batch: usize,
@@ -55,7 +57,11 @@ impl Engine for Mock {
         self.submitted[slot] = records;
         let batches = self.dials.batches.fetch_add(1, SeqCst);
         let now = Instant::now();
-        self.dials.first.lock().unwrap().get_or_insert((records, now, now));
+        self.dials
+            .first
+            .lock()
+            .unwrap()
+            .get_or_insert((records, now, now));
         let fails = self.dials.fails_after.load(SeqCst);
         if self.early && fails > 0 && batches >= fails {
             return Err(Error::device("cannot submit"));
@@ -71,7 +77,9 @@ impl Engine for Mock {
         sleep(Duration::from_micros(us));
         // Who came second shares with the first.
         if others > 0 {
-            sleep(Duration::from_micros(us * d.crowding.load(SeqCst).saturating_sub(1)));
+            sleep(Duration::from_micros(
+                us * d.crowding.load(SeqCst).saturating_sub(1),
+            ));
         }
         d.busy.fetch_sub(1, SeqCst);
         if d.batches.load(SeqCst) == 1 {
@@ -93,7 +101,10 @@ impl Engine for Mock {
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
         let scores = Record::new(&self.scores[slot], &[0, 1], index * 2);
-        Answer { class: Some(scores.get(1) as u32 % 7), scores }
+        Answer {
+            class: Some(scores.get(1) as u32 % 7),
+            scores,
+        }
     }
 }
 
@@ -116,17 +127,45 @@ fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
             scores: [(); SLOTS].map(|()| vec![0.0; batch * 2]),
             early: i % 2 == 1,
         };
-        let facts =
-            MemberFacts { name: format!("mock {i}"), batch, granule: 1 + i, in_process: i != 1, track: None };
+        let facts = MemberFacts {
+            name: format!("mock {i}"),
+            batch,
+            granule: 1 + i,
+            in_process: i != 1,
+            track: None,
+        };
         Member::start(Box::new(move || Ok((Box::new(mock) as _, facts)))).unwrap()
     };
-    let members = members.iter().zip(&dials).enumerate().map(|(i, (m, d))| member(i, m.0, d)).collect();
-    (MultiEngine::new(members, RecordSizes { width: WIDTH, scores: 2, classes: true }, true, None), dials)
+    let members = members
+        .iter()
+        .zip(&dials)
+        .enumerate()
+        .map(|(i, (m, d))| member(i, m.0, d))
+        .collect();
+    (
+        MultiEngine::new(
+            members,
+            RecordSizes {
+                width: WIDTH,
+                scores: 2,
+                classes: true,
+            },
+            true,
+            None,
+        ),
+        dials,
+    )
 }
 
 /// Until all members have measured their speed.
 fn ready(engine: &MultiEngine) {
-    while engine.shared.state().members.iter().any(|m| m.pace.is_none() && m.times.failed.is_none()) {
+    while engine
+        .shared
+        .state()
+        .members
+        .iter()
+        .any(|m| m.pace.is_none() && m.times.failed.is_none())
+    {
         sleep(Duration::from_millis(1));
     }
 }
@@ -135,23 +174,33 @@ fn value(n: usize, i: usize) -> f32 {
     ((n * 31 + i * 17) % 1009) as f32
 }
 
-/// As the stream does: fills a slot while the other one is computed. `sizes` are those of the batches; what came back
-/// before an error, and the error.
-fn stream(engine: &mut MultiEngine, sizes: impl IntoIterator<Item = usize>) -> (usize, Option<Error>) {
+/// As the stream does: fills a slot while the other one is computed. `sizes` are those of the
+/// batches; what came back before an error, and the error.
+fn stream(
+    engine: &mut MultiEngine,
+    sizes: impl IntoIterator<Item = usize>,
+) -> (usize, Option<Error>) {
     let (mut slot, mut read, mut answered) = (0, 0, 0);
     let mut flying: Option<(usize, usize)> = None;
-    let mut answer = |engine: &mut MultiEngine, flying: &mut Option<(usize, usize)>| -> Result<(), Error> {
-        let Some((slot, records)) = flying.take() else { return Ok(()) };
-        engine.collect(slot)?;
-        for i in 0..records {
-            let (n, a) = (answered, engine.answer(slot, i));
-            let x: Vec<f32> = (0..WIDTH).map(|k| value(n, k)).collect();
-            assert_eq!((a.scores.get(0), a.scores.get(1)), (x[0] + x[1] + x[2], 10.0 * x[0]), "record {n}");
-            assert_eq!(a.class, Some((10.0 * x[0]) as u32 % 7));
-            answered += 1;
-        }
-        Ok(())
-    };
+    let mut answer =
+        |engine: &mut MultiEngine, flying: &mut Option<(usize, usize)>| -> Result<(), Error> {
+            let Some((slot, records)) = flying.take() else {
+                return Ok(());
+            };
+            engine.collect(slot)?;
+            for i in 0..records {
+                let (n, a) = (answered, engine.answer(slot, i));
+                let x: Vec<f32> = (0..WIDTH).map(|k| value(n, k)).collect();
+                assert_eq!(
+                    (a.scores.get(0), a.scores.get(1)),
+                    (x[0] + x[1] + x[2], 10.0 * x[0]),
+                    "record {n}"
+                );
+                assert_eq!(a.class, Some((10.0 * x[0]) as u32 % 7));
+                answered += 1;
+            }
+            Ok(())
+        };
     let run = || {
         for records in sizes {
             let records = records.min(engine.batch());
@@ -204,21 +253,29 @@ impl std::fmt::Debug for StepClock {
 fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
     let (engine, dials) = engine(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
     ready(&engine);
-    let mut first: Vec<_> = dials.iter().map(|d| d.first.lock().unwrap().unwrap()).collect();
+    let mut first: Vec<_> = dials
+        .iter()
+        .map(|d| d.first.lock().unwrap().unwrap())
+        .collect();
     assert_eq!(first.iter().map(|f| f.0).collect::<Vec<_>>(), [16, 1, 1, 5]);
     first.remove(1);
     first.sort_by_key(|f| f.1);
-    assert!(first.windows(2).all(|pair| pair[0].2 <= pair[1].1), "{first:?}");
+    assert!(
+        first.windows(2).all(|pair| pair[0].2 <= pair[1].1),
+        "{first:?}"
+    );
     assert!(first.iter().all(|f| f.2 - f.1 >= Duration::from_millis(3)));
 }
 
 #[test]
 fn a_member_that_fails_loses_nothing() {
-    // While it is submitted to (the odd one), while it is waited for, and while its speed is measured.
+    // While it is submitted to (the odd one), while it is waited for, and while its speed is
+    // measured.
     for (who, after) in [(1, 8), (0, 8), (2, 12), (1, 1), (0, 2)] {
         let (mut engine, dials) = engine(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
         dials[who].fails_after.store(after, SeqCst);
-        // A member gets the less, the slower it seems: on a busy machine it takes a while until it has got so much.
+        // A member gets the less, the slower it seems: on a busy machine it takes a while until it
+        // has got so much.
         for _ in 0..50 {
             let (answered, error) = stream(&mut engine, [96; 30]);
             assert!(error.is_none(), "{error:?}");
@@ -227,7 +284,11 @@ fn a_member_that_fails_loses_nothing() {
                 break;
             }
         }
-        let failed: Vec<bool> = engine.members().iter().map(|m| m.0.failed.is_some()).collect();
+        let failed: Vec<bool> = engine
+            .members()
+            .iter()
+            .map(|m| m.0.failed.is_some())
+            .collect();
         assert_eq!(failed.iter().filter(|f| **f).count(), 1);
         assert!(failed[who]);
     }
@@ -241,11 +302,20 @@ fn when_all_have_failed_that_is_the_error() {
     let (answered, error) = stream(&mut engine, [64; 30]);
     let error = error.unwrap();
     let text = error.to_string();
-    assert!(text.contains("mock ") && text.contains("no other device is left"), "{text}");
+    assert!(
+        text.contains("mock ") && text.contains("no other device is left"),
+        "{text}"
+    );
     let source = error.source().unwrap().to_string();
-    assert!(["cannot submit", "cannot compute"].contains(&&*source), "{source}");
+    assert!(
+        ["cannot submit", "cannot compute"].contains(&&*source),
+        "{source}"
+    );
     // Some slots had been answered, all of them right.
-    assert!((64..30 * 64).contains(&answered) && answered % 64 == 0, "{answered}");
+    assert!(
+        (64..30 * 64).contains(&answered) && answered % 64 == 0,
+        "{answered}"
+    );
     assert!(engine.submit(0, 1).is_err() && engine.submit(1, 1).is_err());
 }
 
@@ -276,7 +346,8 @@ fn who_becomes_slow_gets_less() {
     stream(&mut engine, [80; 20]);
     let then = dials[1].records.load(SeqCst) - first;
     assert!(then > 0 && then < 200, "{then}");
-    // And more again when it has recovered: soon, but on a busy machine it may be measured as slow once more.
+    // And more again when it has recovered: soon, but on a busy machine it may be measured as slow
+    // once more.
     dials[1].record_us.store(100, SeqCst);
     let recovered = (0..10).any(|_| {
         let before = dials[1].records.load(SeqCst);
@@ -286,7 +357,8 @@ fn who_becomes_slow_gets_less() {
     assert!(recovered, "{then}");
 }
 
-/// Two that compute in each other's way: soon one of them does it alone, and both again when they can.
+/// Two that compute in each other's way: soon one of them does it alone, and both again when they
+/// can.
 #[test]
 fn who_is_in_the_way_rests() {
     let (mut engine, dials) = engine(&[(10, 0, 100), (10, 0, 100)]);
@@ -295,14 +367,23 @@ fn who_is_in_the_way_rests() {
         let before: Vec<usize> = dials.iter().map(|d| d.records.load(SeqCst)).collect();
         let (answered, error) = stream(engine, vec![80; slots]);
         assert!(answered == 80 * slots && error.is_none());
-        let done = dials.iter().zip(before).map(|(d, before)| (d.records.load(SeqCst) - before) as f64);
+        let done = dials
+            .iter()
+            .zip(before)
+            .map(|(d, before)| (d.records.load(SeqCst) - before) as f64);
         done.fold(f64::INFINITY, f64::min) / (80 * slots) as f64
     };
     assert!(shares(&mut engine, 60) > 0.25);
     dials.iter().for_each(|d| d.crowding.store(8, SeqCst));
-    assert!((0..10).any(|_| shares(&mut engine, 40) < 0.1), "both still compute");
+    assert!(
+        (0..10).any(|_| shares(&mut engine, 40) < 0.1),
+        "both still compute"
+    );
     dials.iter().for_each(|d| d.crowding.store(0, SeqCst));
-    assert!((0..10).any(|_| shares(&mut engine, 40) > 0.25), "one is still alone");
+    assert!(
+        (0..10).any(|_| shares(&mut engine, 40) > 0.25),
+        "one is still alone"
+    );
 }
 
 #[test]
@@ -311,18 +392,28 @@ fn bytes_are_decoded_by_the_members() {
     struct Bytes;
     impl Decode for Bytes {
         fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool {
-            values.iter_mut().zip(bytes).for_each(|(v, &b)| *v = b.into());
+            values
+                .iter_mut()
+                .zip(bytes)
+                .for_each(|(v, &b)| *v = b.into());
             !bytes.contains(&255)
         }
         fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
-            Refusal { number: width, message: format!("{bytes:?}") }
+            Refusal {
+                number: width,
+                message: format!("{bytes:?}"),
+            }
         }
     }
     let decode: Arc<dyn Decode> = Arc::new(Bytes);
     let (mut engine, _) = engine(&[(4, 0, 50), (4, 0, 50)]);
     for wrong in [None, Some(20), Some(0), None] {
         for i in 0..32u8 {
-            let byte = if wrong == Some(i) || i > 25 && wrong.is_some() { 255 } else { i };
+            let byte = if wrong == Some(i) || i > 25 && wrong.is_some() {
+                255
+            } else {
+                i
+            };
             assert!(engine.defer(1, i.into(), &decode, &[byte, 1, 2]));
         }
         // The last one comes as numbers.
@@ -333,8 +424,15 @@ fn bytes_are_decoded_by_the_members() {
         assert_eq!(engine.refused(1, 0).map(|r| r.0), wrong.map(usize::from));
         let bad = |i: usize| wrong.is_some_and(|w| i == usize::from(w) || i > 25);
         for i in 0..32 {
-            assert_eq!(engine.refused(1, i).is_some_and(|r| r.0 == i), bad(i), "{i}");
-            assert!(bad(i) || engine.answer(1, i).scores.get(0) == i as f32 + 3.0, "{i}");
+            assert_eq!(
+                engine.refused(1, i).is_some_and(|r| r.0 == i),
+                bad(i),
+                "{i}"
+            );
+            assert!(
+                bad(i) || engine.answer(1, i).scores.get(0) == i as f32 + 3.0,
+                "{i}"
+            );
         }
     }
 }

@@ -1,13 +1,17 @@
-//! Steps on images, for one record at a time: convolutions, pooling, and what moves or combines elements.
+//! Steps on images, for one record at a time: convolutions, pooling, and what moves or combines
+//! elements.
 //!
-//! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels for records. Nothing is
-//! copied: a window is runs of values that are neighbours in the image, and a table says where each begins; runs in the
-//! border are zeros elsewhere, and only those across an edge are laid down. A window of one pixel is taken where it
-//! stands. Where runs are short, strips are laid down: of every column of windows, what they cover, line below line, so
-//! that a window is one run and shares its lines with those above and below it.
+//! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels
+//! for records. Nothing is copied: a window is runs of values that are neighbours in the image, and
+//! a table says where each begins; runs in the border are zeros elsewhere, and only those across an
+//! edge are laid down. A window of one pixel is taken where it stands. Where runs are short, strips
+//! are laid down: of every column of windows, what they cover, line below line, so that a window is
+//! one run and shares its lines with those above and below it.
 
 use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
-use super::micro::{Affine, Kernels, Line, Made, Runs, Subproblem, activate_each, bounds, together};
+use super::micro::{
+    Affine, Kernels, Line, Made, Runs, Subproblem, activate_each, bounds, together,
+};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -26,7 +30,8 @@ const MOST: usize = 256;
 /// What the lanes of every instruction set divide.
 const LANES: usize = 16;
 
-/// Windows whose runs are shorter are read from strips: to change over to the next run costs more than to copy it.
+/// Windows whose runs are shorter are read from strips: to change over to the next run costs more
+/// than to copy it.
 const SHORT: usize = 8;
 
 /// Windows of a convolution at a time, whole tiles of `tile`.
@@ -39,7 +44,11 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
         // Further lines of windows reach as far as their stride down the image.
         let further = strip(geometry, 2) - strip(geometry, 1);
         let more = (STRIPS / to.w).saturating_sub(strip(geometry, 1)) / further.max(1);
-        if more > 0 { (1 + more) * to.w } else { STRIPS / strip(geometry, 1) }
+        if more > 0 {
+            (1 + more) * to.w
+        } else {
+            STRIPS / strip(geometry, 1)
+        }
     };
     most.clamp(1, MOST).next_multiple_of(tile)
 }
@@ -64,10 +73,15 @@ fn in_lines(geometry: &Geometry) -> bool {
 /// How many runs a window has, and how many values each.
 pub(super) fn runs(geometry: &Geometry) -> (usize, usize) {
     let (c, (rows, columns)) = (geometry.input.1.c, geometry.window.size);
-    if in_lines(geometry) { (rows, columns * c) } else { (rows * columns, c) }
+    if in_lines(geometry) {
+        (rows, columns * c)
+    } else {
+        (rows * columns, c)
+    }
 }
 
-/// What [`convolve`] needs besides the image: values for the table of addresses, and for runs across an edge.
+/// What [`convolve`] needs besides the image: values for the table of addresses, and for runs
+/// across an edge.
 pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if stands(geometry) {
         return 0;
@@ -76,7 +90,11 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if length < SHORT {
         let (w, h) = (geometry.output.1.w, geometry.output.1.h);
         // Of fewer than a line at a time none goes on to the next.
-        let lines = if most < w { 1 } else { h.min(most.div_ceil(w) + 1) };
+        let lines = if most < w {
+            1
+        } else {
+            h.min(most.div_ceil(w) + 1)
+        };
         return table(1, most) + w.min(most) * strip(geometry, lines);
     }
     let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
@@ -101,11 +119,13 @@ pub(super) fn stands(geometry: &Geometry) -> bool {
     one && geometry.output.1.h == from.h && input.line == from.w * input.pixel
 }
 
-/// Windows for the micro-kernel: the first value of the first and how far apart they are, or their runs.
+/// Windows for the micro-kernel: the first value of the first and how far apart they are, or their
+/// runs.
 pub(super) type Windows = (*const f32, usize, Option<Runs>);
 
-/// Some pixels of a convolution. `product` takes so many windows and writes the results of as many pixels from an address
-/// on. `room` has the values that [`scratch`] says, `zeros` as many as a run; `tile` are the windows of a micro-tile.
+/// Some pixels of a convolution. `product` takes so many windows and writes the results of as many
+/// pixels from an address on. `room` has the values that [`scratch`] says, `zeros` as many as a
+/// run; `tile` are the windows of a micro-tile.
 ///
 /// SAFETY: `x` is good for the image that `geometry` reads, and what it writes is the caller's.
 pub(super) unsafe fn convolve(
@@ -135,7 +155,13 @@ pub(super) unsafe fn convolve(
                 if most < to.w {
                     end = end.min((first / to.w + 1) * to.w);
                 }
-                lay(geometry, first..end, x, room.wrapping_add(self::table(1, most)), table);
+                lay(
+                    geometry,
+                    first..end,
+                    x,
+                    room.wrapping_add(self::table(1, most)),
+                    table,
+                );
                 runs * length
             } else {
                 let spare = room.wrapping_add(self::table(runs, most));
@@ -143,13 +169,17 @@ pub(super) unsafe fn convolve(
                 length
             }
         };
-        product(end - first, (x, 0, Some(Runs { table, length })), result(first));
+        product(
+            end - first,
+            (x, 0, Some(Runs { table, length })),
+            result(first),
+        );
         first = end;
     }
 }
 
-/// Lays down the strips of some pixels' windows, column after column, and writes where each window begins. Lines that a
-/// window takes one after the other are neighbours: of dilated ones each d-th.
+/// Lays down the strips of some pixels' windows, column after column, and writes where each window
+/// begins. Lines that a window takes one after the other are neighbours: of dilated ones each d-th.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn lay(
@@ -161,17 +191,31 @@ unsafe fn lay(
 ) {
     let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
     let (y, end) = (pixels.start / to.w, (pixels.end - 1) / to.w + 1);
-    let columns = if end - y == 1 { pixels.start % to.w..(pixels.end - 1) % to.w + 1 } else { 0..to.w };
+    let columns = if end - y == 1 {
+        pixels.start % to.w..(pixels.end - 1) % to.w + 1
+    } else {
+        0..to.w
+    };
     let (lines, size) = (strip_lines(geometry, end - y), strip(geometry, end - y));
-    let ((length, dilation), apart) = ((size / lines, window.dilation.0), lines / window.dilation.0);
+    let ((length, dilation), apart) =
+        ((size / lines, window.dilation.0), lines / window.dilation.0);
     let place = |line: usize| (line % dilation * apart + line / dilation) * length;
     let strip = |column: usize| strips.wrapping_add((column - columns.start) * size);
     let top = (y * window.stride.0).wrapping_sub(window.border.top);
     let in_lines = in_lines(geometry);
     for column in columns.clone() {
         let left = column * window.stride.1;
-        let covered = inside(left, window.border.left, window.dilation.1, window.size.1, from.w);
-        let (before, behind) = (covered.start * from.c, (window.size.1 - covered.end) * from.c);
+        let covered = inside(
+            left,
+            window.border.left,
+            window.dilation.1,
+            window.size.1,
+            from.w,
+        );
+        let (before, behind) = (
+            covered.start * from.c,
+            (window.size.1 - covered.end) * from.c,
+        );
         let at = (left + covered.start * window.dilation.1).wrapping_sub(window.border.left);
         let address = x.wrapping_add(image.first.wrapping_add(at.wrapping_mul(image.pixel)));
         let strip = strip(column);
@@ -204,8 +248,8 @@ unsafe fn lay(
     }
 }
 
-/// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n. What is across an edge
-/// is laid down in `spare`.
+/// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n.
+/// What is across an edge is laid down in `spare`.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
@@ -219,7 +263,11 @@ unsafe fn point(
     let (rows, columns) = window.size;
     let (_, length) = runs(geometry);
     // Runs of a line of the window, and pixels of a run.
-    let (turns, span) = if in_lines(geometry) { (1, columns) } else { (columns, 1) };
+    let (turns, span) = if in_lines(geometry) {
+        (1, columns)
+    } else {
+        (columns, 1)
+    };
     let step = window.stride.1;
     let mut first = pixels.start;
     while first < pixels.end {
@@ -229,11 +277,16 @@ unsafe fn point(
         let inside_y = inside(top, window.border.top, window.dilation.0, rows, from.h);
         for ky in 0..rows {
             let within = inside_y.contains(&ky);
-            let line =
-                (top + ky * window.dilation.0).wrapping_sub(window.border.top).wrapping_mul(image.line);
+            let line = (top + ky * window.dilation.0)
+                .wrapping_sub(window.border.top)
+                .wrapping_mul(image.line);
             let line = x.wrapping_add(image.first.wrapping_add(line));
             // Runs that begin at these columns of the image are inside.
-            let whole = if within { (from.w + 1).saturating_sub(span) } else { 0 };
+            let whole = if within {
+                (from.w + 1).saturating_sub(span)
+            } else {
+                0
+            };
             let left = column * step;
             for kx in 0..turns {
                 let run = ky * turns + kx;
@@ -243,9 +296,14 @@ unsafe fn point(
                 let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
                 let mut i = 0;
                 while i < count {
-                    let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
+                    let inside_x = if at < whole {
+                        ((whole - 1 - at) / step + 1).min(count - i)
+                    } else {
+                        0
+                    };
                     for _ in 0..inside_x {
-                        // SAFETY: the table has an entry for each run of each pixel; the run is inside the image.
+                        // SAFETY: the table has an entry for each run of each pixel; the run is
+                        // inside the image.
                         unsafe {
                             *entry = address;
                             entry = entry.add(1);
@@ -259,14 +317,17 @@ unsafe fn point(
                     at = at.wrapping_add(inside_x * step);
                     let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
                     let nothing = !within || span == 1 || covered.is_empty();
-                    // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
+                    // SAFETY: `scratch` has counted these runs; what is covered is inside the
+                    // image.
                     unsafe {
                         if !nothing {
                             let (before, count) = (covered.start * from.c, covered.len() * from.c);
                             spare.write_bytes(0, before);
                             let inside = address.wrapping_add(before);
                             std::ptr::copy_nonoverlapping(inside, spare.add(before), count);
-                            spare.add(before + count).write_bytes(0, length - before - count);
+                            spare
+                                .add(before + count)
+                                .write_bytes(0, length - before - count);
                         }
                         *entry = if nothing { zeros } else { spare };
                         entry = entry.add(1);
@@ -330,20 +391,26 @@ const FEWEST_TILES: usize = 16;
 /// Tiles at a time, whole ones of `tile` records, of results of so many channels.
 fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let most = TILES / ELEMENTS / (geometry.input.1.c + rows);
-    most.max(FEWEST_TILES).min(tiles(geometry)).next_multiple_of(tile)
+    most.max(FEWEST_TILES)
+        .min(tiles(geometry))
+        .next_multiple_of(tile)
 }
 
-/// The weights of a convolution by tiles: of `rows` filters of so many channels in panels, `columns` wide, all rows of each
-/// element of a tile.
+/// The weights of a convolution by tiles: of `rows` filters of so many channels in panels,
+/// `columns` wide, all rows of each element of a tile.
 ///
-/// SAFETY: the CPU has the instruction set, whose lanes divide the panel; weights and result have these sizes.
+/// SAFETY: the CPU has the instruction set, whose lanes divide the panel; weights and result have
+/// these sizes.
 pub(super) unsafe fn weights_of_tiles(
     transforms: &Transforms,
     (weights, result): (&[f32], &mut [f32]),
     (rows, channels): (usize, usize),
     (panel, columns): (usize, usize),
 ) {
-    for (row, c) in (0..rows).step_by(panel).flat_map(|row| (0..channels).map(move |c| (row, c))) {
+    for (row, c) in (0..rows)
+        .step_by(panel)
+        .flat_map(|row| (0..channels).map(move |c| (row, c)))
+    {
         let from = weights[row * columns + c * panel..].as_ptr();
         let to = result[row * channels + c * panel..].as_mut_ptr();
         // SAFETY: the caller's promise.
@@ -357,10 +424,12 @@ pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> us
     ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (channels + rows) + channels)
 }
 
-/// Some tiles of a convolution by 3 × 3. The layer has the rows of each element of a tile, one after the other, and no
-/// activation; the other arguments are those of `convolve`, and `zeros` has the channels of a pixel.
+/// Some tiles of a convolution by 3 × 3. The layer has the rows of each element of a tile, one
+/// after the other, and no activation; the other arguments are those of `convolve`, and `zeros` has
+/// the channels of a pixel.
 ///
-/// SAFETY: as `convolve`; the layer's rows are ELEMENTS times at most the result's channels, its inputs the image's.
+/// SAFETY: as `convolve`; the layer's rows are ELEMENTS times at most the result's channels, its
+/// inputs the image's.
 pub(super) unsafe fn convolve_tiles(
     (kernels, transforms): (&Kernels, &Transforms),
     geometry: &Geometry,
@@ -387,14 +456,16 @@ pub(super) unsafe fn convolve_tiles(
             let start = image.first.wrapping_add(y.wrapping_mul(image.line));
             let start = x.wrapping_add(start.wrapping_add(column.wrapping_mul(image.pixel)));
             let to = room.wrapping_add(n * from.c);
-            // SAFETY: pixels of the image, or laid down; `tiles_scratch` has counted the elements and one tile.
+            // SAFETY: pixels of the image, or laid down; `tiles_scratch` has counted the elements
+            // and one tile.
             unsafe {
                 if y < from.h.saturating_sub(3) && column < from.w.saturating_sub(3) {
                     (transforms.spread)(start, (image.line, image.pixel), from.c, to, apart);
                     continue;
                 }
                 for e in 0..ELEMENTS {
-                    let inside = y.wrapping_add(e / 4) < from.h && column.wrapping_add(e % 4) < from.w;
+                    let inside =
+                        y.wrapping_add(e / 4) < from.h && column.wrapping_add(e % 4) < from.w;
                     let pixel = start.wrapping_add(e / 4 * image.line + e % 4 * image.pixel);
                     let pixel = if inside { pixel } else { zeros };
                     std::ptr::copy_nonoverlapping(pixel, edge.add(e * from.c), from.c);
@@ -425,9 +496,23 @@ pub(super) unsafe fn convolve_tiles(
             // SAFETY: pixels of the result, as many channels as it has rows; the sums are there.
             unsafe {
                 let limits = bounded.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-                let pixels = Pixels { first: at, steps, size };
-                (transforms.gather)(sums.wrapping_add(n * rows), apart_result, rows, pixels, limits);
-                for i in 0..if bounded.is_none() { size.0 * size.1 } else { 0 } {
+                let pixels = Pixels {
+                    first: at,
+                    steps,
+                    size,
+                };
+                (transforms.gather)(
+                    sums.wrapping_add(n * rows),
+                    apart_result,
+                    rows,
+                    pixels,
+                    limits,
+                );
+                for i in 0..if bounded.is_none() {
+                    size.0 * size.1
+                } else {
+                    0
+                } {
                     let at = at.wrapping_add(i / size.1 * steps.0 + i % size.1 * steps.1);
                     (kernels.activate)(activation, at, rows);
                 }
@@ -439,14 +524,20 @@ pub(super) unsafe fn convolve_tiles(
 
 /// Turns of a loop over a window that are inside `n` pixels: it begins at pixel `at` − `border`.
 fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> Range<usize> {
-    let first = if at < border { (border - at).div_ceil(dilation) } else { 0 };
+    let first = if at < border {
+        (border - at).div_ceil(dilation)
+    } else {
+        0
+    };
     let end = size.min((border + n).saturating_sub(at).div_ceil(dilation));
     first.min(end)..end
 }
 
-/// Some lines of what is made of windows channel by channel: pooling, and convolutions of single channels.
+/// Some lines of what is made of windows channel by channel: pooling, and convolutions of single
+/// channels.
 ///
-/// SAFETY: as `convolve`; weights of every turn and biases are there for all channels that are written.
+/// SAFETY: as `convolve`; weights of every turn and biases are there for all channels that are
+/// written.
 pub(super) unsafe fn windows(
     kernels: &Kernels,
     made: Made,
@@ -458,19 +549,33 @@ pub(super) unsafe fn windows(
 ) {
     let ((input, from), (output, to), window) = (geometry.input, geometry.output, &geometry.window);
     let (border, size, stride) = (window.border, window.size, window.stride);
-    let whole = |border: usize, n: usize, (size, dilation): (usize, usize), stride: usize, count: usize| {
-        let end = (border + n + stride).saturating_sub((size - 1) * dilation + 1) / stride;
-        (border.div_ceil(stride), end.min(count))
-    };
-    let columns = whole(border.left, from.w, (size.1, window.dilation.1), stride.1, to.w);
-    // Lines whose windows are inside with all their rows share weights, where a line has too few pixels to. Lines that
-    // are pages apart would share the few ways of the same set of the cache.
-    let alike = whole(border.top, from.h, (size.0, window.dilation.0), stride.0, to.h);
-    let alike = if made == Made::Products && kernels.takes_lines && to.w < 8 && input.line % 1024 != 0 {
-        lines.start.max(alike.0)..lines.end.min(alike.1)
-    } else {
-        0..0
-    };
+    let whole =
+        |border: usize, n: usize, (size, dilation): (usize, usize), stride: usize, count: usize| {
+            let end = (border + n + stride).saturating_sub((size - 1) * dilation + 1) / stride;
+            (border.div_ceil(stride), end.min(count))
+        };
+    let columns = whole(
+        border.left,
+        from.w,
+        (size.1, window.dilation.1),
+        stride.1,
+        to.w,
+    );
+    // Lines whose windows are inside with all their rows share weights, where a line has too few
+    // pixels to. Lines that are pages apart would share the few ways of the same set of the cache.
+    let alike = whole(
+        border.top,
+        from.h,
+        (size.0, window.dilation.0),
+        stride.0,
+        to.h,
+    );
+    let alike =
+        if made == Made::Products && kernels.takes_lines && to.w < 8 && input.line % 1024 != 0 {
+            lines.start.max(alike.0)..lines.end.min(alike.1)
+        } else {
+            0..0
+        };
     let mut y = lines.start;
     while y < lines.end {
         let mut count = 1;
@@ -505,7 +610,8 @@ pub(super) unsafe fn windows(
             bounds: bounds(activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
             bordered: (size.0.min(room), border.left + from.w + border.right),
         };
-        // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the other.
+        // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the
+        // other.
         unsafe {
             (kernels.line)(&line);
             if bounds(activation).is_none() {
@@ -548,7 +654,15 @@ pub(super) unsafe fn combine(
         let vectors = (end - first) / LANES * LANES;
         let at = output.first + first;
         // SAFETY: the caller's promise.
-        unsafe { (kernels.combine)(arithmetic, x.add(at), other.add(at), result.add(at), vectors) };
+        unsafe {
+            (kernels.combine)(
+                arithmetic,
+                x.add(at),
+                other.add(at),
+                result.add(at),
+                vectors,
+            )
+        };
         return (first + vectors..end).for_each(|i| one(output.first + i, output.first + i));
     }
     for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
@@ -574,12 +688,19 @@ pub(super) unsafe fn activate(
         return;
     }
     let output = geometry.output.0;
-    let (first, end) = (output.first + lines.start * output.line, output.first + lines.end * output.line);
+    let (first, end) = (
+        output.first + lines.start * output.line,
+        output.first + lines.end * output.line,
+    );
     let vectors = (end - first) / LANES * LANES;
     // SAFETY: the caller's promise.
     unsafe {
         (kernels.activate)(activation, result.add(first), vectors);
-        activate_each(activation, result.add(first + vectors), end - first - vectors);
+        activate_each(
+            activation,
+            result.add(first + vectors),
+            end - first - vectors,
+        );
     }
 }
 
@@ -593,18 +714,26 @@ pub(super) unsafe fn softmax(
     (x, result): (*const f32, *mut f32),
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    let pixel = |image: Image, y: usize, column: usize| image.first + y * image.line + column * image.pixel;
+    let pixel =
+        |image: Image, y: usize, column: usize| image.first + y * image.line + column * image.pixel;
     for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
         // SAFETY: the caller's promise.
         let (from, to_pixel) = unsafe {
             let from = std::slice::from_raw_parts(x.add(pixel(input, y, column)), to.c);
-            (from, std::slice::from_raw_parts_mut(result.add(pixel(output, y, column)), output.pixel))
+            (
+                from,
+                std::slice::from_raw_parts_mut(result.add(pixel(output, y, column)), output.pixel),
+            )
         };
         let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = from.iter().map(|v| libm::expf(v - most)).sum();
         to_pixel.fill(0.0);
         for (to, &v) in to_pixel.iter_mut().zip(from) {
-            let value = if logarithm { v - most - libm::logf(sum) } else { libm::expf(v - most) / sum };
+            let value = if logarithm {
+                v - most - libm::logf(sum)
+            } else {
+                libm::expf(v - most) / sum
+            };
             // NaN where something has overflowed.
             *to = value + 0.0 * v;
         }

@@ -1,8 +1,10 @@
-//! Steps that copy rows, or take a number of an array for each row: nested loops, the innermost over neighbours.
+//! Steps that copy rows, or take a number of an array for each row: nested loops, the innermost
+//! over neighbours.
 
 use crate::ir::view::{Moved, RowMap};
 
-/// Nested loops, from the outermost in, that go on in `N` places at once: the rows that are written first.
+/// Nested loops, from the outermost in, that go on in `N` places at once: the rows that are written
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Loops<const N: usize> {
     /// Where each place begins.
@@ -12,15 +14,17 @@ struct Loops<const N: usize> {
 }
 
 impl<const N: usize> Loops<N> {
-    /// The elements of maps of the same length, in an order in which the rows that are written ascend; `None` where the
-    /// loops of one map end within those of another.
+    /// The elements of maps of the same length, in an order in which the rows that are written
+    /// ascend; `None` where the loops of one map end within those of another.
     fn of(maps: &[RowMap; N]) -> Option<Loops<N>> {
         let mut rest = maps.map(|m| m.loops.to_vec());
         rest.iter_mut().for_each(|loops| loops.retain(|l| l.0 > 1));
         // From the innermost out.
         let mut loops: Vec<(usize, [usize; N])> = Vec::new();
         while rest.iter().any(|r| !r.is_empty()) {
-            let count = rest.iter().fold(0, |n, r| gcd(n, r.last().map_or(1, |l| l.0)));
+            let count = rest
+                .iter()
+                .fold(0, |n, r| gcd(n, r.last().map_or(1, |l| l.0)));
             if count < 2 {
                 return None;
             }
@@ -42,14 +46,19 @@ impl<const N: usize> Loops<N> {
                 _ => merged.push((n, steps)),
             }
         }
-        Some(Loops { first: maps.map(|m| m.first), loops: merged })
+        Some(Loops {
+            first: maps.map(|m| m.first),
+            loops: merged,
+        })
     }
 
     /// Places behind the last ones that it uses.
     fn ends(&self) -> [usize; N] {
         let mut ends = self.first;
         self.loops.iter().for_each(|(n, steps)| {
-            ends.iter_mut().zip(steps).for_each(|(end, step)| *end += (n - 1) * step);
+            ends.iter_mut()
+                .zip(steps)
+                .for_each(|(end, step)| *end += (n - 1) * step);
         });
         ends.map(|end| end + 1)
     }
@@ -60,7 +69,9 @@ impl<const N: usize> Loops<N> {
         match self.loops[..] {
             [] => work(self.first, [none, none]),
             [inner] => work(self.first, [none, inner]),
-            [ref outer @ .., middle, inner] => nested(outer, self.first, &mut |at| work(at, [middle, inner])),
+            [ref outer @ .., middle, inner] => {
+                nested(outer, self.first, &mut |at| work(at, [middle, inner]))
+            }
         }
     }
 }
@@ -71,7 +82,9 @@ fn nested<const N: usize>(
     mut at: [usize; N],
     work: &mut dyn FnMut([usize; N]),
 ) {
-    let Some(((n, steps), inner)) = loops.split_first() else { return work(at) };
+    let Some(((n, steps), inner)) = loops.split_first() else {
+        return work(at);
+    };
     for _ in 0..*n {
         nested(inner, at, work);
         at.iter_mut().zip(steps).for_each(|(at, step)| *at += step);
@@ -115,7 +128,10 @@ impl<const N: usize> Moves<N> {
         let pieces = Loops::of(&maps).map_or_else(|| runs(&maps), |all| vec![all]);
         let mut rest = vec![true; filled];
         if filled > 0 {
-            maps[0].rows().filter(|&row| row < filled).for_each(|row| rest[row] = false);
+            maps[0]
+                .rows()
+                .filter(|&row| row < filled)
+                .for_each(|row| rest[row] = false);
         }
         let (mut fills, mut row) = (Vec::new(), 0);
         for run in rest.chunk_by(|a, b| a == b) {
@@ -127,7 +143,11 @@ impl<const N: usize> Moves<N> {
         if fills.len() > MOST_FILLS {
             fills = vec![(0, filled)];
         }
-        Moves { pieces, fills, filled }
+        Moves {
+            pieces,
+            fills,
+            filled,
+        }
     }
 
     /// Rows of the result below this one are written; 0: the rows of elements alone.
@@ -140,7 +160,9 @@ impl<const N: usize> Moves<N> {
         let mut ends = [0; N];
         ends[0] = self.filled;
         for piece in &self.pieces {
-            ends.iter_mut().zip(piece.ends()).for_each(|(end, other)| *end = other.max(*end));
+            ends.iter_mut()
+                .zip(piece.ends())
+                .for_each(|(end, other)| *end = other.max(*end));
         }
         ends
     }
@@ -159,7 +181,11 @@ fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     let count = maps.iter().fold(0, |n, m| gcd(n, m.loops[2].0)).max(1);
     let run = |i: usize| Loops {
         first: maps.map(|m| m.row(i)),
-        loops: if count > 1 { vec![(count, maps.map(|m| m.loops[2].1))] } else { Vec::new() },
+        loops: if count > 1 {
+            vec![(count, maps.map(|m| m.loops[2].1))]
+        } else {
+            Vec::new()
+        },
     };
     (0..maps[0].len()).step_by(count).map(run).collect()
 }
@@ -169,7 +195,8 @@ const BLOCK: usize = 16;
 
 /// Copies rows; the rows of no element that it fills hold `value`.
 ///
-/// SAFETY: `x` and `result` are good for the rows of `moves`, nobody else touches those that are written.
+/// SAFETY: `x` and `result` are good for the rows of `moves`, nobody else touches those that are
+/// written.
 pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f32, *mut f32)) {
     // SAFETY: the caller's promise.
     unsafe { moves.fill(value, result) };
@@ -197,10 +224,11 @@ pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f
     moves.pieces.iter().for_each(|piece| piece.each(&mut copy));
 }
 
-/// Rows times factors plus summands; without summands: times factors where they are below 0. Rows of no element are 0.
+/// Rows times factors plus summands; without summands: times factors where they are below 0. Rows
+/// of no element are 0.
 ///
-/// SAFETY: `x` and `result` are good for the rows of `moves`, the arrays for its numbers; nobody else touches the rows that
-/// are written.
+/// SAFETY: `x` and `result` are good for the rows of `moves`, the arrays for its numbers; nobody
+/// else touches the rows that are written.
 pub(super) unsafe fn scale(
     moves: &Moves<3>,
     (factors, summands): (&[f32], Option<&[f32]>),
@@ -210,10 +238,14 @@ pub(super) unsafe fn scale(
     unsafe { moves.fill(0.0, result) };
     match summands {
         // SAFETY: the caller's promise.
-        Some(summands) => unsafe { numbers(moves, [factors, summands], (x, result), |x, f, s| x * f + s) },
+        Some(summands) => unsafe {
+            numbers(moves, [factors, summands], (x, result), |x, f, s| x * f + s)
+        },
         // SAFETY: the caller's promise.
         None => unsafe {
-            numbers(moves, [factors, factors], (x, result), |x, f, _| if x < 0.0 { x * f } else { x })
+            numbers(moves, [factors, factors], (x, result), |x, f, _| {
+                if x < 0.0 { x * f } else { x }
+            })
         },
     }
 }
@@ -231,7 +263,11 @@ unsafe fn numbers(
     let mut line = |[row, i, j]: [usize; 3], [outer, inner]: [(usize, [usize; 3]); 2]| {
         let (n, steps) = inner;
         for turn in 0..outer.0 {
-            let [row, i, j] = [row + turn * outer.1[0], i + turn * outer.1[1], j + turn * outer.1[2]];
+            let [row, i, j] = [
+                row + turn * outer.1[0],
+                i + turn * outer.1[1],
+                j + turn * outer.1[2],
+            ];
             // SAFETY: the caller's promise.
             unsafe {
                 let (x, result) = (x.add(row), result.add(row));
@@ -252,7 +288,8 @@ unsafe fn numbers(
                     [1, 0, 1] => neighbours!(|_: usize| first, |k: usize| *b.add(k)),
                     [1, 1, 1] => neighbours!(|k: usize| *a.add(k), |k: usize| *b.add(k)),
                     [row, i, j] => (0..n).for_each(|k| {
-                        *result.add(k * row) = compute(*x.add(k * row), *a.add(k * i), *b.add(k * j));
+                        *result.add(k * row) =
+                            compute(*x.add(k * row), *a.add(k * i), *b.add(k * j));
                     }),
                 }
             }
@@ -271,30 +308,62 @@ mod tests {
     /// Maps of all elements of a shape, of rows as images and vectors have them.
     fn maps(shape: Shape) -> Vec<RowMap> {
         let image = |pixel: usize| RowMap::image(Image::dense(shape, pixel), shape);
-        let other = Shape { c: shape.h, h: shape.w, w: shape.c };
-        let turned =
-            RowMap::image(Image::dense(other, other.c), other).transposed(other, [Axis::X, Axis::C, Axis::Y]);
-        let mut all = vec![image(shape.c), image(shape.c + 3), RowMap::vector(shape.len()), turned.unwrap()];
+        let other = Shape {
+            c: shape.h,
+            h: shape.w,
+            w: shape.c,
+        };
+        let turned = RowMap::image(Image::dense(other, other.c), other)
+            .transposed(other, [Axis::X, Axis::C, Axis::Y]);
+        let mut all = vec![
+            image(shape.c),
+            image(shape.c + 3),
+            RowMap::vector(shape.len()),
+            turned.unwrap(),
+        ];
         // Of another shape: loops that end within those of the others.
-        let flat = Shape { c: shape.h * shape.w, h: 1, w: shape.c };
-        all.push(RowMap::image(Image { first: 2, pixel: flat.c + 1, line: 0 }, flat));
+        let flat = Shape {
+            c: shape.h * shape.w,
+            h: 1,
+            w: shape.c,
+        };
+        all.push(RowMap::image(
+            Image {
+                first: 2,
+                pixel: flat.c + 1,
+                line: 0,
+            },
+            flat,
+        ));
         all
     }
 
-    const SHAPES: [(usize, usize, usize); 6] =
-        [(1, 1, 1), (3, 4, 5), (16, 3, 2), (40, 1, 1), (1, 7, 6), (6, 2, 1)];
+    const SHAPES: [(usize, usize, usize); 6] = [
+        (1, 1, 1),
+        (3, 4, 5),
+        (16, 3, 2),
+        (40, 1, 1),
+        (1, 7, 6),
+        (6, 2, 1),
+    ];
 
-    /// Every row has the element that the maps say, and the others what fills them, or what stood there.
+    /// Every row has the element that the maps say, and the others what fills them, or what stood
+    /// there.
     #[test]
     fn rows_are_copied_as_maps_say() {
         for (c, h, w) in SHAPES {
             let all = maps(Shape { c, h, w });
-            for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
+            for (from, to) in all
+                .iter()
+                .flat_map(|from| all.iter().map(move |to| (*from, *to)))
+            {
                 for filled in [0, to.end(), to.end() + 5] {
                     let x: Vec<f32> = (0..from.end()).map(|i| i as f32).collect();
                     let mut expected = vec![-1.0; to.end() + 9];
                     expected[..filled].fill(0.25);
-                    from.rows().zip(to.rows()).for_each(|(from, to)| expected[to] = x[from]);
+                    from.rows()
+                        .zip(to.rows())
+                        .for_each(|(from, to)| expected[to] = x[from]);
                     let moves = Moves::of_rows(&Moved { from, to, filled });
                     assert_eq!(moves.ends(), [to.end().max(filled), from.end()]);
                     let mut found = vec![-1.0; expected.len()];
@@ -320,7 +389,10 @@ mod tests {
                 RowMap::of(0, &[(c, 0), (h, 1), (w, 0)]).unwrap(),
             ];
             for to in maps(shape) {
-                for (a, b) in arrays.iter().flat_map(|a| arrays.iter().map(move |b| (*a, *b))) {
+                for (a, b) in arrays
+                    .iter()
+                    .flat_map(|a| arrays.iter().map(move |b| (*a, *b)))
+                {
                     let rows = to.end() + 2;
                     let x: Vec<f32> = (0..rows).map(|i| i as f32 - 7.5).collect();
                     let factors: Vec<f32> = (0..a.end()).map(|i| i as f32 * 0.5 - 3.0).collect();
@@ -340,12 +412,23 @@ mod tests {
                                 }
                             };
                         }
-                        let moved = |from: RowMap| Moved { from, to, filled: rows };
-                        let moves = Moves::of_numbers([&moved(a), &moved(if prelu { a } else { b })]);
+                        let moved = |from: RowMap| Moved {
+                            from,
+                            to,
+                            filled: rows,
+                        };
+                        let moves =
+                            Moves::of_numbers([&moved(a), &moved(if prelu { a } else { b })]);
                         let mut found = vec![f32::NAN; rows];
                         let places = (x.as_ptr(), found.as_mut_ptr());
                         // SAFETY: all have as many rows and numbers as the maps say.
-                        unsafe { scale(&moves, (&factors, (!prelu).then_some(&summands[..])), places) };
+                        unsafe {
+                            scale(
+                                &moves,
+                                (&factors, (!prelu).then_some(&summands[..])),
+                                places,
+                            )
+                        };
                         assert_eq!(found, expected, "{to:?} {a:?} {b:?} {prelu}");
                     }
                 }

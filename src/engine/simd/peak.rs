@@ -3,8 +3,8 @@
 use super::micro::{INDEPENDENT, Kernels};
 use crate::sys::thread::cpu_time;
 
-/// Flop per second of one core that does nothing but multiply-adds in registers: the fastest of five
-/// slices of about 0.1 ms, in CPU time.
+/// Flop per second of one core that does nothing but multiply-adds in registers: the fastest of
+/// five slices of about 0.1 ms, in CPU time.
 pub(crate) fn peak() -> f64 {
     const TURNS: usize = 20_000;
     let kernels = Kernels::detect(MOST_LANES);

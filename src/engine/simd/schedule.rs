@@ -1,19 +1,21 @@
 //! Who computes which tile when.
 //!
-//! A job is a batch. It goes through phases, a phase consists of tiles, and any thread may take any tile; a phase
-//! begins when all tiles of the one before are done, a job when the one before is. All of this is one 64-bit ticket,
-//! "job, phase, next tile", which threads advance by compare-and-swap: taking a tile costs one such instruction, and
-//! no thread needs another one to make progress.
+//! A job is a batch. It goes through phases, a phase consists of tiles, and any thread may take any
+//! tile; a phase begins when all tiles of the one before are done, a job when the one before is.
+//! All of this is one 64-bit ticket, "job, phase, next tile", which threads advance by
+//! compare-and-swap: taking a tile costs one such instruction, and no thread needs another one to
+//! make progress.
 //!
-//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only where the work is worth it: the
-//! thread that waits for a job computes whatever nobody has taken.
+//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only where the work
+//! is worth it: the thread that waits for a job computes whatever nobody has taken.
 
 use super::super::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for work before it sleeps: about what falling asleep and waking up take together.
+/// How long a thread looks for work before it sleeps: about what falling asleep and waking up take
+/// together.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Bits of the ticket: 28 for the job, 12 for the phase, 24 for the tile.
@@ -97,8 +99,8 @@ impl Schedule {
     }
 
     fn wake(&self) {
-        // A thread about to sleep has counted itself before it looked for work a last time: either it saw this work,
-        // or it is seen here.
+        // A thread about to sleep has counted itself before it looked for work a last time: either
+        // it saw this work, or it is seen here.
         if self.parked.load(SeqCst) > 0 {
             drop(self.locked());
             self.work.notify_all();
@@ -154,8 +156,13 @@ impl Schedule {
         let mut idle: Option<Instant> = None;
         while !end() {
             if let Some((ticket, tile, wake)) = self.next(work) {
-                if self.ticket.compare_exchange(ticket, ticket + 1, SeqCst, SeqCst).is_ok() {
-                    // SAFETY: the exchange has succeeded: the tile was this thread's to take, and nobody else's.
+                if self
+                    .ticket
+                    .compare_exchange(ticket, ticket + 1, SeqCst, SeqCst)
+                    .is_ok()
+                {
+                    // SAFETY: the exchange has succeeded: the tile was this thread's to take, and
+                    // nobody else's.
                     unsafe { work.run(tile) };
                     self.finish(ticket, tile, wake, work);
                     idle = None;
@@ -164,7 +171,8 @@ impl Schedule {
             }
             let since = *idle.get_or_insert_with(Instant::now);
             if since.elapsed() < SPIN {
-                // On x86 one is as long as many on others: steps of a single record are only a few times that.
+                // On x86 one is as long as many on others: steps of a single record are only a few
+                // times that.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
                 (0..pauses).for_each(|_| std::hint::spin_loop());
             } else {
@@ -174,8 +182,8 @@ impl Schedule {
         }
     }
 
-    /// The ticket, and the tile that it is for, if there is one to be had. (What it says is true only if the ticket is
-    /// still the same: taking it tells.)
+    /// The ticket, and the tile that it is for, if there is one to be had. (What it says is true
+    /// only if the ticket is still the same: taking it tells.)
     fn next(&self, work: &impl Work) -> Option<(u64, Tile, bool)> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
@@ -189,7 +197,11 @@ impl Schedule {
             phase: (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1),
             tile: ticket as usize & MOST_TILES,
         };
-        (tile.tile < work.tiles(tile.phase, tile.records)).then_some((ticket, tile, order >> 8 & 1 != 0))
+        (tile.tile < work.tiles(tile.phase, tile.records)).then_some((
+            ticket,
+            tile,
+            order >> 8 & 1 != 0,
+        ))
     }
 
     /// Counts a tile as done; the last one of a phase opens the next.
@@ -200,10 +212,16 @@ impl Schedule {
         }
         self.done.store(0, SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
-        let (job, phase) =
-            if tile.phase + 1 < work.phases(tile.records) { (job, tile.phase + 1) } else { (next(job), 0) };
+        let (job, phase) = if tile.phase + 1 < work.phases(tile.records) {
+            (job, tile.phase + 1)
+        } else {
+            (next(job), 0)
+        };
         // Every tile is taken: nobody else writes the ticket.
-        self.ticket.store((u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS, SeqCst);
+        self.ticket.store(
+            (u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS,
+            SeqCst,
+        );
         if self.waiting.load(SeqCst) {
             drop(self.locked());
             self.progress.notify_one();
@@ -242,16 +260,26 @@ mod tests {
         unsafe fn run(&self, tile: Tile) {
             assert_eq!(tile.slot as u32, self.jobs.load(SeqCst) % SLOTS as u32);
             if tile.tile % 5 == 3 {
-                std::thread::sleep(Duration::from_micros(if tile.records == 7 { 300 } else { 1 }));
+                std::thread::sleep(Duration::from_micros(if tile.records == 7 {
+                    300
+                } else {
+                    1
+                }));
             }
             for before in 0..tile.phase {
-                assert_eq!(self.counts[before].load(SeqCst) as usize, self.tiles(before, tile.records));
+                assert_eq!(
+                    self.counts[before].load(SeqCst) as usize,
+                    self.tiles(before, tile.records)
+                );
             }
             for after in tile.phase + 1..3 {
                 assert_eq!(self.counts[after].load(SeqCst), 0);
             }
             let count = self.counts[tile.phase].fetch_add(1, SeqCst) as usize + 1;
-            assert!(count <= self.tiles(tile.phase, tile.records), "a tile ran twice");
+            assert!(
+                count <= self.tiles(tile.phase, tile.records),
+                "a tile ran twice"
+            );
             if tile.phase == 2 && count == 2 * tile.records {
                 self.counts.iter().for_each(|c| c.store(0, SeqCst));
                 self.jobs.fetch_add(1, SeqCst);
@@ -259,16 +287,21 @@ mod tests {
         }
     }
 
-    /// Every tile once, phases and jobs in order, with sleeping workers, small and large jobs, and job numbers that
-    /// start again at zero.
+    /// Every tile once, phases and jobs in order, with sleeping workers, small and large jobs, and
+    /// job numbers that start again at zero.
     #[test]
     fn tiles_run_once_and_in_order() {
         for threads in [0, 1, 3] {
             let schedule = Schedule::new();
             let first = (1 << JOB_BITS) - 40;
-            schedule.ticket.store(u64::from(first) << (TILE_BITS + PHASE_BITS), SeqCst);
+            schedule
+                .ticket
+                .store(u64::from(first) << (TILE_BITS + PHASE_BITS), SeqCst);
             schedule.submitted.store(first, SeqCst);
-            let log = Log { counts: Default::default(), jobs: AtomicU32::new(0) };
+            let log = Log {
+                counts: Default::default(),
+                jobs: AtomicU32::new(0),
+            };
             std::thread::scope(|s| {
                 (0..threads).for_each(|_| drop(s.spawn(|| schedule.serve(&log))));
                 let mut flying = None;

@@ -1,8 +1,9 @@
 //! A team of threads that runs the network's steps over buffers that all of it shares.
 //!
-//! Steps are grouped into phases. A layer whose weights are too many for a core's cache is a phase of its own, split by
-//! rows: every thread reads other weights, each once for the whole batch. All others are split by records: a few records
-//! go through all of a phase's steps on one thread, and their activations stay in its cache.
+//! Steps are grouped into phases. A layer whose weights are too many for a core's cache is a phase
+//! of its own, split by rows: every thread reads other weights, each once for the whole batch. All
+//! others are split by records: a few records go through all of a phase's steps on one thread, and
+//! their activations stay in its cache.
 
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
@@ -37,14 +38,15 @@ use std::time::{Duration, Instant};
 /// A batch that takes a thread less than this is computed where it is submitted: nothing to share.
 const INLINE_US: u64 = 3;
 
-/// A batch that takes a thread less than this wakes nobody; where no batch takes more, threads are not even started.
+/// A batch that takes a thread less than this wakes nobody; where no batch takes more, threads are
+/// not even started.
 const WAKE_US: u64 = 30;
 
 /// Floats of a cache line.
 const LINE: usize = 16;
 
-/// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two accesses (8 % of the time
-/// of large layers).
+/// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two
+/// accesses (8 % of the time of large layers).
 pub(crate) struct Weights(Source);
 
 enum Source {
@@ -110,16 +112,25 @@ impl Weights {
 
 impl Weights {
     /// # Panics
-    /// If there are not as many as the rows of biases in panels, `columns` wide, need, fewer columns than inputs, or not a
-    /// scale for each row where they are bytes.
-    fn check(&self, (biases, scales): (&[f32], &[f32]), panel: usize, columns: usize, inputs: usize) {
+    /// If there are not as many as the rows of biases in panels, `columns` wide, need, fewer
+    /// columns than inputs, or not a scale for each row where they are bytes.
+    fn check(
+        &self,
+        (biases, scales): (&[f32], &[f32]),
+        panel: usize,
+        columns: usize,
+        inputs: usize,
+    ) {
         let count = match self.stored() {
             StoredAs::Floats(w) => w.len(),
             StoredAs::Halves(w) => w.len(),
             StoredAs::Bytes(w) => w.len(),
         };
         let scaled = matches!(self.0, Source::Bytes(_));
-        assert!(scales.len() == if scaled { biases.len() } else { 0 }, "a scale for each row");
+        assert!(
+            scales.len() == if scaled { biases.len() } else { 0 },
+            "a scale for each row"
+        );
         Affine::<f32>::fits(count, biases.len(), panel, columns, inputs);
     }
 }
@@ -205,7 +216,8 @@ pub(crate) enum Action {
     Windows {
         /// What.
         made: Made,
-        /// Of products: weights (floats) of all channels, element by element of the window, and a bias for each channel.
+        /// Of products: weights (floats) of all channels, element by element of the window, and a
+        /// bias for each channel.
         weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// Fused.
         activation: Activation,
@@ -257,12 +269,24 @@ pub(crate) enum Action {
 impl Action {
     /// A convolution goes by tiles, where it can and the instruction set has what it takes.
     fn by_tiles(&mut self, kernels: &Kernels) -> Result<(), Error> {
-        let Action::Convolution { weights, biases, scales, panel, columns, activation, geometry } = self
+        let Action::Convolution {
+            weights,
+            biases,
+            scales,
+            panel,
+            columns,
+            activation,
+            geometry,
+        } = self
         else {
             return Ok(());
         };
         let (rows, channels, panel) = (biases.len(), geometry.input.1.c, *panel);
-        let Some(transforms) = kernels.transforms.as_ref().filter(|_| fit::by_tiles(geometry, rows)) else {
+        let Some(transforms) = kernels
+            .transforms
+            .as_ref()
+            .filter(|_| fit::by_tiles(geometry, rows))
+        else {
             return Ok(());
         };
         weights.check((biases, scales), panel, columns.0, columns.1);
@@ -273,7 +297,10 @@ impl Action {
             StoredAs::Halves(w) => w.iter().map(|w| half::to_f32(w.0)).collect(),
             StoredAs::Bytes(w) => {
                 let row = |i: usize| i / (panel * columns.0) * panel + i % panel;
-                w.iter().enumerate().map(|(i, w)| f32::from(w.0) * scales[row(i)]).collect()
+                w.iter()
+                    .enumerate()
+                    .map(|(i, w)| f32::from(w.0) * scales[row(i)])
+                    .collect()
             }
         };
         // SAFETY: nobody else has the result yet; the sizes are those that were checked.
@@ -285,11 +312,18 @@ impl Action {
         of_tiles[winograd::SHARED * rows..][..rows].copy_from_slice(biases);
         let (activation, geometry) = (*activation, *geometry);
         let weights = Weights(Source::Copied(tiles));
-        *self = Action::Tiles { weights, biases: of_tiles, panel, activation, geometry };
+        *self = Action::Tiles {
+            weights,
+            biases: of_tiles,
+            panel,
+            activation,
+            geometry,
+        };
         Ok(())
     }
 
-    /// Pixels, tiles or lines of its result that can be computed one by one; 1 where it knows of none.
+    /// Pixels, tiles or lines of its result that can be computed one by one; 1 where it knows of
+    /// none.
     fn parts(&self) -> usize {
         match self {
             Action::Tiles { geometry, .. } => images::tiles(geometry),
@@ -305,14 +339,19 @@ impl Action {
         }
     }
 
-    /// Floating-point operations of what has parts, with padding; more where they are slower than those of products.
+    /// Floating-point operations of what has parts, with padding; more where they are slower than
+    /// those of products.
     fn flop(&self) -> usize {
         let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
         match self {
-            Action::Convolution { columns, geometry, .. } => 2 * columns.1 * image(geometry.output),
+            Action::Convolution {
+                columns, geometry, ..
+            } => 2 * columns.1 * image(geometry.output),
             Action::Tiles { geometry, .. } => {
                 let (rows, channels) = (geometry.output.0.pixel, geometry.input.1.c);
-                2 * winograd::ELEMENTS * images::tiles(geometry) * (rows * channels + 4 * (rows + channels))
+                2 * winograd::ELEMENTS
+                    * images::tiles(geometry)
+                    * (rows * channels + 4 * (rows + channels))
             }
             Action::Windows { geometry, .. } => {
                 let (rows, columns) = geometry.window.size;
@@ -330,7 +369,10 @@ impl Action {
 
     /// Whether it knows of images, or moves rows.
     fn of_image(&self) -> bool {
-        !matches!(self, Action::Affine { .. } | Action::Activate(_) | Action::ArgMax(_))
+        !matches!(
+            self,
+            Action::Affine { .. } | Action::Activate(_) | Action::ArgMax(_)
+        )
     }
 }
 
@@ -344,8 +386,8 @@ pub(crate) struct Step {
     pub(crate) to: Place,
 }
 
-/// Floats on a cache line's boundary that several threads read and write. Zero at first, and memory only where
-/// something was written.
+/// Floats on a cache line's boundary that several threads read and write. Zero at first, and memory
+/// only where something was written.
 struct Floats {
     memory: *mut u8,
     start: *mut f32,
@@ -365,7 +407,8 @@ impl Floats {
 
     fn new(len: usize) -> Result<Floats, Error> {
         // SAFETY: the size is not zero.
-        let memory = Floats::layout(len).map_or(std::ptr::null_mut(), |l| unsafe { alloc_zeroed(l) });
+        let memory =
+            Floats::layout(len).map_or(std::ptr::null_mut(), |l| unsafe { alloc_zeroed(l) });
         if memory.is_null() {
             return Err(Error::device(
                 "host engine: not enough memory for batches of this size; use a smaller --batch",
@@ -409,11 +452,15 @@ impl Activations {
     fn new(rows: usize, batch: usize) -> Result<Activations, Error> {
         let mut stride = rows.next_multiple_of(LINE);
         if stride % 256 == 0 {
-            // Records a multiple of a page apart would share the few ways of the same set of the cache.
+            // Records a multiple of a page apart would share the few ways of the same set of the
+            // cache.
             stride += LINE;
         }
         let len = stride.saturating_mul(batch);
-        Ok(Activations { floats: Floats::new(len)?, stride })
+        Ok(Activations {
+            floats: Floats::new(len)?,
+            stride,
+        })
     }
 
     fn record(&self, n: usize) -> *mut f32 {
@@ -425,11 +472,12 @@ impl Activations {
 /// The records of a slot that are still bytes.
 struct Bytes(UnsafeCell<Deferred>);
 
-// SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut` outside of jobs.
+// SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut`
+// outside of jobs.
 unsafe impl Sync for Bytes {}
 
-/// A pool of buffers for the input of a tile. Whoever decodes a tile of records borrows one: a core's own cache holds
-/// it, where the slots' inputs go from core to core.
+/// A pool of buffers for the input of a tile. Whoever decodes a tile of records borrows one: a
+/// core's own cache holds it, where the slots' inputs go from core to core.
 struct TileInputs {
     buffers: Vec<Activations>,
     /// A bit for each that is free.
@@ -439,16 +487,24 @@ struct TileInputs {
 impl TileInputs {
     fn new(count: usize, rows: usize, records: usize) -> Result<TileInputs, Error> {
         let count = count.min(64);
-        let buffers: Result<_, _> = (0..count).map(|_| Activations::new(rows, records)).collect();
+        let buffers: Result<_, _> = (0..count)
+            .map(|_| Activations::new(rows, records))
+            .collect();
         let free = (0..count).fold(0, |free, i| free | 1 << i);
-        Ok(TileInputs { buffers: buffers?, free: AtomicU64::new(free) })
+        Ok(TileInputs {
+            buffers: buffers?,
+            free: AtomicU64::new(free),
+        })
     }
 
     /// Nobody else has it until it is given back.
     fn borrow(&self) -> Option<usize> {
-        // The lowest one: a thread gets the one that it had before, as long as no other takes it in between.
+        // The lowest one: a thread gets the one that it had before, as long as no other takes it in
+        // between.
         self.free
-            .fetch_update(Acquire, Relaxed, |free| (free > 0).then(|| free & (free - 1)))
+            .fetch_update(Acquire, Relaxed, |free| {
+                (free > 0).then(|| free & (free - 1))
+            })
             .ok()
             .map(lowest)
     }
@@ -462,7 +518,8 @@ fn lowest(bits: u64) -> usize {
     bits.trailing_zeros() as usize
 }
 
-/// What each thread has for a tile of a network with images: its values between steps, and room for windows.
+/// What each thread has for a tile of a network with images: its values between steps, and room for
+/// windows.
 struct Workspaces {
     /// Values of the records of a tile, one after the other.
     arenas: Vec<Floats>,
@@ -479,25 +536,38 @@ struct Workspaces {
 }
 
 impl Workspaces {
-    /// `count` of them, for records of `stride` values between steps, runs of `zeros` values and so much room for windows.
+    /// `count` of them, for records of `stride` values between steps, runs of `zeros` values and so
+    /// much room for windows.
     fn new(
         count: usize,
         (stride, records): (usize, usize),
         (scratch, zeros): (usize, usize),
     ) -> Result<Workspaces, Error> {
-        let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect::<Result<Vec<Floats>, Error>>();
+        let floats = |n: usize| {
+            (0..count)
+                .map(|_| Floats::new(n))
+                .collect::<Result<Vec<Floats>, Error>>()
+        };
         let free = (0..count).fold(0, |free, i| free | 1 << i);
         // What a vector may read behind the last value.
         let (arenas, scratch) = (floats(stride * records + LINE)?, floats(scratch + LINE)?);
         let zeros = Floats::new(zeros)?;
-        Ok(Workspaces { arenas, scratch, zeros, stride, records, free: AtomicU64::new(free) })
+        Ok(Workspaces {
+            arenas,
+            scratch,
+            zeros,
+            stride,
+            records,
+            free: AtomicU64::new(free),
+        })
     }
 
     /// Nobody else has it until it is given back. There are as many as threads.
     fn borrow(&self) -> usize {
         loop {
-            let taken =
-                self.free.fetch_update(Acquire, Relaxed, |free| (free > 0).then(|| free & (free - 1)));
+            let taken = self.free.fetch_update(Acquire, Relaxed, |free| {
+                (free > 0).then(|| free & (free - 1))
+            });
             match taken {
                 Ok(free) => return lowest(free),
                 Err(_) => std::hint::spin_loop(),
@@ -609,7 +679,8 @@ pub(crate) struct Sizes<'a> {
     pub(crate) rows: (usize, &'a [usize], usize),
     /// Values of the input without padding.
     pub(crate) width: usize,
-    /// Where each hidden buffer begins in an arena for the values of a record, and the arena's values.
+    /// Where each hidden buffer begins in an arena for the values of a record, and the arena's
+    /// values.
     pub(crate) arena: (&'a [usize], usize),
     /// Most records of a batch.
     pub(crate) batch: usize,
@@ -618,7 +689,8 @@ pub(crate) struct Sizes<'a> {
 }
 
 impl Team {
-    /// Starts at most `threads` threads, the caller's being one of them: no more than the largest batch keeps busy.
+    /// Starts at most `threads` threads, the caller's being one of them: no more than the largest
+    /// batch keeps busy.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
@@ -628,7 +700,13 @@ impl Team {
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
-        let Sizes { rows, width, arena: (places, arena), batch, flop } = sizes;
+        let Sizes {
+            rows,
+            width,
+            arena: (places, arena),
+            batch,
+            flop,
+        } = sizes;
         let panels = steps.iter().filter_map(|s| match s.action {
             Action::Affine { panel, .. } | Action::Convolution { panel, .. } => Some(panel),
             _ => None,
@@ -636,7 +714,9 @@ impl Team {
         let kernels = Kernels::detect(panels.fold(0, gcd));
         for step in &mut steps {
             step.action.by_tiles(&kernels)?;
-            let (Action::Affine { weights, .. } | Action::Convolution { weights, .. }) = &step.action else {
+            let (Action::Affine { weights, .. } | Action::Convolution { weights, .. }) =
+                &step.action
+            else {
                 continue;
             };
             if !weights.served(&kernels) {
@@ -650,9 +730,16 @@ impl Team {
         };
         let images = steps.iter().any(|s| s.action.of_image());
         let most = if images { MOST_WORKSPACES } else { usize::MAX };
-        let threads = if batch < records(WAKE_US) { 1 } else { threads.clamp(1, most) };
+        let threads = if batch < records(WAKE_US) {
+            1
+        } else {
+            threads.clamp(1, most)
+        };
         let buffers = |rows: usize| -> Result<[Activations; SLOTS], Error> {
-            Ok([Activations::new(rows, batch)?, Activations::new(rows, batch)?])
+            Ok([
+                Activations::new(rows, batch)?,
+                Activations::new(rows, batch)?,
+            ])
         };
         let phases = phases(&steps, &kernels, threads);
         let homes: Vec<Home> = (0..rows.1.len())
@@ -670,28 +757,46 @@ impl Team {
             .zip(&homes)
             .map(|(&r, home)| Activations::new(if *home == Home::Batch { r } else { 0 }, batch))
             .collect();
-        let stride = if images { (arena + LINE).next_multiple_of(LINE) } else { 0 };
+        let stride = if images {
+            (arena + LINE).next_multiple_of(LINE)
+        } else {
+            0
+        };
         let of_tile = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile.0);
         let windows = steps.iter().map(|s| match &s.action {
-            Action::Convolution { geometry, .. } => {
-                (images::scratch(geometry, kernels.tile.0), images::runs(geometry).1)
-            }
-            Action::Tiles { geometry, biases, .. } => {
+            Action::Convolution { geometry, .. } => (
+                images::scratch(geometry, kernels.tile.0),
+                images::runs(geometry).1,
+            ),
+            Action::Tiles {
+                geometry, biases, ..
+            } => {
                 let rows = biases.len() / winograd::ELEMENTS;
-                (images::tiles_scratch(geometry, rows, kernels.tile.0), geometry.input.1.c)
+                (
+                    images::tiles_scratch(geometry, rows, kernels.tile.0),
+                    geometry.input.1.c,
+                )
             }
             _ => (0, 0),
         });
         let room = windows.fold((0, 0), |most, of| (most.0.max(of.0), most.1.max(of.1)));
-        let workspaces = Workspaces::new(if images { threads } else { 0 }, (stride, of_tile), room)?;
+        let workspaces =
+            Workspaces::new(if images { threads } else { 0 }, (stride, of_tile), room)?;
         let step_rows = steps.iter().map(|s| match s.to {
             Place::Input => rows.0,
             Place::Hidden(i) => rows.1[i],
             Place::Scores => rows.2,
         });
         let step_rows = step_rows.collect();
-        let few = if images && threads > 1 { single(&steps, &kernels, threads) } else { Vec::new() };
-        let alone = !images && !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
+        let few = if images && threads > 1 {
+            single(&steps, &kernels, threads)
+        } else {
+            Vec::new()
+        };
+        let alone = !images
+            && !steps[phases[0].steps.end..]
+                .iter()
+                .any(|s| s.from == Place::Input);
         let shared = Shared {
             schedule: Schedule::new(),
             tile_inputs: TileInputs::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
@@ -700,7 +805,12 @@ impl Team {
             workspaces,
             homes,
             rows: step_rows,
-            clock: timed.then(|| Mutex::new(Clock { sums: StepClock::new(steps.len()), track: None })),
+            clock: timed.then(|| {
+                Mutex::new(Clock {
+                    sums: StepClock::new(steps.len()),
+                    track: None,
+                })
+            }),
             kernels,
             inputs: buffers(rows.0)?,
             deferred: [(); SLOTS].map(|()| Bytes(UnsafeCell::new(Deferred::new(batch, width)))),
@@ -712,7 +822,9 @@ impl Team {
             steps,
         };
         if shared.phases.len().max(shared.few.len()) > MOST_PHASES || batch > MOST_TILES {
-            return Err(Error::device("host engine: too many layers, or records of a batch"));
+            return Err(Error::device(
+                "host engine: too many layers, or records of a batch",
+            ));
         }
         shared.check((rows.0, rows.1, rows.2));
         let shared = Arc::new(shared);
@@ -724,7 +836,11 @@ impl Team {
             shared: Arc::clone(&shared),
             workers: Vec::with_capacity(threads - 1),
             flying: [None; SLOTS],
-            share_from: if threads > 1 { records(INLINE_US) } else { usize::MAX },
+            share_from: if threads > 1 {
+                records(INLINE_US)
+            } else {
+                usize::MAX
+            },
             wake_from: records(WAKE_US),
             batch,
         };
@@ -749,8 +865,18 @@ impl Team {
     #[cfg(test)]
     pub(crate) fn bytes(&mut self) -> usize {
         let deferred: usize = (0..SLOTS).map(|slot| self.deferred(slot).room()).sum();
-        let Shared { inputs, scores, hidden, .. } = &*self.shared;
-        let floats: usize = inputs.iter().chain(scores).chain(hidden).map(|a| a.floats.len).sum();
+        let Shared {
+            inputs,
+            scores,
+            hidden,
+            ..
+        } = &*self.shared;
+        let floats: usize = inputs
+            .iter()
+            .chain(scores)
+            .chain(hidden)
+            .map(|a| a.floats.len)
+            .sum();
         deferred + floats * size_of::<f32>()
     }
 
@@ -774,7 +900,8 @@ impl Team {
         unsafe { &mut *self.shared.deferred[slot].0.get() }
     }
 
-    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and why.
+    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and
+    /// why.
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
@@ -798,7 +925,14 @@ impl Team {
         for phase in 0..self.shared.phases(records) {
             for tile in 0..self.shared.tiles(phase, records) {
                 // SAFETY: each tile once, in order, and no other job is under way.
-                unsafe { self.shared.run(Tile { slot, records, phase, tile }) };
+                unsafe {
+                    self.shared.run(Tile {
+                        slot,
+                        records,
+                        phase,
+                        tile,
+                    })
+                };
             }
         }
     }
@@ -828,12 +962,18 @@ impl Team {
 
     /// Forgets the times of the steps so far.
     pub(crate) fn forget_times(&self) {
-        self.shared.clock().into_iter().for_each(|mut clock| clock.sums.clear());
+        self.shared
+            .clock()
+            .into_iter()
+            .for_each(|mut clock| clock.sums.clear());
     }
 
     /// From now on what is timed is kept on `track` too.
     pub(crate) fn trace(&self, track: Track) {
-        self.shared.clock().into_iter().for_each(|mut clock| clock.track = Some(track));
+        self.shared
+            .clock()
+            .into_iter()
+            .for_each(|mut clock| clock.track = Some(track));
     }
 
     /// The measured times of the steps.
@@ -883,10 +1023,22 @@ impl Work for Shared {
             Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
         }
         // SAFETY: the caller's promise is passed on; the first phase is split by records.
-        let pooled = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
+        let pooled = if tile.phase == 0 {
+            unsafe { self.decode(tile.slot, records.clone()) }
+        } else {
+            None
+        };
         let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
         let few = self.is_few(tile.records);
-        let context = Context { slot: tile.slot, records, rows, part, pooled, workspace, few };
+        let context = Context {
+            slot: tile.slot,
+            records,
+            rows,
+            part,
+            pooled,
+            workspace,
+            few,
+        };
         for i in phase.steps.clone() {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
@@ -900,12 +1052,19 @@ impl Work for Shared {
 }
 
 impl Shared {
-    /// Records of a tile: those of a micro-tile, fewer where the batch is too small for all threads, or where their
-    /// values between steps are many.
+    /// Records of a tile: those of a micro-tile, fewer where the batch is too small for all
+    /// threads, or where their values between steps are many.
     fn chunk(&self, records: usize) -> usize {
-        let most =
-            if self.workspaces.arenas.is_empty() { self.kernels.tile.0 } else { self.workspaces.records };
-        if self.is_few(records) { 1 } else { records.div_ceil(self.threads).clamp(1, most) }
+        let most = if self.workspaces.arenas.is_empty() {
+            self.kernels.tile.0
+        } else {
+            self.workspaces.records
+        };
+        if self.is_few(records) {
+            1
+        } else {
+            records.div_ceil(self.threads).clamp(1, most)
+        }
     }
 
     /// Whether threads share the pixels of a record, not records.
@@ -915,7 +1074,11 @@ impl Shared {
 
     /// The phases of a job.
     fn of(&self, records: usize) -> &[Phase] {
-        if self.is_few(records) { &self.few } else { &self.phases }
+        if self.is_few(records) {
+            &self.few
+        } else {
+            &self.phases
+        }
     }
 
     fn buffer(&self, place: Place, slot: usize) -> &Activations {
@@ -926,7 +1089,8 @@ impl Shared {
         }
     }
 
-    /// Decodes those of some records that are bytes; where all are, into a buffer of the pool, which it gives.
+    /// Decodes those of some records that are bytes; where all are, into a buffer of the pool,
+    /// which it gives.
     ///
     /// SAFETY: as `step`.
     unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
@@ -936,7 +1100,11 @@ impl Shared {
             return None;
         }
         let start = self.clock.is_some().then(Instant::now);
-        let pooled = if deferred.has_all(records.clone()) { self.tile_inputs.borrow() } else { None };
+        let pooled = if deferred.has_all(records.clone()) {
+            self.tile_inputs.borrow()
+        } else {
+            None
+        };
         let context = Context {
             slot,
             records: records.clone(),
@@ -957,7 +1125,9 @@ impl Shared {
     }
 
     fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
-        self.clock.as_ref().map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
+        self.clock
+            .as_ref()
+            .map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
     /// Where times are taken: adds the one since `start`, of some records of a slot.
@@ -970,11 +1140,15 @@ impl Shared {
     ) {
         let Some(start) = start else { return };
         let took = start.elapsed();
-        let Some(mut clock) = self.clock() else { return };
+        let Some(mut clock) = self.clock() else {
+            return;
+        };
         add(&mut clock.sums, took);
         let track = clock.track;
         drop(clock);
-        track.into_iter().for_each(|track| track.span(name, slot, records, start, took));
+        track
+            .into_iter()
+            .for_each(|track| track.span(name, slot, records, start, took));
     }
 
     /// Where record `n` of a tile stands.
@@ -986,7 +1160,11 @@ impl Shared {
                 Home::Batch => self.buffer(place, context.slot).record(n),
                 Home::Workspace(at) => {
                     let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
-                    let (arena, record) = if context.few { (n, 0) } else { (own, n - first) };
+                    let (arena, record) = if context.few {
+                        (n, 0)
+                    } else {
+                        (own, n - first)
+                    };
                     arenas[arena].start.wrapping_add(record * stride + at)
                 }
             },
@@ -1002,10 +1180,12 @@ impl Shared {
         }
     }
 
-    /// One step for some records, and of a layer for some rows or all, of an image for some pixels or all.
+    /// One step for some records, and of a layer for some rows or all, of an image for some pixels
+    /// or all.
     ///
-    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records, different
-    /// rows or different pixels. What it reads was written by an earlier phase, or for the same records by this tile.
+    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are
+    /// different records, different rows or different pixels. What it reads was written by an
+    /// earlier phase, or for the same records by this tile.
     unsafe fn step(&self, i: usize, context: &Context) {
         let step = &self.steps[i];
         let (records, slot) = (context.records.clone(), context.slot);
@@ -1016,7 +1196,15 @@ impl Shared {
         let (part, parts) = context.part;
         let share = |n: usize| n * part / parts..n * (part + 1) / parts;
         match &step.action {
-            Action::Affine { weights, biases, scales, panel, columns, inputs, activation } => {
+            Action::Affine {
+                weights,
+                biases,
+                scales,
+                panel,
+                columns,
+                inputs,
+                activation,
+            } => {
                 // Once for each way of storing weights.
                 macro_rules! compute {
                     ($kernel:expr, $weights:expr) => {{
@@ -1048,17 +1236,32 @@ impl Shared {
                 }
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!((self.kernels.affine), w),
-                    StoredAs::Halves(w) => {
-                        self.kernels.affine_of_halves.into_iter().for_each(|kernel| compute!(kernel, w))
-                    }
-                    StoredAs::Bytes(w) => {
-                        self.kernels.affine_of_bytes.into_iter().for_each(|kernel| compute!(kernel, w))
-                    }
+                    StoredAs::Halves(w) => self
+                        .kernels
+                        .affine_of_halves
+                        .into_iter()
+                        .for_each(|kernel| compute!(kernel, w)),
+                    StoredAs::Bytes(w) => self
+                        .kernels
+                        .affine_of_bytes
+                        .into_iter()
+                        .for_each(|kernel| compute!(kernel, w)),
                 }
             }
-            Action::Convolution { weights, biases, scales, panel, columns, activation, geometry } => {
+            Action::Convolution {
+                weights,
+                biases,
+                scales,
+                panel,
+                columns,
+                activation,
+                geometry,
+            } => {
                 // Whole tiles.
-                let (tile, count) = (self.kernels.tile.0, geometry.output.1.h * geometry.output.1.w);
+                let (tile, count) = (
+                    self.kernels.tile.0,
+                    geometry.output.1.h * geometry.output.1.w,
+                );
                 let tiles = share(count.div_ceil(tile));
                 let pixels = tiles.start * tile..count.min(tiles.end * tile);
                 let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
@@ -1083,41 +1286,54 @@ impl Shared {
                             inputs: columns.1,
                             activation: *activation,
                         };
-                        let product = |records: usize, (x, x_stride, runs): images::Windows, result| {
-                            let rows = context.rows.clone().unwrap_or(0..biases.len());
-                            let result_stride = geometry.output.0.pixel;
-                            let sub = Subproblem {
-                                layer: &layer,
-                                rows,
-                                records,
-                                x,
-                                x_stride,
-                                runs,
-                                result,
-                                result_stride,
+                        let product =
+                            |records: usize, (x, x_stride, runs): images::Windows, result| {
+                                let rows = context.rows.clone().unwrap_or(0..biases.len());
+                                let result_stride = geometry.output.0.pixel;
+                                let sub = Subproblem {
+                                    layer: &layer,
+                                    rows,
+                                    records,
+                                    x,
+                                    x_stride,
+                                    runs,
+                                    result,
+                                    result_stride,
+                                };
+                                // SAFETY: `check` has compared the sizes; see above.
+                                unsafe {
+                                    $kernel(&sub);
+                                    self.kernels.complete(&sub);
+                                }
                             };
-                            // SAFETY: `check` has compared the sizes; see above.
-                            unsafe {
-                                $kernel(&sub);
-                                self.kernels.complete(&sub);
-                            }
-                        };
                         convolve(&product);
                     }};
                 }
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!(self.kernels.affine, w),
-                    StoredAs::Halves(w) => {
-                        self.kernels.affine_of_halves.into_iter().for_each(|kernel| compute!(kernel, w))
-                    }
-                    StoredAs::Bytes(w) => {
-                        self.kernels.affine_of_bytes.into_iter().for_each(|kernel| compute!(kernel, w))
-                    }
+                    StoredAs::Halves(w) => self
+                        .kernels
+                        .affine_of_halves
+                        .into_iter()
+                        .for_each(|kernel| compute!(kernel, w)),
+                    StoredAs::Bytes(w) => self
+                        .kernels
+                        .affine_of_bytes
+                        .into_iter()
+                        .for_each(|kernel| compute!(kernel, w)),
                 }
             }
-            Action::Tiles { weights, biases, panel, activation, geometry } => {
+            Action::Tiles {
+                weights,
+                biases,
+                panel,
+                activation,
+                geometry,
+            } => {
                 let channels = geometry.input.1.c;
-                let Some(transforms) = &self.kernels.transforms else { return };
+                let Some(transforms) = &self.kernels.transforms else {
+                    return;
+                };
                 let layer = Affine {
                     weights: weights.floats(),
                     biases,
@@ -1138,22 +1354,47 @@ impl Shared {
                     let places = (x, self.record(step.to, context, n));
                     let (with, layer) = ((&self.kernels, transforms), (&layer, *activation));
                     // SAFETY: `check` has compared the sizes; see above.
-                    unsafe { images::convolve_tiles(with, geometry, layer, tiles.clone(), places, room) }
-                }
-            }
-            Action::Windows { made, weights, activation, geometry } => {
-                let null = (std::ptr::null(), std::ptr::null());
-                let arrays = weights.as_ref().map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
-                for n in records.clone() {
-                    let x = self.record(step.from, context, n).cast_const();
-                    let (places, lines) = ((x, self.record(step.to, context, n)), share(geometry.output.1.h));
-                    // SAFETY: `check` has compared the sizes; see above.
                     unsafe {
-                        images::windows(&self.kernels, *made, arrays, geometry, *activation, lines, places)
+                        images::convolve_tiles(with, geometry, layer, tiles.clone(), places, room)
                     }
                 }
             }
-            Action::Combine { arithmetic, other, activation, geometry } => {
+            Action::Windows {
+                made,
+                weights,
+                activation,
+                geometry,
+            } => {
+                let null = (std::ptr::null(), std::ptr::null());
+                let arrays = weights
+                    .as_ref()
+                    .map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let (places, lines) = (
+                        (x, self.record(step.to, context, n)),
+                        share(geometry.output.1.h),
+                    );
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe {
+                        images::windows(
+                            &self.kernels,
+                            *made,
+                            arrays,
+                            geometry,
+                            *activation,
+                            lines,
+                            places,
+                        )
+                    }
+                }
+            }
+            Action::Combine {
+                arithmetic,
+                other,
+                activation,
+                geometry,
+            } => {
                 let lines = share(geometry.output.1.h);
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
@@ -1164,29 +1405,49 @@ impl Shared {
                         // SAFETY: `check` has compared the sizes; see above.
                         unsafe {
                             let places = (x, other, result);
-                            images::combine(&self.kernels, *arithmetic, geometry, line.clone(), places);
+                            images::combine(
+                                &self.kernels,
+                                *arithmetic,
+                                geometry,
+                                line.clone(),
+                                places,
+                            );
                             images::activate(&self.kernels, geometry, *activation, line, result);
                         }
                     }
                 }
             }
-            Action::Scale { factors, biases, moves, activation } => {
+            Action::Scale {
+                factors,
+                biases,
+                moves,
+                activation,
+            } => {
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let result = self.record(step.to, context, n);
                     // SAFETY: `check` has compared the sizes; see above.
                     unsafe {
                         moves::scale(moves, (factors, biases.as_deref()), (x, result));
-                        (self.kernels.activate)(*activation, result, moves.filled().next_multiple_of(LINE));
+                        (self.kernels.activate)(
+                            *activation,
+                            result,
+                            moves.filled().next_multiple_of(LINE),
+                        );
                     }
                 }
             }
-            Action::Softmax { geometry, logarithm } => {
+            Action::Softmax {
+                geometry,
+                logarithm,
+            } => {
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let places = (x, self.record(step.to, context, n));
                     // SAFETY: `check` has compared the sizes; see above.
-                    unsafe { images::softmax(geometry, *logarithm, share(geometry.output.1.h), places) }
+                    unsafe {
+                        images::softmax(geometry, *logarithm, share(geometry.output.1.h), places)
+                    }
                 }
             }
             Action::Gather { moves, value } => {
@@ -1198,13 +1459,17 @@ impl Shared {
             }
             Action::Activate(activation) if self.workspaces.arenas.is_empty() => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe { (self.kernels.activate)(*activation, result, records.len() * result_stride) }
+                unsafe {
+                    (self.kernels.activate)(*activation, result, records.len() * result_stride)
+                }
             }
             Action::Activate(activation) => {
                 let rows = self.rows[i].next_multiple_of(LINE);
                 for n in records.clone() {
                     // SAFETY: places are whole lines, which all lanes divide; see above.
-                    unsafe { (self.kernels.activate)(*activation, self.record(step.to, context, n), rows) }
+                    unsafe {
+                        (self.kernels.activate)(*activation, self.record(step.to, context, n), rows)
+                    }
                 }
             }
             Action::ArgMax(outputs) => {
@@ -1225,7 +1490,11 @@ impl Shared {
             assert!(is, "steps and buffers do not fit together");
         }
         right(self.width <= input && matches!(self.phases[0].split, Split::Records));
-        right(self.few.first().is_none_or(|p| matches!(p.split, Split::Records)));
+        right(
+            self.few
+                .first()
+                .is_none_or(|p| matches!(p.split, Split::Records)),
+        );
         for (home, rows) in self.homes.iter().zip(hidden) {
             right(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
         }
@@ -1236,62 +1505,143 @@ impl Shared {
         };
         for s in &self.steps {
             match &s.action {
-                Action::Affine { weights, biases, scales, panel, columns, inputs, .. } => {
+                Action::Affine {
+                    weights,
+                    biases,
+                    scales,
+                    panel,
+                    columns,
+                    inputs,
+                    ..
+                } => {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
                     weights.check((biases, scales), panel, columns, inputs);
                     right(panel % self.kernels.lanes == 0 && s.from != s.to);
                     right(inputs <= rows_of(s.from) && biases.len() <= rows_of(s.to));
                 }
-                Action::Convolution { weights, biases, scales, panel, columns, geometry, .. } => {
+                Action::Convolution {
+                    weights,
+                    biases,
+                    scales,
+                    panel,
+                    columns,
+                    geometry,
+                    ..
+                } => {
                     let (panel, (columns, inputs)) = (*panel, *columns);
                     weights.check((biases, scales), panel, columns, inputs);
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
-                    right(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
+                    right(
+                        panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1,
+                    );
                     right(inputs == window.0 * window.1 * from.c);
                     right(biases.len() <= output.pixel);
                     right(output.line == to.w * output.pixel && window_fits(geometry));
                     right(images::end(input, from) <= rows_of(s.from));
-                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(
+                        images::end(
+                            output,
+                            Shape {
+                                c: output.pixel,
+                                ..to
+                            },
+                        ) <= rows_of(s.to),
+                    );
                 }
-                Action::Tiles { weights, biases, panel, geometry, .. } => {
+                Action::Tiles {
+                    weights,
+                    biases,
+                    panel,
+                    geometry,
+                    ..
+                } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let rows = biases.len() / winograd::ELEMENTS;
                     weights.check((biases, &[]), *panel, from.c, from.c);
                     right(panel % self.kernels.lanes == 0 && rows % panel == 0 && s.from != s.to);
                     right(fit::by_tiles(geometry, rows) && from.c % self.kernels.lanes == 0);
-                    right(rows <= output.pixel && window_fits(geometry) && !weights.floats().is_empty());
+                    right(
+                        rows <= output.pixel
+                            && window_fits(geometry)
+                            && !weights.floats().is_empty(),
+                    );
                     right(images::end(input, from) <= rows_of(s.from));
-                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(
+                        images::end(
+                            output,
+                            Shape {
+                                c: output.pixel,
+                                ..to
+                            },
+                        ) <= rows_of(s.to),
+                    );
                 }
-                Action::Windows { made, weights, geometry, .. } => {
+                Action::Windows {
+                    made,
+                    weights,
+                    geometry,
+                    ..
+                } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
                     let channels = output.pixel;
-                    right(channels % LINE == 0 && s.from != s.to && from.c == to.c && window_fits(geometry));
+                    right(
+                        channels % LINE == 0
+                            && s.from != s.to
+                            && from.c == to.c
+                            && window_fits(geometry),
+                    );
                     right(images::end(input, from) <= rows_of(s.from));
                     right(images::end(output, Shape { c: channels, ..to }) <= rows_of(s.to));
                     let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
                     right(sizes == (*made == Made::Products).then_some(expected));
                 }
-                Action::Combine { other, geometry, .. } => {
+                Action::Combine {
+                    other, geometry, ..
+                } => {
                     let ((second, _), (output, to)) = (geometry.input, geometry.output);
-                    let all = Shape { c: output.pixel, ..to };
+                    let all = Shape {
+                        c: output.pixel,
+                        ..to
+                    };
                     right(images::end(output, all) <= rows_of(s.to).min(rows_of(s.from)));
-                    right(s.to != s.from && s.to != *other && images::end(second, to) <= rows_of(*other));
+                    right(
+                        s.to != s.from
+                            && s.to != *other
+                            && images::end(second, to) <= rows_of(*other),
+                    );
                     // Those that stand alike are combined whole, padding included.
                     right(second != output || images::end(second, all) <= rows_of(*other));
                 }
-                Action::Scale { factors, biases, moves, .. } => {
+                Action::Scale {
+                    factors,
+                    biases,
+                    moves,
+                    ..
+                } => {
                     let [rows, first, second] = moves.ends();
                     right(rows <= rows_of(s.from).min(rows_of(s.to)) && s.from != s.to);
-                    right(first <= factors.len() && second <= biases.as_ref().unwrap_or(factors).len());
+                    right(
+                        first <= factors.len()
+                            && second <= biases.as_ref().unwrap_or(factors).len(),
+                    );
                 }
                 Action::Softmax { geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
-                    right(from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to);
-                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(
+                        from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to,
+                    );
+                    right(
+                        images::end(
+                            output,
+                            Shape {
+                                c: output.pixel,
+                                ..to
+                            },
+                        ) <= rows_of(s.to),
+                    );
                 }
                 Action::Gather { moves, .. } => {
                     let [to, from] = moves.ends();
@@ -1313,30 +1663,47 @@ fn window_fits(geometry: &Geometry) -> bool {
 /// Whether all steps that touch hidden buffer `i` are in one phase that is split by records.
 fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
     let touches = |s: &Step| {
-        let other = if let Action::Combine { other, .. } = &s.action { Some(*other) } else { None };
+        let other = if let Action::Combine { other, .. } = &s.action {
+            Some(*other)
+        } else {
+            None
+        };
         [Some(s.from), Some(s.to), other].contains(&Some(Place::Hidden(i)))
     };
-    let mut of = phases.iter().filter(|p| steps[p.steps.clone()].iter().any(touches));
+    let mut of = phases
+        .iter()
+        .filter(|p| steps[p.steps.clone()].iter().any(touches));
     let first = of.next();
     first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
 }
 
-/// For a single record: steps that all threads have a part of, and between them those that are not worth sharing.
+/// For a single record: steps that all threads have a part of, and between them those that are not
+/// worth sharing.
 fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, |step| {
-        let parts = (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
+        let parts =
+            (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
         let by_rows = |vectors: usize, band: usize| {
-            (vectors / band >= threads).then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
+            (vectors / band >= threads)
+                .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
         };
         match (&step.action, step.action.parts()) {
-            (Action::Affine { weights, biases, .. }, _) if weights.stored().bytes() >= LARGE / 8 => {
+            (
+                Action::Affine {
+                    weights, biases, ..
+                },
+                _,
+            ) if weights.stored().bytes() >= LARGE / 8 => {
                 by_rows(biases.len() / kernels.lanes, kernels.tile.1)
             }
             (Action::Convolution { biases, .. }, pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile.0);
                 // Few tiles do not come out even, and each thread would read all of the weights.
-                let rows =
-                    if tiles < PARTS * threads { by_rows(biases.len() / kernels.lanes, 2) } else { None };
+                let rows = if tiles < PARTS * threads {
+                    by_rows(biases.len() / kernels.lanes, 2)
+                } else {
+                    None
+                };
                 rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
             }
             (Action::Tiles { .. }, tiles) => {
@@ -1348,7 +1715,8 @@ fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     })
 }
 
-/// Parts of a record for each thread at most: more would not end more evenly than handing them out takes.
+/// Parts of a record for each thread at most: more would not end more evenly than handing them out
+/// takes.
 const PARTS: usize = 2;
 
 /// What a part of a record takes at least, in microseconds: many times what handing it out costs.
@@ -1357,7 +1725,9 @@ const PART_US: usize = 2;
 /// Groups the steps: large layers alone, the rest together.
 fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, |step| match &step.action {
-        Action::Affine { weights, biases, .. } => {
+        Action::Affine {
+            weights, biases, ..
+        } => {
             let vectors = biases.len() / kernels.lanes;
             let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
             large.then(|| Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)))
@@ -1366,27 +1736,50 @@ fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     })
 }
 
-/// Phases of steps: one for each that `split` splits, one for those between, which are split by records.
+/// Phases of steps: one for each that `split` splits, one for those between, which are split by
+/// records.
 fn group(steps: &[Step], split: impl Fn(&Step) -> Option<Split>) -> Vec<Phase> {
     // The first phase decodes: records are split before parts of them may be.
-    let mut phases = vec![Phase { steps: 0..0, split: Split::Records }];
+    let mut phases = vec![Phase {
+        steps: 0..0,
+        split: Split::Records,
+    }];
     for (i, step) in steps.iter().enumerate() {
         match (split(step), phases.last_mut()) {
-            (Some(split), _) => phases.push(Phase { steps: i..i + 1, split }),
-            (None, Some(Phase { steps, split: Split::Records })) => steps.end = i + 1,
-            (None, _) => phases.push(Phase { steps: i..i + 1, split: Split::Records }),
+            (Some(split), _) => phases.push(Phase {
+                steps: i..i + 1,
+                split,
+            }),
+            (
+                None,
+                Some(Phase {
+                    steps,
+                    split: Split::Records,
+                }),
+            ) => steps.end = i + 1,
+            (None, _) => phases.push(Phase {
+                steps: i..i + 1,
+                split: Split::Records,
+            }),
         }
     }
     phases
 }
 
-/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors: large ones first, which read weights
-/// without a break, then smaller and smaller ones, so that all threads end together (guided self-scheduling).
+/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors: large ones first,
+/// which read weights without a break, then smaller and smaller ones, so that all threads end
+/// together (guided self-scheduling).
 fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usize> {
     let (mut at, mut bounds) = (0, vec![0]);
     while at < vectors {
         let share = (vectors - at) / (2 * threads) / band * band;
-        at = vectors.min(at + if threads > 1 { share.max(band) } else { vectors });
+        at = vectors.min(
+            at + if threads > 1 {
+                share.max(band)
+            } else {
+                vectors
+            },
+        );
         bounds.push(at * lanes);
     }
     bounds

@@ -1,4 +1,5 @@
-//! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
+//! The kernels against float64 on every instruction set that this CPU has, and the team against
+//! itself.
 
 use super::images;
 use super::micro::winograd::{ELEMENTS, SHARED};
@@ -26,7 +27,8 @@ fn random(seed: &mut u32) -> f32 {
     (*seed >> 8) as f32 / (1 << 24) as f32 - 0.5
 }
 
-/// A layer of random weights in panels, with NaN as padding of the common dimension, and records for it.
+/// A layer of random weights in panels, with NaN as padding of the common dimension, and records
+/// for it.
 struct Case {
     panel: usize,
     inputs: usize,
@@ -83,21 +85,37 @@ impl Case {
         let round = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
         self.plain.iter_mut().for_each(round);
         // Weights in the padding are noise for floats; halves of networks are finite.
-        self.weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 1.0);
+        self.weights
+            .iter_mut()
+            .filter(|w| w.is_nan())
+            .for_each(|w| *w = 1.0);
         self.weights.iter_mut().for_each(round);
-        self.halves = Some(self.weights.iter().map(|&w| Half(half::from_f32(w))).collect());
+        self.halves = Some(
+            self.weights
+                .iter()
+                .map(|&w| Half(half::from_f32(w)))
+                .collect(),
+        );
         self
     }
 
     /// The same with weights rounded to bytes and stored so.
     fn in_bytes(mut self) -> Case {
         let alike = vec![1.0; self.inputs];
-        self.plain.chunks_exact_mut(self.inputs).for_each(|row| scale::round(row, &alike));
+        self.plain
+            .chunks_exact_mut(self.inputs)
+            .for_each(|row| scale::round(row, &alike));
         let (padded, rows) = (self.biases.len(), self.plain.chunks_exact(self.inputs));
         let mut scales: Vec<f32> = rows.clone().map(scale::of_row).collect();
         let mut numbers = vec![1; padded * self.columns];
-        for ((to, row), &scale) in numbers.chunks_exact_mut(self.columns).zip(rows).zip(&scales) {
-            to.iter_mut().zip(row).for_each(|(n, &w)| *n = scale::number(w, scale));
+        for ((to, row), &scale) in numbers
+            .chunks_exact_mut(self.columns)
+            .zip(rows)
+            .zip(&scales)
+        {
+            to.iter_mut()
+                .zip(row)
+                .for_each(|(n, &w)| *n = scale::number(w, scale));
         }
         scales.resize(padded, 0.0);
         let size = (padded, self.columns);
@@ -106,7 +124,8 @@ impl Case {
         self
     }
 
-    /// Runs rows `rows` for `records` records from `first` on into NaN, with room after each record.
+    /// Runs rows `rows` for `records` records from `first` on into NaN, with room after each
+    /// record.
     fn run(
         &self,
         kernels: &Kernels,
@@ -127,8 +146,9 @@ impl Case {
             let values = &self.x[(first + n) * self.x_stride + r * length..][..length];
             scattered[place(n, r)..][..length].copy_from_slice(values);
         }
-        let table: Vec<*const f32> =
-            (0..runs * records).map(|i| scattered[place(i % records, i / records)..].as_ptr()).collect();
+        let table: Vec<*const f32> = (0..runs * records)
+            .map(|i| scattered[place(i % records, i / records)..].as_ptr())
+            .collect();
         macro_rules! compute {
             ($kernel:expr, $weights:expr) => {{
                 let layer = Affine {
@@ -147,11 +167,15 @@ impl Case {
                     records,
                     x: self.x[first * self.x_stride..].as_ptr(),
                     x_stride: self.x_stride,
-                    runs: self.run.map(|length| Runs { table: table.as_ptr(), length }),
+                    runs: self.run.map(|length| Runs {
+                        table: table.as_ptr(),
+                        length,
+                    }),
                     result: result.as_mut_ptr(),
                     result_stride: stride,
                 };
-                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the
+                // CPU has.
                 unsafe {
                     $kernel(&sub);
                     kernels.complete(&sub);
@@ -172,16 +196,17 @@ impl Case {
 
     /// In float64, with the bound of a sum of `inputs` products.
     fn expected(&self, activation: Activation, n: usize, o: usize) -> (f64, f64) {
-        let products = (0..self.inputs)
-            .map(|k| f64::from(self.plain[o * self.inputs + k]) * f64::from(self.x[n * self.x_stride + k]));
+        let products = (0..self.inputs).map(|k| {
+            f64::from(self.plain[o * self.inputs + k]) * f64::from(self.x[n * self.x_stride + k])
+        });
         let (sum, size) = products.fold((0.0, 0.0), |(s, a), p| (s + p, a + p.abs()));
         let bound = (2 * self.inputs + 2) as f64 * 2f64.powi(-24) * (size + 1.0) + 3e-7;
         (activation.apply(sum + f64::from(self.biases[o])), bound)
     }
 }
 
-/// Every panel, every count of records to 19, odd sizes: against float64, nothing else written, and the same to the
-/// bit whatever records are beside and however the rows are split.
+/// Every panel, every count of records to 19, odd sizes: against float64, nothing else written, and
+/// the same to the bit whatever records are beside and however the rows are split.
 #[test]
 fn affine_agrees_with_float64() {
     for kernels in Kernels::all() {
@@ -207,14 +232,27 @@ fn affine_agrees_with_float64() {
                         for o in 0..outputs {
                             let (expected, bound) = case.expected(activation, n, o);
                             let found = f64::from(whole[n * stride + o]);
-                            assert!((found - expected).abs() < bound, "{} {panel} {n} {o}", kernels.name);
+                            assert!(
+                                (found - expected).abs() < bound,
+                                "{} {panel} {n} {o}",
+                                kernels.name
+                            );
                         }
                         assert!(whole[n * stride..][..padded].iter().all(|v| !v.is_nan()));
-                        assert!(whole[n * stride + padded..(n + 1) * stride].iter().all(|v| v.is_nan()));
+                        assert!(
+                            whole[n * stride + padded..(n + 1) * stride]
+                                .iter()
+                                .all(|v| v.is_nan())
+                        );
                     }
                     for count in 1..19 {
                         let first = count % 4;
-                        let some = case.run(&kernels, activation, 0..padded, (first, count.min(19 - first)));
+                        let some = case.run(
+                            &kernels,
+                            activation,
+                            0..padded,
+                            (first, count.min(19 - first)),
+                        );
                         for (n, record) in some.chunks_exact(stride).enumerate() {
                             assert_eq!(
                                 record[..padded],
@@ -228,8 +266,11 @@ fn affine_agrees_with_float64() {
                         let lower = case.run(&kernels, activation, 0..cut, (0, 19));
                         let upper = case.run(&kernels, activation, cut..padded, (0, 19));
                         for n in 0..19 {
-                            let (l, u, w) =
-                                (&lower[n * stride..], &upper[n * stride..], &whole[n * stride..]);
+                            let (l, u, w) = (
+                                &lower[n * stride..],
+                                &upper[n * stride..],
+                                &whole[n * stride..],
+                            );
                             assert_eq!((&l[..cut], &u[cut..padded]), (&w[..cut], &w[cut..padded]));
                             assert!(l[cut..padded].iter().chain(&u[..cut]).all(|v| v.is_nan()));
                         }
@@ -271,9 +312,15 @@ proptest! {
 #[test]
 fn runs_give_what_one_piece_gives() {
     for kernels in Kernels::all() {
-        for (outputs, length, runs) in
-            [(10, 1, 1), (16, 1, 9), (17, 3, 3), (33, 16, 2), (48, 5, 7), (65, 9, 3), (130, 37, 3)]
-        {
+        for (outputs, length, runs) in [
+            (10, 1, 1),
+            (16, 1, 9),
+            (17, 3, 3),
+            (33, 16, 2),
+            (48, 5, 7),
+            (65, 9, 3),
+            (130, 37, 3),
+        ] {
             for records in 1..19 {
                 let case = || Case::new(16, outputs, length * runs, records, 7);
                 for mut case in [case(), case().halved(), case().in_bytes()] {
@@ -283,7 +330,8 @@ fn runs_give_what_one_piece_gives() {
                     let found = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
                     for n in 0..records {
                         let record = n * case.result_stride();
-                        let what = format!("{} {outputs} {runs} of {length}, {records}", kernels.name);
+                        let what =
+                            format!("{} {outputs} {runs} of {length}, {records}", kernels.name);
                         let rows = record..record + rows.end;
                         assert_eq!(found[rows.clone()], whole[rows], "{what}");
                     }
@@ -293,8 +341,8 @@ fn runs_give_what_one_piece_gives() {
     }
 }
 
-/// Records that are too many to stay in the cache take the common dimension in blocks. They give what a
-/// single record gives in one piece, to the bit.
+/// Records that are too many to stay in the cache take the common dimension in blocks. They give
+/// what a single record gives in one piece, to the bit.
 #[test]
 fn blocks_give_what_one_piece_gives() {
     const RECORDS: usize = 66;
@@ -305,7 +353,12 @@ fn blocks_give_what_one_piece_gives() {
             let all = case.run(&kernels, Activation::Relu, 0..rows, (0, RECORDS));
             for n in [0, 7, 40, RECORDS - 1] {
                 let one = case.run(&kernels, Activation::Relu, 0..rows, (n, 1));
-                assert_eq!(all[n * stride..][..rows], one[..rows], "{}, record {n}", kernels.name);
+                assert_eq!(
+                    all[n * stride..][..rows],
+                    one[..rows],
+                    "{}, record {n}",
+                    kernels.name
+                );
             }
         }
     }
@@ -323,9 +376,14 @@ struct Windowed {
 }
 
 impl Windowed {
-    /// Sizes from `random`; `None` where the window has no place. With `outputs` 0 channel by channel.
+    /// Sizes from `random`; `None` where the window has no place. With `outputs` 0 channel by
+    /// channel.
     fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
-        let from = Shape { c: [1, 2, 3, 5, 16, 19, 80][random(7)], h: 1 + random(14), w: 1 + random(14) };
+        let from = Shape {
+            c: [1, 2, 3, 5, 16, 19, 80][random(7)],
+            h: 1 + random(14),
+            w: 1 + random(14),
+        };
         let size = (1 + random(4), 1 + random(5));
         let mut border = || Border {
             top: random(size.0.max(2)),
@@ -334,8 +392,22 @@ impl Windowed {
             right: random(size.1 + 1),
         };
         let border = border();
-        let (stride, dilation) = ((1 + random(3), 1 + random(3)), (1 + random(2), 1 + random(2)));
-        Windowed::of(from, Window { size, stride, dilation, border, ceil: false }, random, outputs)
+        let (stride, dilation) = (
+            (1 + random(3), 1 + random(3)),
+            (1 + random(2), 1 + random(2)),
+        );
+        Windowed::of(
+            from,
+            Window {
+                size,
+                stride,
+                dilation,
+                border,
+                ceil: false,
+            },
+            random,
+            outputs,
+        )
     }
 
     /// An image of `from` with these windows.
@@ -347,9 +419,21 @@ impl Windowed {
     ) -> Option<Windowed> {
         let (h, w) = window.output(from).ok()?;
         let alone = outputs == 0;
-        let to = Shape { c: if alone { from.c } else { outputs }, h, w };
-        let pixel = if alone { from.c.next_multiple_of(16) } else { from.c + [0, 0, 3][random(3)] };
-        let input = Image { first: random(5), pixel, line: from.w * pixel + [0, 7][random(2)] };
+        let to = Shape {
+            c: if alone { from.c } else { outputs },
+            h,
+            w,
+        };
+        let pixel = if alone {
+            from.c.next_multiple_of(16)
+        } else {
+            from.c + [0, 0, 3][random(3)]
+        };
+        let input = Image {
+            first: random(5),
+            pixel,
+            line: from.w * pixel + [0, 7][random(2)],
+        };
         let output = Image::dense(to, to.c.next_multiple_of(16));
         let groups = if alone { from.c } else { 1 };
         let mut seed = random(1 << 16) as u32;
@@ -360,15 +444,31 @@ impl Windowed {
             image[input.first + y * input.line + x * input.pixel + c] = self::random(&mut seed);
         }
         let taps = window.size.0 * window.size.1;
-        let count = if alone { taps * output.pixel } else { to.c * taps * from.c };
+        let count = if alone {
+            taps * output.pixel
+        } else {
+            to.c * taps * from.c
+        };
         let weights = (0..count).map(|_| self::random(&mut seed)).collect();
         let mut biases = vec![0.0; output.pixel];
         biases[..to.c].fill_with(|| self::random(&mut seed));
-        let geometry = Geometry { input: (input, from), output: (output, to), window, groups };
-        Some(Windowed { geometry, image, outputs, weights, biases })
+        let geometry = Geometry {
+            input: (input, from),
+            output: (output, to),
+            window,
+            groups,
+        };
+        Some(Windowed {
+            geometry,
+            image,
+            outputs,
+            weights,
+            biases,
+        })
     }
 
-    /// What channel `o` of the result's pixel is made of: values with their weights, and elements with the border.
+    /// What channel `o` of the result's pixel is made of: values with their weights, and elements
+    /// with the border.
     fn terms(&self, o: usize, (y, x): (usize, usize)) -> (Vec<(f64, f64)>, usize) {
         let ((image, from), window) = (self.geometry.input, &self.geometry.window);
         let (rows, columns) = window.size;
@@ -377,7 +477,10 @@ impl Windowed {
             let iy = y * window.stride.0 + ky * window.dilation.0;
             let ix = x * window.stride.1 + kx * window.dilation.1;
             let border = window.border;
-            let padded = (border.top + from.h + border.bottom, border.left + from.w + border.right);
+            let padded = (
+                border.top + from.h + border.bottom,
+                border.left + from.w + border.right,
+            );
             bordered += usize::from(iy < padded.0 && ix < padded.1);
             let (iy, ix) = (iy.wrapping_sub(border.top), ix.wrapping_sub(border.left));
             if iy >= from.h || ix >= from.w {
@@ -386,7 +489,10 @@ impl Windowed {
             let tap = ky * columns + kx;
             let pixel = image.first + iy * image.line + ix * image.pixel;
             let mut push = |c: usize, weight: usize| {
-                terms.push((f64::from(self.image[pixel + c]), f64::from(self.weights[weight])))
+                terms.push((
+                    f64::from(self.image[pixel + c]),
+                    f64::from(self.weights[weight]),
+                ))
             };
             match self.outputs {
                 0 => push(o, tap * self.biases.len() + o),
@@ -404,7 +510,11 @@ impl Windowed {
                 let found = f64::from(found[y * output.line + x * output.pixel + c]);
                 let expected = if c < to.c { expected(c, (y, x)) } else { 0.0 };
                 let near = found == expected || (found - expected).abs() < 1e-4;
-                assert!(near, "{what}: {:?}: {y}, {x}, {c}: {found}, not {expected}", self.geometry);
+                assert!(
+                    near,
+                    "{what}: {:?}: {y}, {x}, {c}: {found}, not {expected}",
+                    self.geometry
+                );
             }
         }
     }
@@ -419,17 +529,25 @@ fn below(seed: u32) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Convolutions of every size against float64, any part of the pixels; no more scratch is touched than `scratch` says.
+/// Convolutions of every size against float64, any part of the pixels; no more scratch is touched
+/// than `scratch` says.
 #[test]
 fn convolutions_agree_with_float64() {
     for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
         let mut draw = below(seed * 977 + 5);
         let outputs = 1 + draw(40);
-        let Some(case) = Windowed::new(&mut draw, outputs) else { continue };
+        let Some(case) = Windowed::new(&mut draw, outputs) else {
+            continue;
+        };
         let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
         let inputs = case.weights.len() / outputs;
         let layout = Layout::parse("R_16_1_C").unwrap();
-        let weights = layout.pack(&case.weights, (outputs, inputs), (output.pixel, inputs), 0.0);
+        let weights = layout.pack(
+            &case.weights,
+            (outputs, inputs),
+            (output.pixel, inputs),
+            0.0,
+        );
         let layer = Affine {
             weights: &weights,
             biases: &case.biases,
@@ -449,8 +567,18 @@ fn convolutions_agree_with_float64() {
         scratch[room.div_ceil(2)..].fill(canary);
         let product = |records: usize, (x, x_stride, runs): images::Windows, result: *mut f32| {
             let (rows, result_stride) = (0..output.pixel, output.pixel);
-            let sub = Subproblem { layer: &layer, rows, records, x, x_stride, runs, result, result_stride };
-            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+            let sub = Subproblem {
+                layer: &layer,
+                rows,
+                records,
+                x,
+                x_stride,
+                runs,
+                result,
+                result_stride,
+            };
+            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU
+            // has.
             unsafe { (kernels.affine)(&sub) };
         };
         let pixels = to.h * to.w;
@@ -461,37 +589,68 @@ fn convolutions_agree_with_float64() {
             // SAFETY: as above.
             unsafe { images::convolve(geometry, kernels.tile.0, part, places, room, &product) };
         }
-        assert!(scratch[room.div_ceil(2)..].iter().all(|&v| v == canary), "{geometry:?}");
+        assert!(
+            scratch[room.div_ceil(2)..].iter().all(|&v| v == canary),
+            "{geometry:?}"
+        );
         assert!(zeros.iter().all(|&v| v == 0.0));
         case.compare(&result, kernels.name, |o, at| {
-            let sum: f64 = case.terms(o, at).0.iter().map(|(value, weight)| value * weight).sum();
+            let sum: f64 = case
+                .terms(o, at)
+                .0
+                .iter()
+                .map(|(value, weight)| value * weight)
+                .sum();
             sum + f64::from(case.biases[o])
         });
     }
 }
 
-/// Convolutions by tiles of every size and border against float64, any part of the tiles; no more scratch is touched than
-/// `tiles_scratch` says.
+/// Convolutions by tiles of every size and border against float64, any part of the tiles; no more
+/// scratch is touched than `tiles_scratch` says.
 #[test]
 fn convolutions_by_tiles_agree_with_float64() {
     let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
-    let clip = activations().find(|a| matches!(a, Activation::Clip { .. })).unwrap();
+    let clip = activations()
+        .find(|a| matches!(a, Activation::Clip { .. }))
+        .unwrap();
     for (seed, (kernels, transforms)) in (0..300).flat_map(|seed| able().map(move |k| (seed, k))) {
         let mut draw = below(seed * 769 + 11);
         let (channels, outputs) = (16 * (1 + draw(4)), 16 * (1 + draw(4)));
-        let from = Shape { c: channels, h: 1 + draw(13), w: 1 + draw(13) };
-        let border = Border { top: draw(4), left: draw(4), bottom: draw(4), right: draw(4) };
-        let window = Window { border, ..Window::of((3, 3)) };
-        let Some(case) = Windowed::of(from, window, &mut draw, outputs) else { continue };
+        let from = Shape {
+            c: channels,
+            h: 1 + draw(13),
+            w: 1 + draw(13),
+        };
+        let border = Border {
+            top: draw(4),
+            left: draw(4),
+            bottom: draw(4),
+            right: draw(4),
+        };
+        let window = Window {
+            border,
+            ..Window::of((3, 3))
+        };
+        let Some(case) = Windowed::of(from, window, &mut draw, outputs) else {
+            continue;
+        };
         let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
-        let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
+        let activation = [
+            Activation::None,
+            Activation::Relu,
+            clip,
+            Activation::Sigmoid,
+        ][draw(4)];
         let rows = ELEMENTS * outputs;
         let (layout, taps) = (Layout::parse("R_16_1_C").unwrap(), (outputs, 9 * channels));
         let packed = layout.pack(&case.weights, taps, taps, 0.0);
         let mut weights = vec![f32::NAN; rows * channels];
         let places = (&*packed, &mut *weights);
         // SAFETY: `Kernels::all` offers what the CPU has; 16 is a multiple of its lanes.
-        unsafe { images::weights_of_tiles(&transforms, places, (outputs, channels), (16, 9 * channels)) };
+        unsafe {
+            images::weights_of_tiles(&transforms, places, (outputs, channels), (16, 9 * channels))
+        };
         let mut biases = vec![0.0; rows];
         biases[SHARED * outputs..][..outputs].copy_from_slice(&case.biases[..outputs]);
         let layer = Affine {
@@ -516,34 +675,53 @@ fn convolutions_by_tiles_agree_with_float64() {
             let places = (case.image.as_ptr(), result.as_mut_ptr());
             let room = (zeros.as_ptr(), scratch.as_mut_ptr());
             let (with, layer) = ((&kernels, &transforms), (&layer, activation));
-            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU
+            // has.
             unsafe { images::convolve_tiles(with, geometry, layer, part, places, room) };
         }
         assert!(scratch[room..].iter().all(|&v| v == canary), "{geometry:?}");
         case.compare(&result, kernels.name, |o, at| {
-            let sum: f64 = case.terms(o, at).0.iter().map(|(value, weight)| value * weight).sum();
+            let sum: f64 = case
+                .terms(o, at)
+                .0
+                .iter()
+                .map(|(value, weight)| value * weight)
+                .sum();
             activation.apply(sum + f64::from(case.biases[o]))
         });
     }
 }
 
-/// What is made of windows channel by channel, of every size, against float64; NaN in the padding of channels stays out.
+/// What is made of windows channel by channel, of every size, against float64; NaN in the padding
+/// of channels stays out.
 #[test]
 fn windows_agree_with_float64() {
-    let clip = activations().find(|a| matches!(a, Activation::Clip { .. })).unwrap();
+    let clip = activations()
+        .find(|a| matches!(a, Activation::Clip { .. }))
+        .unwrap();
     for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
         let mut draw = below(seed * 613 + 7);
-        let Some(case) = Windowed::new(&mut draw, 0) else { continue };
+        let Some(case) = Windowed::new(&mut draw, 0) else {
+            continue;
+        };
         let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
-        let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
+        let activation = [
+            Activation::None,
+            Activation::Relu,
+            clip,
+            Activation::Sigmoid,
+        ][draw(4)];
         for made in [Made::Products, Made::Max, Made::Mean, Made::PaddedMean] {
             let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
             let cut = draw(to.h + 1);
             for lines in [0..cut, cut..to.h] {
                 let arrays = (case.weights.as_ptr(), case.biases.as_ptr());
                 let places = (case.image.as_ptr(), result.as_mut_ptr());
-                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
-                unsafe { images::windows(&kernels, made, arrays, geometry, activation, lines, places) };
+                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the
+                // CPU has.
+                unsafe {
+                    images::windows(&kernels, made, arrays, geometry, activation, lines, places)
+                };
             }
             // Padding is zero where the activation leaves zero.
             if activation.apply(0.0) != 0.0 {
@@ -556,20 +734,24 @@ fn windows_agree_with_float64() {
             if made != Made::Products && pixels.clone().any(empty) {
                 continue;
             }
-            case.compare(&result, &format!("{} {made:?} {activation:?}", kernels.name), |c, at| {
-                let (terms, bordered) = case.terms(c, at);
-                let values = terms.iter().map(|t| t.0);
-                let sum: f64 = values.clone().sum();
-                activation.apply(match made {
-                    Made::Max => values.fold(f64::NEG_INFINITY, f64::max),
-                    Made::Mean => sum / terms.len() as f64,
-                    Made::PaddedMean => sum / bordered as f64,
-                    Made::Products => {
-                        let products = terms.iter().map(|(value, weight)| value * weight);
-                        products.sum::<f64>() + f64::from(case.biases[c])
-                    }
-                })
-            });
+            case.compare(
+                &result,
+                &format!("{} {made:?} {activation:?}", kernels.name),
+                |c, at| {
+                    let (terms, bordered) = case.terms(c, at);
+                    let values = terms.iter().map(|t| t.0);
+                    let sum: f64 = values.clone().sum();
+                    activation.apply(match made {
+                        Made::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                        Made::Mean => sum / terms.len() as f64,
+                        Made::PaddedMean => sum / bordered as f64,
+                        Made::Products => {
+                            let products = terms.iter().map(|(value, weight)| value * weight);
+                            products.sum::<f64>() + f64::from(case.biases[c])
+                        }
+                    })
+                },
+            );
         }
     }
 }
@@ -585,7 +767,9 @@ fn the_identity_gives_the_weights() {
             (0..size).for_each(|n| case.x[n * case.x_stride + n] = 1.0);
             let result = case.run(&kernels, Activation::None, 0..case.biases.len(), (0, size));
             for (n, record) in result.chunks_exact(case.result_stride()).enumerate() {
-                (0..size).for_each(|o| assert_eq!(record[o], case.plain[o * size + n], "{}", kernels.name));
+                (0..size).for_each(|o| {
+                    assert_eq!(record[o], case.plain[o * size + n], "{}", kernels.name)
+                });
             }
         }
     }
@@ -608,7 +792,11 @@ fn activations_are_within_their_bound() {
         .chain([0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE])
         .collect();
     // NEON on 32-bit ARM takes subnormal numbers for zero.
-    let exact = if cfg!(target_arch = "arm") { f64::from(f32::MIN_POSITIVE) } else { 0.0 };
+    let exact = if cfg!(target_arch = "arm") {
+        f64::from(f32::MIN_POSITIVE)
+    } else {
+        0.0
+    };
     for kernels in Kernels::all() {
         for (activation, bound) in [
             (Activation::None, 0.0),
@@ -627,27 +815,48 @@ fn activations_are_within_their_bound() {
             let worst = values.iter().zip(&found).map(|(&x, &y)| {
                 let expected = activation.apply(f64::from(x));
                 // Large values are rounded as floats are.
-                let size = if activation.own_error() > 0.0 { expected.abs().max(1.0) } else { 1.0 };
-                if f64::from(y) == expected { 0.0 } else { (f64::from(y) - expected).abs() / size }
+                let size = if activation.own_error() > 0.0 {
+                    expected.abs().max(1.0)
+                } else {
+                    1.0
+                };
+                if f64::from(y) == expected {
+                    0.0
+                } else {
+                    (f64::from(y) - expected).abs() / size
+                }
             });
-            let worst = worst.fold(0.0, |a: f64, e| if e.is_nan() { f64::INFINITY } else { a.max(e) });
+            let worst = worst.fold(
+                0.0,
+                |a: f64, e| if e.is_nan() { f64::INFINITY } else { a.max(e) },
+            );
             assert!(worst <= bound, "{} {activation:?}: {worst:e}", kernels.name);
         }
     }
 }
 
-/// What an overflow leaves is not finite behind any activation, and a last sum that overflows is not either.
+/// What an overflow leaves is not finite behind any activation, and a last sum that overflows is
+/// not either.
 #[test]
 fn an_overflow_stays_visible() {
     for kernels in Kernels::all() {
         for a in activations() {
-            let values = [f32::INFINITY, 1.0, f32::NEG_INFINITY, -1.0, f32::NAN, f32::MAX, f32::MIN];
+            let values = [
+                f32::INFINITY,
+                1.0,
+                f32::NEG_INFINITY,
+                -1.0,
+                f32::NAN,
+                f32::MAX,
+                f32::MIN,
+            ];
             let found = activate(&kernels, a, &values);
             let finite: Vec<bool> = found.iter().map(|v| v.is_finite()).collect();
             assert_eq!(finite, values.map(f32::is_finite), "{} {a:?}", kernels.name);
             for sign in [1.0, -1.0] {
                 let mut case = Case::new(16, 20, 9, 10, 3);
-                // Row 7 of record 4 sums up to ±8e38, the sums of all other rows and records are finite.
+                // Row 7 of record 4 sums up to ±8e38, the sums of all other rows and records are
+                // finite.
                 for k in 0..9 {
                     case.weights[k * 16 + 7] = 2.0;
                     case.x[4 * case.x_stride + k] = sign * 4.5e37;
@@ -655,7 +864,11 @@ fn an_overflow_stays_visible() {
                 let result = case.run(&kernels, a, 0..32, (0, 10));
                 for (n, record) in result.chunks_exact(case.result_stride()).enumerate() {
                     let finite = |o: usize| record[o].is_finite();
-                    assert!((0..20).all(|o| finite(o) == ((n, o) != (4, 7))), "{} {a:?} {n}", kernels.name);
+                    assert!(
+                        (0..20).all(|o| finite(o) == ((n, o) != (4, 7))),
+                        "{} {a:?} {n}",
+                        kernels.name
+                    );
                 }
             }
         }
@@ -674,20 +887,32 @@ fn nan_stays_nan() {
             case.x[4 * case.x_stride + 5] = f32::NAN;
             let result = case.run(&kernels, a, 0..32, (0, 10));
             for (n, record) in result.chunks_exact(case.result_stride()).enumerate() {
-                assert!(record[..20].iter().all(|v| v.is_nan() == (n == 4)), "{} {a:?} {n}", kernels.name);
+                assert!(
+                    record[..20].iter().all(|v| v.is_nan() == (n == 4)),
+                    "{} {a:?} {n}",
+                    kernels.name
+                );
             }
         }
     }
 }
 
-/// A network of large and small layers: whatever the number of threads and the batch, a record's scores and class are
-/// the same to the bit, in either slot, with the other one under way.
+/// A network of large and small layers: whatever the number of threads and the batch, a record's
+/// scores and class are the same to the bit, in either slot, with the other one under way.
 #[test]
 fn threads_and_batches_do_not_change_a_record() {
     let sizes = [300usize, 1100, 900, 40, 10];
     let padded: Vec<usize> = sizes.iter().map(|s| s.next_multiple_of(16)).collect();
-    let cases: Vec<Case> = (0..4).map(|i| Case::new(16, sizes[i + 1], sizes[i], 1, i as u32)).collect();
-    let places = [Place::Input, Place::Hidden(0), Place::Hidden(1), Place::Hidden(2), Place::Scores];
+    let cases: Vec<Case> = (0..4)
+        .map(|i| Case::new(16, sizes[i + 1], sizes[i], 1, i as u32))
+        .collect();
+    let places = [
+        Place::Input,
+        Place::Hidden(0),
+        Place::Hidden(1),
+        Place::Hidden(2),
+        Place::Scores,
+    ];
     let team = |threads: usize, batch: usize, timed: bool| {
         let mut steps: Vec<Step> = Vec::new();
         for (i, case) in cases.iter().enumerate() {
@@ -712,21 +937,41 @@ fn threads_and_batches_do_not_change_a_record() {
                 });
             }
         }
-        steps.push(Step { action: Action::ArgMax(10), from: Place::Scores, to: Place::Scores });
+        steps.push(Step {
+            action: Action::ArgMax(10),
+            from: Place::Scores,
+            to: Place::Scores,
+        });
         let flop = cases.iter().map(|c| 2 * c.plain.len() as u64).sum();
         let rows = (300, &padded[1..4], 16);
-        let sizes = Sizes { rows, width: 300, arena: (&[0; 3], 0), batch, flop };
+        let sizes = Sizes {
+            rows,
+            width: 300,
+            arena: (&[0; 3], 0),
+            batch,
+            flop,
+        };
         Team::new(steps, sizes, threads, timed).unwrap()
     };
     let value = |record: usize, k: usize| {
-        if (record, k) == (5, 7) { f32::NAN } else { ((record * 7 + k) % 19) as f32 - 9.0 }
+        if (record, k) == (5, 7) {
+            f32::NAN
+        } else {
+            ((record * 7 + k) % 19) as f32 - 9.0
+        }
     };
     let mut expected: Vec<(Vec<u32>, u32)> = Vec::new();
-    for (threads, batch, timed) in
-        [(1, 1, false), (1, 50, true), (2, 50, false), (3, 23, true), (4, 7, false)]
-    {
+    for (threads, batch, timed) in [
+        (1, 1, false),
+        (1, 50, true),
+        (2, 50, false),
+        (3, 23, true),
+        (4, 7, false),
+    ] {
         let mut team = team(threads, batch, timed);
-        assert!(team.threads() <= threads && (threads < 2 || batch < 23 || team.threads() == threads));
+        assert!(
+            team.threads() <= threads && (threads < 2 || batch < 23 || team.threads() == threads)
+        );
         let mut found = vec![(Vec::new(), 0); 100];
         let mut flying: Option<(usize, usize, usize)> = None;
         let (mut first, mut slot) = (0, 0);
@@ -745,7 +990,10 @@ fn threads_and_batches_do_not_change_a_record() {
                 team.collect(slot);
                 let (stride, scores) = team.scores(slot);
                 for n in 0..records {
-                    let bits = scores[n * stride..][..10].iter().map(|v| v.to_bits()).collect();
+                    let bits = scores[n * stride..][..10]
+                        .iter()
+                        .map(|v| v.to_bits())
+                        .collect();
                     found[first + n] = (bits, team.class(slot, n));
                 }
             }

@@ -1,5 +1,5 @@
-//! A hash of all that a check hands to a device. A check whose hash is the one of a check that passed need not be
-//! repeated.
+//! A hash of all that a check hands to a device. A check whose hash is the one of a check that
+//! passed need not be repeated.
 
 use crate::cl::{Argument, ClError};
 use std::fmt;
@@ -7,7 +7,8 @@ use std::fmt;
 /// Two sums of 64 bits, with a factor each, over everything that was taken in.
 pub(super) struct Inputs([u64; 2]);
 
-/// Odd numbers whose products spread a changed bit: from the fractions of the golden ratio and of √2.
+/// Odd numbers whose products spread a changed bit: from the fractions of the golden ratio and of
+/// √2.
 const FACTORS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909];
 
 impl Default for Inputs {
@@ -35,10 +36,13 @@ impl Inputs {
 
     /// Takes in the source of a kernel without the lines that are comments.
     pub(super) fn add_source(&mut self, text: &str) {
-        text.lines().filter(|l| !l.trim_start().starts_with("//")).for_each(|line| self.add(line.as_bytes()));
+        text.lines()
+            .filter(|l| !l.trim_start().starts_with("//"))
+            .for_each(|line| self.add(line.as_bytes()));
     }
 
-    /// Takes in an argument, a buffer with the bytes that the kernel may touch. An image's pixels are taken in where it is made.
+    /// Takes in an argument, a buffer with the bytes that the kernel may touch. An image's pixels
+    /// are taken in where it is made.
     pub(super) fn add_argument(&mut self, argument: &Argument) -> Result<(), ClError> {
         match argument {
             Argument::Buffer { buffer, bytes } => {
@@ -56,7 +60,9 @@ impl Inputs {
 impl fmt::Display for Inputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The last word has met no factor yet in its upper bits.
-        let [a, b] = self.0.map(|sum| (sum ^ (sum >> 32)).wrapping_mul(FACTORS[0]));
+        let [a, b] = self
+            .0
+            .map(|sum| (sum ^ (sum >> 32)).wrapping_mul(FACTORS[0]));
         write!(f, "{:016x}{:016x}", a ^ (a >> 29), b ^ (b >> 29))
     }
 }

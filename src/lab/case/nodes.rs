@@ -1,4 +1,5 @@
-//! Checks of kernels that work on images: each runs as a step of the plan of a small graph, one for every edge.
+//! Checks of kernels that work on images: each runs as a step of the plan of a small graph, one for
+//! every edge.
 
 use super::{Group, Guarded, Lab, Trouble};
 use crate::baked::library;
@@ -14,8 +15,13 @@ use crate::planner::bind::{ADDS, touched};
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
 /// Kernels that say in which layout a plan's matrices are that any kernel takes.
-const FAMILIES: [&str; 5] =
-    ["argmax_cm", "argmax_rm", "argmax_packed", "argmax_panel_10", "argmax_morton_4_2"];
+const FAMILIES: [&str; 5] = [
+    "argmax_cm",
+    "argmax_rm",
+    "argmax_packed",
+    "argmax_panel_10",
+    "argmax_morton_4_2",
+];
 
 /// What the nodes around the one that is checked run on.
 const OTHERS: [&str; 7] = [
@@ -28,7 +34,8 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
-/// Records of a launch, more than a chunk of any layout has columns, and of the batch that it is a part of.
+/// Records of a launch, more than a chunk of any layout has columns, and of the batch that it is a
+/// part of.
 const RECORDS: (usize, usize) = (17, 40);
 
 /// Largest error, relative to the largest value of a record: these sums have few terms.
@@ -37,11 +44,15 @@ const BOUND: f64 = 2e-5;
 /// Whether kernels of an operation are checked here.
 pub(crate) fn of_image(operation: Operation) -> bool {
     use Operation::{Combine, Convolution, Gather, Pool, Scale, Softmax};
-    matches!(operation, Convolution | Pool | Scale | Combine | Softmax | Gather)
+    matches!(
+        operation,
+        Convolution | Pool | Scale | Combine | Softmax | Gather
+    )
 }
 
 impl Lab {
-    /// Runs every graph of [`edges::single`] that `entry` has a part in. Gives the largest error in units of the bound.
+    /// Runs every graph of [`edges::single`] that `entry` has a part in. Gives the largest error in
+    /// units of the bound.
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
         let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
@@ -51,7 +62,9 @@ impl Lab {
             let n = i % (activations.len() + 1);
             if let Some(&a) = n.checked_sub(1).and_then(|n| activations.get(n)) {
                 let value = builder.graph.outputs[0];
-                let pushed = builder.graph.push("activation", Op::Activation(a), &[value], &[]);
+                let pushed = builder
+                    .graph
+                    .push("activation", Op::Activation(a), &[value], &[]);
                 pushed.map_err(Trouble::Wrong)?;
             }
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
@@ -63,7 +76,9 @@ impl Lab {
             }
         }
         if entry.adds() && !added {
-            return Err(Trouble::Wrong("no graph of the checks has it add a second operand".into()));
+            return Err(Trouble::Wrong(
+                "no graph of the checks has it add a second operand".into(),
+            ));
         }
         if runs == 0 {
             return Err(Trouble::Wrong("no graph of the checks runs it".into()));
@@ -71,8 +86,8 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Runs a graph; `None` where its plan has no step of `entry`. Gives the largest error in units of the bound, and whether
-    /// `entry` adds a second operand to its sums.
+    /// Runs a graph; `None` where its plan has no step of `entry`. Gives the largest error in units
+    /// of the bound, and whether `entry` adds a second operand to its sums.
     fn run_graph(
         &mut self,
         entry: &Entry,
@@ -95,11 +110,16 @@ impl Lab {
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
-            output: Output { kind: Kind::Values, ..baked.output },
+            output: Output {
+                kind: Kind::Values,
+                ..baked.output
+            },
             weights,
             ..baked
         };
-        let kernels = std::iter::once(&*entry.codename).chain(family).chain(OTHERS);
+        let kernels = std::iter::once(&*entry.codename)
+            .chain(family)
+            .chain(OTHERS);
         let recipe = PlanRecipe {
             without_lab: "".into(),
             name: "check".into(),
@@ -107,8 +127,15 @@ impl Lab {
             engine: EngineKind::OpenCl,
             batch: RECORDS.1,
             few: None,
-            kernels: kernels.map(|k| k.to_string().into()).collect::<Vec<_>>().into(),
-            groups: group.map(|g| (entry.codename.clone(), g)).into_iter().collect::<Vec<_>>().into(),
+            kernels: kernels
+                .map(|k| k.to_string().into())
+                .collect::<Vec<_>>()
+                .into(),
+            groups: group
+                .map(|g| (entry.codename.clone(), g))
+                .into_iter()
+                .collect::<Vec<_>>()
+                .into(),
         };
         let model = match Model::new(network, &tensors, &recipe, library(), None) {
             Ok(model) => model,
@@ -135,23 +162,38 @@ impl Lab {
                     let size = (b.padded_rows, columns);
                     let mut rows = vec![0.0; size.0 * size.1];
                     for (n, record) in input.chunks_exact(width).enumerate() {
-                        b.map.rows().zip(record).for_each(|(row, &v)| rows[row * columns + n] = v);
+                        b.map
+                            .rows()
+                            .zip(record)
+                            .for_each(|(row, &v)| rows[row * columns + n] = v);
                     }
                     b.layout.pack(&rows, size, size, 0.0)
                 }
                 _ => vec![f32::NAN; b.len(columns)],
             };
-            buffers.push((b.name.to_string(), Guarded::new(&queue, "buffer", &values, canaries)?));
+            buffers.push((
+                b.name.to_string(),
+                Guarded::new(&queue, "buffer", &values, canaries)?,
+            ));
         }
         let mut constants = Vec::new();
         for values in &model.constants {
-            constants.push(Guarded::new(&queue, "constant", model::bytes(values), canaries)?);
+            constants.push(Guarded::new(
+                &queue,
+                "constant",
+                model::bytes(values),
+                canaries,
+            )?);
         }
         let mut launched = false;
         for step in plan.steps.iter() {
-            let Some((_, kernel)) = library().kernel(&step.kernel) else { continue };
+            let Some((_, kernel)) = library().kernel(&step.kernel) else {
+                continue;
+            };
             let mut wanted = kernel.clone();
-            wanted.restrictions.work_group = step.local.map(|local| kernel.restrictions.dimensions(local));
+            wanted.restrictions.work_group = step
+                .local
+                .map(|local| kernel.restrictions.dimensions(local));
             let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
             admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
             let group = wanted.restrictions.work_group;
@@ -164,16 +206,29 @@ impl Lab {
                     Arg::Pair((x, y)) => Argument::F32x2([x, y]),
                     Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
                     Arg::Moved(moved) => Argument::U32x16(moved.words()),
-                    Arg::Buffer(i) => Argument::Buffer { buffer: &buffers[i].1.view, bytes },
-                    Arg::Constant(i) => Argument::Buffer { buffer: &constants[i].view, bytes },
+                    Arg::Buffer(i) => Argument::Buffer {
+                        buffer: &buffers[i].1.view,
+                        bytes,
+                    },
+                    Arg::Constant(i) => Argument::Buffer {
+                        buffer: &constants[i].view,
+                        bytes,
+                    },
                     Arg::Constants => return None,
                 })
             };
-            let arguments: Option<Vec<_>> =
-                step.args.iter().zip(touched(plan, step, library())).map(argument).collect();
+            let arguments: Option<Vec<_>> = step
+                .args
+                .iter()
+                .zip(touched(plan, step, library()))
+                .map(argument)
+                .collect();
             let arguments = arguments.ok_or_else(|| wrong("it takes all constants".into()))?;
             let bound = self.bound(program.as_ref(), kernel, &arguments, None)?;
-            let global = [step.global.0.items(RECORDS.0), step.global.1.items(RECORDS.0)];
+            let global = [
+                step.global.0.items(RECORDS.0),
+                step.global.1.items(RECORDS.0),
+            ];
             let local = step.local.map(|(first, second)| [first, second]);
             launched = self.launch(bound.as_ref(), &global, local.as_ref().map(|l| &l[..]))?;
         }
@@ -194,13 +249,20 @@ impl Lab {
             }
         }
 
-        let Some(at) = plan.buffer(BufferRole::Scores) else { return Err(wrong("it has no scores".into())) };
+        let Some(at) = plan.buffer(BufferRole::Scores) else {
+            return Err(wrong("it has no scores".into()));
+        };
         let scores = &plan.buffers[at];
         let size = (scores.padded_rows, columns);
-        let found = scores.layout.unpack(&buffers[at].1.read::<f32>(scores.len(columns))?, size, size);
+        let found =
+            scores
+                .layout
+                .unpack(&buffers[at].1.read::<f32>(scores.len(columns))?, size, size);
         let untouched = |row: &[f32]| row[plan.columns(RECORDS.0)..].iter().all(|v| v.is_nan());
         if !found.chunks_exact(columns).all(untouched) {
-            return Err(wrong("scores of records that were not in the launch".into()));
+            return Err(wrong(
+                "scores of records that were not in the launch".into(),
+            ));
         }
         let mut worst = 0.0f64;
         for (n, record) in input.chunks_exact(width).enumerate() {

@@ -15,7 +15,10 @@ use std::sync::LazyLock;
 pub(crate) fn told(read: bool, mistakes: &Mistakes) {
     assert_eq!(read, mistakes.0.is_empty(), "{:?}", mistakes.0);
     for line in mistakes.0.iter().chain(mistakes.notes()) {
-        assert!(line.contains(": ") && !line.contains(char::is_control), "{line:?}");
+        assert!(
+            line.contains(": ") && !line.contains(char::is_control),
+            "{line:?}"
+        );
         assert!(line.chars().count() <= 2001, "{} bytes: {line}", line.len());
     }
 }
@@ -25,11 +28,15 @@ pub(crate) fn canonical<T: Wire>(value: &T) {
     let bytes = wire::bytes(value);
     super::kept(bytes.clone(), wire::value::<T>, |again| {
         // By the bytes: a NaN is not equal to itself.
-        assert_eq!(wire::bytes(&again.expect("what was written can be read")), bytes);
+        assert_eq!(
+            wire::bytes(&again.expect("what was written can be read")),
+            bytes
+        );
     });
 }
 
-/// JSON with changed members: a path to each, by the number of the member at each depth, and what becomes of it.
+/// JSON with changed members: a path to each, by the number of the member at each depth, and what
+/// becomes of it.
 pub(crate) fn edited(mut root: Value, input: &mut Input<'_>) -> Vec<u8> {
     while !input.0.is_empty() {
         let depth = 1 + input.below(6);
@@ -44,7 +51,11 @@ fn change(at: &mut Value, depth: usize, input: &mut Input<'_>) {
     let taken = depth == 1 && choice % 4 == 0;
     match at {
         Value::Object(map) if depth > 0 && !map.is_empty() => {
-            let key = map.keys().nth(choice / 4 % map.len()).cloned().expect("there are so many");
+            let key = map
+                .keys()
+                .nth(choice / 4 % map.len())
+                .cloned()
+                .expect("there are so many");
             if !taken {
                 return change(map.get_mut(&key).expect("it is there"), depth - 1, input);
             }
@@ -88,9 +99,9 @@ fn other(value: Value, input: &mut Input<'_>) -> Value {
 /// A text: a word that some reader knows, or any.
 fn text(input: &mut Input<'_>) -> String {
     const WORDS: [&str; 24] = [
-        "relu", "none", "host", "opencl", "affine", "C_16_4_R", "R_4_1_C", "name", "file", "weights",
-        "softmax", "values", "classes", "binary", "C", "R", "1_w.json", "valid", "same", "hwc", "scale", "*",
-        "rows", "",
+        "relu", "none", "host", "opencl", "affine", "C_16_4_R", "R_4_1_C", "name", "file",
+        "weights", "softmax", "values", "classes", "binary", "C", "R", "1_w.json", "valid", "same",
+        "hwc", "scale", "*", "rows", "",
     ];
     match input.flag() {
         true => WORDS[input.below(WORDS.len())].into(),
@@ -119,8 +130,8 @@ fn put(name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Matrices: the definition, and the data in each format, against a reader for the valid ones alone; what is read and written
-/// again is the same.
+/// Matrices: the definition, and the data in each format, against a reader for the valid ones
+/// alone; what is read and written again is the same.
 pub fn matrix(data: &[u8]) {
     let mut input = Input(data);
     let (kind, rows, cols) = (input.below(4), 1 + input.below(8), 1 + input.below(8));
@@ -131,7 +142,11 @@ pub fn matrix(data: &[u8]) {
             ("data.f32", input.bytes(length).to_vec())
         }
         _ => {
-            let (name, kind) = [("data.csv", "csv"), ("data.npy", "npy"), ("data.f32", "f32")][kind];
+            let (name, kind) = [
+                ("data.csv", "csv"),
+                ("data.npy", "npy"),
+                ("data.f32", "f32"),
+            ][kind];
             (
                 name,
                 format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"{kind}","file":"{name}"}}"#)
@@ -143,19 +158,35 @@ pub fn matrix(data: &[u8]) {
     let definition = put("matrix.json", &definition);
     let read = |path: &Path| {
         let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
-        let found =
-            matrix::read(path, "layers[0]", &mut Files { root: folder(), read: &mut files }, &mut mistakes);
+        let found = matrix::read(
+            path,
+            "layers[0]",
+            &mut Files {
+                root: folder(),
+                read: &mut files,
+            },
+            &mut mistakes,
+        );
         told(found.is_ok(), &mistakes);
         found.ok()
     };
     let found = read(&definition);
     if kind == 0 {
-        assert_eq!(found.as_ref().map(|m| bits(m)), plain_csv(input.0, rows, cols));
+        assert_eq!(
+            found.as_ref().map(|m| bits(m)),
+            plain_csv(input.0, rows, cols)
+        );
     }
     if kind == 2 {
-        let numbers = input.0.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let numbers = input
+            .0
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let whole = input.0.len() == rows * cols * 4 && numbers.clone().all(f32::is_finite);
-        assert_eq!(found.as_ref().map(|m| bits(m)), whole.then(|| numbers.map(f32::to_bits).collect()));
+        assert_eq!(
+            found.as_ref().map(|m| bits(m)),
+            whole.then(|| numbers.map(f32::to_bits).collect())
+        );
     }
     let Some(matrix) = found else { return };
     assert_eq!(matrix.data.len(), matrix.rows * matrix.cols);
@@ -163,9 +194,10 @@ pub fn matrix(data: &[u8]) {
     for (kind, bytes) in written(&matrix) {
         let Matrix { rows, cols, .. } = matrix;
         put("again", &bytes);
-        let text = format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"{kind}","file":"again"}}"#);
-        let again =
-            read(&put("again.json", text.as_bytes())).unwrap_or_else(|| panic!("{kind} of {rows} × {cols}"));
+        let text =
+            format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"{kind}","file":"again"}}"#);
+        let again = read(&put("again.json", text.as_bytes()))
+            .unwrap_or_else(|| panic!("{kind} of {rows} × {cols}"));
         assert_eq!(bits(&again), bits(&matrix), "{kind}");
     }
 }
@@ -176,12 +208,28 @@ fn bits(matrix: &Matrix) -> Vec<u32> {
 
 /// The numbers of a CSV file without mistakes.
 fn plain_csv(bytes: &[u8], rows: usize, cols: usize) -> Option<Vec<u32>> {
-    let text = std::str::from_utf8(bytes).ok()?.trim_start_matches('\u{feff}');
-    let lines: Vec<&str> = text.split('\n').filter(|line| !line.trim().is_empty()).collect();
-    let number = |field: &str| field.trim().parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits);
-    let numbers: Vec<u32> =
-        lines.iter().flat_map(|line| line.split(',')).map(number).collect::<Option<_>>()?;
-    (lines.len() == rows && lines.iter().all(|line| line.split(',').count() == cols)).then_some(numbers)
+    let text = std::str::from_utf8(bytes)
+        .ok()?
+        .trim_start_matches('\u{feff}');
+    let lines: Vec<&str> = text
+        .split('\n')
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let number = |field: &str| {
+        field
+            .trim()
+            .parse::<f32>()
+            .ok()
+            .filter(|x| x.is_finite())
+            .map(f32::to_bits)
+    };
+    let numbers: Vec<u32> = lines
+        .iter()
+        .flat_map(|line| line.split(','))
+        .map(number)
+        .collect::<Option<_>>()?;
+    (lines.len() == rows && lines.iter().all(|line| line.split(',').count() == cols))
+        .then_some(numbers)
 }
 
 /// A matrix in each format.
@@ -190,7 +238,8 @@ fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
     let raw: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
     let line = |row: &[f32]| row.iter().map(f32::to_string).collect::<Vec<_>>().join(",") + "\n";
     let csv: String = data.chunks(*cols).map(line).collect();
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}\n");
+    let header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}\n");
     let mut npy = b"\x93NUMPY\x01\0".to_vec();
     npy.extend((header.len() as u16).to_le_bytes());
     npy.extend(header.into_bytes());
@@ -202,7 +251,10 @@ fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
 static LIBRARY: LazyLock<Value> = LazyLock::new(|| {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     fs::create_dir(folder().join("kernels")).expect("a folder for the library");
-    for entry in fs::read_dir(&from).expect("the kernels are there").flatten() {
+    for entry in fs::read_dir(&from)
+        .expect("the kernels are there")
+        .flatten()
+    {
         let to = folder().join("kernels").join(entry.file_name());
         if entry.path().is_dir() {
             std::os::unix::fs::symlink(entry.path(), to).expect("a link to kernels");
@@ -212,7 +264,8 @@ static LIBRARY: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&text).expect("it is JSON")
 });
 
-/// The kernel library with changed members. What passes the build's checks plans networks without a wrong plan.
+/// The kernel library with changed members. What passes the build's checks plans networks without a
+/// wrong plan.
 pub fn kernel_library(data: &[u8]) {
     let mut input = Input(data);
     let library = LIBRARY.clone();
@@ -224,7 +277,9 @@ pub fn kernel_library(data: &[u8]) {
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
     let read = kernels::read(folder(), &mut files, &mut mistakes);
     told(read.is_some(), &mistakes);
-    let Some((library, sources)) = read else { return };
+    let Some((library, sources)) = read else {
+        return;
+    };
     canonical(&library);
     canonical(&sources);
     for recipe in library.plans.iter() {
@@ -240,9 +295,10 @@ pub fn plan_file(data: &[u8]) {
     let text = match input.below(8) {
         0 => input.0.to_vec(),
         _ => {
-            let group = |(kernel, (rows, cols)): &(std::borrow::Cow<'static, str>, (usize, usize))| {
-                (kernel.to_string(), serde_json::json!([rows, cols]))
-            };
+            let group =
+                |(kernel, (rows, cols)): &(std::borrow::Cow<'static, str>, (usize, usize))| {
+                    (kernel.to_string(), serde_json::json!([rows, cols]))
+                };
             let groups: serde_json::Map<String, Value> = recipe.groups.iter().map(group).collect();
             let file = serde_json::json!({
                 "format": 1,
@@ -260,12 +316,17 @@ pub fn plan_file(data: &[u8]) {
     };
     let path = put("plan.json", &text);
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
-    let mut files = Files { root: folder(), read: &mut files };
+    let mut files = Files {
+        root: folder(),
+        read: &mut files,
+    };
     let read = kernels::read_plan_file((&path, "plan"), library(), &mut files, &mut mistakes);
     if read.is_none() {
         told(false, &mistakes);
     }
-    let Some(file) = read.filter(|_| mistakes.0.is_empty()) else { return };
+    let Some(file) = read.filter(|_| mistakes.0.is_empty()) else {
+        return;
+    };
     canonical(&file.recipe);
     let _ = model::planned(network(), &file.recipe, library(), None);
 }

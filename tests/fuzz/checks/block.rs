@@ -5,14 +5,19 @@ use crate::block::{self, Block, NetworkSection, PlanSection, Section};
 use crate::ir::wire::{self, Wire};
 use crate::registry::{KernelSources, Library, PlanRecipe};
 
-/// A block of sections of any bytes comes back; one that is changed or cut off is refused, unless the change is in what
-/// fills up between sections; bytes that are no block are.
+/// A block of sections of any bytes comes back; one that is changed or cut off is refused, unless
+/// the change is in what fills up between sections; bytes that are no block are.
 pub fn block(data: &[u8]) {
     let mut input = Input(data);
     if input.flag() {
-        kept(input.0.to_vec(), Block::open, |found| assert!(found.is_err(), "any bytes are a block"));
+        kept(input.0.to_vec(), Block::open, |found| {
+            assert!(found.is_err(), "any bytes are a block")
+        });
     }
-    let (at, change) = (usize::from(input.byte()) << 8 | usize::from(input.byte()), input.byte());
+    let (at, change) = (
+        usize::from(input.byte()) << 8 | usize::from(input.byte()),
+        input.byte(),
+    );
     let sections = Section::ALL.map(|_| {
         let length = input.below(40);
         input.bytes(length)
@@ -30,13 +35,18 @@ pub fn block(data: &[u8]) {
     });
     let at = at % bytes.len();
     let cut = bytes[..at].to_vec();
-    kept(cut, Block::open, |found| assert!(found.is_err(), "{at} bytes of it are a block"));
+    kept(cut, Block::open, |found| {
+        assert!(found.is_err(), "{at} bytes of it are a block")
+    });
     if change != 0 {
         bytes[at] ^= change;
         kept(bytes, Block::open, |found| {
             let header = 24 + Section::ALL.len() * 48 + 32;
             match found.and_then(Block::verify) {
-                Ok(()) => assert!(fills && at >= header, "byte {at} is changed, and nobody sees it"),
+                Ok(()) => assert!(
+                    fills && at >= header,
+                    "byte {at} is changed, and nobody sees it"
+                ),
                 Err(_) => assert!(!fills || at < header, "byte {at} belongs to nothing"),
             }
         });

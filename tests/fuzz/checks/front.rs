@@ -1,4 +1,5 @@
-//! The front ends of the build, on bytes in place of a file; what they read beside it is that of the tests.
+//! The front ends of the build, on bytes in place of a file; what they read beside it is that of
+//! the tests.
 
 use super::{Files, Source, onnx, tflite, thesis};
 use crate::bake::model::Read;
@@ -27,10 +28,23 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
         lab: true,
     };
     let (mut found, mut mistakes) = (Vec::new(), Mistakes::default());
-    let source = Source { settings: &settings, path: &path, bytes };
-    let read = front_end(&source, &mut Files { root: &root, read: &mut found }, &mut mistakes);
+    let source = Source {
+        settings: &settings,
+        path: &path,
+        bytes,
+    };
+    let read = front_end(
+        &source,
+        &mut Files {
+            root: &root,
+            read: &mut found,
+        },
+        &mut mistakes,
+    );
     told(read.is_some(), &mistakes);
-    let Some((network, tensors, golden, _)) = read else { return };
+    let Some((network, tensors, golden, _)) = read else {
+        return;
+    };
     canonical(&network);
     let graph = &network.graph;
     assert_eq!(network.width, network.input().len());
@@ -42,19 +56,29 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     assert_eq!(golden.inputs.len(), golden.count * network.width);
     assert_eq!(golden.scores.len(), golden.count * network.outputs());
     // What the build says of the shapes is what the numbers have, on the first golden vector.
-    if let Some(record) = golden.inputs.get(..network.width).filter(|_| golden.count > 0) {
+    if let Some(record) = golden
+        .inputs
+        .get(..network.width)
+        .filter(|_| golden.count > 0)
+    {
         let raw: Vec<f64> = record.iter().map(|&x| x.into()).collect();
         let scores = network.scores(&tensors, &raw);
         assert_eq!(scores.len(), network.outputs());
         for (&score, &given) in scores.iter().zip(&golden.scores) {
             let near = (score - f64::from(given)).abs() <= 1e-4 * score.abs().max(1.0);
-            assert!(near || weights == Precision::F16, "golden: {given}, in float64 {score}");
+            assert!(
+                near || weights == Precision::F16,
+                "golden: {given}, in float64 {score}"
+            );
         }
     }
     // It can be planned, or is too large; what is planned is right.
     let recipe = model::recipe("host", EngineKind::Host).expect("the library has it");
     if let Ok(plan) = planner::plan(&network, recipe, library(), Some(16)) {
-        assert_eq!(planner::check::check(&plan, &network, library()), Vec::<String>::new());
+        assert_eq!(
+            planner::check::check(&plan, &network, library()),
+            Vec::<String>::new()
+        );
     }
 }
 
@@ -79,15 +103,26 @@ pub fn network(data: &[u8]) {
     let mut input = Input(data);
     let folder = FOLDERS[input.below(FOLDERS.len())];
     let (weights, changed) = (input.byte(), input.flag());
-    let weights = if weights & 1 == 0 { Precision::F32 } else { Precision::F16 };
+    let weights = if weights & 1 == 0 {
+        Precision::F32
+    } else {
+        Precision::F16
+    };
     let file = Path::new(folder).join("network.json");
     let text = match changed {
         true => {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(&file);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests")
+                .join(&file);
             let text = std::fs::read_to_string(path).expect("it is there");
             edited(serde_json::from_str(&text).expect("it is JSON"), &mut input)
         }
         false => input.0.to_vec(),
     };
-    read(thesis::read, file.to_str().expect("it is ASCII"), &text, weights);
+    read(
+        thesis::read,
+        file.to_str().expect("it is ASCII"),
+        &text,
+        weights,
+    );
 }

@@ -22,7 +22,8 @@ use crate::registry::{EngineKind, PlanRecipe};
 /// Most elements of a value: the reference takes its time.
 const MOST: usize = 2000;
 
-/// A network whose graph the fuzzer chooses: every operation, on any values before it. Its numbers are random.
+/// A network whose graph the fuzzer chooses: every operation, on any values before it. Its numbers
+/// are random.
 struct Case {
     network: Network,
     tensors: Vec<Vec<f32>>,
@@ -49,54 +50,107 @@ impl Case {
             let _ = affine(&mut b, value, 2 + input.below(20));
         }
         let (graph, mut tensors) = needed(&b.graph, &b.tensors);
-        let kind = if input.flag() { Kind::Classes } else { Kind::Values };
+        let kind = if input.flag() {
+            Kind::Classes
+        } else {
+            Kind::Values
+        };
         let baked = crate::baked::network().clone();
         let network = Network {
             width: c * h * w,
-            order: if input.flag() { InputOrder::Chw } else { InputOrder::Hwc },
+            order: if input.flag() {
+                InputOrder::Chw
+            } else {
+                InputOrder::Hwc
+            },
             graph,
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
-            output: Output { kind, ..baked.output },
-            weights: [Precision::F16, Precision::I8, Precision::F32, Precision::F32][input.below(4)],
+            output: Output {
+                kind,
+                ..baked.output
+            },
+            weights: [
+                Precision::F16,
+                Precision::I8,
+                Precision::F32,
+                Precision::F32,
+            ][input.below(4)],
             ..baked
         };
         values::round(network.weights, &network.graph, &mut tensors);
-        Some(Case { network, tensors, random: b.random })
+        Some(Case {
+            network,
+            tensors,
+            random: b.random,
+        })
     }
 
     fn text(&self) -> String {
         let shape = |v: usize| self.network.graph.values[v].shape;
         let node = |n: &crate::ir::graph::Node| {
-            format!("{} {:?} {:?} -> {}", n.name, n.op, n.inputs, shape(n.output))
+            format!(
+                "{} {:?} {:?} -> {}",
+                n.name,
+                n.op,
+                n.inputs,
+                shape(n.output)
+            )
         };
         let nodes: Vec<String> = self.network.graph.nodes.iter().map(node).collect();
-        let Network { order, weights, output, .. } = &self.network;
-        format!("{} {order:?} {weights:?} {:?}: {}", self.network.input(), output.kind, nodes.join("; "))
+        let Network {
+            order,
+            weights,
+            output,
+            ..
+        } = &self.network;
+        format!(
+            "{} {order:?} {weights:?} {:?}: {}",
+            self.network.input(),
+            output.kind,
+            nodes.join("; ")
+        )
     }
 
-    /// A record and its scores, each with the most that it may be off: the bound, and what f32 makes of a network that
-    /// amplifies small changes (of its input and of its weights, by 2⁻²² of each number).
+    /// A record and its scores, each with the most that it may be off: the bound, and what f32
+    /// makes of a network that amplifies small changes (of its input and of its weights, by 2⁻²² of
+    /// each number).
     fn record(&mut self) -> (Vec<f32>, Vec<(f64, f64)>) {
-        let record: Vec<f32> = (0..self.network.width).map(|_| self.random.float()).collect();
+        let record: Vec<f32> = (0..self.network.width)
+            .map(|_| self.random.float())
+            .collect();
         let raw: Vec<f64> = record.iter().map(|&x| x.into()).collect();
         let scores = self.network.scores(&self.tensors, &raw);
         let mut change = 0.0f64;
         for _ in 0..3 {
             let mut near = |x: f32| x * (1.0 + self.random.float() * (-22f32).exp2());
             let raw: Vec<f64> = record.iter().map(|&x| near(x).into()).collect();
-            let tensors: Vec<Vec<f32>> =
-                self.tensors.iter().map(|numbers| numbers.iter().map(|&x| near(x)).collect()).collect();
+            let tensors: Vec<Vec<f32>> = self
+                .tensors
+                .iter()
+                .map(|numbers| numbers.iter().map(|&x| near(x)).collect())
+                .collect();
             let others = self.network.scores(&tensors, &raw);
             change = scores
                 .iter()
                 .zip(others)
-                .fold(change, |most, (score, other)| most.max((score - other).abs()));
+                .fold(change, |most, (score, other)| {
+                    most.max((score - other).abs())
+                });
         }
-        let most = scores.iter().fold(1.0, |most: f64, score| most.max(score.abs()));
-        // A sum of n terms in f32 has n roundings: the operations of these graphs have up to some thousands.
-        (record, scores.into_iter().map(|score| (score, score_bound(most) + 64.0 * change)).collect())
+        let most = scores
+            .iter()
+            .fold(1.0, |most: f64, score| most.max(score.abs()));
+        // A sum of n terms in f32 has n roundings: the operations of these graphs have up to some
+        // thousands.
+        (
+            record,
+            scores
+                .into_iter()
+                .map(|score| (score, score_bound(most) + 64.0 * change))
+                .collect(),
+        )
     }
 
     /// Runs batches of several sizes, both slots.
@@ -108,35 +162,56 @@ impl Case {
             for (n, (record, _)) in all.iter().enumerate() {
                 engine.record(slot, n).expect("a slot").fill(record);
             }
-            engine.submit(slot, records).unwrap_or_else(|e| panic!("{what}: {}: {e}", self.text()));
-            engine.collect(slot).unwrap_or_else(|e| panic!("{what}: {}: {e}", self.text()));
+            engine
+                .submit(slot, records)
+                .unwrap_or_else(|e| panic!("{what}: {}: {e}", self.text()));
+            engine
+                .collect(slot)
+                .unwrap_or_else(|e| panic!("{what}: {}: {e}", self.text()));
             for (n, (_, expected)) in all.iter().enumerate() {
                 let answer = engine.answer(slot, n);
                 let found: Vec<f32> = answer.scores.iter().collect();
                 assert_eq!(found.len(), expected.len(), "{what}: {}", self.text());
                 // What f32 cannot hold it may say so of.
-                if expected.iter().any(|(score, bound)| !(score.abs() < 1e30) || !bound.is_finite()) {
+                if expected
+                    .iter()
+                    .any(|(score, bound)| !(score.abs() < 1e30) || !bound.is_finite())
+                {
                     continue;
                 }
                 for (i, (&found, &(score, bound))) in found.iter().zip(expected).enumerate() {
                     let near = (f64::from(found) - score).abs() <= bound;
                     assert!(
                         near,
-                        "{what}: record {n} of {records}, value {i}: {found}, not {score} ± {bound}: {}",
+                        "{what}: record {n} of {records}, value {i}: {found}, not {score} ± \
+                         {bound}: {}",
                         self.text()
                     );
                 }
                 let scores: Vec<f64> = expected.iter().map(|s| s.0).collect();
-                let certain = expected.iter().all(|(_, bound)| *bound <= 2.0 * score_bound(1.0));
+                let certain = expected
+                    .iter()
+                    .all(|(_, bound)| *bound <= 2.0 * score_bound(1.0));
                 if let Some(class) = answer.class.filter(|_| certain && !too_close(&scores)) {
-                    assert_eq!(Some(class), self.network.class(&scores), "{what}: {}", self.text());
+                    assert_eq!(
+                        Some(class),
+                        self.network.class(&scores),
+                        "{what}: {}",
+                        self.text()
+                    );
                 }
             }
         }
     }
 
     fn model(&self, recipe: &PlanRecipe, batch: usize) -> Model {
-        let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), Some(batch));
+        let model = Model::new(
+            self.network.clone(),
+            &self.tensors,
+            recipe,
+            library(),
+            Some(batch),
+        );
         model.unwrap_or_else(|why| panic!("{}: {why}: {}", recipe.name, self.text()))
     }
 }
@@ -145,7 +220,13 @@ impl Case {
 fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
     let count = b.graph.values.len();
     // Mostly the last one: chains are longer then.
-    let pick = |input: &mut Input<'_>| if input.below(4) != 0 { count - 1 } else { input.below(count) };
+    let pick = |input: &mut Input<'_>| {
+        if input.below(4) != 0 {
+            count - 1
+        } else {
+            input.below(count)
+        }
+    };
     let value = pick(input);
     let shape = b.graph.values[value].shape;
     let axis = |input: &mut Input<'_>| [Axis::C, Axis::Y, Axis::X][input.below(3)];
@@ -153,7 +234,11 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
         choice @ 0..=3 => {
             let (outputs, window) = (1 + input.below(36), window(shape, input));
             // The others are made dense before they are planned.
-            let (groups, outputs) = if choice == 3 { (shape.c, shape.c) } else { (1, outputs) };
+            let (groups, outputs) = if choice == 3 {
+                (shape.c, shape.c)
+            } else {
+                (1, outputs)
+            };
             let taps = window.size.0 * window.size.1 * (shape.c / groups);
             let arrays = [(Role::Weights, outputs, taps), (Role::Biases, outputs, 1)];
             push(b, Op::Convolution { window, groups }, &[value], &arrays)
@@ -162,14 +247,28 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
         5 => {
             let kind = [Pool::Max, Pool::Mean, Pool::PaddedMean][input.below(3)];
             let ceil = input.flag();
-            let window = Window { ceil, dilation: (1, 1), ..window(shape, input) };
+            let window = Window {
+                ceil,
+                dilation: (1, 1),
+                ..window(shape, input)
+            };
             push(b, Op::Pool { kind, window }, &[value], &[])
         }
-        6 | 7 => push(b, Op::Activation(Activation::ALL[input.below(Activation::ALL.len())]), &[value], &[]),
+        6 | 7 => push(
+            b,
+            Op::Activation(Activation::ALL[input.below(Activation::ALL.len())]),
+            &[value],
+            &[],
+        ),
         8 => {
             let n = if input.flag() { shape.c } else { shape.len() };
             match input.flag() {
-                true => push(b, Op::Scale, &[value], &[(Role::Factors, n, 1), (Role::Biases, n, 1)]),
+                true => push(
+                    b,
+                    Op::Scale,
+                    &[value],
+                    &[(Role::Factors, n, 1), (Role::Biases, n, 1)],
+                ),
                 false => push(b, Op::PRelu, &[value], &[(Role::Factors, n, 1)]),
             }
         }
@@ -178,38 +277,78 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
             // Of the same shape, or one number for each channel.
             let fits = |v: &usize| {
                 let other = b.graph.values[*v].shape;
-                other == shape || other == Shape { c: shape.c, h: 1, w: 1 }
+                other == shape
+                    || other
+                        == Shape {
+                            c: shape.c,
+                            h: 1,
+                            w: 1,
+                        }
             };
             let others: Vec<usize> = (0..count).filter(fits).collect();
             let mut other = others[input.below(others.len())];
             if arithmetic == Arithmetic::Divide {
                 // Away from zero.
-                let gentle = Activation::Clip { low: Float::new(0.5), high: Float::new(2.0) };
+                let gentle = Activation::Clip {
+                    low: Float::new(0.5),
+                    high: Float::new(2.0),
+                };
                 other = push(b, Op::Activation(gentle), &[other], &[])?;
             }
             push(b, Op::Combine(arithmetic), &[value, other], &[])
         }
         11 => {
             let axis = axis(input);
-            let values: Vec<usize> = (0..1 + input.below(4)).map(|_| pick(input)).chain([value]).collect();
+            let values: Vec<usize> = (0..1 + input.below(4))
+                .map(|_| pick(input))
+                .chain([value])
+                .collect();
             push(b, Op::Concat(axis), &values, &[])
         }
         12 => {
             let axis = axis(input);
             let all = shape.along(axis);
             let first = input.below(all.min(256));
-            push(b, Op::Slice { axis, first, size: 1 + input.below((all - first).min(256)) }, &[value], &[])
+            push(
+                b,
+                Op::Slice {
+                    axis,
+                    first,
+                    size: 1 + input.below((all - first).min(256)),
+                },
+                &[value],
+                &[],
+            )
         }
         13 => {
             let mut border = || input.below(3);
-            let border = Border { top: border(), left: border(), bottom: border(), right: border() };
+            let border = Border {
+                top: border(),
+                left: border(),
+                bottom: border(),
+                right: border(),
+            };
             let value_of = [0.0, 0.25, -1.0][input.below(3)];
-            push(b, Op::Pad { border, value: Float::new(value_of) }, &[value], &[])
+            push(
+                b,
+                Op::Pad {
+                    border,
+                    value: Float::new(value_of),
+                },
+                &[value],
+                &[],
+            )
         }
         14 => {
             let n = shape.len();
-            let c = (1..=n).filter(|c| n % c == 0).nth(input.below(8)).unwrap_or(n);
-            let h = (1..=n / c).filter(|h| (n / c) % h == 0).nth(input.below(4)).unwrap_or(1);
+            let c = (1..=n)
+                .filter(|c| n % c == 0)
+                .nth(input.below(8))
+                .unwrap_or(n);
+            let h = (1..=n / c)
+                .filter(|h| (n / c) % h == 0)
+                .nth(input.below(4))
+                .unwrap_or(1);
             push(b, Op::Reshape(Shape { c, h, w: n / c / h }), &[value], &[])
         }
         _ => match input.below(8) {
@@ -217,7 +356,14 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
             1 => push(b, Op::Softmax(SoftmaxOf::Logarithm), &[value], &[]),
             n => {
                 let (c, y, x) = (Axis::C, Axis::Y, Axis::X);
-                let axes = [[c, y, x], [c, x, y], [y, c, x], [y, x, c], [x, c, y], [x, y, c]][n - 2];
+                let axes = [
+                    [c, y, x],
+                    [c, x, y],
+                    [y, c, x],
+                    [y, x, c],
+                    [x, c, y],
+                    [x, y, c],
+                ][n - 2];
                 push(b, Op::Transpose(axes), &[value], &[])
             }
         },
@@ -225,7 +371,12 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
 }
 
 /// The operation's value, if it is not too large.
-fn push(b: &mut Builder, op: Op, inputs: &[usize], arrays: &[(Role, usize, usize)]) -> Result<usize, String> {
+fn push(
+    b: &mut Builder,
+    op: Op,
+    inputs: &[usize],
+    arrays: &[(Role, usize, usize)],
+) -> Result<usize, String> {
     let shapes: Vec<Shape> = inputs.iter().map(|&v| b.graph.values[v].shape).collect();
     let sizes: Vec<(usize, usize)> = arrays.iter().map(|a| (a.1, a.2)).collect();
     let weights: usize = sizes.iter().map(|(rows, cols)| rows * cols).sum();
@@ -237,12 +388,23 @@ fn push(b: &mut Builder, op: Op, inputs: &[usize], arrays: &[(Role, usize, usize
 
 fn affine(b: &mut Builder, value: usize, outputs: usize) -> Result<usize, String> {
     let inputs = b.graph.values[value].shape.len();
-    push(b, Op::Affine, &[value], &[(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)])
+    push(
+        b,
+        Op::Affine,
+        &[value],
+        &[(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)],
+    )
 }
 
 fn window(shape: Shape, input: &mut Input<'_>) -> Window {
-    let size = (1 + input.below(shape.h.min(5)), 1 + input.below(shape.w.min(5)));
-    let mut window = Window { stride: (1 + input.below(3), 1 + input.below(3)), ..Window::of(size) };
+    let size = (
+        1 + input.below(shape.h.min(5)),
+        1 + input.below(shape.w.min(5)),
+    );
+    let mut window = Window {
+        stride: (1 + input.below(3), 1 + input.below(3)),
+        ..Window::of(size)
+    };
     if input.flag() {
         window.dilation = (1 + input.below(2), 1 + input.below(2));
     }
@@ -273,7 +435,13 @@ fn needed(graph: &Graph, tensors: &[Vec<f32>]) -> (Graph, Vec<Vec<f32>>) {
         let arrays: Vec<(Role, usize, usize)> = node
             .tensors
             .iter()
-            .map(|&i| (graph.tensors[i].role, graph.tensors[i].rows, graph.tensors[i].cols))
+            .map(|&i| {
+                (
+                    graph.tensors[i].role,
+                    graph.tensors[i].rows,
+                    graph.tensors[i].cols,
+                )
+            })
             .collect();
         let value = kept.push(node.name.clone(), node.op, &inputs, &arrays);
         place[node.output] = value.expect("it was a node before");
@@ -283,16 +451,31 @@ fn needed(graph: &Graph, tensors: &[Vec<f32>]) -> (Graph, Vec<Vec<f32>>) {
 }
 
 fn recipes(engine: EngineKind) -> Vec<&'static PlanRecipe> {
-    library().plans.iter().filter(|plan| plan.engine == engine).collect()
+    library()
+        .plans
+        .iter()
+        .filter(|plan| plan.engine == engine)
+        .collect()
 }
 
-/// Planned under a plan of the library, in batches of any size: it is not wrong by the checker, and reads back from its
-/// bytes.
+/// Planned under a plan of the library, in batches of any size: it is not wrong by the checker, and
+/// reads back from its bytes.
 pub fn planner(data: &[u8]) {
     let mut input = Input(data);
     let recipe = &library().plans[input.below(library().plans.len())];
-    let batch = [None, Some(1), Some(2), Some(5), Some(16), Some(17), Some(100), Some(256)][input.below(8)];
-    let Some(case) = Case::new(&mut input) else { return };
+    let batch = [
+        None,
+        Some(1),
+        Some(2),
+        Some(5),
+        Some(16),
+        Some(17),
+        Some(100),
+        Some(256),
+    ][input.below(8)];
+    let Some(case) = Case::new(&mut input) else {
+        return;
+    };
     match planner::plan(&case.network, recipe, library(), batch) {
         Ok(plan) => {
             let wrong = planner::check::check(&plan, &case.network, library());
@@ -310,8 +493,13 @@ pub fn host(data: &[u8]) {
     let mut input = Input(data);
     let recipes = recipes(EngineKind::Host);
     let recipe = recipes[input.below(recipes.len())];
-    let (threads, batch) = (if input.below(16) == 0 { 2 } else { 1 }, 1 + input.below(40));
-    let Some(mut case) = Case::new(&mut input) else { return };
+    let (threads, batch) = (
+        if input.below(16) == 0 { 2 } else { 1 },
+        1 + input.below(40),
+    );
+    let Some(mut case) = Case::new(&mut input) else {
+        return;
+    };
     let model = case.model(recipe, batch);
     let mut engine =
         HostEngine::new(model, threads, false).unwrap_or_else(|e| panic!("{e}: {}", case.text()));
@@ -324,11 +512,26 @@ pub fn opencl(data: &[u8]) {
     let recipes = recipes(EngineKind::OpenCl);
     let recipe = recipes[input.below(recipes.len())];
     let batch = 1 + input.below(40);
-    let Some(mut case) = Case::new(&mut input) else { return };
+    let Some(mut case) = Case::new(&mut input) else {
+        return;
+    };
     let all = cl::devices(cl::Library::open().expect("an OpenCL library")).expect("devices");
     let model = case.model(recipe, batch);
-    let wanted = Wanted { scores: true, classes: true };
+    let wanted = Wanted {
+        scores: true,
+        classes: true,
+    };
     let sources = Sources::default().uncached();
-    let engine = OpenClEngine::new(&all.devices[0], &model, wanted, false, &sources, &mut Phases::default());
-    case.run(&mut engine.unwrap_or_else(|e| panic!("{}: {e}: {}", recipe.name, case.text())), &recipe.name);
+    let engine = OpenClEngine::new(
+        &all.devices[0],
+        &model,
+        wanted,
+        false,
+        &sources,
+        &mut Phases::default(),
+    );
+    case.run(
+        &mut engine.unwrap_or_else(|e| panic!("{}: {e}: {}", recipe.name, case.text())),
+        &recipe.name,
+    );
 }

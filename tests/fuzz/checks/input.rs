@@ -5,7 +5,9 @@ pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
     pub(crate) fn byte(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        let Some((&first, rest)) = self.0.split_first() else {
+            return 0;
+        };
         self.0 = rest;
         first
     }

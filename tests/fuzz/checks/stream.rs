@@ -20,7 +20,12 @@ pub fn number(data: &[u8]) {
     fn agrees<N: Number + Debug>(data: &[u8], bits: fn(N) -> u64) {
         let parsed = |length: usize| number::parse::<N>(&data[..length]).map(bits);
         if let Some((value, length)) = number::quick::<N>(data) {
-            assert_eq!(Some(bits(value)), parsed(length), "{:?}", data[..length].escape_ascii());
+            assert_eq!(
+                Some(bits(value)),
+                parsed(length),
+                "{:?}",
+                data[..length].escape_ascii()
+            );
         }
         if let Some((value, end)) = number::small::<N>(data, 0) {
             assert_eq!((Some(bits(value)), data[end]), (parsed(end), b','));
@@ -34,10 +39,18 @@ pub fn number(data: &[u8]) {
         let mut fields = data[..length].split(|&b| b == b',');
         for &value in &values[..count] {
             let field = fields.next().unwrap_or_default();
-            assert!(field.len() <= 4 && field.iter().all(u8::is_ascii_digit), "{}", field.escape_ascii());
+            assert!(
+                field.len() <= 4 && field.iter().all(u8::is_ascii_digit),
+                "{}",
+                field.escape_ascii()
+            );
             assert_eq!(number::parse::<f32>(field), Some(value));
         }
-        assert_eq!(fields.next().map_or(0, <[u8]>::len), 0, "more bytes than fields");
+        assert_eq!(
+            fields.next().map_or(0, <[u8]>::len),
+            0,
+            "more bytes than fields"
+        );
     }
 }
 
@@ -47,14 +60,25 @@ pub fn line(data: &[u8]) {
     let width = 1 + input.below(70);
     let scaled = input.flag();
     let transform = match scaled {
-        true => Transform::ScaleOffset { scale: vec![0.1].into(), offset: vec![-3.0].into() },
+        true => Transform::ScaleOffset {
+            scale: vec![0.1].into(),
+            offset: vec![-3.0].into(),
+        },
         false => Transform::Identity,
     };
     let line = input.0;
-    let fields: Vec<String> = csv::Field::all(line).map(|field| field.text().into_owned()).collect();
+    let fields: Vec<String> = csv::Field::all(line)
+        .map(|field| field.text().into_owned())
+        .collect();
     if !line.contains(&b'"') {
-        let plain = line.split(|&b| b == b',').map(|field| String::from_utf8_lossy(field));
-        assert!(plain.map(|f| f.trim_matches([' ', '\t']).to_string()).eq(fields.iter().cloned()));
+        let plain = line
+            .split(|&b| b == b',')
+            .map(|field| String::from_utf8_lossy(field));
+        assert!(
+            plain
+                .map(|f| f.trim_matches([' ', '\t']).to_string())
+                .eq(fields.iter().cloned())
+        );
     }
     // The numbers, or the field that is wrong.
     let read = || {
@@ -65,13 +89,27 @@ pub fn line(data: &[u8]) {
                 true => transform.apply(i, text.parse::<f64>().map_err(|_| i + 1)?) as f32,
                 false => text.parse::<f32>().map_err(|_| i + 1)?,
             };
-            values.push(if value.is_finite() { value.to_bits() } else { return Err(i + 1) });
+            values.push(if value.is_finite() {
+                value.to_bits()
+            } else {
+                return Err(i + 1);
+            });
         }
-        if fields.len() > width { Err(width + 1) } else { Ok(values) }
+        if fields.len() > width {
+            Err(width + 1)
+        } else {
+            Ok(values)
+        }
     };
     let expected = read();
     for decoder in Decoder::all() {
-        let coding = Coding { transform: transform.clone(), binary: None, decoder, rows: None, keys: 0 };
+        let coding = Coding {
+            transform: transform.clone(),
+            binary: None,
+            decoder,
+            rows: None,
+            keys: 0,
+        };
         let mut values = vec![f32::NAN; width];
         let found = csv::decode(line, &coding, &mut values)
             .map(|()| values.iter().map(|x| x.to_bits()).collect())
@@ -121,8 +159,8 @@ struct Setting<'a> {
     data: &'a [u8],
 }
 
-/// Bytes that arrive in pieces of given sizes, again and again: half of a size is the bytes, its lowest bit says whether
-/// a pause is behind them. Without sizes all arrive at once.
+/// Bytes that arrive in pieces of given sizes, again and again: half of a size is the bytes, its
+/// lowest bit says whether a pause is behind them. Without sizes all arrive at once.
 struct Pieces<'a> {
     data: &'a [u8],
     sizes: Cycle<Copied<Iter<'a, u8>>>,
@@ -131,7 +169,11 @@ struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     fn new(data: &'a [u8], sizes: &'a [u8]) -> Self {
-        Pieces { data, sizes: sizes.iter().copied().cycle(), paused: false }
+        Pieces {
+            data,
+            sizes: sizes.iter().copied().cycle(),
+            paused: false,
+        }
     }
 }
 
@@ -176,22 +218,57 @@ impl<'a> Setting<'a> {
     fn new(input: &mut Input<'a>, formats: &[Option<Format>]) -> Setting<'a> {
         let format = formats[input.below(formats.len())];
         let (mut width, choices) = (1 + input.below(6), input.byte());
-        let rows = (choices & 1 != 0).then(|| Rows { window: 1 + input.below(4), hop: 1 + input.below(5) });
+        let rows = (choices & 1 != 0).then(|| Rows {
+            window: 1 + input.below(4),
+            hop: 1 + input.below(5),
+        });
         width *= rows.map_or(1, |rows| rows.window);
         let transform = match choices & 6 {
-            2 => Transform::ScaleOffset { scale: vec![0.5].into(), offset: vec![1e30].into() },
-            4 => Transform::MeanStd { mean: vec![101_325.0].into(), std: vec![1e-3].into() },
+            2 => Transform::ScaleOffset {
+                scale: vec![0.5].into(),
+                offset: vec![1e30].into(),
+            },
+            4 => Transform::MeanStd {
+                mean: vec![101_325.0].into(),
+                std: vec![1e-3].into(),
+            },
             _ => Transform::Identity,
         };
-        let features: &[Cow<'static, str>] = if choices & 8 != 0 { &FEATURES[..width] } else { &[] };
+        let features: &[Cow<'static, str>] = if choices & 8 != 0 {
+            &FEATURES[..width]
+        } else {
+            &[]
+        };
         let keys = if choices & 16 != 0 { input.below(3) } else { 0 };
-        Setting { format, width, features, transform, rows, keys, mark: choices & 32 != 0, data: &[] }
+        Setting {
+            format,
+            width,
+            features,
+            transform,
+            rows,
+            keys,
+            mark: choices & 32 != 0,
+            data: &[],
+        }
     }
 
     fn shape(&self) -> InputShape<'_> {
-        let Setting { width, keys, features, .. } = *self;
-        let shape = InputShape { width, features, transform: &self.transform, rows: None, keys };
-        self.rows.map_or(shape, |rows| shape.of_rows(rows).expect("the width is a multiple"))
+        let Setting {
+            width,
+            keys,
+            features,
+            ..
+        } = *self;
+        let shape = InputShape {
+            width,
+            features,
+            transform: &self.transform,
+            rows: None,
+            keys,
+        };
+        self.rows.map_or(shape, |rows| {
+            shape.of_rows(rows).expect("the width is a multiple")
+        })
     }
 
     fn reader(&self, sizes: &'a [u8]) -> RecordReader<'_, Pieces<'a>> {
@@ -223,7 +300,10 @@ impl<'a> Setting<'a> {
                             let first = events.numbers.len();
                             events.numbers.extend(values.iter().map(|x| x.to_bits()));
                             let others = others.iter().rev().map(|x| x.to_bits());
-                            assert!(events.numbers[first..].iter().copied().eq(others), "{values:?}");
+                            assert!(
+                                events.numbers[first..].iter().copied().eq(others),
+                                "{values:?}"
+                            );
                             (What::Record, None)
                         }
                         (decoded, again) => panic!("{decoded:?}, and then {again:?}"),
@@ -242,7 +322,10 @@ impl<'a> Setting<'a> {
             };
             if let Some(why) = why {
                 let text = why.to_string();
-                assert!(text.starts_with("stdin") && !text.contains(char::is_control), "{text:?}");
+                assert!(
+                    text.starts_with("stdin") && !text.contains(char::is_control),
+                    "{text:?}"
+                );
                 events.messages.push(text);
             }
             events.keys.extend_from_slice(reader.key());
@@ -254,7 +337,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// All at once, byte by byte with a pause behind each, in pieces, and behind another input in the same buffer.
+    /// All at once, byte by byte with a pause behind each, in pieces, and behind another input in
+    /// the same buffer.
     fn check(&self, sizes: &'a [u8]) {
         let whole = self.events(&mut self.reader(&[]));
         assert_eq!(self.events(&mut self.reader(&[1])), whole, "byte by byte");
@@ -300,22 +384,43 @@ pub fn expect(data: &[u8]) {
     // As they would be, and indices that mean others.
     let reversed = ["2", "1", "0"].map(Cow::from);
     let labels: &[Cow<'static, str>] = [&FEATURES[..0], &FEATURES[..5], &reversed][labels];
-    let kind = if multilabel { Kind::Multilabel } else { Kind::Classes };
+    let kind = if multilabel {
+        Kind::Multilabel
+    } else {
+        Kind::Classes
+    };
     let outputs = if labels.is_empty() { 4 } else { labels.len() };
     let (activation, threshold) = (FinalActivation::None, 0.5);
-    let spec = OutputSpec { kind, activation, threshold, outputs, labels, named: &[] };
+    let spec = OutputSpec {
+        kind,
+        activation,
+        threshold,
+        outputs,
+        labels,
+        named: &[],
+    };
     let found = Expected::parse(input.0, "y.txt".into(), &spec);
     match (found, plain_classes(input.0, &spec)) {
         (Err(why), None) => {
             let text = why.to_string();
-            assert!(text.starts_with("y.txt") && !text.contains(char::is_control), "{text:?}");
+            assert!(
+                text.starts_with("y.txt") && !text.contains(char::is_control),
+                "{text:?}"
+            );
         }
         (Ok(mut found), Some(sets)) => {
             for set in &sets {
-                found.check(if multilabel { Verdict::Set(set) } else { Verdict::Class(set[0]) });
+                found.check(if multilabel {
+                    Verdict::Set(set)
+                } else {
+                    Verdict::Class(set[0])
+                });
             }
             let accuracy = found.finish().expect("the files are as long");
-            assert_eq!((accuracy.right, accuracy.total), (sets.len() as u64, sets.len() as u64));
+            assert_eq!(
+                (accuracy.right, accuracy.total),
+                (sets.len() as u64, sets.len() as u64)
+            );
         }
         (found, plain) => panic!("{found:?}, expected {plain:?}"),
     }
@@ -327,26 +432,41 @@ fn plain_classes(bytes: &[u8], spec: &OutputSpec<'_>) -> Option<Vec<Vec<u32>>> {
     if one && bytes.starts_with(&[0, 0, 8, 1]) {
         let labels = bytes.get(8..)?;
         let count = u32::from_be_bytes(bytes[4..8].try_into().expect("four bytes"));
-        let whole = count as usize == labels.len() && labels.iter().all(|&l| usize::from(l) < spec.outputs);
+        let whole =
+            count as usize == labels.len() && labels.iter().all(|&l| usize::from(l) < spec.outputs);
         return whole.then(|| labels.iter().map(|&label| vec![label.into()]).collect());
     }
-    let text = std::str::from_utf8(bytes).ok().filter(|_| !bytes.starts_with(b"\x1f\x8b"))?;
-    let mut lines: Vec<&str> = text.strip_prefix('\u{feff}').unwrap_or(text).lines().collect();
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|_| !bytes.starts_with(b"\x1f\x8b"))?;
+    let mut lines: Vec<&str> = text
+        .strip_prefix('\u{feff}')
+        .unwrap_or(text)
+        .lines()
+        .collect();
     while one && lines.last().is_some_and(|line| line.trim().is_empty()) {
         lines.pop();
     }
     let fields = |line: &str| match one {
         true => vec![line.to_string()],
         false if line.trim().is_empty() => Vec::new(),
-        false => csv::Field::all(line.as_bytes()).map(|field| field.text().into_owned()).collect(),
+        false => csv::Field::all(line.as_bytes())
+            .map(|field| field.text().into_owned())
+            .collect(),
     };
     let texts: Vec<Vec<String>> = lines.into_iter().map(fields).collect();
     let label = |text: &String| {
         let mut names = (0..).zip(spec.labels);
-        names.find(|(_, label)| *label == text || *label == text.trim()).map(|(i, _)| i)
+        names
+            .find(|(_, label)| *label == text || *label == text.trim())
+            .map(|(i, _)| i)
     };
-    let index =
-        |text: &String| text.trim().parse().ok().filter(|&class: &u32| (class as usize) < spec.outputs);
+    let index = |text: &String| {
+        text.trim()
+            .parse()
+            .ok()
+            .filter(|&class: &u32| (class as usize) < spec.outputs)
+    };
     let all = |meaning: &dyn Fn(&String) -> Option<u32>| {
         texts
             .iter()
@@ -355,5 +475,7 @@ fn plain_classes(bytes: &[u8], spec: &OutputSpec<'_>) -> Option<Vec<Vec<u32>>> {
     };
     let mut sets = all(&label).or_else(|| all(&index))?;
     sets.iter_mut().for_each(|set| set.sort_unstable());
-    sets.iter().all(|set| set.windows(2).all(|pair| pair[0] != pair[1])).then_some(sets)
+    sets.iter()
+        .all(|set| set.windows(2).all(|pair| pair[0] != pair[1]))
+        .then_some(sets)
 }

@@ -16,7 +16,11 @@ pub fn trial(data: &[u8]) {
     let subject = Subject(parts.collect());
     if kind == 2 {
         let about: Vec<_> = subject.0.iter().map(|part| escape::line(part)).collect();
-        let text = format!("{FIRST_LINE}{}\n{}", about.join("\n"), String::from_utf8_lossy(input.0));
+        let text = format!(
+            "{FIRST_LINE}{}\n{}",
+            about.join("\n"),
+            String::from_utf8_lossy(input.0)
+        );
         let text = format!("{text}\nchecksum {:016x}\n", cache::hash(&[&text]));
         if let Some(found) = subject.parse(&text) {
             assert_eq!(subject.text(&found), text);
@@ -31,7 +35,10 @@ pub fn trial(data: &[u8]) {
                 let us = f64::from_bits(bits);
                 if us.is_finite() && us > 0.0 { us } else { 1.0 }
             };
-            Trial::Right { device: time(), host: time() }
+            Trial::Right {
+                device: time(),
+                host: time(),
+            }
         }
         _ => Trial::Wrong(escape::line(&String::from_utf8_lossy(input.0)).into_owned()),
     };

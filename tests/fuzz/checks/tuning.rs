@@ -6,8 +6,8 @@ use crate::engine::cache;
 use crate::engine::model;
 use crate::fuzzing::Input;
 
-/// A record with a right head and checksum, or any text: what is read can be planned or is refused, and is written as it
-/// was read.
+/// A record with a right head and checksum, or any text: what is read can be planned or is refused,
+/// and is written as it was read.
 pub fn tuning(data: &[u8]) {
     let mut input = Input(data);
     let device = match input.flag() {
@@ -31,9 +31,14 @@ pub fn tuning(data: &[u8]) {
         text += &format!("\nchecksum {:016x}\n", cache::hash(&[&text]));
     }
     let name = file_name(&device);
-    let Ok((recipe, of, median)) = parse(&text, &name) else { return };
+    let Ok((recipe, of, median)) = parse(&text, &name) else {
+        return;
+    };
     assert!(of == device && median.is_finite() && median > 0.0);
-    let plan = text.lines().find_map(|line| line.strip_prefix("plan ")).expect("it was read");
+    let plan = text
+        .lines()
+        .find_map(|line| line.strip_prefix("plan "))
+        .expect("it was read");
     let base = library().plan(plan).expect("it was read");
     assert_eq!(recipe.engine, base.engine);
     let written = record_text(plan, &recipe, &device, (median.max(0.01), 0.0));

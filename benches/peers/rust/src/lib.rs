@@ -1,5 +1,6 @@
-//! What the peers have in common: `PEER THREADS` serves lines as host_peers.py does; `PEER THREADS STEM` answers the first
-//! record of a network, prints its results, and stays until the end of stdin, so that its memory can be read.
+//! What the peers have in common: `PEER THREADS` serves lines as host_peers.py does; `PEER THREADS
+//! STEM` answers the first record of a network, prints its results, and stays until the end of
+//! stdin, so that its memory can be read.
 
 use std::fs::File;
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! Constants of every broadcast with every operation that takes one, in both formats, on both engines, against sums that are
-//! computed here from the sizes alone.
+//! Constants of every broadcast with every operation that takes one, in both formats, on both
+//! engines, against sums that are computed here from the sizes alone.
 
 use crate::bake::front::fixtures::{self, Folder};
 use crate::baked::library;
@@ -52,7 +52,11 @@ impl Constant {
     /// The number that stands at an element of a value, whose sizes begin with that of the records.
     fn at(&self, element: &[usize]) -> f64 {
         let ahead = element.len() - self.dims.len();
-        let index = self.dims.iter().zip(&element[ahead..]).fold(0, |at, (&d, &i)| at * d + i % d);
+        let index = self
+            .dims
+            .iter()
+            .zip(&element[ahead..])
+            .fold(0, |at, (&d, &i)| at * d + i % d);
         self.numbers[index].into()
     }
 }
@@ -71,22 +75,42 @@ impl Chain {
         let rank = dims.len();
         let mut constant = |dims: Vec<usize>| {
             // Away from zero, which is divided by.
-            let numbers = (0..dims.iter().product()).map(|_| 1.25 + 0.75 * random.float()).collect();
+            let numbers = (0..dims.iter().product())
+                .map(|_| 1.25 + 0.75 * random.float())
+                .collect();
             Constant { dims, numbers }
         };
         let mut constants = Vec::new();
         if of == Of::BatchNorm {
             // A number for each channel.
-            constants.push(constant((1..rank).map(|a| if a == 1 { dims[1] } else { 1 }).collect()));
+            constants.push(constant(
+                (1..rank)
+                    .map(|a| if a == 1 { dims[1] } else { 1 })
+                    .collect(),
+            ));
         }
-        for kept in 0..if of == Of::BatchNorm { 0 } else { 1 << (rank - 1) } {
-            let size = |a: usize| if a > 0 && kept >> (a - 1) & 1 == 1 { dims[a] } else { 1 };
+        for kept in 0..if of == Of::BatchNorm {
+            0
+        } else {
+            1 << (rank - 1)
+        } {
+            let size = |a: usize| {
+                if a > 0 && kept >> (a - 1) & 1 == 1 {
+                    dims[a]
+                } else {
+                    1
+                }
+            };
             let full: Vec<usize> = (0..rank).map(size).collect();
             let ones = full.iter().take_while(|&&d| d == 1).count();
             let short = full[ones..].to_vec();
             constants.extend([full, short].map(&mut constant));
         }
-        Chain { dims: dims.to_vec(), of, constants }
+        Chain {
+            dims: dims.to_vec(),
+            of,
+            constants,
+        }
     }
 
     /// Its value of a record, whose elements are in the order of its sizes.
@@ -100,7 +124,9 @@ impl Chain {
         };
         let value = |(i, &x): (usize, &f32)| {
             let at = element(i);
-            self.constants.iter().fold(f64::from(x), |x, c| self.of.apply(x.tanh(), c.at(&at)))
+            self.constants
+                .iter()
+                .fold(f64::from(x), |x, c| self.of.apply(x.tanh(), c.at(&at)))
         };
         record.iter().enumerate().map(value).collect()
     }
@@ -113,7 +139,10 @@ impl Chain {
             let (tanh, constant, next) = (format!("t{n}"), format!("c{n}"), format!("y{n}"));
             let node = |op: &str, inputs: &[&str], output: &str| {
                 let inputs: Vec<u8> = inputs.iter().flat_map(|i| text(1, i)).collect();
-                message(1, &[inputs, text(2, output), text(3, output), text(4, op)].concat())
+                message(
+                    1,
+                    &[inputs, text(2, output), text(3, output), text(4, op)].concat(),
+                )
             };
             graph.extend(node("Tanh", &[&value], &tanh));
             let (op, inputs) = match self.of {
@@ -123,7 +152,10 @@ impl Chain {
                 Of::Mul => ("Mul", vec![&*constant, &*tanh]),
                 Of::Div => ("Div", vec![&*tanh, &*constant]),
                 Of::PRelu => ("PRelu", vec![&*tanh, &*constant]),
-                Of::BatchNorm => ("BatchNormalization", vec![&*tanh, &*constant, "zeros", "zeros", "ones"]),
+                Of::BatchNorm => (
+                    "BatchNormalization",
+                    vec![&*tanh, &*constant, "zeros", "zeros", "ones"],
+                ),
             };
             graph.extend(node(op, &inputs, &next));
             if self.of == Of::BatchNorm {
@@ -131,7 +163,11 @@ impl Chain {
                 graph.extend(float_tensor(&constant, &[channels], &c.numbers));
                 graph.extend(float_tensor("zeros", &[channels], &vec![0.0; channels]));
                 // With the epsilon of 1e-5 that is 1.
-                graph.extend(float_tensor("ones", &[channels], &vec![1.0 - 1e-5; channels]));
+                graph.extend(float_tensor(
+                    "ones",
+                    &[channels],
+                    &vec![1.0 - 1e-5; channels],
+                ));
             } else {
                 graph.extend(float_tensor(&constant, &c.dims, &c.numbers));
             }
@@ -139,10 +175,15 @@ impl Chain {
         }
         let info = |field: u64, name: &str| {
             let records = message(1, &text(2, "N"));
-            let sizes = self.dims[1..].iter().flat_map(|&d| message(1, &ints(1, d as u64)));
+            let sizes = self.dims[1..]
+                .iter()
+                .flat_map(|&d| message(1, &ints(1, d as u64)));
             let shape: Vec<u8> = records.into_iter().chain(sizes).collect();
             let tensor = [ints(1, 1), message(2, &shape)].concat();
-            message(field, &[text(1, name), message(2, &message(1, &tensor))].concat())
+            message(
+                field,
+                &[text(1, name), message(2, &message(1, &tensor))].concat(),
+            )
         };
         graph.extend([text(2, "graph"), info(11, "x"), info(12, &value)].concat());
         [ints(1, 8), message(8, &ints(2, 15)), message(7, &graph)].concat()
@@ -161,24 +202,36 @@ impl Chain {
         };
         let of_code = |code: u32| vec![Int(code), None, Int(1), Int(code)];
         let dims = |dims: &[usize]| Ints(dims.iter().map(|&d| d as u32).collect());
-        let tensor =
-            |sizes: &[usize], buffer: u32, name: String| vec![dims(sizes), Int(0), Int(buffer), Text(name)];
+        let tensor = |sizes: &[usize], buffer: u32, name: String| {
+            vec![dims(sizes), Int(0), Int(buffer), Text(name)]
+        };
         let mut buffers = vec![vec![None]];
         let mut tensors = vec![tensor(&self.dims, 0, "x".into())];
         let (mut operators, mut value) = (Vec::new(), 0);
         for (n, c) in self.constants.iter().enumerate() {
-            buffers.push(vec![Bytes(c.numbers.iter().flat_map(|v| v.to_le_bytes()).collect())]);
+            buffers.push(vec![Bytes(
+                c.numbers.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            )]);
             let first = tensors.len() as u32;
             tensors.push(tensor(&self.dims, 0, format!("t{n}")));
             tensors.push(tensor(&c.dims, buffers.len() as u32 - 1, format!("c{n}")));
             tensors.push(tensor(&self.dims, 0, format!("y{n}")));
             operators.push(vec![Int(0), Ints(vec![value]), Ints(vec![first])]);
-            let operands = if self.of == Of::SubFrom { [first + 1, first] } else { [first, first + 1] };
+            let operands = if self.of == Of::SubFrom {
+                [first + 1, first]
+            } else {
+                [first, first + 1]
+            };
             operators.push(vec![Int(1), Ints(operands.to_vec()), Ints(vec![first + 2])]);
             value = first + 2;
         }
-        let graph =
-            vec![Tables(tensors), Ints(vec![0]), Ints(vec![value]), Tables(operators), Text("main".into())];
+        let graph = vec![
+            Tables(tensors),
+            Ints(vec![0]),
+            Ints(vec![value]),
+            Tables(operators),
+            Text("main".into()),
+        ];
         flatbuffer::file(
             b"TFL3",
             &Table(vec![
@@ -209,7 +262,12 @@ mod protobuf {
     }
 
     pub(super) fn message(field: u64, bytes: &[u8]) -> Vec<u8> {
-        [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+        [
+            varint(field << 3 | 2),
+            varint(bytes.len() as u64),
+            bytes.to_vec(),
+        ]
+        .concat()
     }
 
     pub(super) fn text(field: u64, text: &str) -> Vec<u8> {
@@ -220,7 +278,10 @@ mod protobuf {
     pub(super) fn float_tensor(name: &str, dims: &[usize], numbers: &[f32]) -> Vec<u8> {
         let sizes: Vec<u8> = dims.iter().flat_map(|&d| ints(1, d as u64)).collect();
         let raw: Vec<u8> = numbers.iter().flat_map(|v| v.to_le_bytes()).collect();
-        message(5, &[sizes, ints(2, 1), text(8, name), message(9, &raw)].concat())
+        message(
+            5,
+            &[sizes, ints(2, 1), text(8, name), message(9, &raw)].concat(),
+        )
     }
 }
 
@@ -250,9 +311,14 @@ mod flatbuffer {
             Field::Table(fields) => table(out, fields),
             Field::Text(text) => vector(out, text.len(), &[text.as_bytes(), &[0]].concat()),
             Field::Bytes(bytes) => vector(out, bytes.len(), bytes),
-            Field::Ints(ints) => {
-                vector(out, ints.len(), &ints.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<_>>())
-            }
+            Field::Ints(ints) => vector(
+                out,
+                ints.len(),
+                &ints
+                    .iter()
+                    .flat_map(|i| i.to_le_bytes())
+                    .collect::<Vec<_>>(),
+            ),
             Field::Tables(tables) => {
                 let at = vector(out, tables.len(), &vec![0; 4 * tables.len()]);
                 for (i, fields) in tables.iter().enumerate() {
@@ -284,7 +350,11 @@ mod flatbuffer {
         out.extend(((4 + 2 * fields.len()) as u16).to_le_bytes());
         out.extend((size as u16).to_le_bytes());
         for (i, field) in fields.iter().enumerate() {
-            let place = if matches!(field, Field::None) { 0 } else { 4 + 4 * i };
+            let place = if matches!(field, Field::None) {
+                0
+            } else {
+                4 + 4 * i
+            };
             out.extend((place as u16).to_le_bytes());
         }
         out.resize(out.len().next_multiple_of(4), 0);
@@ -303,10 +373,15 @@ mod flatbuffer {
 
 /// Scores of records by an engine.
 fn scores(engine: &mut dyn Engine, records: &[Vec<f32>]) -> Vec<Vec<f32>> {
-    records.iter().enumerate().for_each(|(n, record)| engine.record(0, n).unwrap().fill(record));
+    records
+        .iter()
+        .enumerate()
+        .for_each(|(n, record)| engine.record(0, n).unwrap().fill(record));
     engine.submit(0, records.len()).unwrap();
     engine.collect(0).unwrap();
-    (0..records.len()).map(|n| engine.answer(0, n).scores.iter().collect()).collect()
+    (0..records.len())
+        .map(|n| engine.answer(0, n).scores.iter().collect())
+        .collect()
 }
 
 /// Runs `check` on every chain in both formats: what it is, network, weights.
@@ -314,7 +389,15 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
     let mut random = Random::new(33);
     let mut count = 0;
     for dims in [&[1, 5][..], &[1, 3, 7], &[1, 4, 3, 5], &[1, 2, 3, 2, 3]] {
-        for of in [Of::Add, Of::Sub, Of::SubFrom, Of::Mul, Of::Div, Of::PRelu, Of::BatchNorm] {
+        for of in [
+            Of::Add,
+            Of::Sub,
+            Of::SubFrom,
+            Of::Mul,
+            Of::Div,
+            Of::PRelu,
+            Of::BatchNorm,
+        ] {
             let chain = Chain::new(dims, of, &mut random);
             for format in ["onnx", "tflite"] {
                 if (of, format) == (Of::BatchNorm, "tflite") {
@@ -323,12 +406,17 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
                 let what = format!("{format}, {of:?}, {dims:?}");
                 let folder = Folder::new(format);
                 let path = folder.path.join(format!("net.{format}"));
-                let model = if format == "onnx" { chain.onnx() } else { chain.tflite() };
+                let model = if format == "onnx" {
+                    chain.onnx()
+                } else {
+                    chain.tflite()
+                };
                 std::fs::write(&path, model).unwrap();
                 // One value could mean several things.
                 let meaning = "{\"output\": {\"kind\": \"values\"}}";
                 std::fs::write(folder.path.join("net.json"), meaning).unwrap();
-                let read = fixtures::read(&path).unwrap_or_else(|e| panic!("{what}: {}", e.join("\n")));
+                let read =
+                    fixtures::read(&path).unwrap_or_else(|e| panic!("{what}: {}", e.join("\n")));
                 let ((network, tensors, _, _), _) = read;
                 check(&what, network, tensors, &chain);
                 count += chain.constants.len();
@@ -350,7 +438,9 @@ fn agree(what: &str, chain: &Chain, records: &[Vec<f32>], found: &[Vec<f32>]) {
 }
 
 fn records(random: &mut Random, network: &Network) -> Vec<Vec<f32>> {
-    (0..3).map(|_| (0..network.width).map(|_| 2.0 * random.float()).collect()).collect()
+    (0..3)
+        .map(|_| (0..network.width).map(|_| 2.0 * random.float()).collect())
+        .collect()
 }
 
 #[test]
@@ -362,7 +452,13 @@ fn constants_of_every_broadcast_are_right_on_the_host() {
         for (record, expected) in records.iter().map(|r| (r, chain.expected(r))) {
             let raw: Vec<f64> = record.iter().map(|&x| x.into()).collect();
             let found = network.scores(&tensors, &raw);
-            assert!(found.iter().zip(&expected).all(|(f, e)| (f - e).abs() < 1e-5), "{what}: float64");
+            assert!(
+                found
+                    .iter()
+                    .zip(&expected)
+                    .all(|(f, e)| (f - e).abs() < 1e-5),
+                "{what}: float64"
+            );
         }
         let model = Model::new(network, &tensors, recipe, library(), None).unwrap();
         let mut engine = HostEngine::new(model, 1, false).unwrap();
@@ -378,10 +474,19 @@ fn constants_of_every_broadcast_are_right_on_opencl() {
     chains(|what, network, tensors, chain| {
         let records = records(&mut random, &network);
         let model = Model::new(network, &tensors, recipe, library(), Some(5)).unwrap();
-        let wanted = Wanted { scores: true, classes: false };
+        let wanted = Wanted {
+            scores: true,
+            classes: false,
+        };
         let sources = Sources::default().uncached();
-        let engine =
-            OpenClEngine::new(&all.devices[0], &model, wanted, false, &sources, &mut Phases::default());
+        let engine = OpenClEngine::new(
+            &all.devices[0],
+            &model,
+            wanted,
+            false,
+            &sources,
+            &mut Phases::default(),
+        );
         let mut engine = engine.unwrap_or_else(|e| panic!("{what}: {e}"));
         agree(what, chain, &records, &scores(&mut engine, &records));
     });

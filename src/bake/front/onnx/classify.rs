@@ -1,4 +1,5 @@
-//! The operations of `ai.onnx.ml`: linear models and what scikit-learn's converter puts around networks.
+//! The operations of `ai.onnx.ml`: linear models and what scikit-learn's converter puts around
+//! networks.
 
 use super::node::{Node, live};
 use super::ops::Given;
@@ -14,7 +15,10 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
     match node.op() {
         "Scaler" => scaler(b, node).map(|l| vec![Value::Live(l)]),
         "Normalizer" => normalizer(b, node).map(|l| vec![Value::Live(l)]),
-        "Binarizer" => Ok(vec![Value::Flags(live(node, 0)?.clone(), node.float("threshold", 0.0))]),
+        "Binarizer" => Ok(vec![Value::Flags(
+            live(node, 0)?.clone(),
+            node.float("threshold", 0.0),
+        )]),
         "ArrayFeatureExtractor" => extract(b, node),
         "LabelEncoder" => encode(node),
         "ZipMap" => zip(node),
@@ -29,7 +33,10 @@ fn vector(node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     match x.dims.len() {
         // Integers become floats.
-        0 | 1 => Ok(Live { kind: Element::F32, ..x.clone() }),
+        0 | 1 => Ok(Live {
+            kind: Element::F32,
+            ..x.clone()
+        }),
         _ => Err(format!("expected [N, C], found {}", x.shown())),
     }
 }
@@ -42,7 +49,10 @@ fn scaler(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         match numbers.len() {
             1 => Ok(vec![numbers[0]; x.len()]),
             n if n == x.len() => Ok(numbers),
-            n => Err(format!("{name}: expected 1 number or {}, found {n}", x.len())),
+            n => Err(format!(
+                "{name}: expected 1 number or {}, found {n}",
+                x.len()
+            )),
         }
     };
     let (offset, scale) = (list("offset", 0.0)?, list("scale", 1.0)?);
@@ -63,7 +73,9 @@ fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         return Ok(x);
     }
     if !tail::from_probabilities(&b.draft, x.value) {
-        return Err("norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)".into());
+        return Err(
+            "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)".into(),
+        );
     }
     let n = x.len();
     let sum = b.affine(&node.name, &x, vec![1.0; n], vec![0.0])?;
@@ -72,16 +84,27 @@ fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 /// A vector divided by one number.
 fn divided(b: &mut Builder, node: &Node<'_>, x: &Live, by: &Live) -> Result<Live, String> {
-    let row = crate::ir::graph::Shape { c: 1, h: 1, w: x.len() };
+    let row = crate::ir::graph::Shape {
+        c: 1,
+        h: 1,
+        w: x.len(),
+    };
     let from = b.shaped(&node.name, x.value, row)?;
-    let value = b.push(&node.name, Op::Combine(Arithmetic::Divide), &[from, by.value], Vec::new())?;
+    let value = b.push(
+        &node.name,
+        Op::Combine(Arithmetic::Divide),
+        &[from, by.value],
+        Vec::new(),
+    )?;
     Ok(Live { value, ..x.clone() })
 }
 
 /// Whether a value is one of probabilities whose sum is 1.
 fn sums_to_one(b: &Builder, value: usize) -> bool {
     match b.draft.producer(value).map(|n| (n.op, n.inputs.to_vec())) {
-        Some((Op::Softmax(SoftmaxOf::Linear), _)) => b.draft.shape(value).h * b.draft.shape(value).w == 1,
+        Some((Op::Softmax(SoftmaxOf::Linear), _)) => {
+            b.draft.shape(value).h * b.draft.shape(value).w == 1
+        }
         Some((Op::Reshape(_), inputs)) => sums_to_one(b, inputs[0]),
         Some((Op::Concat(_), _)) => tail::complement(&b.draft, value).is_some(),
         _ => false,
@@ -90,14 +113,23 @@ fn sums_to_one(b: &Builder, value: usize) -> bool {
 
 /// Columns of a value, or the names of classes.
 fn extract(b: &mut Builder, node: &Node<'_>) -> Given {
-    if let (Some(Value::Constant(labels)), Some(Value::Class(class))) = (node.input(0), node.input(1)) {
+    if let (Some(Value::Constant(labels)), Some(Value::Class(class))) =
+        (node.input(0), node.input(1))
+    {
         return Ok(vec![Value::Class(named(class, labels)?)]);
     }
     let x = vector(node)?;
     let c = node.needed(1, "indices")?;
-    let at = c.integers()?.into_iter().map(|i| axis(i, x.len())).collect::<Result<Vec<_>, _>>()?;
+    let at = c
+        .integers()?
+        .into_iter()
+        .map(|i| axis(i, x.len()))
+        .collect::<Result<Vec<_>, _>>()?;
     let kind = live(node, 0)?.kind;
-    Ok(vec![Value::Live(Live { kind, ..b.select(&node.name, &x, &at)? })])
+    Ok(vec![Value::Live(Live {
+        kind,
+        ..b.select(&node.name, &x, &at)?
+    })])
 }
 
 /// Classes with the names that stand at their indices.
@@ -105,7 +137,10 @@ pub(super) fn named(class: &Class, labels: &Rc<Constant>) -> Result<Class, Strin
     if class.labels.is_some() {
         return Err("classes that have names already are no indices".into());
     }
-    Ok(Class { labels: Some(labels.clone()), ..class.clone() })
+    Ok(Class {
+        labels: Some(labels.clone()),
+        ..class.clone()
+    })
 }
 
 /// The names of classes: texts, or integers.
@@ -120,17 +155,25 @@ fn labels_of(node: &Node<'_>, texts: &str, ints: &str) -> Option<Rc<Constant>> {
 /// Other names of classes.
 fn encode(node: &Node<'_>) -> Given {
     let Some(Value::Class(class)) = node.input(0) else {
-        return Err("expected classes (behind ArgMax or LinearClassifier), found other values".into());
+        return Err(
+            "expected classes (behind ArgMax or LinearClassifier), found other values".into(),
+        );
     };
     let tensor = |name: &str| node.tensor(name);
     let keys = labels_of(node, "keys_strings", "keys_int64s").or_else(|| tensor("keys_tensor"));
-    let values = labels_of(node, "values_strings", "values_int64s").or_else(|| tensor("values_tensor"));
+    let values =
+        labels_of(node, "values_strings", "values_int64s").or_else(|| tensor("values_tensor"));
     let (keys, values) = match (keys, values, node.texts("classes_strings")) {
         (Some(keys), Some(values), _) => (Some(keys), values),
-        (None, None, Some(texts)) => (None, Rc::new(Constant::texts(vec![texts.len()], texts.to_vec()))),
+        (None, None, Some(texts)) => (
+            None,
+            Rc::new(Constant::texts(vec![texts.len()], texts.to_vec())),
+        ),
         _ => return Err("expected keys and values of texts or integers".into()),
     };
-    let Some(keys) = keys else { return Ok(vec![Value::Class(named(class, &values)?)]) };
+    let Some(keys) = keys else {
+        return Ok(vec![Value::Class(named(class, &values)?)]);
+    };
     // What stands for class i now: an index where it has no name yet.
     let now = match &class.labels {
         Some(labels) => (**labels).clone(),
@@ -140,9 +183,15 @@ fn encode(node: &Node<'_>) -> Given {
     for i in 0..now.len() {
         let one = now.pick(vec![], &[i]).data;
         let key = (0..keys.len()).find(|&k| keys.pick(vec![], &[k]).data == one);
-        at.push(key.filter(|&k| k < values.len()).ok_or_else(|| format!("no key for class {i}"))?);
+        at.push(
+            key.filter(|&k| k < values.len())
+                .ok_or_else(|| format!("no key for class {i}"))?,
+        );
     }
-    Ok(vec![Value::Class(Class { labels: Some(Rc::new(values.pick(vec![at.len()], &at))), ..class.clone() })])
+    Ok(vec![Value::Class(Class {
+        labels: Some(Rc::new(values.pick(vec![at.len()], &at))),
+        ..class.clone()
+    })])
 }
 
 /// Probabilities by the names of their classes.
@@ -151,7 +200,11 @@ fn zip(node: &Node<'_>) -> Given {
     let labels = labels_of(node, "classlabels_strings", "classlabels_int64s")
         .ok_or("expected classlabels_strings or classlabels_int64s, found nothing")?;
     if labels.len() != x.len() {
-        return Err(format!("expected {} class labels, found {}", x.len(), labels.len()));
+        return Err(format!(
+            "expected {} class labels, found {}",
+            x.len(),
+            labels.len()
+        ));
     }
     Ok(vec![Value::Map(x, labels)])
 }
@@ -163,11 +216,20 @@ fn linear(node: &Node<'_>, x: &Live, rows: Option<usize>) -> Result<(Vec<f64>, V
     let found = weights.len() / inputs.max(1);
     if weights.is_empty() || weights.len() % inputs != 0 || rows.is_some_and(|r| r != found) {
         let rows = rows.map_or("a multiple of".to_string(), |r| format!("{r} ×"));
-        return Err(format!("coefficients: expected {rows} {inputs} numbers, found {}", weights.len()));
+        return Err(format!(
+            "coefficients: expected {rows} {inputs} numbers, found {}",
+            weights.len()
+        ));
     }
-    let biases = node.floats("intercepts").filter(|i| !i.is_empty()).unwrap_or_else(|| vec![0.0; found]);
+    let biases = node
+        .floats("intercepts")
+        .filter(|i| !i.is_empty())
+        .unwrap_or_else(|| vec![0.0; found]);
     if biases.len() != found {
-        return Err(format!("intercepts: expected {found} numbers, found {}", biases.len()));
+        return Err(format!(
+            "intercepts: expected {found} numbers, found {}",
+            biases.len()
+        ));
     }
     Ok((weights, biases))
 }
@@ -181,7 +243,10 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
     let transform = node.text("post_transform", "NONE").to_string();
     // Two rows that say the same, or one row for two classes, are one score.
     let opposite = rows == 2
-        && weights[..n].iter().zip(&weights[n..]).all(|(a, b)| *a == -*b)
+        && weights[..n]
+            .iter()
+            .zip(&weights[n..])
+            .all(|(a, b)| *a == -*b)
         && biases[0] == -biases[1];
     let single = labels.len() == 2 && (rows == 1 || opposite);
     if !single && labels.len() != rows {
@@ -191,14 +256,33 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
         ));
     }
     let last = rows.saturating_sub(1);
-    let score = |b: &mut Builder| b.affine(&node.name, &x, weights[last * n..].to_vec(), vec![biases[last]]);
+    let score = |b: &mut Builder| {
+        b.affine(
+            &node.name,
+            &x,
+            weights[last * n..].to_vec(),
+            vec![biases[last]],
+        )
+    };
     let (scores, class) = match &*transform {
         "LOGISTIC" if single => {
             let score = score(b)?;
             let p = b.activation(&node.name, &score, Activation::Sigmoid)?;
             let other = b.scale(&node.name, &p, &[-1.0], &[1.0])?;
-            let value = b.push(&node.name, Op::Concat(Axis::C), &[other.value, p.value], Vec::new())?;
-            (Live { value, dims: vec![2], kind: Element::F32 }, value)
+            let value = b.push(
+                &node.name,
+                Op::Concat(Axis::C),
+                &[other.value, p.value],
+                Vec::new(),
+            )?;
+            (
+                Live {
+                    value,
+                    dims: vec![2],
+                    kind: Element::F32,
+                },
+                value,
+            )
         }
         "NONE" | "SOFTMAX" | "LOGISTIC" => {
             let y = if rows == 1 {
@@ -212,16 +296,29 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
             let y = match &*transform {
                 "SOFTMAX" => {
                     let op = Op::Softmax(SoftmaxOf::Linear);
-                    Live { value: b.push(&node.name, op, &[y.value], Vec::new())?, ..y }
+                    Live {
+                        value: b.push(&node.name, op, &[y.value], Vec::new())?,
+                        ..y
+                    }
                 }
                 "LOGISTIC" => b.activation(&node.name, &y, Activation::Sigmoid)?,
                 _ => y,
             };
             (y, class)
         }
-        other => return Err(format!("post_transform: expected NONE, SOFTMAX or LOGISTIC, found {other}")),
+        other => {
+            return Err(format!(
+                "post_transform: expected NONE, SOFTMAX or LOGISTIC, found {other}"
+            ));
+        }
     };
-    Ok(vec![Value::Class(Class { scores: class, labels: Some(labels) }), Value::Live(scores)])
+    Ok(vec![
+        Value::Class(Class {
+            scores: class,
+            labels: Some(labels),
+        }),
+        Value::Live(scores),
+    ])
 }
 
 fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -230,7 +327,8 @@ fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if transform != "NONE" {
         return Err(format!("post_transform: expected NONE, found {transform}"));
     }
-    let targets = usize::try_from(node.int("targets", 1)).map_err(|_| "targets: expected 1 or more")?;
+    let targets =
+        usize::try_from(node.int("targets", 1)).map_err(|_| "targets: expected 1 or more")?;
     let (weights, biases) = linear(node, &x, Some(targets))?;
     let y = b.affine(&node.name, &x, weights, biases)?;
     b.numbers.push(y.value);

@@ -1,7 +1,9 @@
 //! The model's file: protobuf by the crate `rten-onnx`, and what that leaves out.
 
 use rten_onnx::onnx::ModelProto;
-use rten_onnx::protobuf::{DecodeMessage, Fields, OwnedValues, ProtobufError, ReadValue, ValueReader};
+use rten_onnx::protobuf::{
+    DecodeMessage, Fields, OwnedValues, ProtobufError, ReadValue, ValueReader,
+};
 use std::ops::Range;
 
 /// A model with what `rten-onnx` does not read of it.
@@ -19,7 +21,8 @@ impl Model {
     /// What is wrong with its bytes.
     pub(super) fn parse(bytes: &[u8]) -> Result<Model, String> {
         let wrong = |e: ProtobufError| format!("not an ONNX model: {e}");
-        check(bytes, 0..bytes.len(), Message::Model, DEPTH).map_err(|e| format!("not an ONNX model: {e}"))?;
+        check(bytes, 0..bytes.len(), Message::Model, DEPTH)
+            .map_err(|e| format!("not an ONNX model: {e}"))?;
         let model = ModelProto::parse_buf(bytes).map_err(wrong)?;
         let rest = Rest::decode(ValueReader::from_buf(bytes)).map_err(wrong)?;
         Ok(Model { model, rest })
@@ -59,7 +62,9 @@ impl Message {
     fn content(self, field: u64) -> Content {
         let message = match (self, field) {
             (Message::Model, 7) | (Message::Attribute, 6) => Message::Graph,
-            (Message::Model, 8 | 14) | (Message::Tensor, 13) | (Message::Shape, 1) => Message::Plain,
+            (Message::Model, 8 | 14) | (Message::Tensor, 13) | (Message::Shape, 1) => {
+                Message::Plain
+            }
             (Message::Graph, 1) => Message::Node,
             (Message::Graph, 5) | (Message::Attribute, 5) => Message::Tensor,
             (Message::Graph, 11..=13) => Message::ValueInfo,
@@ -77,11 +82,15 @@ impl Message {
     }
 }
 
-/// Checks that every field of a message ends where it may, which `rten-onnx` takes for granted: a length that is a lie makes
-/// it read on from elsewhere, for ever where it goes back, and it follows messages in each other as deep as they are.
+/// Checks that every field of a message ends where it may, which `rten-onnx` takes for granted: a
+/// length that is a lie makes it read on from elsewhere, for ever where it goes back, and it
+/// follows messages in each other as deep as they are.
 fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(format!("at byte {} it has more than {DEPTH} messages in each other", at.start));
+        return Err(format!(
+            "at byte {} it has more than {DEPTH} messages in each other",
+            at.start
+        ));
     };
     let (mut next, end) = (at.start, at.end);
     while next < end {
@@ -95,7 +104,10 @@ fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Resu
             5 => (4, behind),
             _ => return Err(damaged()),
         };
-        let to = usize::try_from(length).ok().and_then(|n| from.checked_add(n)).filter(|&to| to <= end);
+        let to = usize::try_from(length)
+            .ok()
+            .and_then(|n| from.checked_add(n))
+            .filter(|&to| to <= end);
         next = to.ok_or_else(|| {
             format!(
                 "cut off or damaged: a field of {length} bytes from byte {from} on, there are {}",
@@ -118,7 +130,9 @@ fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Resu
 fn varints(bytes: &[u8]) -> bool {
     let mut at = 0;
     while at < bytes.len() {
-        let Some((_, end)) = varint(bytes, at) else { return false };
+        let Some((_, end)) = varint(bytes, at) else {
+            return false;
+        };
         at = end;
     }
     true
@@ -205,7 +219,9 @@ impl DecodeMessage for GraphRest {
         while let Some(mut field) = fields.next()? {
             match field.number() {
                 1 => rest.nodes.push(NodeRest::decode_field(&mut field)?),
-                5 => rest.initializers.push(TensorRest::decode_field(&mut field)?),
+                5 => rest
+                    .initializers
+                    .push(TensorRest::decode_field(&mut field)?),
                 15 => {
                     rest.sparse += 1;
                     field.skip()?;
@@ -226,7 +242,9 @@ impl DecodeMessage for NodeRest {
         let mut rest = NodeRest::default();
         while let Some(mut field) = fields.next()? {
             match field.number() {
-                5 => rest.attributes.push(AttributeRest::decode_field(&mut field)?.0),
+                5 => rest
+                    .attributes
+                    .push(AttributeRest::decode_field(&mut field)?.0),
                 _ => field.skip()?,
             }
         }
@@ -303,9 +321,13 @@ mod tests {
     #[test]
     fn lengths_that_lie() {
         // An unknown field whose length, as a signed number, goes back to its own beginning.
-        let back: Vec<u8> =
-            [&[0xa2, 6][..], &[0xf4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
-        let lie = "not an ONNX model: cut off or damaged: a field of 18446744073709551604 bytes from byte 12 on, there are 0";
+        let back: Vec<u8> = [
+            &[0xa2, 6][..],
+            &[0xf4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+        ]
+        .concat();
+        let lie = "not an ONNX model: cut off or damaged: a field of 18446744073709551604 bytes \
+            from byte 12 on, there are 0";
         assert_eq!(error(&back), lie);
         assert_eq!(
             error(&field(7, &back)),
@@ -314,8 +336,11 @@ mod tests {
         );
         // 2^40 bytes of a producer's name.
         let name = [0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
-        assert!(error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0"));
-        // A tensor's numbers: floats that end within one, integers whose last one goes on behind them.
+        assert!(
+            error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0")
+        );
+        // A tensor's numbers: floats that end within one, integers whose last one goes on behind
+        // them.
         let endless = [[0x80; 10].as_slice(), &[1]].concat();
         for numbers in [
             field(4, &[0; 7]),
@@ -327,9 +352,15 @@ mod tests {
         ] {
             assert!(error(&field(7, &field(5, &numbers))).contains("damaged at byte 4 of"));
         }
-        let good = field(7, &field(5, &[field(7, &[1, 0x80, 1]), field(4, &[0; 8])].concat()));
+        let good = field(
+            7,
+            &field(5, &[field(7, &[1, 0x80, 1]), field(4, &[0; 8])].concat()),
+        );
         assert_eq!(check(&good, 0..good.len(), Message::Model, DEPTH), Ok(()));
-        assert!(error(&[0x0b, 0x0c]).contains("damaged at byte 0 of 2"), "groups are of older protobufs");
+        assert!(
+            error(&[0x0b, 0x0c]).contains("damaged at byte 0 of 2"),
+            "groups are of older protobufs"
+        );
     }
 
     #[test]

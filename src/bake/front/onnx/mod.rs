@@ -1,5 +1,5 @@
-//! ONNX models (operation sets 7 and later): every tensor is a constant, which is computed here, or a value of the graph,
-//! whose first axis is that of the records. Sizes are inferred node by node.
+//! ONNX models (operation sets 7 and later): every tensor is a constant, which is computed here, or
+//! a value of the graph, whose first axis is that of the records. Sizes are inferred node by node.
 
 mod classify;
 mod file;
@@ -34,14 +34,35 @@ const OPS: [(&str, &[&str]); 55] = [
     ("ArrayFeatureExtractor", &[]),
     (
         "AveragePool",
-        &["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"],
+        &[
+            "auto_pad",
+            "ceil_mode",
+            "count_include_pad",
+            "dilations",
+            "kernel_shape",
+            "pads",
+            "strides",
+        ],
     ),
-    ("BatchNormalization", &["epsilon", "is_test", "momentum", "spatial", "training_mode"]),
+    (
+        "BatchNormalization",
+        &["epsilon", "is_test", "momentum", "spatial", "training_mode"],
+    ),
     ("Binarizer", &["threshold"]),
     ("Cast", &["saturate", "to", "round_mode"]),
     ("Clip", &["max", "min"]),
     ("Concat", &["axis"]),
-    ("Conv", &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]),
+    (
+        "Conv",
+        &[
+            "auto_pad",
+            "dilations",
+            "group",
+            "kernel_shape",
+            "pads",
+            "strides",
+        ],
+    ),
     ("Div", &[]),
     ("Dropout", &["is_test", "ratio", "seed"]),
     ("Elu", &["alpha"]),
@@ -82,11 +103,25 @@ const OPS: [(&str, &[&str]); 55] = [
             "post_transform",
         ],
     ),
-    ("LinearRegressor", &["coefficients", "intercepts", "post_transform", "targets"]),
+    (
+        "LinearRegressor",
+        &["coefficients", "intercepts", "post_transform", "targets"],
+    ),
     ("LogSoftmax", &["axis"]),
     ("MatMul", &[]),
     ("Max", &[]),
-    ("MaxPool", &["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"]),
+    (
+        "MaxPool",
+        &[
+            "auto_pad",
+            "ceil_mode",
+            "dilations",
+            "kernel_shape",
+            "pads",
+            "storage_order",
+            "strides",
+        ],
+    ),
     ("Min", &[]),
     ("Mul", &[]),
     ("Neg", &[]),
@@ -121,7 +156,15 @@ const OF_CONSTANTS: [(&str, &[&str]); 25] = [
     ("Ceil", &[]),
     (
         "Constant",
-        &["value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"],
+        &[
+            "value",
+            "value_float",
+            "value_floats",
+            "value_int",
+            "value_ints",
+            "value_string",
+            "value_strings",
+        ],
     ),
     ("ConstantOfShape", &["value"]),
     ("DequantizeLinear", &["axis", "block_size", "output_dtype"]),
@@ -136,7 +179,16 @@ const OF_CONSTANTS: [(&str, &[&str]); 25] = [
     ("Not", &[]),
     ("Or", &[]),
     ("Pow", &[]),
-    ("QuantizeLinear", &["axis", "block_size", "output_dtype", "precision", "saturate"]),
+    (
+        "QuantizeLinear",
+        &[
+            "axis",
+            "block_size",
+            "output_dtype",
+            "precision",
+            "saturate",
+        ],
+    ),
     ("Range", &[]),
     ("Reciprocal", &[]),
     ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
@@ -160,15 +212,30 @@ const ML: [&str; 8] = [
 
 /// Operations that are not supported, with what to use instead.
 const INSTEAD: [(&str, &str); 26] = [
-    ("Resize", "resize images before they are read, or let the network end before it"),
-    ("Upsample", "resize images before they are read, or let the network end before it"),
+    (
+        "Resize",
+        "resize images before they are read, or let the network end before it",
+    ),
+    (
+        "Upsample",
+        "resize images before they are read, or let the network end before it",
+    ),
     ("ConvTranspose", "let the network end before it"),
     ("GRU", "use convolutions over a window of time instead"),
     ("LSTM", "use convolutions over a window of time instead"),
     ("RNN", "use convolutions over a window of time instead"),
-    ("Loop", "export the model with the loop unrolled (torch.onnx.export traces it)"),
-    ("Scan", "export the model with the loop unrolled (torch.onnx.export traces it)"),
-    ("If", "export the model without a choice: onnxsim folds those that are known at build time"),
+    (
+        "Loop",
+        "export the model with the loop unrolled (torch.onnx.export traces it)",
+    ),
+    (
+        "Scan",
+        "export the model with the loop unrolled (torch.onnx.export traces it)",
+    ),
+    (
+        "If",
+        "export the model without a choice: onnxsim folds those that are known at build time",
+    ),
     ("Erf", "export with operation set 20, which has Gelu"),
     ("LRN", "use batch normalisation instead"),
     ("InstanceNormalization", "use batch normalisation instead"),
@@ -199,7 +266,10 @@ const INSTEAD: [(&str, &str); 26] = [
         "DynamicQuantizeLinear",
         "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
     ),
-    ("TreeEnsembleClassifier", "trees are no network: train an MLPClassifier"),
+    (
+        "TreeEnsembleClassifier",
+        "trees are no network: train an MLPClassifier",
+    ),
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
@@ -212,16 +282,24 @@ pub(super) fn is_model(bytes: &[u8]) -> bool {
 }
 
 /// Reads an ONNX model.
-pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
-    beside::read(source, "Sigmoid", files, mistakes, |place, files, mistakes| {
-        match Model::parse(source.bytes) {
+pub(super) fn read(
+    source: &Source<'_>,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Read> {
+    beside::read(
+        source,
+        "Sigmoid",
+        files,
+        mistakes,
+        |place, files, mistakes| match Model::parse(source.bytes) {
             Ok(model) => lower(&model, place, files, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
                 None
             }
-        }
-    })
+        },
+    )
 }
 
 /// What becomes of a model. All mistakes are reported.
@@ -231,7 +309,12 @@ fn lower(
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Lowered> {
-    let Place { file, folder, values, .. } = *place;
+    let Place {
+        file,
+        folder,
+        values,
+        ..
+    } = *place;
     let before = mistakes.0.len();
     let Some(graph) = &model.model.graph else {
         mistakes.add(file, "not an ONNX model: it has no graph");
@@ -239,12 +322,22 @@ fn lower(
     };
     let sets = sets(model, file, mistakes);
     if model.rest.functions > 0 {
-        mistakes.add(file, "functions of the model's own are not supported: inline them (onnx.inliner)");
+        mistakes.add(
+            file,
+            "functions of the model's own are not supported: inline them (onnx.inliner)",
+        );
     }
     if model.rest.graph.sparse > 0 {
-        mistakes.add(file, "sparse initialisers are not supported: store them densely");
+        mistakes.add(
+            file,
+            "sparse initialisers are not supported: store them densely",
+        );
     }
-    let mut tensors = Tensors { folder, files, data: HashMap::new() };
+    let mut tensors = Tensors {
+        folder,
+        files,
+        data: HashMap::new(),
+    };
     let mut known: HashMap<&str, Value> = HashMap::new();
     for (i, initializer) in graph.initializer.iter().enumerate() {
         let name = initializer.name.as_deref().unwrap_or("");
@@ -254,7 +347,10 @@ fn lower(
         let constant = tensors.read(initializer, rest, &place, mistakes);
         let value = constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c)));
         if known.insert(name, value).is_some() {
-            mistakes.add(place, "expected one initialiser of this name, found another");
+            mistakes.add(
+                place,
+                "expected one initialiser of this name, found another",
+            );
         }
     }
     let given = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
@@ -267,11 +363,25 @@ fn lower(
     };
     given_once(graph, file, mistakes);
     // Weights that are stored quantised may become as many again.
-    let stored = known.values().map(|v| if let Value::Constant(c) = v { c.len() } else { 0 }).sum::<usize>();
+    let stored = known
+        .values()
+        .map(|v| {
+            if let Value::Constant(c) = v {
+                c.len()
+            } else {
+                0
+            }
+        })
+        .sum::<usize>();
     let mut left = FOLDED.saturating_add(stored.saturating_mul(4));
     let needed = needed(graph, wanted.iter().map(|w| w.0));
     let mut builder = inputs(graph, file, &mut known, mistakes);
-    for (i, proto) in graph.node.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
+    for (i, proto) in graph
+        .node
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| needed.contains(i))
+    {
         let place = format!("{file}: {}", described(i, proto));
         let outputs = check(proto, &place, mistakes)
             .then(|| operands(proto, &known, &place, mistakes))
@@ -286,7 +396,9 @@ fn lower(
                     version: sets.get(set(proto)).copied().unwrap_or(SETS.1),
                     tensors: attributes(proto, rest, &place, &mut tensors, mistakes)?,
                 };
-                compute(&mut builder, &node, &mut left).map_err(|e| mistakes.add(&place, e)).ok()
+                compute(&mut builder, &node, &mut left)
+                    .map_err(|e| mistakes.add(&place, e))
+                    .ok()
             })
             .unwrap_or_default();
         let mut outputs = outputs.into_iter();
@@ -298,7 +410,14 @@ fn lower(
             }
             // Behind a mistake, which no network is made of.
             let wrong = mistakes.0.len() > before;
-            let assumed = || assumed(builder.as_mut().filter(|_| wrong)?, graph, (proto, name), &known);
+            let assumed = || {
+                assumed(
+                    builder.as_mut().filter(|_| wrong)?,
+                    graph,
+                    (proto, name),
+                    &known,
+                )
+            };
             let value = given.or_else(assumed).unwrap_or(Value::Unknown);
             known.insert(name, value);
         }
@@ -318,11 +437,19 @@ fn lower(
     if mistakes.0.len() > before {
         return None;
     }
-    let Builder { mut draft, numbers, inputs, .. } = builder?;
+    let Builder {
+        mut draft,
+        numbers,
+        inputs,
+        ..
+    } = builder?;
     // A class of a regressor's numbers is a class.
     let numbers = |tail: &Tail| tail.output.is_none() && numbers.contains(&tail.value);
     let tail = match tail::tail(&mut draft, &outputs, values) {
-        Ok(tail) if numbers(&tail) => Tail { output: Some(tail::NUMBERS), ..tail },
+        Ok(tail) if numbers(&tail) => Tail {
+            output: Some(tail::NUMBERS),
+            ..tail
+        },
         Ok(tail) => tail,
         Err(e) => {
             mistakes.add(file, e);
@@ -355,7 +482,8 @@ fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'
             mistakes.add(
                 file,
                 format_args!(
-                    "expected operation set {} to {}, found {version}: onnx.version_converter makes another of it",
+                    "expected operation set {} to {}, found {version}: onnx.version_converter \
+                     makes another of it",
                     SETS.0, SETS.1
                 ),
             );
@@ -381,13 +509,19 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
         if node.output.iter().any(|o| names.contains(&**o)) {
             needed.insert(i);
             // An input without a name is left out.
-            names.extend(node.input.iter().map(String::as_str).filter(|n| !n.is_empty()));
+            names.extend(
+                node.input
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|n| !n.is_empty()),
+            );
         }
     }
     needed
 }
 
-/// Elements that the constants computed of others may have together, besides four for each that the file holds.
+/// Elements that the constants computed of others may have together, besides four for each that the
+/// file holds.
 const FOLDED: usize = 1 << 24;
 
 /// Reports names that are given by several nodes, or by a node and something before it.
@@ -399,7 +533,10 @@ fn given_once(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
         for name in node.output.iter().filter(|n| !n.is_empty()) {
             if !names.insert(name) {
                 let place = format!("{file}: {}", described(i, node));
-                mistakes.add(place, format_args!("it gives {name}, which something before it gives already"));
+                mistakes.add(
+                    place,
+                    format_args!("it gives {name}, which something before it gives already"),
+                );
             }
         }
     }
@@ -415,12 +552,19 @@ fn declared(info: &ValueInfoProto, value: &Value) -> Result<(), String> {
         return Ok(());
     };
     // Exporters write no sizes where they know none.
-    let Some((_, rest)) = shape.dim.split_first() else { return Ok(()) };
-    let stated: Vec<Option<i64>> = rest.iter().map(|d| d.dim_value.filter(|&n| n > 0)).collect();
+    let Some((_, rest)) = shape.dim.split_first() else {
+        return Ok(());
+    };
+    let stated: Vec<Option<i64>> = rest
+        .iter()
+        .map(|d| d.dim_value.filter(|&n| n > 0))
+        .collect();
     let differs = |(s, &d): (&Option<i64>, &usize)| s.is_some_and(|s| usize::try_from(s) != Ok(d));
     if stated.len() != live.dims.len() || stated.iter().zip(&live.dims).any(differs) {
         let size = |s: &Option<i64>| s.map_or("?".into(), |n| n.to_string());
-        let sizes: Vec<String> = std::iter::once("N".into()).chain(stated.iter().map(size)).collect();
+        let sizes: Vec<String> = std::iter::once("N".into())
+            .chain(stated.iter().map(size))
+            .collect();
         return Err(format!(
             "the model declares [{}], its nodes give {}: export it anew",
             sizes.join(", "),
@@ -477,7 +621,8 @@ fn inputs<'g>(
         mistakes.add(
             file,
             format_args!(
-                "expected inputs of as many records, found {} and {}: a record has a part of every input; export the model \
+                "expected inputs of as many records, found {} and {}: a record has a part of \
+                 every input; export the model \
                  with one first size of all",
                 shown(0),
                 shown(other)
@@ -488,11 +633,22 @@ fn inputs<'g>(
     let values = names
         .iter()
         .zip(&inputs)
-        .map(|(&(name, _), i)| graph::Value { name: name.to_string().into(), shape: standard(&i.dims) });
-    let (builder, values) =
-        Builder::new(values.collect(), records).map_err(|e| mistakes.add(file, e)).ok()?;
+        .map(|(&(name, _), i)| graph::Value {
+            name: name.to_string().into(),
+            shape: standard(&i.dims),
+        });
+    let (builder, values) = Builder::new(values.collect(), records)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
     for ((&(name, _), input), value) in names.iter().zip(inputs).zip(values) {
-        known.insert(name, Value::Live(Live { value, dims: input.dims, kind: input.kind }));
+        known.insert(
+            name,
+            Value::Live(Live {
+                value,
+                dims: input.dims,
+                kind: input.kind,
+            }),
+        );
     }
     Some(builder)
 }
@@ -501,21 +657,34 @@ fn inputs<'g>(
 fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<Input> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let kind = tensor.and_then(|t| t.elem_type).unwrap_or(DataType::FLOAT);
-    let float = matches!(kind, DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16);
-    if !float && !(2..=7).contains(&kind.0) && kind != DataType::UINT32 && kind != DataType::UINT64 {
+    let float = matches!(
+        kind,
+        DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16
+    );
+    if !float && !(2..=7).contains(&kind.0) && kind != DataType::UINT32 && kind != DataType::UINT64
+    {
         mistakes.add(place, format_args!("expected numbers, found type {kind}"));
         return None;
     }
     let shape = tensor.and_then(|t| t.shape.as_ref());
     let sizes = shape.map_or(&[][..], |s| &s.dim);
     let shown = || {
-        let size = |(i, d): (usize, &rten_onnx::onnx::Dimension)| match (d.dim_value, &d.dim_param) {
+        let size = |(i, d): (usize, &rten_onnx::onnx::Dimension)| match (d.dim_value, &d.dim_param)
+        {
             (Some(n), _) => n.to_string(),
             (None, Some(name)) if !name.is_empty() => name.clone(),
             _ if i == 0 => "N".into(),
             _ => "?".into(),
         };
-        format!("[{}]", sizes.iter().enumerate().map(size).collect::<Vec<_>>().join(", "))
+        format!(
+            "[{}]",
+            sizes
+                .iter()
+                .enumerate()
+                .map(size)
+                .collect::<Vec<_>>()
+                .join(", ")
+        )
     };
     let Some((first, rest)) = sizes.split_first() else {
         mistakes.add(
@@ -524,31 +693,47 @@ fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<
         );
         return None;
     };
-    let size =
-        |d: &rten_onnx::onnx::Dimension| d.dim_value.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+    let size = |d: &rten_onnx::onnx::Dimension| {
+        d.dim_value
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|&n| n > 0)
+    };
     let dims: Option<Vec<usize>> = rest.iter().map(size).collect();
     let Some(dims) = dims.filter(|d| constant::elements(d).is_some()) else {
         mistakes.add(
             place,
             format_args!(
-                "expected sizes that are known at build time behind that of the records, found {}: export the model \
+                "expected sizes that are known at build time behind that of the records, found \
+                 {}: export the model \
                  with a fixed size of its input",
                 shown()
             ),
         );
         return None;
     };
-    Some(Input { records: size(first), dims, kind: tensor::element(kind.0.into()).unwrap_or(Element::F32) })
+    Some(Input {
+        records: size(first),
+        dims,
+        kind: tensor::element(kind.0.into()).unwrap_or(Element::F32),
+    })
 }
 
 /// How messages name a node: by its name, or its output.
 fn described(i: usize, proto: &NodeProto) -> String {
-    format!("node {} ({})", title(i, proto), proto.op_type.as_deref().unwrap_or("?"))
+    format!(
+        "node {} ({})",
+        title(i, proto),
+        proto.op_type.as_deref().unwrap_or("?")
+    )
 }
 
 fn title(i: usize, proto: &NodeProto) -> String {
     let named = |n: &&str| !n.is_empty();
-    let name = proto.name.as_deref().filter(named).or(proto.output.first().map(|o| &**o).filter(named));
+    let name = proto.name.as_deref().filter(named).or(proto
+        .output
+        .first()
+        .map(|o| &**o)
+        .filter(named));
     name.map_or_else(|| i.to_string(), String::from)
 }
 
@@ -564,16 +749,26 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
         .filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
     let Some(known) = known else {
         match INSTEAD.iter().find(|o| o.0 == op) {
-            Some((_, instead)) => mistakes.add(place, format_args!("it is not supported: {instead}")),
+            Some((_, instead)) => {
+                mistakes.add(place, format_args!("it is not supported: {instead}"))
+            }
             None if !set.is_empty() && set != "ai.onnx.ml" => {
-                mistakes.add(place, format_args!("it is not supported: its domain is {set}"));
+                mistakes.add(
+                    place,
+                    format_args!("it is not supported: its domain is {set}"),
+                );
             }
             None => mistakes.add(place, "it is not supported: docs/ONNX.md lists what is"),
         }
         return false;
     };
     let mut good = true;
-    for name in proto.attribute.iter().filter_map(|a| a.name.as_deref()).filter(|n| !known.contains(n)) {
+    for name in proto
+        .attribute
+        .iter()
+        .filter_map(|a| a.name.as_deref())
+        .filter(|n| !known.contains(n))
+    {
         mistakes.add(place, format_args!("the attribute {name} is not supported"));
         good = false;
     }
@@ -584,10 +779,16 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
         let found = attribute.r#type.unwrap_or(AttributeType::UNDEFINED);
         if found != wants && found != AttributeType::UNDEFINED {
             let (wants, found) = (type_name(wants), type_name(found));
-            mistakes.add(place, format_args!("{name}: expected an attribute of type {wants}, found {found}"));
+            mistakes.add(
+                place,
+                format_args!("{name}: expected an attribute of type {wants}, found {found}"),
+            );
             good = false;
         }
-        if proto.attribute[..i].iter().any(|a| a.name == attribute.name) {
+        if proto.attribute[..i]
+            .iter()
+            .any(|a| a.name == attribute.name)
+        {
             mistakes.add(place, format_args!("it has the attribute {name} twice"));
             good = false;
         }
@@ -599,17 +800,21 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
 fn type_of(op: &str, name: &str) -> AttributeType {
     match name {
         "value" if op == "Pad" => AttributeType::FLOAT,
-        "alpha" | "beta" | "gamma" | "epsilon" | "momentum" | "ratio" | "threshold" | "max" | "min"
-        | "value_float" | "default_float" => AttributeType::FLOAT,
-        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" => AttributeType::FLOATS,
+        "alpha" | "beta" | "gamma" | "epsilon" | "momentum" | "ratio" | "threshold" | "max"
+        | "min" | "value_float" | "default_float" => AttributeType::FLOAT,
+        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" => {
+            AttributeType::FLOATS
+        }
         "approximate" | "auto_pad" | "mode" | "norm" | "post_transform" | "value_string"
         | "default_string" | "round_mode" => AttributeType::STRING,
-        "classes_strings" | "keys_strings" | "values_strings" | "classlabels_strings" | "value_strings" => {
-            AttributeType::STRINGS
-        }
-        "axes" | "dilations" | "kernel_shape" | "pads" | "strides" | "perm" | "shape" | "starts" | "ends"
-        | "steps" | "split" | "keys_int64s" | "values_int64s" | "classlabels_ints" | "classlabels_int64s"
-        | "value_ints" => AttributeType::INTS,
+        "classes_strings"
+        | "keys_strings"
+        | "values_strings"
+        | "classlabels_strings"
+        | "value_strings" => AttributeType::STRINGS,
+        "axes" | "dilations" | "kernel_shape" | "pads" | "strides" | "perm" | "shape"
+        | "starts" | "ends" | "steps" | "split" | "keys_int64s" | "values_int64s"
+        | "classlabels_ints" | "classlabels_int64s" | "value_ints" => AttributeType::INTS,
         "value" | "default_tensor" | "keys_tensor" | "values_tensor" => AttributeType::TENSOR,
         _ => AttributeType::INT,
     }
@@ -643,7 +848,10 @@ fn operands(
             Some(Value::Unknown) => complete = false,
             Some(value) => inputs.push(Some(value.clone())),
             None => {
-                mistakes.add(place, format_args!("it reads {name}, which nothing before it gives"));
+                mistakes.add(
+                    place,
+                    format_args!("it reads {name}, which nothing before it gives"),
+                );
                 complete = false;
             }
         }
@@ -664,8 +872,8 @@ const KEEP_SIZES: [&str; 9] = [
     "Swish",
 ];
 
-/// A value in place of an output that a mistake has left out, if its sizes are known: the model states them, or the
-/// operation keeps those of its operand.
+/// A value in place of an output that a mistake has left out, if its sizes are known: the model
+/// states them, or the operation keeps those of its operand.
 fn assumed(
     builder: &mut Builder,
     graph: &GraphProto,
@@ -673,16 +881,34 @@ fn assumed(
     known: &HashMap<&str, Value>,
 ) -> Option<Value> {
     let mut infos = graph.value_info.iter().chain(&graph.output);
-    let stated = infos.find(|i| i.name.as_deref() == Some(name)).and_then(|info| {
-        let sizes = &info.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim;
-        let size = |d: &rten_onnx::onnx::Dimension| usize::try_from(d.dim_value?).ok();
-        sizes.split_first()?.1.iter().map(size).collect::<Option<Vec<usize>>>()
-    });
+    let stated = infos
+        .find(|i| i.name.as_deref() == Some(name))
+        .and_then(|info| {
+            let sizes = &info
+                .r#type
+                .as_ref()?
+                .tensor_type
+                .as_ref()?
+                .shape
+                .as_ref()?
+                .dim;
+            let size = |d: &rten_onnx::onnx::Dimension| usize::try_from(d.dim_value?).ok();
+            sizes
+                .split_first()?
+                .1
+                .iter()
+                .map(size)
+                .collect::<Option<Vec<usize>>>()
+        });
     let same = || match known.get(&**proto.input.first()?) {
-        Some(Value::Live(live)) if KEEP_SIZES.contains(&proto.op_type.as_deref()?) => Some(live.dims.clone()),
+        Some(Value::Live(live)) if KEEP_SIZES.contains(&proto.op_type.as_deref()?) => {
+            Some(live.dims.clone())
+        }
         _ => None,
     };
-    builder.assumed(name, stated.or_else(same)?).map(Value::Live)
+    builder
+        .assumed(name, stated.or_else(same)?)
+        .map(Value::Live)
 }
 
 /// The tensors among the attributes of a node.
@@ -720,7 +946,10 @@ fn compute(builder: &mut Option<Builder>, node: &Node<'_>, left: &mut usize) -> 
         (Some(constants), _) => {
             let folded = fold::fold(node, &constants, *left)?;
             *left = left.saturating_sub(folded.iter().map(Constant::len).sum());
-            Ok(folded.into_iter().map(|c| Value::Constant(Rc::new(c))).collect())
+            Ok(folded
+                .into_iter()
+                .map(|c| Value::Constant(Rc::new(c)))
+                .collect())
         }
         (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => classify::apply(builder, node),
         (None, Some(builder)) => ops::apply(builder, node),

@@ -31,7 +31,10 @@ impl Node<'_> {
     }
 
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
-        self.proto.attribute.iter().find(|a| a.name.as_deref() == Some(name))
+        self.proto
+            .attribute
+            .iter()
+            .find(|a| a.name.as_deref() == Some(name))
     }
 
     /// Whether it has the attribute.
@@ -46,12 +49,14 @@ impl Node<'_> {
 
     /// A float attribute.
     pub(super) fn float(&self, name: &str, default: f64) -> f64 {
-        self.attribute(name).map_or(default, |a| a.f.map_or(0.0, f64::from))
+        self.attribute(name)
+            .map_or(default, |a| a.f.map_or(0.0, f64::from))
     }
 
     /// A text attribute.
     pub(super) fn text(&self, name: &str, default: &'static str) -> &str {
-        self.attribute(name).map_or(default, |a| a.s.as_deref().unwrap_or(""))
+        self.attribute(name)
+            .map_or(default, |a| a.s.as_deref().unwrap_or(""))
     }
 
     /// An attribute of several integers.
@@ -61,7 +66,8 @@ impl Node<'_> {
 
     /// An attribute of several floats.
     pub(super) fn floats(&self, name: &str) -> Option<Vec<f64>> {
-        self.attribute(name).map(|a| a.floats.iter().map(|&f| f.into()).collect())
+        self.attribute(name)
+            .map(|a| a.floats.iter().map(|&f| f.into()).collect())
     }
 
     /// An attribute of several texts.
@@ -71,7 +77,10 @@ impl Node<'_> {
 
     /// A tensor attribute.
     pub(super) fn tensor(&self, name: &str) -> Option<Rc<Constant>> {
-        self.tensors.iter().find(|t| t.0 == name).map(|t| t.1.clone())
+        self.tensors
+            .iter()
+            .find(|t| t.0 == name)
+            .map(|t| t.1.clone())
     }
 
     /// Input `i`, if it is there.
@@ -92,9 +101,9 @@ impl Node<'_> {
         match self.input(i) {
             None => Ok(None),
             Some(Value::Constant(c)) => Ok(Some(c.clone())),
-            Some(_) => {
-                Err(format!("expected {what} that is known at build time, found one that is computed"))
-            }
+            Some(_) => Err(format!(
+                "expected {what} that is known at build time, found one that is computed"
+            )),
         }
     }
 
@@ -103,7 +112,8 @@ impl Node<'_> {
     /// # Errors
     /// Of one that is not there, or computed of the network's input.
     pub(super) fn needed(&self, i: usize, what: &str) -> Result<Rc<Constant>, String> {
-        self.constant(i, what)?.ok_or_else(|| format!("expected {what}, found nothing"))
+        self.constant(i, what)?
+            .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
     /// The integers of attribute `name`, or where it became an input, of input `i`.
@@ -125,12 +135,12 @@ impl Node<'_> {
 pub(super) fn live<'a>(node: &'a Node<'_>, i: usize) -> Result<&'a Live, String> {
     match node.input(i) {
         Some(Value::Live(live)) => Ok(live),
-        Some(Value::Constant(_)) => {
-            Err(format!("input {i}: expected one that is computed, found a constant"))
-        }
-        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => {
-            Err(format!("input {i}: what is computed of classes cannot be computed with"))
-        }
+        Some(Value::Constant(_)) => Err(format!(
+            "input {i}: expected one that is computed, found a constant"
+        )),
+        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => Err(format!(
+            "input {i}: what is computed of classes cannot be computed with"
+        )),
         Some(Value::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
     }
 }

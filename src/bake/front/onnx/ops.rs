@@ -22,11 +22,21 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
     if let Some(Value::Class(class)) = node.input(0) {
         return of_class(node, class.clone());
     }
-    let kinds =
-        node.inputs.iter().flatten().filter_map(|i| if let Value::Live(l) = i { Some(l.kind) } else { None });
-    if let Some(kind) = kinds.into_iter().find(|k| !k.float()).filter(|_| !OF_INTEGERS.contains(&node.op())) {
+    let kinds = node.inputs.iter().flatten().filter_map(|i| {
+        if let Value::Live(l) = i {
+            Some(l.kind)
+        } else {
+            None
+        }
+    });
+    if let Some(kind) = kinds
+        .into_iter()
+        .find(|k| !k.float())
+        .filter(|_| !OF_INTEGERS.contains(&node.op()))
+    {
         return Err(format!(
-            "{} values are computed as floats, which neither wrap nor truncate: Cast them to FLOAT before it",
+            "{} values are computed as floats, which neither wrap nor truncate: Cast them to \
+             FLOAT before it",
             kind.name()
         ));
     }
@@ -40,8 +50,8 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         "Dropout" => dropout(node),
         "Cast" => cast(node),
         "Shape" => shape(b, node),
-        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid" | "HardSigmoid" | "Tanh"
-        | "Clip" => {
+        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid"
+        | "HardSigmoid" | "Tanh" | "Clip" => {
             let a = activation(node)?;
             let live = live(node, 0)?.clone();
             one(b.activation(&node.name, &live, a))
@@ -75,8 +85,13 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         "Gather" => one(gather(b, node)),
         "Split" => split(b, node),
         op => {
-            let advice = ONLY_CONSTANTS.iter().find(|o| o.0.contains(&op)).map_or(END, |o| o.1);
-            Err(format!("of values that are computed it is not supported, only of constants: {advice}"))
+            let advice = ONLY_CONSTANTS
+                .iter()
+                .find(|o| o.0.contains(&op))
+                .map_or(END, |o| o.1);
+            Err(format!(
+                "of values that are computed it is not supported, only of constants: {advice}"
+            ))
         }
     }
 }
@@ -89,7 +104,14 @@ const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
     ),
     (&["Pow"], "x · x as Mul is supported"),
     (
-        &["ReduceProd", "Size", "Expand", "Tile", "Range", "ConstantOfShape"],
+        &[
+            "ReduceProd",
+            "Size",
+            "Expand",
+            "Tile",
+            "Range",
+            "ConstantOfShape",
+        ],
         "export the model with fixed sizes",
     ),
 ];
@@ -131,7 +153,9 @@ fn of_class(node: &Node<'_>, class: Class) -> Given {
 }
 
 fn dropout(node: &Node<'_>) -> Given {
-    let training = node.constant(2, "training_mode")?.map_or(Ok(0.0), |t| t.number())?;
+    let training = node
+        .constant(2, "training_mode")?
+        .map_or(Ok(0.0), |t| t.number())?;
     if training != 0.0 {
         return Err("training_mode: expected false, found true".into());
     }
@@ -141,11 +165,13 @@ fn dropout(node: &Node<'_>) -> Given {
 fn cast(node: &Node<'_>) -> Given {
     let (live, to) = (live(node, 0)?, node.int("to", 0));
     match tensor::element(to) {
-        Some(kind) if kind.float() || live.kind.widens(kind) => {
-            Ok(vec![Value::Live(Live { kind, ..live.clone() })])
-        }
+        Some(kind) if kind.float() || live.kind.widens(kind) => Ok(vec![Value::Live(Live {
+            kind,
+            ..live.clone()
+        })]),
         found => Err(format!(
-            "to: expected a type of floats, or a wider one of integers, for values of {}, found {}: values are neither \
+            "to: expected a type of floats, or a wider one of integers, for values of {}, found \
+             {}: values are neither \
              rounded nor wrapped",
             live.kind.name(),
             found.map_or_else(|| format!("type {to}"), |k| k.name().to_string())
@@ -158,8 +184,14 @@ fn shape(b: &Builder, node: &Node<'_>) -> Given {
     let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
     let rest = live.dims.iter().map(|&d| Int::Known(d as i64));
     let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
-    let shape = Constant { kind: Element::I64, dims: vec![data.len()], data: Data::Ints(data) };
-    Ok(vec![Value::Constant(Rc::new(fold::part_of_shape(node, shape)?))])
+    let shape = Constant {
+        kind: Element::I64,
+        dims: vec![data.len()],
+        data: Data::Ints(data),
+    };
+    Ok(vec![Value::Constant(Rc::new(fold::part_of_shape(
+        node, shape,
+    )?))])
 }
 
 pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
@@ -167,7 +199,10 @@ pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
     Ok(match node.op() {
         "Relu" => Activation::Relu,
         "LeakyRelu" => Activation::LeakyRelu(float("alpha", 0.01)),
-        "Elu" => Activation::Elu { alpha: float("alpha", 1.0), gamma: Float::new(1.0) },
+        "Elu" => Activation::Elu {
+            alpha: float("alpha", 1.0),
+            gamma: Float::new(1.0),
+        },
         "Selu" => Activation::Elu {
             alpha: float("alpha", 1.673_263_192_176_818_8),
             gamma: float("gamma", 1.050_701_022_148_132_3),
@@ -179,14 +214,20 @@ pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
         },
         "HardSwish" => Activation::HardSwish,
         "Sigmoid" => Activation::Sigmoid,
-        "HardSigmoid" => Activation::HardSigmoid { alpha: float("alpha", 0.2), beta: float("beta", 0.5) },
+        "HardSigmoid" => Activation::HardSigmoid {
+            alpha: float("alpha", 0.2),
+            beta: float("beta", 0.5),
+        },
         "Tanh" => Activation::Tanh,
         _ => {
             let bound = |name: &str, i: usize, default: f64| match node.has(name) {
                 true => Ok(node.float(name, default)),
                 false => node.constant(i, name)?.map_or(Ok(default), |c| c.number()),
             };
-            operations::clip(bound("min", 1, f64::NEG_INFINITY)?, bound("max", 2, f64::INFINITY)?)
+            operations::clip(
+                bound("min", 1, f64::NEG_INFINITY)?,
+                bound("max", 2, f64::INFINITY)?,
+            )
         }
     })
 }
@@ -198,7 +239,11 @@ fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         match node.input(i) {
             Some(Value::Constant(c)) => {
                 let n = c.number()?;
-                if node.op() == "Min" { high = high.min(n) } else { low = low.max(n) }
+                if node.op() == "Min" {
+                    high = high.min(n)
+                } else {
+                    low = low.max(n)
+                }
             }
             _ if found.is_none() => found = Some(live(node, i)?.clone()),
             _ => return Err("of two values that are computed it is not supported".into()),
@@ -221,22 +266,33 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         "Mul" => Arithmetic::Multiply,
         _ => Arithmetic::Divide,
     };
-    let operand = |i: usize| node.input(i).cloned().ok_or_else(|| format!("expected an input {i}"));
+    let operand = |i: usize| {
+        node.input(i)
+            .cloned()
+            .ok_or_else(|| format!("expected an input {i}"))
+    };
     let mut operands = (0..count).map(operand).collect::<Result<Vec<_>, _>>()?;
     if node.op() == "Sum" {
-        // Constants are added to what is computed: together they would be rounded to their type first.
+        // Constants are added to what is computed: together they would be rounded to their type
+        // first.
         operands.sort_by_key(|v| matches!(v, Value::Constant(_)));
     }
     let mut operands = operands.into_iter();
     let mut result = operands.next().unwrap_or(Value::Unknown);
     for second in operands {
         result = Value::Live(match (&result, &second) {
-            (Value::Live(x), Value::Constant(c)) => operations::with_constant(b, name, of, x, c, false)?,
-            (Value::Constant(c), Value::Live(x)) => operations::with_constant(b, name, of, x, c, true)?,
+            (Value::Live(x), Value::Constant(c)) => {
+                operations::with_constant(b, name, of, x, c, false)?
+            }
+            (Value::Constant(c), Value::Live(x)) => {
+                operations::with_constant(b, name, of, x, c, true)?
+            }
             (Value::Live(x), Value::Live(y)) => operations::combined(b, name, of, x, y)?,
             _ => {
                 let constant = |i: &usize| matches!(node.input(*i), Some(Value::Constant(_)));
-                let error = (0..count).filter(|i| !constant(i)).find_map(|i| live(node, i).err());
+                let error = (0..count)
+                    .filter(|i| !constant(i))
+                    .find_map(|i| live(node, i).err());
                 return Err(error.unwrap_or_default());
             }
         });
@@ -249,13 +305,17 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if node.int("training_mode", 0) != 0 {
-        return Err("training_mode: expected 0, found 1: export the model in evaluation mode".into());
+        return Err(
+            "training_mode: expected 0, found 1: export the model in evaluation mode".into(),
+        );
     }
     // Sets before 14 have no attribute for it.
     if node.version < 14 && (1..5).any(|i| node.gives(i)) {
-        return Err("it has outputs besides the first, which it has in training mode: export the model in \
+        return Err(
+            "it has outputs besides the first, which it has in training mode: export the model in \
                     evaluation mode"
-            .into());
+                .into(),
+        );
     }
     if node.int("spatial", 1) != 1 {
         return Err("spatial: expected 1, found 0".into());
@@ -266,20 +326,48 @@ fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         let numbers = node.needed(i, what)?.numbers()?;
         match numbers.len() == channels {
             true => Ok(numbers),
-            false => Err(format!("expected {what} of {channels} channels, found {}", numbers.len())),
+            false => Err(format!(
+                "expected {what} of {channels} channels, found {}",
+                numbers.len()
+            )),
         }
     };
     let (scale, bias) = (list(1, "a scale")?, list(2, "a bias")?);
     let (mean, variance) = (list(3, "a mean")?, list(4, "a variance")?);
     let epsilon = node.float("epsilon", 1e-5);
-    let factors: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
-    let summands: Vec<f64> = bias.iter().zip(&mean).zip(&factors).map(|((b, m), f)| b - m * f).collect();
-    let shape = Shape { c: channels, ..standard(&x.dims) };
-    let shape =
-        if shape.len() == x.len() { shape } else { Shape { c: channels, h: 1, w: x.len() / channels } };
+    let factors: Vec<f64> = scale
+        .iter()
+        .zip(&variance)
+        .map(|(s, v)| s / (v + epsilon).sqrt())
+        .collect();
+    let summands: Vec<f64> = bias
+        .iter()
+        .zip(&mean)
+        .zip(&factors)
+        .map(|((b, m), f)| b - m * f)
+        .collect();
+    let shape = Shape {
+        c: channels,
+        ..standard(&x.dims)
+    };
+    let shape = if shape.len() == x.len() {
+        shape
+    } else {
+        Shape {
+            c: channels,
+            h: 1,
+            w: x.len() / channels,
+        }
+    };
     let value = b.shaped(&node.name, x.value, shape)?;
-    let arrays = vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, summands)];
-    Ok(Live { value: b.push(&node.name, Op::Scale, &[value], arrays)?, ..x })
+    let arrays = vec![
+        Array::column(Role::Factors, factors),
+        Array::column(Role::Biases, summands),
+    ];
+    Ok(Live {
+        value: b.push(&node.name, Op::Scale, &[value], arrays)?,
+        ..x
+    })
 }
 
 fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -295,17 +383,28 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let &[rows, cols] = &*c.dims else {
         return Err(format!("expected a matrix of weights, found {:?}", c.dims));
     };
-    let c = if node.int("transB", 0) != 0 { (*c).clone() } else { constants::transpose(&c, &[1, 0]) };
+    let c = if node.int("transB", 0) != 0 {
+        (*c).clone()
+    } else {
+        constants::transpose(&c, &[1, 0])
+    };
     let (outputs, inputs) = (c.dims[0], c.dims[1]);
     if inputs != x.len() {
-        return Err(format!("expected weights of {} inputs, found sizes [{rows}, {cols}]", x.len()));
+        return Err(format!(
+            "expected weights of {} inputs, found sizes [{rows}, {cols}]",
+            x.len()
+        ));
     }
     let weights: Vec<f64> = c.numbers()?.into_iter().map(|w| w * alpha).collect();
     match node.input(2) {
         Some(Value::Live(summand)) if beta == 1.0 => {
             let product = b.affine(&node.name, &x, weights, vec![0.0; outputs])?;
             if summand.dims != product.dims {
-                return Err(format!("a summand of {} does not go with {}", summand.shown(), product.shown()));
+                return Err(format!(
+                    "a summand of {} does not go with {}",
+                    summand.shown(),
+                    product.shown()
+                ));
             }
             let value = b.push(
                 &node.name,
@@ -315,16 +414,24 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             )?;
             Ok(Live { value, ..product })
         }
-        Some(Value::Live(_)) => {
-            Err(format!("beta: expected 1 with a summand that is computed, found {beta}"))
-        }
+        Some(Value::Live(_)) => Err(format!(
+            "beta: expected 1 with a summand that is computed, found {beta}"
+        )),
         _ => {
             let biases = match node.constant(2, "biases")? {
                 None => vec![0.0; outputs],
                 Some(c) => {
-                    let like = Live { value: x.value, dims: vec![outputs], kind: Element::F32 };
+                    let like = Live {
+                        value: x.value,
+                        dims: vec![outputs],
+                        kind: Element::F32,
+                    };
                     let numbers = b.against(&like, &c)?;
-                    let numbers = if numbers.len() == 1 { vec![numbers[0]; outputs] } else { numbers };
+                    let numbers = if numbers.len() == 1 {
+                        vec![numbers[0]; outputs]
+                    } else {
+                        numbers
+                    };
                     numbers.into_iter().map(|n| n * beta).collect()
                 }
             };
@@ -336,19 +443,28 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 /// A product with a constant matrix, on either side.
 fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     match (node.input(0), node.input(1)) {
-        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > 2 && matrix(w).is_err() => {
+        (Some(Value::Live(x)), Some(Value::Constant(w)))
+            if w.dims.len() > 2 && matrix(w).is_err() =>
+        {
             let (x, w) = (x.clone(), w.clone());
             batch(b, node, &x, &w)
         }
-        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > x.dims.len() + 1 => Err(format!(
-            "weights {:?} have more axes than values of {}: the first axis must stay that of the records",
-            w.dims,
-            x.shown()
-        )),
+        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > x.dims.len() + 1 => {
+            Err(format!(
+                "weights {:?} have more axes than values of {}: the first axis must stay that of \
+                 the records",
+                w.dims,
+                x.shown()
+            ))
+        }
         (Some(Value::Live(x)), Some(Value::Constant(w))) => {
             let (x, list, w) = (x.clone(), w.dims.len() == 1, matrix(w)?);
             if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
-                return Err(format!("values of {} and weights {:?} do not meet", x.shown(), w.dims));
+                return Err(format!(
+                    "values of {} and weights {:?} do not meet",
+                    x.shown(),
+                    w.dims
+                ));
             }
             let weights = constants::transpose(&w, &[1, 0]).numbers()?;
             let mut y = operations::product(b, &node.name, &x, weights, w.dims[1])?;
@@ -360,22 +476,45 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         }
         (Some(Value::Constant(w)), Some(Value::Live(x))) => {
             let list = w.dims.len() == 1;
-            let (x, w) = (x.clone(), if list { w.with_dims(vec![1, w.len()]) } else { matrix(w)? });
+            let (x, w) = (
+                x.clone(),
+                if list {
+                    w.with_dims(vec![1, w.len()])
+                } else {
+                    matrix(w)?
+                },
+            );
             let &[ref ahead @ .., inner, cols] = &*x.dims else {
-                return Err(format!("a matrix times a value of {} would mix records", x.shown()));
+                return Err(format!(
+                    "a matrix times a value of {} would mix records",
+                    x.shown()
+                ));
             };
             if w.dims[1] != inner {
-                return Err(format!("weights {:?} and values of {} do not meet", w.dims, x.shown()));
+                return Err(format!(
+                    "weights {:?} and values of {} do not meet",
+                    w.dims,
+                    x.shown()
+                ));
             }
             let (outputs, several) = (w.dims[0], ahead.iter().product());
             let rows = if list { vec![] } else { vec![outputs] };
             let dims = [ahead, &rows, &[cols]].concat();
             // The axis of the sum is that of the channels.
-            let from = Live { dims: vec![several, inner, cols], ..x.clone() };
+            let from = Live {
+                dims: vec![several, inner, cols],
+                ..x.clone()
+            };
             let turned = b.transpose(&node.name, &from, &[1, 0, 2])?;
-            let each = Live { dims: vec![inner, several * cols], ..turned };
+            let each = Live {
+                dims: vec![inner, several * cols],
+                ..turned
+            };
             let y = operations::pointwise(b, &node.name, &each, w.numbers()?, outputs)?;
-            let y = Live { dims: vec![outputs, several, cols], ..y };
+            let y = Live {
+                dims: vec![outputs, several, cols],
+                ..y
+            };
             let back = b.transpose(&node.name, &y, &[1, 0, 2])?;
             Ok(Live { dims, ..back })
         }
@@ -387,12 +526,17 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Live, String> {
     let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
         true => format!(
-            "values of {} with weights {:?}: expected one matrix of weights, or a matrix for each n of values of \
+            "values of {} with weights {:?}: expected one matrix of weights, or a matrix for each \
+             n of values of \
              [N, n, rows, columns]",
             x.shown(),
             w.dims
         ),
-        false => format!("values of {} and weights {:?} do not meet", x.shown(), w.dims),
+        false => format!(
+            "values of {} and weights {:?} do not meet",
+            x.shown(),
+            w.dims
+        ),
     };
     let (&[count, rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..]) else {
         return Err(meet());
@@ -401,13 +545,32 @@ fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Liv
         return Err(meet());
     }
     let turned = b.transpose(&node.name, x, &[0, 2, 1])?;
-    let from = b.shaped(&node.name, turned.value, Shape { c: count * inner, h: 1, w: rows })?;
+    let from = b.shaped(
+        &node.name,
+        turned.value,
+        Shape {
+            c: count * inner,
+            h: 1,
+            w: rows,
+        },
+    )?;
     let weights = constants::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
     let biases = Array::column(Role::Biases, vec![0.0; count * m]);
     let arrays = vec![Array::weights(count * m, weights), biases];
-    let op = Op::Convolution { window: Window::of((1, 1)), groups: count };
+    let op = Op::Convolution {
+        window: Window::of((1, 1)),
+        groups: count,
+    };
     let value = b.push(&node.name, op, &[from], arrays)?;
-    b.transpose(&node.name, &Live { value, dims: vec![count, m, rows], kind: Element::F32 }, &[0, 2, 1])
+    b.transpose(
+        &node.name,
+        &Live {
+            value,
+            dims: vec![count, m, rows],
+            kind: Element::F32,
+        },
+        &[0, 2, 1],
+    )
 }
 
 /// A constant as a matrix: axes of size 1 in front do not count.
@@ -415,18 +578,29 @@ fn matrix(c: &Constant) -> Result<Constant, String> {
     match *c.dims {
         [k] => Ok(c.with_dims(vec![k, 1])),
         [ref ahead @ .., r, k] if ahead.iter().all(|&d| d == 1) => Ok(c.with_dims(vec![r, k])),
-        _ => Err(format!("expected a matrix of weights, found sizes {:?}", c.dims)),
+        _ => Err(format!(
+            "expected a matrix of weights, found sizes {:?}",
+            c.dims
+        )),
     }
 }
 
 fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    let of = if node.op() == "Softmax" { SoftmaxOf::Linear } else { SoftmaxOf::Logarithm };
+    let of = if node.op() == "Softmax" {
+        SoftmaxOf::Linear
+    } else {
+        SoftmaxOf::Logarithm
+    };
     let shape = if node.version < 13 {
         // Of all that stands from the axis on.
         let a = inner_axis(node.int("axis", 1), &x)?;
         let product = |d: &[usize]| d.iter().product();
-        Shape { c: product(&x.dims[..a]), h: product(&x.dims[a..]), w: 1 }
+        Shape {
+            c: product(&x.dims[..a]),
+            h: product(&x.dims[a..]),
+            w: 1,
+        }
     } else {
         let a = inner_axis(node.int("axis", -1), &x)?;
         Builder::around(&x, a)
@@ -438,12 +612,19 @@ fn argmax(node: &Node<'_>) -> Given {
     let x = live(node, 0)?;
     let a = inner_axis(node.int("axis", 0), x)?;
     if x.dims[a] != x.len() {
-        return Err(format!("axis {}: expected all values of a record, found {}", a + 1, x.shown()));
+        return Err(format!(
+            "axis {}: expected all values of a record, found {}",
+            a + 1,
+            x.shown()
+        ));
     }
     if node.int("select_last_index", 0) != 0 {
         return Err("select_last_index: expected 0, found 1".into());
     }
-    Ok(vec![Value::Class(Class { scores: x.value, labels: None })])
+    Ok(vec![Value::Class(Class {
+        scores: x.value,
+        labels: None,
+    })])
 }
 
 fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -454,11 +635,18 @@ fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
         a => axis(a, rank)?,
     };
     let ahead: usize = x.dims[..a.saturating_sub(1)].iter().product();
-    // In front of the axis there may only be the records; with one of them that axis may be left out too.
+    // In front of the axis there may only be the records; with one of them that axis may be left
+    // out too.
     if (a == 0 && b.records != Some(1)) || ahead != 1 {
-        return Err(format!("axis {a} of {} would mix records and values", x.shown()));
+        return Err(format!(
+            "axis {a} of {} would mix records and values",
+            x.shown()
+        ));
     }
-    Ok(Live { dims: vec![x.len()], ..x })
+    Ok(Live {
+        dims: vec![x.len()],
+        ..x
+    })
 }
 
 fn reshape(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -478,13 +666,22 @@ fn squeeze(node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = node.ints_of("axes", 1)?;
     // The records count as more than one.
-    let whole: Vec<usize> = std::iter::once(usize::MAX).chain(x.dims.iter().copied()).collect();
+    let whole: Vec<usize> = std::iter::once(usize::MAX)
+        .chain(x.dims.iter().copied())
+        .collect();
     let dims = constants::squeezed(node.op(), &whole, axes.as_deref()).map_err(|e| {
         let records = e.contains(&usize::MAX.to_string());
-        if records { "axis 0 is that of the records".to_string() } else { e }
+        if records {
+            "axis 0 is that of the records".to_string()
+        } else {
+            e
+        }
     })?;
     match dims.split_first() {
-        Some((&usize::MAX, rest)) => Ok(Live { dims: rest.to_vec(), ..x }),
+        Some((&usize::MAX, rest)) => Ok(Live {
+            dims: rest.to_vec(),
+            ..x
+        }),
         _ => Err("the first axis must stay that of the records".into()),
     }
 }
@@ -494,12 +691,19 @@ fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let rank = x.dims.len() + 1;
     let reversed: Vec<i64> = (0..rank as i64).rev().collect();
     let order = node.ints("perm").unwrap_or(&reversed);
-    let order = order.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    let order = order
+        .iter()
+        .map(|&a| axis(a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
     if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-        return Err(format!("perm: expected every axis of {rank} once, found {order:?}"));
+        return Err(format!(
+            "perm: expected every axis of {rank} once, found {order:?}"
+        ));
     }
     if order[0] != 0 {
-        return Err(format!("perm {order:?}: the first axis must stay that of the records"));
+        return Err(format!(
+            "perm {order:?}: the first axis must stay that of the records"
+        ));
     }
     let inner: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
     b.transpose(&node.name, &x, &inner)
@@ -507,11 +711,22 @@ fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
-    let needed = |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
-    let (starts, ends) = (needed(node.ints_of("starts", 1)?)?, needed(node.ints_of("ends", 2)?)?);
-    let axes = node.ints_of("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let steps = node.ints_of("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
-    if [ends.len(), axes.len(), steps.len()].iter().any(|&n| n != starts.len()) {
+    let needed =
+        |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
+    let (starts, ends) = (
+        needed(node.ints_of("starts", 1)?)?,
+        needed(node.ints_of("ends", 2)?)?,
+    );
+    let axes = node
+        .ints_of("axes", 3)?
+        .unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = node
+        .ints_of("steps", 4)?
+        .unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()]
+        .iter()
+        .any(|&n| n != starts.len())
+    {
         return Err("expected as many starts as ends, axes and steps".into());
     }
     for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
@@ -537,12 +752,19 @@ fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
 }
 
 fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
-    if node.inputs.iter().any(|i| matches!(i, Some(Value::Constant(_)))) {
+    if node
+        .inputs
+        .iter()
+        .any(|i| matches!(i, Some(Value::Constant(_))))
+    {
         return Err("a constant beside values that are computed is not supported".into());
     }
-    let parts: Vec<Live> =
-        (0..node.inputs.len()).map(|i| live(node, i).cloned()).collect::<Result<_, _>>()?;
-    let a = parts.first().map_or(Ok(0), |first| inner_axis(node.int("axis", 1), first))?;
+    let parts: Vec<Live> = (0..node.inputs.len())
+        .map(|i| live(node, i).cloned())
+        .collect::<Result<_, _>>()?;
+    let a = parts
+        .first()
+        .map_or(Ok(0), |first| inner_axis(node.int("axis", 1), first))?;
     operations::concat(b, &node.name, &parts, a)
 }
 
@@ -552,24 +774,39 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if mode != "constant" {
         return Err(format!("mode: expected constant, found {mode}"));
     }
-    let pads = node.ints_of("pads", 1)?.ok_or("expected pads, found nothing")?;
+    let pads = node
+        .ints_of("pads", 1)?
+        .ok_or("expected pads, found nothing")?;
     let value = match node.has("value") {
         true => node.float("value", 0.0),
-        false => node.constant(2, "a value")?.map_or(Ok(0.0), |c| c.number())?,
+        false => node
+            .constant(2, "a value")?
+            .map_or(Ok(0.0), |c| c.number())?,
     };
     let rank = x.dims.len() + 1;
     let axes = match node.constant(3, "axes")? {
-        Some(axes) => axes.integers()?.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?,
+        Some(axes) => axes
+            .integers()?
+            .iter()
+            .map(|&a| axis(a, rank))
+            .collect::<Result<Vec<_>, _>>()?,
         None => (0..rank).collect(),
     };
     if pads.len() != 2 * axes.len() {
-        return Err(format!("expected {} pads, found {}", 2 * axes.len(), pads.len()));
+        return Err(format!(
+            "expected {} pads, found {}",
+            2 * axes.len(),
+            pads.len()
+        ));
     }
     let mut around = vec![(0, 0); rank];
     for (i, &a) in axes.iter().enumerate() {
         let size = |p: i64| match usize::try_from(p) {
             Ok(p) if p <= operations::MOST => Ok(p),
-            _ => Err(format!("pads: expected numbers from 0 to {}, found {p}", operations::MOST)),
+            _ => Err(format!(
+                "pads: expected numbers from 0 to {}, found {p}",
+                operations::MOST
+            )),
         };
         around[a] = (size(pads[i])?, size(pads[axes.len() + i])?);
     }
@@ -584,9 +821,16 @@ fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
     let c = node.needed(1, "indices")?;
-    let at = c.integers()?.into_iter().map(|i| axis(i, x.dims[a])).collect::<Result<Vec<_>, _>>()?;
+    let at = c
+        .integers()?
+        .into_iter()
+        .map(|i| axis(i, x.dims[a]))
+        .collect::<Result<Vec<_>, _>>()?;
     let y = operations::along(b, &node.name, &x, a, &at)?;
-    Ok(Live { dims: [&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat(), ..y })
+    Ok(Live {
+        dims: [&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat(),
+        ..y
+    })
 }
 
 /// Parts along an axis.
@@ -607,16 +851,27 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Given {
 /// The sizes of the parts that `Split` makes of an axis of `n`.
 pub(super) fn parts(node: &Node<'_>, n: usize) -> Result<Vec<usize>, String> {
     let parts: Vec<usize> = match node.ints_of("split", 1)? {
-        Some(parts) => parts.iter().map(|&p| usize::try_from(p).unwrap_or(0)).collect(),
+        Some(parts) => parts
+            .iter()
+            .map(|&p| usize::try_from(p).unwrap_or(0))
+            .collect(),
         None => {
             let count = usize::try_from(node.int("num_outputs", 0)).unwrap_or(0);
-            let count = if count == 0 { node.proto.output.len() } else { count };
+            let count = if count == 0 {
+                node.proto.output.len()
+            } else {
+                count
+            };
             let each = n.div_ceil(count.max(1));
-            (0..count).map(|i| each.min(n.saturating_sub(i * each))).collect()
+            (0..count)
+                .map(|i| each.min(n.saturating_sub(i * each)))
+                .collect()
         }
     };
     if parts.contains(&0) || parts.iter().sum::<usize>() != n {
-        return Err(format!("expected parts above 0 that are {n} together, found {parts:?}"));
+        return Err(format!(
+            "expected parts above 0 that are {n} together, found {parts:?}"
+        ));
     }
     Ok(parts)
 }

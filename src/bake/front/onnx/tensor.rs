@@ -52,9 +52,17 @@ impl Tensors<'_, '_> {
     }
 
     /// Its bytes in a file beside the model's.
-    fn external(&mut self, tensor: &TensorProto, place: &str, mistakes: &mut Mistakes) -> Option<Vec<u8>> {
+    fn external(
+        &mut self,
+        tensor: &TensorProto,
+        place: &str,
+        mistakes: &mut Mistakes,
+    ) -> Option<Vec<u8>> {
         let entry = |key: &str| {
-            let found = tensor.external_data.iter().find(|e| e.key.as_deref() == Some(key));
+            let found = tensor
+                .external_data
+                .iter()
+                .find(|e| e.key.as_deref() == Some(key));
             found.and_then(|e| e.value.as_deref())
         };
         let Some(location) = entry("location") else {
@@ -70,8 +78,9 @@ impl Tensors<'_, '_> {
             }
         };
         let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
-        let inside =
-            Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+        let inside = Path::new(location)
+            .components()
+            .all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         let path = self.folder.join(location);
         // A link may lead out of the folder too.
         let linked = || match (path.canonicalize(), self.folder.canonicalize()) {
@@ -136,8 +145,13 @@ pub(super) fn constant(
     rest: &TensorRest,
     external: Option<&[u8]>,
 ) -> Result<Constant, String> {
-    let dims: Option<Vec<usize>> = tensor.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
-    let dims = dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", tensor.dims))?;
+    let dims: Option<Vec<usize>> = tensor
+        .dims
+        .iter()
+        .map(|&d| usize::try_from(d).ok())
+        .collect();
+    let dims =
+        dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", tensor.dims))?;
     let count = elements(&dims)
         .ok_or_else(|| format!("a tensor of {dims:?} has more than {MOST_ELEMENTS} elements"))?;
     let kind = tensor.data_type.unwrap_or(DataType(0));
@@ -152,13 +166,21 @@ pub(super) fn constant(
     if kind == DataType::STRING {
         return match rest.texts.len() == count {
             true => Ok(Constant::texts(dims, rest.texts.clone())),
-            false => Err(format!("expected {count} texts, found {}", rest.texts.len())),
+            false => Err(format!(
+                "expected {count} texts, found {}",
+                rest.texts.len()
+            )),
         };
     }
     let element = element(kind.0.into()).unwrap_or(Element::F32);
     let raw = tensor.raw_data.as_ref().map(|raw| raw.borrow());
-    let bytes = external.or(raw.as_ref().map(|raw| &raw[..]).filter(|raw| !raw.is_empty()));
-    let Some(bytes) = bytes else { return of_fields(tensor, rest, dims, count, (kind, element)) };
+    let bytes = external.or(raw
+        .as_ref()
+        .map(|raw| &raw[..])
+        .filter(|raw| !raw.is_empty()));
+    let Some(bytes) = bytes else {
+        return of_fields(tensor, rest, dims, count, (kind, element));
+    };
     if bytes.len() != count * size {
         return Err(format!(
             "expected {} bytes ({count} of type {kind}), found {}",
@@ -191,7 +213,11 @@ pub(super) fn constant(
         }
         _ => Data::Ints(parts.map(|b| Int::Known(int(b))).collect()),
     };
-    Ok(Constant { kind: element, dims, data })
+    Ok(Constant {
+        kind: element,
+        dims,
+        data,
+    })
 }
 
 /// The same from the fields of numbers.
@@ -202,7 +228,13 @@ fn of_fields(
     count: usize,
     (kind, element): (DataType, Element),
 ) -> Result<Constant, String> {
-    let of_words = |f: fn(u16) -> f32| tensor.int32_data.iter().map(|&i| f64::from(f(i as u16))).collect();
+    let of_words = |f: fn(u16) -> f32| {
+        tensor
+            .int32_data
+            .iter()
+            .map(|&i| f64::from(f(i as u16)))
+            .collect()
+    };
     let data = match kind {
         DataType::FLOAT => Data::Floats(tensor.float_data.iter().map(|&v| v.into()).collect()),
         DataType::DOUBLE => Data::Floats(tensor.double_data.clone()),
@@ -213,11 +245,24 @@ fn of_fields(
             let int = |&i: &u64| i64::try_from(i).map(Int::Known).map_err(|_| LARGE);
             Data::Ints(rest.unsigned.iter().map(int).collect::<Result<_, _>>()?)
         }
-        _ => Data::Ints(tensor.int32_data.iter().map(|&i| Int::Known(i.into())).collect()),
+        _ => Data::Ints(
+            tensor
+                .int32_data
+                .iter()
+                .map(|&i| Int::Known(i.into()))
+                .collect(),
+        ),
     };
-    let constant = Constant { kind: element, dims, data };
+    let constant = Constant {
+        kind: element,
+        dims,
+        data,
+    };
     if constant.len() != count {
-        return Err(format!("expected {count} numbers of type {kind}, found {}", constant.len()));
+        return Err(format!(
+            "expected {count} numbers of type {kind}, found {}",
+            constant.len()
+        ));
     }
     Ok(constant)
 }

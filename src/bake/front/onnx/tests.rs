@@ -1,4 +1,5 @@
-//! Models of `tests/onnx` against what ONNX Runtime (or scikit-learn) makes of the same records, and what is refused.
+//! Models of `tests/onnx` against what ONNX Runtime (or scikit-learn) makes of the same records,
+//! and what is refused.
 
 use super::file::{Model, TensorRest};
 use super::{OPS, lower, tensor as tensors};
@@ -8,9 +9,9 @@ use crate::bake::matrix::Files;
 use crate::bake::{Mistakes, passes};
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Transform, named};
 use rten_onnx::onnx::{
-    AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor,
-    ValueInfoProto,
+    AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto,
+    NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto,
+    TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use std::path::{Path, PathBuf};
@@ -26,8 +27,20 @@ fn rows(name: &str) -> Vec<Vec<f64>> {
 }
 
 /// Checks a model of the folder.
-fn check(name: &str, shape: &str, ops: &str, meaning: (Kind, FinalActivation), how: Outputs) -> Network {
-    fixtures::check(&folder().join(format!("{name}.onnx")), (shape, ops), meaning, how, 1e-4)
+fn check(
+    name: &str,
+    shape: &str,
+    ops: &str,
+    meaning: (Kind, FinalActivation),
+    how: Outputs,
+) -> Network {
+    fixtures::check(
+        &folder().join(format!("{name}.onnx")),
+        (shape, ops),
+        meaning,
+        how,
+        1e-4,
+    )
 }
 
 const CLASSES: (Kind, FinalActivation) = (Kind::Classes, FinalActivation::Softmax);
@@ -38,7 +51,13 @@ const BINARY: (Kind, FinalActivation) = (Kind::Binary, FinalActivation::Sigmoid)
 fn networks_give_what_their_models_give() {
     use Outputs::*;
     let list = [
-        ("mlp", "6-8-5 relu", "affine relu affine", CLASSES, Logarithms),
+        (
+            "mlp",
+            "6-8-5 relu",
+            "affine relu affine",
+            CLASSES,
+            Logarithms,
+        ),
         (
             "cnn",
             "3×12×10-6×12×10-8×3×1-7 relu",
@@ -49,7 +68,8 @@ fn networks_give_what_their_models_give() {
         (
             "residual",
             "3×8×8-8×8×8-8×8×8-8×8×8-12×4×4-12×4×4-12×4×4-10 relu",
-            "convolution relu convolution relu convolution add relu convolution relu convolution convolution add relu \
+            "convolution relu convolution relu convolution add relu convolution relu convolution \
+             convolution add relu \
              average_pool affine",
             CLASSES,
             Scores,
@@ -57,7 +77,8 @@ fn networks_give_what_their_models_give() {
         (
             "mobile",
             "3×16×16-8×8×8-8×8×8-4-8-16×8×8-5 hard_swish,clip,relu,hard_sigmoid,hard_swish",
-            "convolution hard_swish convolution clip average_pool affine relu affine hard_sigmoid multiply convolution \
+            "convolution hard_swish convolution clip average_pool affine relu affine hard_sigmoid \
+             multiply convolution \
              hard_swish average_pool affine",
             CLASSES,
             Scores,
@@ -69,7 +90,13 @@ fn networks_give_what_their_models_give() {
             BINARY,
             Activated,
         ),
-        ("pixels_last", "3×9×7-4×5×4-6 relu", "convolution relu average_pool affine", CLASSES, Activated),
+        (
+            "pixels_last",
+            "3×9×7-4×5×4-6 relu",
+            "convolution relu average_pool affine",
+            CLASSES,
+            Activated,
+        ),
         (
             "shuffle",
             "6×5×5-12×5×5-6×5×5-12×3×3-3 relu,elu",
@@ -80,16 +107,20 @@ fn networks_give_what_their_models_give() {
         (
             "borders",
             "2×9×9-4×8×8-4×7×8-3×3×4-4 relu,elu",
-            "convolution convolution relu max_pool average_pool concat prelu reshape pad reshape scale convolution elu \
+            "convolution convolution relu max_pool average_pool concat prelu reshape pad reshape \
+             scale convolution elu \
              affine",
             CLASSES,
             Scores,
         ),
         (
             "functions",
-            "5-7-7-7-7-7-7-7-7-7-3 gelu,elu,hard_swish,leaky_relu,tanh,hard_sigmoid,gelu_tanh,sigmoid,clip",
-            "affine gelu affine elu affine elu affine hard_swish affine leaky_relu affine tanh affine hard_sigmoid \
-             affine gelu_tanh affine scale multiply scale sigmoid divide subtract scale prelu clip clip affine",
+            "5-7-7-7-7-7-7-7-7-7-3 \
+             gelu,elu,hard_swish,leaky_relu,tanh,hard_sigmoid,gelu_tanh,sigmoid,clip",
+            "affine gelu affine elu affine elu affine hard_swish affine leaky_relu affine tanh \
+             affine hard_sigmoid \
+             affine gelu_tanh affine scale multiply scale sigmoid divide subtract scale prelu \
+             clip clip affine",
             CLASSES,
             Scores,
         ),
@@ -100,18 +131,62 @@ fn networks_give_what_their_models_give() {
             CLASSES,
             Scores,
         ),
-        ("quantised", "1×6×6-4×4×4-3 relu", "convolution relu affine", CLASSES, Scores),
-        ("halves", "3-4-2 tanh", "affine tanh affine", CLASSES, Scores),
-        ("external", "4-6-3 relu", "affine relu affine", CLASSES, Scores),
-        ("old", "2×4×4-4×4×4-5 clip", "convolution clip affine", CLASSES, Activated),
-        ("image", "2×6×6-3×6×6", "convolution", (Kind::Values, FinalActivation::Sigmoid), Activated),
-        ("bytes", "3×4×4-4×2×2-2 relu", "convolution relu affine", CLASSES, Scores),
+        (
+            "quantised",
+            "1×6×6-4×4×4-3 relu",
+            "convolution relu affine",
+            CLASSES,
+            Scores,
+        ),
+        (
+            "halves",
+            "3-4-2 tanh",
+            "affine tanh affine",
+            CLASSES,
+            Scores,
+        ),
+        (
+            "external",
+            "4-6-3 relu",
+            "affine relu affine",
+            CLASSES,
+            Scores,
+        ),
+        (
+            "old",
+            "2×4×4-4×4×4-5 clip",
+            "convolution clip affine",
+            CLASSES,
+            Activated,
+        ),
+        (
+            "image",
+            "2×6×6-3×6×6",
+            "convolution",
+            (Kind::Values, FinalActivation::Sigmoid),
+            Activated,
+        ),
+        (
+            "bytes",
+            "3×4×4-4×2×2-2 relu",
+            "convolution relu affine",
+            CLASSES,
+            Scores,
+        ),
     ];
     for (name, shape, ops, meaning, how) in list {
         let network = check(name, shape, ops, meaning, how);
         assert!(network.labels.is_empty() && network.name == name);
-        assert_eq!(network.order == InputOrder::Hwc, matches!(name, "pixels_last" | "sequence"), "{name}");
-        assert_eq!(network.folded, matches!(name, "borders" | "bytes"), "{name}");
+        assert_eq!(
+            network.order == InputOrder::Hwc,
+            matches!(name, "pixels_last" | "sequence"),
+            "{name}"
+        );
+        assert_eq!(
+            network.folded,
+            matches!(name, "borders" | "bytes"),
+            "{name}"
+        );
     }
 }
 
@@ -130,7 +205,14 @@ fn corners_are_what_onnx_runtime_makes_of_them() {
             for value in network.outputs.iter() {
                 for i in at..at + value.shape.len() {
                     let near = (found[i] - expected[i]).abs() <= 1e-5 * expected[i].abs().max(1.0);
-                    assert!(near, "{name}, {} {}: {} {}", value.name, i - at, found[i], expected[i]);
+                    assert!(
+                        near,
+                        "{name}, {} {}: {} {}",
+                        value.name,
+                        i - at,
+                        found[i],
+                        expected[i]
+                    );
                 }
                 at += value.shape.len();
             }
@@ -146,7 +228,10 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     let check = |name: &str, shape: &str, ops: &str, meaning, how, [inputs, outputs]: [&str; 2]| {
         let network = check(name, shape, ops, meaning, how);
         assert_eq!(
-            (named(&network.inputs).as_str(), named(&network.outputs).as_str()),
+            (
+                named(&network.inputs).as_str(),
+                named(&network.outputs).as_str()
+            ),
             (inputs, outputs),
             "{name}"
         );
@@ -170,11 +255,19 @@ fn several_inputs_and_outputs_are_parts_of_one() {
         ["camera 2×7×6, state 5", ""],
     );
     let outputs = "softmax4 3, relu2 6";
-    check("embedding", "7-6-3 relu", "affine relu affine softmax concat", values, Scores, ["", outputs]);
+    check(
+        "embedding",
+        "7-6-3 relu",
+        "affine relu affine softmax concat",
+        values,
+        Scores,
+        ["", outputs],
+    );
     check(
         "fusion",
         "120-4×6×5-4×6×5-2×6×5-3 relu,sigmoid",
-        "slice reshape slice reshape convolution relu convolution relu add convolution sigmoid average_pool affine \
+        "slice reshape slice reshape convolution relu convolution relu add convolution sigmoid \
+         average_pool affine \
          reshape concat",
         values,
         Scores,
@@ -183,7 +276,8 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     check(
         "parts",
         "4×6×6-6×6×6-3×3×3-4 relu",
-        "convolution slice slice slice slice slice relu slice slice concat convolution reshape slice slice multiply affine",
+        "convolution slice slice slice slice slice relu slice slice concat convolution reshape \
+         slice slice multiply affine",
         CLASSES,
         Scores,
         ["", ""],
@@ -194,32 +288,49 @@ fn several_inputs_and_outputs_are_parts_of_one() {
 #[test]
 fn a_json_beside_the_model_chooses_an_output() {
     let f = Folder::new("onnx");
-    f.copy("embedding").put("net.json", r#"{"output": {"name": "softmax4"}, "labels": ["a", "b", "c"]}"#);
+    f.copy("embedding").put(
+        "net.json",
+        r#"{"output": {"name": "softmax4"}, "labels": ["a", "b", "c"]}"#,
+    );
     let ((network, tensors, ..), _) = f.read().unwrap();
     assert_eq!((network.output.kind, network.output.activation), CLASSES);
     assert!(network.outputs.is_empty());
-    for (x, expected) in rows("embedding.inputs.npy").iter().zip(rows("embedding.outputs.npy")) {
+    for (x, expected) in rows("embedding.inputs.npy")
+        .iter()
+        .zip(rows("embedding.outputs.npy"))
+    {
         let mut found = network.scores(&tensors, x);
         FinalActivation::Softmax.apply(&mut found);
         for (f, e) in found.iter().zip(&expected[..3]) {
             assert!((f - e).abs() < 1e-5, "{found:?} {expected:?}");
         }
     }
-    f.put("net.json", r#"{"output": {"name": "relu2", "kind": "values"}}"#);
+    f.put(
+        "net.json",
+        r#"{"output": {"name": "relu2", "kind": "values"}}"#,
+    );
     let ((network, ..), _) = f.read().unwrap();
     assert_eq!(
-        (network.output.kind, network.outputs(), network.shape().as_str()),
+        (
+            network.output.kind,
+            network.outputs(),
+            network.shape().as_str()
+        ),
         (Kind::Values, 6, "7-6 relu")
     );
     let said = |json: &str| f.put("net.json", json).mistakes();
     assert_eq!(
         said(r#"{"output": {"name": "relu3"}}"#),
-        ["net.onnx: output: name: expected one of the model's outputs, softmax4, relu2, found \"relu3\""]
+        [
+            "net.onnx: output: name: expected one of the model's outputs, softmax4, relu2, found \
+             \"relu3\""
+        ]
     );
     assert_eq!(
         said(r#"{"output": {"kind": "classes"}, "labels": ["a", "b", "c"]}"#),
         [
-            "net.json: output: kind: expected values, as the network has 2 outputs, found classes; \"name\" beside it \
+            "net.json: output: kind: expected values, as the network has 2 outputs, found \
+             classes; \"name\" beside it \
              takes one of them alone",
             "net.json: labels: expected 9 names, found 3",
         ]
@@ -228,7 +339,10 @@ fn a_json_beside_the_model_chooses_an_output() {
         said(r#"{"output": {"name": "softmax4", "threshold": 0.5}}"#),
         ["net.json: output: threshold: expected the key \"kind\" beside it"]
     );
-    assert_eq!(said(r#"{"output": {"name": 3}}"#)[0], "net.json: output: name: expected a string, found 3");
+    assert_eq!(
+        said(r#"{"output": {"name": 3}}"#)[0],
+        "net.json: output: name: expected a string, found 3"
+    );
 }
 
 #[test]
@@ -240,7 +354,14 @@ fn scikit_learns_pipelines_become_networks_with_labels() {
     let many = (Kind::Multilabel, FinalActivation::Sigmoid);
     let rest = (Kind::Classes, FinalActivation::None);
     let list: [(&str, &str, &str, _, _, &[&str]); 11] = [
-        ("sk_mlp", "4-8-3 relu", "affine relu affine", CLASSES, Activated, names),
+        (
+            "sk_mlp",
+            "4-8-3 relu",
+            "affine relu affine",
+            CLASSES,
+            Activated,
+            names,
+        ),
         (
             "sk_mlp_tensor",
             "4-6-5-3 relu",
@@ -249,18 +370,54 @@ fn scikit_learns_pipelines_become_networks_with_labels() {
             Activated,
             &["10", "11", "12"],
         ),
-        ("sk_mlp_two", "4-6-1 tanh", "affine tanh affine", BINARY, Pair, two),
-        ("sk_pca", "4-2-5-3 sigmoid", "affine affine sigmoid affine", CLASSES, Activated, &[]),
-        ("sk_columns", "4-2-2-5-3 relu", "affine affine concat affine relu affine", CLASSES, Activated, &[]),
-        ("sk_many", "4-5-3 relu", "affine relu affine", many, Activated, &[]),
-        ("sk_number", "4-5-1 relu", "affine relu affine", numbers, Scores, &[]),
+        (
+            "sk_mlp_two",
+            "4-6-1 tanh",
+            "affine tanh affine",
+            BINARY,
+            Pair,
+            two,
+        ),
+        (
+            "sk_pca",
+            "4-2-5-3 sigmoid",
+            "affine affine sigmoid affine",
+            CLASSES,
+            Activated,
+            &[],
+        ),
+        (
+            "sk_columns",
+            "4-2-2-5-3 relu",
+            "affine affine concat affine relu affine",
+            CLASSES,
+            Activated,
+            &[],
+        ),
+        (
+            "sk_many",
+            "4-5-3 relu",
+            "affine relu affine",
+            many,
+            Activated,
+            &[],
+        ),
+        (
+            "sk_number",
+            "4-5-1 relu",
+            "affine relu affine",
+            numbers,
+            Scores,
+            &[],
+        ),
         ("sk_line", "4-1", "affine", numbers, Scores, &[]),
         ("sk_logistic", "4-3", "affine", CLASSES, Activated, names),
         ("sk_logistic_two", "4-1", "affine", BINARY, Pair, two),
         (
             "sk_rest",
             "4-1-1-1 sigmoid",
-            "affine sigmoid affine sigmoid affine sigmoid concat reshape average_pool scale reshape divide",
+            "affine sigmoid affine sigmoid affine sigmoid concat reshape average_pool scale \
+             reshape divide",
             rest,
             Scores,
             &[],
@@ -268,7 +425,11 @@ fn scikit_learns_pipelines_become_networks_with_labels() {
     ];
     for (name, shape, ops, meaning, how, labels) in list {
         let network = check(name, shape, ops, meaning, how);
-        assert_eq!(network.labels.iter().map(|l| &**l).collect::<Vec<_>>(), labels, "{name}");
+        assert_eq!(
+            network.labels.iter().map(|l| &**l).collect::<Vec<_>>(),
+            labels,
+            "{name}"
+        );
     }
 }
 
@@ -320,14 +481,22 @@ fn weights(name: &str, dims: &[i64]) -> TensorProto {
 }
 
 fn info(name: &str, dims: &[Option<i64>]) -> ValueInfoProto {
-    let dim = |d: &Option<i64>| Dimension { dim_value: *d, dim_param: None };
+    let dim = |d: &Option<i64>| Dimension {
+        dim_value: *d,
+        dim_param: None,
+    };
     let tensor = TypeProtoTensor {
         elem_type: Some(DataType::FLOAT),
-        shape: Some(TensorShapeProto { dim: dims.iter().map(dim).collect() }),
+        shape: Some(TensorShapeProto {
+            dim: dims.iter().map(dim).collect(),
+        }),
     };
     ValueInfoProto {
         name: text(name),
-        r#type: Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }),
+        r#type: Some(TypeProto {
+            tensor_type: Some(tensor),
+            ..TypeProto::default()
+        }),
     }
 }
 
@@ -356,7 +525,10 @@ fn stating(
         output: outputs.iter().map(|name| info(name, &[])).collect(),
         value_info,
     };
-    let set = OperatorSetIdProto { domain: text(""), version: Some(set) };
+    let set = OperatorSetIdProto {
+        domain: text(""),
+        version: Some(set),
+    };
     let model = ModelProto {
         ir_version: Some(8),
         graph: Some(graph),
@@ -385,18 +557,24 @@ fn every_node_that_is_not_supported_is_named_at_once() {
         node("Erf", "e", &["missing"]),
         node("Add", "f", &["d_out", "e_out"]),
     ];
-    f.put("net.onnx", model(&[IMAGE], nodes, vec![weights("w", &[4, 4])], &["f_out"], 17));
+    f.put(
+        "net.onnx",
+        model(&[IMAGE], nodes, vec![weights("w", &[4, 4])], &["f_out"], 17),
+    );
     assert_eq!(
         f.mistakes(),
         [
             "net.onnx: node a (Relu): the attribute consumed_inputs is not supported",
-            "net.onnx: node b (Resize): it is not supported: resize images before they are read, or let the network end \
+            "net.onnx: node b (Resize): it is not supported: resize images before they are read, \
+             or let the network end \
              before it",
             "net.onnx: node gelu (Gelu): it is not supported: its domain is com.microsoft",
-            "net.onnx: node _out (LSTM): it is not supported: use convolutions over a window of time instead",
+            "net.onnx: node _out (LSTM): it is not supported: use convolutions over a window of \
+             time instead",
             "net.onnx: node c (Gemm): the attribute transC is not supported",
             "net.onnx: node d (Pool): it is not supported: docs/ONNX.md lists what is",
-            "net.onnx: node e (Erf): it is not supported: export with operation set 20, which has Gelu",
+            "net.onnx: node e (Erf): it is not supported: export with operation set 20, which has \
+             Gelu",
         ]
     );
 }
@@ -421,7 +599,8 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("MatMul", "m", &["x", "w"])],
         &[weights("w", &[2, 1, 8, 5])],
         &["m_out"],
-        "net.onnx: node m (MatMul): values of [N, 3, 8, 8] with weights [2, 1, 8, 5]: expected one matrix of weights, or a \
+        "net.onnx: node m (MatMul): values of [N, 3, 8, 8] with weights [2, 1, 8, 5]: expected \
+         one matrix of weights, or a \
          matrix for each n of values of [N, n, rows, columns]",
     );
     let pool = |sizes: [i64; 2]| with_ints(node("MaxPool", "p", &["x"]), "kernel_shape", &sizes);
@@ -434,7 +613,8 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[],
         &["a_out"],
-        "net.onnx: node a (Add): values of [N, 3, 1, 8] and [N, 3, 8, 1]: each would be repeated along an axis of the other; \
+        "net.onnx: node a (Add): values of [N, 3, 1, 8] and [N, 3, 8, 1]: each would be repeated \
+         along an axis of the other; \
          one of the two may be",
     );
     refused(
@@ -446,10 +626,14 @@ fn what_does_not_meet_is_refused_by_name() {
     );
     refused(
         IMAGE,
-        vec![with_int(node("Flatten", "f", &["x"]), "axis", 1), node("Add", "a", &["x", "f_out"])],
+        vec![
+            with_int(node("Flatten", "f", &["x"]), "axis", 1),
+            node("Add", "a", &["x", "f_out"]),
+        ],
         &[],
         &["a_out"],
-        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: sizes are counted from the last axis, so the records \
+        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: sizes are counted from the \
+         last axis, so the records \
          of one would meet another axis of the other",
     );
     refused(
@@ -464,21 +648,24 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("Conv", "c", &["x", "w"])],
         &[weights("w", &[4, 2, 3, 3])],
         &["c_out"],
-        "net.onnx: node c (Conv): [N, 3, 8, 8] with weights [4, 2, 3, 3] and group 1: channels do not meet",
+        "net.onnx: node c (Conv): [N, 3, 8, 8] with weights [4, 2, 3, 3] and group 1: channels do \
+         not meet",
     );
     refused(
         IMAGE,
         vec![node("Conv", "c", &["x", "w"])],
         &[weights("w", &[4, 3, 9, 1])],
         &["c_out"],
-        "net.onnx: node c (Conv): a window that covers 9 does not fit on 8 with a border of 0 and 0",
+        "net.onnx: node c (Conv): a window that covers 9 does not fit on 8 with a border of 0 and \
+         0",
     );
     refused(
         IMAGE,
         vec![node("Add", "a", &["x", "w"])],
         &[weights("w", &[2, 3, 8, 8])],
         &["a_out"],
-        "net.onnx: node a (Add): a constant of sizes [2, 3, 8, 8] does not go with a value of [N, 3, 8, 8]: it has a \
+        "net.onnx: node a (Add): a constant of sizes [2, 3, 8, 8] does not go with a value of [N, \
+         3, 8, 8]: it has a \
          row for each record",
     );
     refused(
@@ -523,7 +710,8 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[weights("w", &[4, 2])],
         &["a_out", "b_out", "m_out", "c_out"],
-        "net.onnx: expected numbers of each of 4 outputs, or a label and its probabilities; found classes (b_out, \
+        "net.onnx: expected numbers of each of 4 outputs, or a label and its probabilities; found \
+         classes (b_out, \
          c_out): \"output\": {\"name\": …} in the JSON beside the model takes one output alone",
     );
     let open: (&str, &[Option<i64>]) = ("x", &[None, Some(3), None, Some(8)]);
@@ -532,19 +720,24 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("Relu", "a", &["x"])],
         &[],
         &["a_out"],
-        "net.onnx: input x: expected sizes that are known at build time behind that of the records, found [N, 3, ?, 8]: \
+        "net.onnx: input x: expected sizes that are known at build time behind that of the \
+         records, found [N, 3, ?, 8]: \
          export the model with a fixed size of its input",
     );
     refused(
         VECTOR,
-        vec![with_int(node("ArgMax", "a", &["x"]), "axis", 1), node("Relu", "b", &["a_out"])],
+        vec![
+            with_int(node("ArgMax", "a", &["x"]), "axis", 1),
+            node("Relu", "b", &["a_out"]),
+        ],
         &[],
         &["b_out"],
         "net.onnx: node b (Relu): what is computed of classes cannot be computed with",
     );
 }
 
-/// Behind a mistake sizes go on where the model states them or the operation keeps them, so that one bake names all.
+/// Behind a mistake sizes go on where the model states them or the operation keeps them, so that
+/// one bake names all.
 #[test]
 fn mistakes_behind_mistakes_are_named_at_once() {
     let f = Folder::new("onnx");
@@ -558,17 +751,28 @@ fn mistakes_behind_mistakes_are_named_at_once() {
         node("Sum", "s", &["b_out", "d_out", "f_out"]),
     ];
     let stated = vec![info("c_out", &[None, Some(5), Some(16), Some(16)])];
-    f.put("net.onnx", stating(&[IMAGE], nodes, vec![weights("w", &[4, 2, 3, 3])], &["s_out"], (17, stated)));
+    f.put(
+        "net.onnx",
+        stating(
+            &[IMAGE],
+            nodes,
+            vec![weights("w", &[4, 2, 3, 3])],
+            &["s_out"],
+            (17, stated),
+        ),
+    );
     let found = f.mistakes();
     let wrong = |node: &str, sizes: &str| {
         format!(
-            "net.onnx: node {node} (Conv): {sizes} with weights [4, 2, 3, 3] and group 1: channels do not meet"
+            "net.onnx: node {node} (Conv): {sizes} with weights [4, 2, 3, 3] and group 1: \
+             channels do not meet"
         )
     };
     // Nobody says what an operation gives that nobody knows.
     assert_eq!(found.len(), 5, "{found:?}");
     assert!(
-        found.contains(&wrong("b", "[N, 3, 8, 8]")) && found.contains(&wrong("d", "[N, 5, 16, 16]")),
+        found.contains(&wrong("b", "[N, 3, 8, 8]"))
+            && found.contains(&wrong("d", "[N, 5, 16, 16]")),
         "{found:?}"
     );
     for node in ["a (Erf)", "c (Resize)", "e (Unheard)"] {
@@ -581,7 +785,11 @@ fn mistakes_behind_mistakes_are_named_at_once() {
 fn what_is_no_model_or_of_another_kind_is_refused() {
     let f = Folder::new("onnx");
     f.put("net.onnx", "not a model");
-    assert!(f.mistakes()[0].starts_with("net.onnx: not an ONNX model"), "{:?}", f.mistakes());
+    assert!(
+        f.mistakes()[0].starts_with("net.onnx: not an ONNX model"),
+        "{:?}",
+        f.mistakes()
+    );
     f.put("net.onnx", "");
     assert!(
         f.mistakes()[0].ends_with(", found an empty file; export the model as ONNX"),
@@ -589,35 +797,90 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
         f.mistakes()
     );
     f.put("net.onnx", [8, 8]);
-    assert_eq!(f.mistakes(), ["net.onnx: not an ONNX model: it has no graph"]);
-    f.put("net.onnx", model(&[VECTOR], vec![node("Relu", "a", &["x"])], vec![], &["a_out"], 6));
     assert_eq!(
         f.mistakes(),
-        ["net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter makes another of it"]
+        ["net.onnx: not an ONNX model: it has no graph"]
+    );
+    f.put(
+        "net.onnx",
+        model(
+            &[VECTOR],
+            vec![node("Relu", "a", &["x"])],
+            vec![],
+            &["a_out"],
+            6,
+        ),
+    );
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter makes \
+             another of it"
+        ]
     );
     // What a record cannot have, of all inputs.
     let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[]), ("z", &[None, Some(3), None])];
-    f.put("net.onnx", model(&inputs, vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
+    f.put(
+        "net.onnx",
+        model(
+            &inputs,
+            vec![node("Add", "a", &["x", "y"])],
+            vec![],
+            &["a_out"],
+            17,
+        ),
+    );
     assert_eq!(
         f.mistakes(),
         [
-            "net.onnx: input y: expected sizes, the first that of the records, found none: export the model with them",
-            "net.onnx: input z: expected sizes that are known at build time behind that of the records, found [N, 3, ?]: \
+            "net.onnx: input y: expected sizes, the first that of the records, found none: export \
+             the model with them",
+            "net.onnx: input z: expected sizes that are known at build time behind that of the \
+             records, found [N, 3, ?]: \
              export the model with a fixed size of its input",
         ]
     );
-    let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[Some(1), Some(4)]), ("z", &[None, Some(4)])];
-    f.put("net.onnx", model(&inputs, vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
+    let inputs: [(&str, &[Option<i64>]); 3] =
+        [VECTOR, ("y", &[Some(1), Some(4)]), ("z", &[None, Some(4)])];
+    f.put(
+        "net.onnx",
+        model(
+            &inputs,
+            vec![node("Add", "a", &["x", "y"])],
+            vec![],
+            &["a_out"],
+            17,
+        ),
+    );
     assert_eq!(
         f.mistakes(),
         [
-            "net.onnx: expected inputs of as many records, found x [N, 4] and y [1, 4]: a record has a part of every \
+            "net.onnx: expected inputs of as many records, found x [N, 4] and y [1, 4]: a record \
+             has a part of every \
              input; export the model with one first size of all"
         ]
     );
-    f.put("net.onnx", model(&[], vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
+    f.put(
+        "net.onnx",
+        model(
+            &[],
+            vec![node("Add", "a", &["x", "y"])],
+            vec![],
+            &["a_out"],
+            17,
+        ),
+    );
     assert_eq!(f.mistakes()[0], "net.onnx: expected an input, found none");
-    f.put("net.onnx", model(&[VECTOR], vec![node("Sigmoid", "a", &["x"])], vec![], &["a_out"], 17));
+    f.put(
+        "net.onnx",
+        model(
+            &[VECTOR],
+            vec![node("Sigmoid", "a", &["x"])],
+            vec![],
+            &["a_out"],
+            17,
+        ),
+    );
     assert_eq!(
         f.mistakes(),
         ["net.onnx: it has no layers: scaling its input and a final function are all that it does"]
@@ -626,9 +889,11 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
     assert!(f.read().is_ok());
-    for (name, part) in
-        [("net.keras", "model.export"), ("net.PT", "torch.onnx.export"), ("net.joblib", "skl2onnx")]
-    {
+    for (name, part) in [
+        ("net.keras", "model.export"),
+        ("net.PT", "torch.onnx.export"),
+        ("net.joblib", "skl2onnx"),
+    ] {
         let said = read(&f.path.join(name)).map(|_| ()).unwrap_err();
         assert!(said.len() == 1 && said[0].contains(part), "{said:?}");
     }
@@ -654,7 +919,10 @@ fn no_bytes_are_too_bad() {
 #[test]
 fn data_beside_the_model_is_read_watched_and_kept_inside() {
     let ((network, tensors, ..), files) = read(&folder().join("external.onnx")).unwrap();
-    let names: Vec<_> = files.iter().map(|f| f.file_name().unwrap().to_str().unwrap()).collect();
+    let names: Vec<_> = files
+        .iter()
+        .map(|f| f.file_name().unwrap().to_str().unwrap())
+        .collect();
     assert_eq!(names, ["external.onnx", "external.weights"]);
     assert_eq!((network.width, tensors.len()), (4, 4));
     let outside = |location: &str, more: &[(&str, &str)]| {
@@ -662,22 +930,37 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
         let mut w = weights("w", &[4, 2]);
         w.float_data.clear();
         w.data_location = Some(DataLocation::EXTERNAL);
-        let entry =
-            |(key, value): (&str, &str)| StringStringEntryProto { key: text(key), value: text(value) };
-        w.external_data =
-            std::iter::once(("location", location)).chain(more.iter().copied()).map(entry).collect();
+        let entry = |(key, value): (&str, &str)| StringStringEntryProto {
+            key: text(key),
+            value: text(value),
+        };
+        w.external_data = std::iter::once(("location", location))
+            .chain(more.iter().copied())
+            .map(entry)
+            .collect();
         f.put("data", [0; 40]);
-        let bytes = model(&[VECTOR], vec![node("MatMul", "m", &["x", "w"])], vec![w], &["m_out"], 17);
+        let bytes = model(
+            &[VECTOR],
+            vec![node("MatMul", "m", &["x", "w"])],
+            vec![w],
+            &["m_out"],
+            17,
+        );
         f.put("net.onnx", bytes);
         std::os::unix::fs::symlink("/etc/hostname", f.path.join("link")).unwrap();
-        f.read().map(|_| ()).map_err(|m| m.join("; ").replace(&format!("{}/", f.path.display()), ""))
+        f.read()
+            .map(|_| ())
+            .map_err(|m| m.join("; ").replace(&format!("{}/", f.path.display()), ""))
     };
-    let refused =
-        "net.onnx: initialiser w: its data is in a file outside of the model's folder, which is not read: ";
+    let refused = "net.onnx: initialiser w: its data is in a file outside of the model's folder, \
+        which is not read: ";
     for location in ["../data", "/etc/hostname", "a/../../data", "link"] {
         assert_eq!(outside(location, &[]), Err(format!("{refused}{location}")));
     }
-    assert_eq!(outside("data", &[("offset", "8"), ("length", "32")]), Ok(()));
+    assert_eq!(
+        outside("data", &[("offset", "8"), ("length", "32")]),
+        Ok(())
+    );
     assert_eq!(
         outside("data", &[("offset", "16"), ("length", "32")]).unwrap_err(),
         "net.onnx: initialiser w: its data: expected 32 bytes from 16 on in data, which has 40"
@@ -686,7 +969,11 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
         outside("data", &[]).unwrap_err(),
         "net.onnx: initialiser w: expected 32 bytes (8 of type FLOAT), found 40"
     );
-    assert!(outside("none", &[]).unwrap_err().starts_with("net.onnx: initialiser w: cannot read none: "));
+    assert!(
+        outside("none", &[])
+            .unwrap_err()
+            .starts_with("net.onnx: initialiser w: cannot read none: ")
+    );
 }
 
 #[test]
@@ -700,8 +987,14 @@ fn a_json_beside_the_model_says_what_it_cannot() {
             "input": {"order": "chw", "mean": [1, 2, 3], "std": [2, 4, 8]}}"#,
     );
     let ((said, scaled, ..), files) = f.read().unwrap();
-    assert!(files.iter().any(|f| f.ends_with("net.json")), "it is watched");
-    assert_eq!((&*said.name, said.labels.len(), said.order), ("animals", 6, InputOrder::Chw));
+    assert!(
+        files.iter().any(|f| f.ends_with("net.json")),
+        "it is watched"
+    );
+    assert_eq!(
+        (&*said.name, said.labels.len(), said.order),
+        ("animals", 6, InputOrder::Chw)
+    );
     // The same image, scaled, in the model's own order.
     let raw: Vec<f64> = (0..189).map(|i| f64::from(i % 17)).collect();
     let mut own = vec![0.0; 189];
@@ -709,14 +1002,22 @@ fn a_json_beside_the_model_says_what_it_cannot() {
         let (c, pixel) = (i / 63, i % 63);
         own[pixel * 3 + c] = (v - [1.0, 2.0, 3.0][c]) / [2.0, 4.0, 8.0][c];
     }
-    for (a, b) in said.scores(&scaled, &raw).iter().zip(plain.scores(&tensors, &own)) {
+    for (a, b) in said
+        .scores(&scaled, &raw)
+        .iter()
+        .zip(plain.scores(&tensors, &own))
+    {
         assert!((a - b).abs() < 1e-4, "{a} {b}");
     }
-    f.put("net.json", r#"{"input": {"order": "cwh"}, "labels": ["a"], "layers": []}"#);
+    f.put(
+        "net.json",
+        r#"{"input": {"order": "cwh"}, "labels": ["a"], "layers": []}"#,
+    );
     assert_eq!(
         f.mistakes(),
         [
-            "net.json: unknown key \"layers\"; expected name, labels, features, input, output, check",
+            "net.json: unknown key \"layers\"; expected name, labels, features, input, output, \
+             check",
             "net.json: input: order: expected chw or hwc, found \"cwh\"",
             "net.json: labels: expected 6 names, found 1",
         ]
@@ -724,20 +1025,28 @@ fn a_json_beside_the_model_says_what_it_cannot() {
     f.put("net.json", r#"{"input": {"scale": [1, 2]}}"#);
     assert_eq!(
         f.mistakes(),
-        ["net.json: input: scale: expected one number or 189, one per input, or 3, one per channel, found 2"]
+        [
+            "net.json: input: scale: expected one number or 189, one per input, or 3, one per \
+             channel, found 2"
+        ]
     );
     f.copy("sk_number").put("net.json", "{}");
     assert_eq!(
         f.mistakes(),
         [
-            "net.json: one output without a final Sigmoid: say what it means with \"output\": {\"kind\": \"binary\"} (a \
-          score, class 1 above the threshold) or \"output\": {\"kind\": \"values\"} (a number), in net.json beside the \
+            "net.json: one output without a final Sigmoid: say what it means with \"output\": \
+             {\"kind\": \"binary\"} (a \
+          score, class 1 above the threshold) or \"output\": {\"kind\": \"values\"} (a number), \
+          in net.json beside the \
           model"
         ]
     );
     // Golden vectors of the framework.
     let copy = |from: &str, to: &str| f.put(to, std::fs::read(folder().join(from)).unwrap());
-    f.copy("mobile").put("net.json", r#"{"check": {"inputs": "in.npy", "scores": "out.npy"}}"#);
+    f.copy("mobile").put(
+        "net.json",
+        r#"{"check": {"inputs": "in.npy", "scores": "out.npy"}}"#,
+    );
     copy("mobile.inputs.npy", "in.npy");
     copy("mobile.outputs.npy", "out.npy");
     let ((_, _, golden, _), _) = f.read().unwrap();
@@ -757,7 +1066,8 @@ fn a_json_beside_the_model_says_what_it_cannot() {
 #[test]
 fn a_final_log_softmax_is_kept_for_numbers() {
     let f = Folder::new("onnx");
-    f.copy("mlp").put("net.json", r#"{"output": {"kind": "values"}}"#);
+    f.copy("mlp")
+        .put("net.json", r#"{"output": {"kind": "values"}}"#);
     let ((network, tensors, ..), _) = f.read().unwrap();
     assert_eq!(network.graph.nodes.last().unwrap().op.name(), "log_softmax");
     let (x, expected) = (&rows("mlp.inputs.npy")[0], &rows("mlp.outputs.npy")[0]);
@@ -767,7 +1077,11 @@ fn a_final_log_softmax_is_kept_for_numbers() {
 }
 
 fn with_text(mut node: NodeProto, name: &str, s: &str) -> NodeProto {
-    let attribute = AttributeProto { name: text(name), s: text(s), ..AttributeProto::default() };
+    let attribute = AttributeProto {
+        name: text(name),
+        s: text(s),
+        ..AttributeProto::default()
+    };
     node.attribute.push(attribute);
     node.domain = text("ai.onnx.ml");
     node
@@ -775,7 +1089,11 @@ fn with_text(mut node: NodeProto, name: &str, s: &str) -> NodeProto {
 
 fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
     let strings = list.iter().map(|s| s.to_string()).collect();
-    node.attribute.push(AttributeProto { name: text(name), strings, ..AttributeProto::default() });
+    node.attribute.push(AttributeProto {
+        name: text(name),
+        strings,
+        ..AttributeProto::default()
+    });
     node.domain = text("ai.onnx.ml");
     node
 }
@@ -784,18 +1102,28 @@ fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
 #[test]
 fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
     let f = Folder::new("onnx");
-    let normalizer = |norm: &str, input: &str| with_text(node("Normalizer", "n", &[input]), "norm", norm);
-    let mut ints =
-        with_texts(node("LabelEncoder", "e", &["a_out"]), "values_strings", &["low", "mid", "high"]);
+    let normalizer =
+        |norm: &str, input: &str| with_text(node("Normalizer", "n", &[input]), "norm", norm);
+    let mut ints = with_texts(
+        node("LabelEncoder", "e", &["a_out"]),
+        "values_strings",
+        &["low", "mid", "high"],
+    );
     ints.attribute.push(AttributeProto {
         name: text("keys_int64s"),
         ints: vec![0, 1, 2],
         ..AttributeProto::default()
     });
-    let again = with_texts(node("LabelEncoder", "e2", &["e_out"]), "keys_strings", &["high", "mid", "low"]);
+    let again = with_texts(
+        node("LabelEncoder", "e2", &["e_out"]),
+        "keys_strings",
+        &["high", "mid", "low"],
+    );
     let again = with_texts(again, "values_strings", &["HIGH", "MID", "LOW"]);
     let mut w = weights("w", &[4, 3]);
-    w.float_data = vec![0.1, -0.2, 0.3, 0.5, -0.6, 0.7, 0.2, 0.4, -0.8, 1.0, -1.5, 0.25];
+    w.float_data = vec![
+        0.1, -0.2, 0.3, 0.5, -0.6, 0.7, 0.2, 0.4, -0.8, 1.0, -1.5, 0.25,
+    ];
     let nodes = vec![
         node("MatMul", "m", &["x", "w"]),
         node("Sigmoid", "s", &["m_out"]),
@@ -804,23 +1132,51 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
         ints,
         again,
     ];
-    f.put("net.onnx", model(&[VECTOR], nodes, vec![w], &["e2_out", "n_out"], 17));
+    f.put(
+        "net.onnx",
+        model(&[VECTOR], nodes, vec![w], &["e2_out", "n_out"], 17),
+    );
     let ((network, tensors, ..), _) = f.read().unwrap();
-    assert_eq!((network.output.kind, network.output.activation), (Kind::Classes, FinalActivation::None));
-    assert_eq!(network.labels.iter().map(|l| &**l).collect::<Vec<_>>(), ["LOW", "MID", "HIGH"]);
+    assert_eq!(
+        (network.output.kind, network.output.activation),
+        (Kind::Classes, FinalActivation::None)
+    );
+    assert_eq!(
+        network.labels.iter().map(|l| &**l).collect::<Vec<_>>(),
+        ["LOW", "MID", "HIGH"]
+    );
     let scores = network.scores(&tensors, &[1.0, -1.0, 0.5, 2.0]);
     let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
-    let z = [0.1 - 0.5 + 0.1 + 2.0, -0.2 + 0.6 + 0.2 - 3.0, 0.3 - 0.7 - 0.4 + 0.5].map(sigmoid);
+    let z = [
+        0.1 - 0.5 + 0.1 + 2.0,
+        -0.2 + 0.6 + 0.2 - 3.0,
+        0.3 - 0.7 - 0.4 + 0.5,
+    ]
+    .map(sigmoid);
     for (found, z1) in scores.iter().zip(z) {
-        assert!((found - z1 / z.iter().sum::<f64>()).abs() < 1e-6, "{scores:?} {z:?}");
+        assert!(
+            (found - z1 / z.iter().sum::<f64>()).abs() < 1e-6,
+            "{scores:?} {z:?}"
+        );
     }
     for (norm, input, said) in [
-        ("L2", "s_out", "norm: expected L1 (of probabilities), found L2: it takes a root or a maximum"),
-        ("L1", "x", "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)"),
+        (
+            "L2",
+            "s_out",
+            "norm: expected L1 (of probabilities), found L2: it takes a root or a maximum",
+        ),
+        (
+            "L1",
+            "x",
+            "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)",
+        ),
     ] {
         let nodes = vec![node("Sigmoid", "s", &["x"]), normalizer(norm, input)];
         f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["n_out"], 17));
-        assert_eq!(f.mistakes(), [format!("net.onnx: node n (Normalizer): {said}")]);
+        assert_eq!(
+            f.mistakes(),
+            [format!("net.onnx: node n (Normalizer): {said}")]
+        );
     }
 }
 
@@ -833,9 +1189,21 @@ fn a_label_alone_is_a_class() {
         with_int(node("Softmax", "s", &["m_out"]), "axis", 1),
         with_int(node("ArgMax", "a", &["s_out"]), "axis", 1),
     ];
-    f.put("net.onnx", model(&[VECTOR], nodes, vec![weights("w", &[4, 3])], &["a_out"], 17));
+    f.put(
+        "net.onnx",
+        model(
+            &[VECTOR],
+            nodes,
+            vec![weights("w", &[4, 3])],
+            &["a_out"],
+            17,
+        ),
+    );
     let ((network, ..), _) = f.read().unwrap();
-    assert_eq!((network.output.kind, network.output.activation), (Kind::Classes, FinalActivation::Softmax));
+    assert_eq!(
+        (network.output.kind, network.output.activation),
+        (Kind::Classes, FinalActivation::Softmax)
+    );
     assert_eq!(network.graph.nodes.len(), 1);
     // Scores of other values are no probabilities of that label.
     let nodes = vec![
@@ -843,7 +1211,16 @@ fn a_label_alone_is_a_class() {
         with_int(node("ArgMax", "a", &["m_out"]), "axis", 1),
         node("Relu", "r", &["m_out"]),
     ];
-    f.put("net.onnx", model(&[VECTOR], nodes, vec![weights("w", &[4, 3])], &["a_out", "r_out"], 17));
+    f.put(
+        "net.onnx",
+        model(
+            &[VECTOR],
+            nodes,
+            vec![weights("w", &[4, 3])],
+            &["a_out", "r_out"],
+            17,
+        ),
+    );
     assert_eq!(
         f.mistakes(),
         ["net.onnx: the class and the scores (a_out, r_out) are not of the same values"]
@@ -851,9 +1228,19 @@ fn a_label_alone_is_a_class() {
 }
 
 /// Refused operations that are listed too.
-const REFUSED: [&str; 8] = ["ConvTranspose", "GRU", "If", "LSTM", "Loop", "RNN", "Resize", "Scan"];
+const REFUSED: [&str; 8] = [
+    "ConvTranspose",
+    "GRU",
+    "If",
+    "LSTM",
+    "Loop",
+    "RNN",
+    "Resize",
+    "Scan",
+];
 
-/// The operation of a node test, where it is a listed one; `None` for others, and for what is made of several nodes.
+/// The operation of a node test, where it is a listed one; `None` for others, and for what is made
+/// of several nodes.
 fn tested(model: &Model) -> Option<String> {
     let graph = model.model.graph.as_ref()?;
     let [node] = &graph.node[..] else { return None };
@@ -868,7 +1255,8 @@ fn tensor(path: &Path) -> Option<TensorProto> {
     TensorProto::decode(ValueReader::from_buf(std::fs::read(path).ok()?)).ok()
 }
 
-/// Runs a node test: every input but the first is an initialiser. What it says is a line of the manifest.
+/// Runs a node test: every input but the first is an initialiser. What it says is a line of the
+/// manifest.
 fn node_test(folder: &Path, mut model: Model) -> String {
     let data = folder.join("test_data_set_0");
     let graph = model.model.graph.as_mut().unwrap();
@@ -883,19 +1271,31 @@ fn node_test(folder: &Path, mut model: Model) -> String {
         }
     }
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
-    let mut files = Files { root: folder, read: &mut files };
-    let place = Place { file: "model.onnx", folder, values: true, output: None };
+    let mut files = Files {
+        root: folder,
+        read: &mut files,
+    };
+    let place = Place {
+        file: "model.onnx",
+        folder,
+        values: true,
+        output: None,
+    };
     let lowered = lower(&model, &place, &mut files, &mut mistakes);
     let Some((draft, order, tail, _)) = lowered else {
         assert!(!mistakes.0.is_empty());
         return format!("refused: {}", mistakes.0.join("; "));
     };
     let (first, output) = (first.unwrap(), tensor(&data.join("output_0.pb")).unwrap());
-    let others: Vec<TensorProto> =
-        (1..tail.outputs.len()).map(|i| tensor(&data.join(format!("output_{i}.pb"))).unwrap()).collect();
+    let others: Vec<TensorProto> = (1..tail.outputs.len())
+        .map(|i| tensor(&data.join(format!("output_{i}.pb"))).unwrap())
+        .collect();
     let numbers = |tensor: &TensorProto| {
         let read = tensors::constant(tensor, &TensorRest::default(), None).unwrap();
-        (read.dims.first().copied().unwrap_or(1), read.numbers().unwrap())
+        (
+            read.dims.first().copied().unwrap_or(1),
+            read.numbers().unwrap(),
+        )
     };
     let ((records, input), (rows, expected)) = (numbers(&first), numbers(&output));
     if records != rows {
@@ -912,7 +1312,10 @@ fn node_test(folder: &Path, mut model: Model) -> String {
             for (i, &v) in raw.iter().enumerate() {
                 x[order.element(input_shape, i)] = transform.apply(i, v);
             }
-            let mut found = draft.graph.evaluate(&tensors, x, |_, _| ()).swap_remove(draft.graph.outputs[0]);
+            let mut found = draft
+                .graph
+                .evaluate(&tensors, x, |_, _| ())
+                .swap_remove(draft.graph.outputs[0]);
             if let Some(last) = tail.last {
                 last.apply(&mut found);
             }
@@ -921,13 +1324,17 @@ fn node_test(folder: &Path, mut model: Model) -> String {
                     found = vec![f64::from(crate::ir::network::argmax(&found))];
                 }
                 Some(o) if matches!(o.kind, Kind::Multilabel | Kind::Binary) => {
-                    found.iter_mut().for_each(|p| *p = f64::from(u8::from(*p > o.threshold)));
+                    found
+                        .iter_mut()
+                        .for_each(|p| *p = f64::from(u8::from(*p > o.threshold)));
                 }
                 _ => {}
             }
             let row = |all: &[f64]| all[record * (all.len() / rows)..][..all.len() / rows].to_vec();
             let mut expected = row(&expected);
-            others.iter().for_each(|o| expected.extend(row(&numbers(o).1)));
+            others
+                .iter()
+                .for_each(|o| expected.extend(row(&numbers(o).1)));
             // Values are not rounded to the halves that a model may ask for.
             let bound = match output.data_type {
                 Some(DataType::FLOAT16) => 2f64.powi(-11),
@@ -952,16 +1359,32 @@ fn node_tests_of_the_package_are_as_listed() {
     let nodes = crate::models::needs("onnx");
     let mut lines = Vec::new();
     // Beside the node tests stand modules of PyTorch as it once exported them.
-    for (list, every) in [(nodes.clone(), false), (nodes.with_file_name("pytorch-converted"), true)] {
+    for (list, every) in [
+        (nodes.clone(), false),
+        (nodes.with_file_name("pytorch-converted"), true),
+    ] {
         for folder in std::fs::read_dir(list).unwrap().flatten().map(|e| e.path()) {
-            let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else { continue };
-            let Ok(mut model) = Model::parse(&bytes) else { continue };
+            let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else {
+                continue;
+            };
+            let Ok(mut model) = Model::parse(&bytes) else {
+                continue;
+            };
             if every {
-                // Of operation set 6; what they use of it is the same in set 7, but for slopes and old attributes.
-                model.model.opset_import.iter_mut().for_each(|s| s.version = s.version.map(|v| v.max(7)));
+                // Of operation set 6; what they use of it is the same in set 7, but for slopes and
+                // old attributes.
+                model
+                    .model
+                    .opset_import
+                    .iter_mut()
+                    .for_each(|s| s.version = s.version.map(|v| v.max(7)));
             }
             let name = folder.file_name().unwrap().to_str().unwrap().to_string();
-            let op = if every { Some("(PyTorch)".into()) } else { tested(&model) };
+            let op = if every {
+                Some("(PyTorch)".into())
+            } else {
+                tested(&model)
+            };
             if let (Some(op), false) = (op, name.contains("_expanded")) {
                 lines.push(format!("{op} {name} {}", node_test(&folder, model)));
             }
@@ -988,14 +1411,19 @@ fn agrees(path: &Path, expected: &str) {
     );
 }
 
-/// The table of docs/ONNX.md: for each operation, how many node tests pass, and what of it is refused.
+/// The table of docs/ONNX.md: for each operation, how many node tests pass, and what of it is
+/// refused.
 #[test]
 fn the_table_of_the_document_is_that_of_the_manifest() {
     let manifest = std::fs::read_to_string(folder().join("nodes.txt")).unwrap();
     let mut rows: Vec<(&str, usize, Vec<String>)> = Vec::new();
     for line in manifest.lines() {
         let mut words = line.splitn(3, ' ');
-        let (op, _, verdict) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let (op, _, verdict) = (
+            words.next().unwrap(),
+            words.next().unwrap(),
+            words.next().unwrap(),
+        );
         if rows.last().is_none_or(|r| r.0 != op) {
             rows.push((op, 0, Vec::new()));
         }
@@ -1003,9 +1431,18 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
         match verdict.strip_prefix("refused: ") {
             None => row.1 += 1,
             Some(why) => {
-                let first = why.split("; model.onnx: ").next().unwrap().trim_start_matches("model.onnx: ");
-                let placed = ["node ", "input ", "initialiser "].iter().any(|p| first.starts_with(p));
-                let why = first.split_once(": ").filter(|_| placed).map_or(first, |w| w.1);
+                let first = why
+                    .split("; model.onnx: ")
+                    .next()
+                    .unwrap()
+                    .trim_start_matches("model.onnx: ");
+                let placed = ["node ", "input ", "initialiser "]
+                    .iter()
+                    .any(|p| first.starts_with(p));
+                let why = first
+                    .split_once(": ")
+                    .filter(|_| placed)
+                    .map_or(first, |w| w.1);
                 row.2.push(why.replace('|', "\\|"));
             }
         }
@@ -1017,17 +1454,30 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
         refused.dedup();
         let more = refused.len().saturating_sub(3);
         refused.truncate(3);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        table += &format!("| {op} | {passed} | {count} | {}{more} |\n", refused.join("; "));
+        let more = if more > 0 {
+            format!("; and {more} more")
+        } else {
+            String::new()
+        };
+        table += &format!(
+            "| {op} | {passed} | {count} | {}{more} |\n",
+            refused.join("; ")
+        );
     }
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/ONNX.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = text.split_once("<!-- nodes -->\n").unwrap();
     let tail = rest.split_once("<!-- end of nodes -->").unwrap().1;
-    agrees(&path, &format!("{head}<!-- nodes -->\n{table}<!-- end of nodes -->{tail}"));
+    agrees(
+        &path,
+        &format!("{head}<!-- nodes -->\n{table}<!-- end of nodes -->{tail}"),
+    );
     // Every operation that is supported is named.
     for (op, _) in OPS.iter().chain(&super::OF_CONSTANTS) {
-        assert!(head.contains(&format!("`{op}`")), "docs/ONNX.md does not name {op}");
+        assert!(
+            head.contains(&format!("`{op}`")),
+            "docs/ONNX.md does not name {op}"
+        );
     }
 }
 
@@ -1045,7 +1495,13 @@ fn integers(name: &str, kind: DataType, numbers: &[i32]) -> TensorProto {
 /// An input of integers.
 fn whole(name: &str, kind: DataType, dims: &[Option<i64>]) -> ValueInfoProto {
     let mut info = info(name, dims);
-    info.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(kind);
+    info.r#type
+        .as_mut()
+        .unwrap()
+        .tensor_type
+        .as_mut()
+        .unwrap()
+        .elem_type = Some(kind);
     info
 }
 
@@ -1060,18 +1516,32 @@ fn mistakes(bytes: Vec<u8>, change: impl Fn(&mut GraphProto)) -> Vec<String> {
 
 #[test]
 fn invalid_files_are_refused_by_name() {
-    let relu = || model(&[VECTOR], vec![node("Relu", "a", &["x"])], vec![], &["a_out"], 17);
+    let relu = || {
+        model(
+            &[VECTOR],
+            vec![node("Relu", "a", &["x"])],
+            vec![],
+            &["a_out"],
+            17,
+        )
+    };
     let twice = |g: &mut GraphProto| g.node.push(node("Neg", "a", &["x"]));
     let message = "net.onnx: node a (Neg): it gives a_out, which something before it gives already";
     assert_eq!(mistakes(relu(), twice), [message]);
-    let twice = |g: &mut GraphProto| g.initializer.extend([weights("w", &[2]), weights("w", &[2])]);
+    let twice = |g: &mut GraphProto| {
+        g.initializer
+            .extend([weights("w", &[2]), weights("w", &[2])])
+    };
     let message = "net.onnx: initialiser w: expected one initialiser of this name, found another";
     assert_eq!(mistakes(relu(), twice), [message]);
     let other = |g: &mut GraphProto| g.output = vec![info("a_out", &[None, Some(5)])];
-    let message = "net.onnx: output a_out: the model declares [N, 5], its nodes give [N, 4]: export it anew";
+    let message =
+        "net.onnx: output a_out: the model declares [N, 5], its nodes give [N, 4]: export it anew";
     assert_eq!(mistakes(relu(), other), [message]);
-    let alpha = |g: &mut GraphProto| g.node = vec![with_int(node("LeakyRelu", "a", &["x"]), "alpha", 1)];
-    let message = "net.onnx: node a (LeakyRelu): alpha: expected an attribute of type FLOAT, found INT";
+    let alpha =
+        |g: &mut GraphProto| g.node = vec![with_int(node("LeakyRelu", "a", &["x"]), "alpha", 1)];
+    let message =
+        "net.onnx: node a (LeakyRelu): alpha: expected an attribute of type FLOAT, found INT";
     assert_eq!(mistakes(relu(), alpha), [message]);
 }
 
@@ -1086,7 +1556,8 @@ fn integers_that_floats_would_compute_differently_are_refused() {
     };
     for op in ["Add", "Sub", "Mul", "Div", "MatMul"] {
         let message = format!(
-            "net.onnx: node a ({op}): INT32 values are computed as floats, which neither wrap nor truncate: Cast them to \
+            "net.onnx: node a ({op}): INT32 values are computed as floats, which neither wrap nor \
+             truncate: Cast them to \
              FLOAT before it"
         );
         assert_eq!(of(op, DataType::INT32), [message]);
@@ -1096,60 +1567,104 @@ fn integers_that_floats_would_compute_differently_are_refused() {
         g.input = vec![whole("x", DataType::INT32, &[None, Some(4)])];
     });
     assert!(
-        found[0].contains("for values of INT32, found UINT8: values are neither rounded nor wrapped"),
+        found[0]
+            .contains("for values of INT32, found UINT8: values are neither rounded nor wrapped"),
         "{found:?}"
     );
 }
 
-/// Elements that are picked by a product are still integers: a type that wraps is refused behind them.
+/// Elements that are picked by a product are still integers: a type that wraps is refused behind
+/// them.
 #[test]
 fn picked_elements_keep_their_type() {
-    for dims in [&[None, Some(4)][..], &[None, Some(4), Some(3)], &[None, Some(3), Some(4)]] {
+    for dims in [
+        &[None, Some(4)][..],
+        &[None, Some(4), Some(3)],
+        &[None, Some(3), Some(4)],
+    ] {
         let axis = dims.iter().position(|d| *d == Some(4)).unwrap() as i64;
         let gather = with_int(node("Gather", "g", &["x", "at"]), "axis", axis);
         let narrow = with_int(node("Cast", "c", &["g_out"]), "to", 2);
         let at = integers("at", DataType::INT32, &[3, 0, 2]);
-        let found = mistakes(model(&[VECTOR], vec![gather, narrow], vec![at], &["c_out"], 17), |g| {
-            g.input = vec![whole("x", DataType::INT32, dims)];
-        });
-        assert!(found[0].contains("for values of INT32, found UINT8"), "{dims:?}: {found:?}");
+        let found = mistakes(
+            model(&[VECTOR], vec![gather, narrow], vec![at], &["c_out"], 17),
+            |g| {
+                g.input = vec![whole("x", DataType::INT32, dims)];
+            },
+        );
+        assert!(
+            found[0].contains("for values of INT32, found UINT8"),
+            "{dims:?}: {found:?}"
+        );
     }
 }
 
 #[test]
 fn training_mode_of_old_sets_is_refused() {
     let mut norm = node("BatchNormalization", "b", &["x", "w", "w", "w", "w"]);
-    norm.output.extend(["mean", "var", "saved_mean", "saved_var"].map(String::from));
-    let found = mistakes(model(&[VECTOR], vec![norm], vec![weights("w", &[4])], &["b_out"], 9), |_| ());
-    assert!(found[0].contains("which it has in training mode"), "{found:?}");
+    norm.output
+        .extend(["mean", "var", "saved_mean", "saved_var"].map(String::from));
+    let found = mistakes(
+        model(
+            &[VECTOR],
+            vec![norm],
+            vec![weights("w", &[4])],
+            &["b_out"],
+            9,
+        ),
+        |_| (),
+    );
+    assert!(
+        found[0].contains("which it has in training mode"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn constants_that_grow_without_bound_are_refused() {
     let sizes = integers("s", DataType::INT32, &[1 << 14, 1 << 14]);
     let cast = with_int(node("Cast", "c", &["s"]), "to", 7);
-    let nodes = vec![cast, node("Expand", "e", &["w", "c_out"]), node("Add", "a", &["x", "e_out"])];
-    let found = mistakes(model(&[VECTOR], nodes, vec![sizes, weights("w", &[1])], &["a_out"], 17), |_| ());
+    let nodes = vec![
+        cast,
+        node("Expand", "e", &["w", "c_out"]),
+        node("Add", "a", &["x", "e_out"]),
+    ];
+    let found = mistakes(
+        model(
+            &[VECTOR],
+            nodes,
+            vec![sizes, weights("w", &[1])],
+            &["a_out"],
+            17,
+        ),
+        |_| (),
+    );
     assert!(
         found[0].starts_with("net.onnx: node e (Expand): a constant of sizes [16384, 16384]:"),
         "{found:?}"
     );
 }
 
-/// ONNX Runtime gives the largest integer, ONNX's reference wraps around: neither is what a network means.
+/// ONNX Runtime gives the largest integer, ONNX's reference wraps around: neither is what a network
+/// means.
 #[test]
 fn reductions_that_leave_their_type_are_refused() {
     for op in ["ReduceSum", "ReduceProd"] {
         let of = |numbers: &[i32]| {
             let cast = with_int(node("Cast", "c", &["r_out"]), "to", 1);
-            let nodes = vec![node(op, "r", &["w"]), cast, node("Add", "a", &["x", "c_out"])];
+            let nodes = vec![
+                node(op, "r", &["w"]),
+                cast,
+                node("Add", "a", &["x", "c_out"]),
+            ];
             let w = integers("w", DataType::INT32, numbers);
             let f = Folder::new("onnx");
             f.put("net.onnx", model(&[VECTOR], nodes, vec![w], &["a_out"], 17));
             f.read().err().map(|_| f.mistakes())
         };
-        let message =
-            format!("net.onnx: node r ({op}): {op} of INT32: the result leaves the range of the type");
+        let message = format!(
+            "net.onnx: node r ({op}): {op} of INT32: the result leaves the range of the type"
+        );
         assert_eq!(of(&[i32::MAX, 2]), Some(vec![message]));
         // Other numbers are computed: what is left is no network, since it only adds to its input.
         let within = of(&[i32::MAX / 2, 1, 2]).unwrap_or_default().concat();
@@ -1160,5 +1675,11 @@ fn reductions_that_leave_their_type_are_refused() {
 /// Every operation that is computed of constants, in every type that ONNX Runtime computes it in.
 #[test]
 fn constants_are_computed_in_their_own_types() {
-    fixtures::check(&folder().join("folding.onnx"), ("1-1688", "affine"), CLASSES, Outputs::Scores, 1e-4);
+    fixtures::check(
+        &folder().join("folding.onnx"),
+        ("1-1688", "affine"),
+        CLASSES,
+        Outputs::Scores,
+        1e-4,
+    );
 }

@@ -8,22 +8,35 @@ use crate::ir::op::{Border, Op, Pool, Window};
 
 /// An attribute of one number for each axis of the image.
 fn list(node: &Node<'_>, name: &str, axes: usize, default: usize) -> Result<Vec<usize>, String> {
-    let Some(found) = node.ints(name) else { return Ok(vec![default; axes]) };
+    let Some(found) = node.ints(name) else {
+        return Ok(vec![default; axes]);
+    };
     let size = |&n: &i64| usize::try_from(n).ok().filter(|&n| n <= MOST);
     let numbers: Option<Vec<usize>> = found.iter().map(size).collect();
     match numbers {
         Some(numbers) if numbers.len() == axes => Ok(numbers),
-        _ => Err(format!("{name}: expected {axes} numbers from 0 to {MOST}, found {found:?}")),
+        _ => Err(format!(
+            "{name}: expected {axes} numbers from 0 to {MOST}, found {found:?}"
+        )),
     }
 }
 
 /// The window of a node whose kernel has the sizes `size`, over the image of `x`.
 fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
     let (axes, mut size) = (size.len(), size.to_vec());
-    let (mut stride, dilation) = (list(node, "strides", axes, 1)?, list(node, "dilations", axes, 1)?);
-    for (name, numbers) in [("kernel_shape", &size), ("strides", &stride), ("dilations", &dilation)] {
+    let (mut stride, dilation) = (
+        list(node, "strides", axes, 1)?,
+        list(node, "dilations", axes, 1)?,
+    );
+    for (name, numbers) in [
+        ("kernel_shape", &size),
+        ("strides", &stride),
+        ("dilations", &dilation),
+    ] {
         if numbers.contains(&0) {
-            return Err(format!("{name}: expected numbers above 0, found {numbers:?}"));
+            return Err(format!(
+                "{name}: expected numbers above 0, found {numbers:?}"
+            ));
         }
     }
     let image = &x.dims[1..];
@@ -38,17 +51,26 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
             for i in 0..axes {
                 let all = operations::same(image[i], size[i], stride[i], dilation[i]);
                 let less = all / 2;
-                (before[i], after[i]) =
-                    if same == "SAME_UPPER" { (less, all - less) } else { (all - less, less) };
+                (before[i], after[i]) = if same == "SAME_UPPER" {
+                    (less, all - less)
+                } else {
+                    (all - less, less)
+                };
             }
         }
         other => {
-            return Err(format!("auto_pad: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {other}"));
+            return Err(format!(
+                "auto_pad: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {other}"
+            ));
         }
     }
     for i in (0..axes).filter(|_| ceil) {
-        let (all, covered) = (before[i] + image[i] + after[i], (size[i] - 1) * dilation[i] + 1);
-        // A single window that ends outside of the border: a mean counts nothing there, with its border or without.
+        let (all, covered) = (
+            before[i] + image[i] + after[i],
+            (size[i] - 1) * dilation[i] + 1,
+        );
+        // A single window that ends outside of the border: a mean counts nothing there, with its
+        // border or without.
         if (1..stride[i]).contains(&covered.saturating_sub(all)) {
             size[i] = all.div_ceil(dilation[i]);
             stride[i] = all;
@@ -61,7 +83,12 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
         size: two(&size, 1),
         stride: two(&stride, 1),
         dilation: two(&dilation, 1),
-        border: Border { top, left, bottom, right },
+        border: Border {
+            top,
+            left,
+            bottom,
+            right,
+        },
         ceil,
     })
 }
@@ -72,13 +99,23 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
     let weights = node.needed(1, "weights")?;
     let groups = usize::try_from(node.int("group", 1)).unwrap_or(0);
     let &[outputs, group, ref size @ ..] = &*weights.dims else {
-        return Err(format!("expected weights of {} axes, found sizes {:?}", axes + 2, weights.dims));
+        return Err(format!(
+            "expected weights of {} axes, found sizes {:?}",
+            axes + 2,
+            weights.dims
+        ));
     };
     if size.len() != axes || weights.len() == 0 {
-        return Err(format!("expected weights of {} axes, found sizes {:?}", axes + 2, weights.dims));
+        return Err(format!(
+            "expected weights of {} axes, found sizes {:?}",
+            axes + 2,
+            weights.dims
+        ));
     }
     if list(node, "kernel_shape", axes, 0).is_ok_and(|k| node.has("kernel_shape") && k != size) {
-        return Err(format!("kernel_shape: expected {size:?}, as the weights have"));
+        return Err(format!(
+            "kernel_shape: expected {size:?}, as the weights have"
+        ));
     }
     if groups == 0 || x.dims[0] != groups * group || outputs % groups != 0 {
         return Err(format!(
@@ -97,7 +134,9 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
             turned.extend((0..group).map(|c| row[c * pixels + p]));
         }
     }
-    let biases = node.constant(2, "biases")?.map_or_else(|| Ok(vec![0.0; outputs]), |c| c.numbers())?;
+    let biases = node
+        .constant(2, "biases")?
+        .map_or_else(|| Ok(vec![0.0; outputs]), |c| c.numbers())?;
     if biases.len() != outputs {
         return Err(format!("expected {outputs} biases, found {}", biases.len()));
     }
@@ -129,14 +168,25 @@ pub(super) fn global(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if x.dims.len() < 2 {
         return Err(format!("expected an image, found {}", x.shown()));
     }
-    let kind = if node.op() == "GlobalMaxPool" { Pool::Max } else { Pool::Mean };
+    let kind = if node.op() == "GlobalMaxPool" {
+        Pool::Max
+    } else {
+        Pool::Mean
+    };
     let shape = standard(&x.dims);
     let from = b.shaped(&node.name, x.value, shape)?;
-    let window = Window { stride: (1, 1), ..Window::of((shape.h, shape.w)) };
+    let window = Window {
+        stride: (1, 1),
+        ..Window::of((shape.h, shape.w))
+    };
     let value = b.push(&node.name, Op::Pool { kind, window }, &[from], Vec::new())?;
     let mut dims = vec![1; x.dims.len()];
     dims[0] = x.dims[0];
-    Ok(Live { value, dims, kind: x.kind })
+    Ok(Live {
+        value,
+        dims,
+        kind: x.kind,
+    })
 }
 
 /// Mean, maximum or sum along axes that stand side by side.
@@ -149,7 +199,10 @@ pub(super) fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             _ => Ok(x),
         };
     };
-    let axes = axes.into_iter().map(|a| inner_axis(a, &x)).collect::<Result<Vec<_>, _>>()?;
+    let axes = axes
+        .into_iter()
+        .map(|a| inner_axis(a, &x))
+        .collect::<Result<Vec<_>, _>>()?;
     let of = match node.op() {
         "ReduceMean" => Reduction::Mean,
         "ReduceMax" => Reduction::Max,

@@ -1,6 +1,7 @@
-//! FlatBuffers: tables, vectors and texts of a file, every access checked against its bytes. Depth is that of the schema,
-//! and a vector has no more elements than the file has bytes for: nothing recurses, nothing runs without end. All vectors
-//! together have no more than several times the file's bytes: many tables may share one, and would take memory for each.
+//! FlatBuffers: tables, vectors and texts of a file, every access checked against its bytes. Depth
+//! is that of the schema, and a vector has no more elements than the file has bytes for: nothing
+//! recurses, nothing runs without end. All vectors together have no more than several times the
+//! file's bytes: many tables may share one, and would take memory for each.
 
 use std::cell::Cell;
 
@@ -26,19 +27,33 @@ pub(super) fn most(bytes: &[u8]) -> Cell<usize> {
 
 /// `N` bytes at a place.
 fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
-    let found = at.checked_add(N).and_then(|end| bytes.get(at..end)).and_then(|b| b.try_into().ok());
-    found.ok_or_else(|| format!("cut off or damaged: something should stand at byte {at} of {}", bytes.len()))
+    let found = at
+        .checked_add(N)
+        .and_then(|end| bytes.get(at..end))
+        .and_then(|b| b.try_into().ok());
+    found.ok_or_else(|| {
+        format!(
+            "cut off or damaged: something should stand at byte {at} of {}",
+            bytes.len()
+        )
+    })
 }
 
 /// Where the offset at a place leads.
 fn follow(bytes: &[u8], at: usize) -> Result<usize, String> {
     let offset = u32::from_le_bytes(part(bytes, at)?) as usize;
-    at.checked_add(offset).ok_or_else(|| "damaged: an offset leads nowhere".to_string())
+    at.checked_add(offset)
+        .ok_or_else(|| "damaged: an offset leads nowhere".to_string())
 }
 
 impl<'b> Table<'b> {
     /// A table without fields.
-    pub(super) const EMPTY: Table<'static> = Table { bytes: &[], at: 0, fields: &[], left: None };
+    pub(super) const EMPTY: Table<'static> = Table {
+        bytes: &[],
+        at: 0,
+        fields: &[],
+        left: None,
+    };
 
     /// The root of a file that begins with an offset and an identifier.
     ///
@@ -63,11 +78,17 @@ impl<'b> Table<'b> {
 
     fn at(bytes: &'b [u8], at: usize, left: Option<&'b Cell<usize>>) -> Result<Table<'b>, String> {
         let back = i64::from(i32::from_le_bytes(part(bytes, at)?));
-        let table = usize::try_from(at as i64 - back).map_err(|_| "damaged: an offset leads nowhere")?;
+        let table =
+            usize::try_from(at as i64 - back).map_err(|_| "damaged: an offset leads nowhere")?;
         let size = usize::from(u16::from_le_bytes(part(bytes, table)?));
         let fields = bytes.get(table.saturating_add(4)..table.saturating_add(size));
         let fields = fields.ok_or("cut off or damaged: a table's fields are out of the file")?;
-        Ok(Table { bytes, at, fields, left })
+        Ok(Table {
+            bytes,
+            at,
+            fields,
+            left,
+        })
     }
 
     /// Where a field stands, if it is there.
@@ -114,19 +135,26 @@ impl<'b> Table<'b> {
 
     /// A table.
     pub(super) fn table(&self, n: usize) -> Result<Option<Table<'b>>, String> {
-        self.field(n).map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left)).transpose()
+        self.field(n)
+            .map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left))
+            .transpose()
     }
 
     /// Where the elements of a vector begin, and their bytes, `size` each.
     fn elements(&self, n: usize, size: usize) -> Result<Option<(usize, &'b [u8])>, String> {
-        let Some(at) = self.field(n) else { return Ok(None) };
+        let Some(at) = self.field(n) else {
+            return Ok(None);
+        };
         let from = follow(self.bytes, at)?;
         let count = u32::from_le_bytes(part(self.bytes, from)?) as usize;
         let begin = from.saturating_add(4);
         let end = count.checked_mul(size).and_then(|n| begin.checked_add(n));
         let elements = end.and_then(|end| self.bytes.get(begin..end));
         let elements = elements.ok_or_else(|| {
-            format!("cut off or damaged: {count} elements from byte {begin} on, of {}", self.bytes.len())
+            format!(
+                "cut off or damaged: {count} elements from byte {begin} on, of {}",
+                self.bytes.len()
+            )
         })?;
         Ok(Some((begin, elements)))
     }
@@ -141,7 +169,10 @@ impl<'b> Table<'b> {
         let (begin, elements) = self.elements(n, size)?.unwrap_or_default();
         if let Some(left) = self.left {
             let rest = left.get().checked_sub(elements.len()).ok_or_else(|| {
-                format!("damaged: its vectors have more than {TIMES} times its {} bytes", self.bytes.len())
+                format!(
+                    "damaged: its vectors have more than {TIMES} times its {} bytes",
+                    self.bytes.len()
+                )
             })?;
             left.set(rest);
         }
@@ -153,9 +184,16 @@ impl<'b> Table<'b> {
         Ok(String::from_utf8_lossy(self.taken(n, 1)?.1).into_owned())
     }
 
-    fn numbers<const N: usize, T>(&self, n: usize, number: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
+    fn numbers<const N: usize, T>(
+        &self,
+        n: usize,
+        number: fn([u8; N]) -> T,
+    ) -> Result<Vec<T>, String> {
         let found = self.taken(n, N)?.1;
-        found.chunks_exact(N).map(|b| Ok(number(part(b, 0)?))).collect()
+        found
+            .chunks_exact(N)
+            .map(|b| Ok(number(part(b, 0)?)))
+            .collect()
     }
 
     /// A vector of i32, empty where it is left out.
@@ -189,8 +227,17 @@ mod tests {
     /// A file whose root has a vector of `tables` times one table, which has a vector of `numbers`.
     fn shared(tables: u32, numbers: u32) -> Vec<u8> {
         let table = 28 + 4 * tables;
-        // The root's place; the identifier; sizes and the one field of both tables, which are alike (6, 8 and 4); the root.
-        let mut words = vec![16, u32::from_le_bytes(*b"TEST"), 8 << 16 | 6, 4, 8, 4, tables];
+        // The root's place; the identifier; sizes and the one field of both tables, which are alike
+        // (6, 8 and 4); the root.
+        let mut words = vec![
+            16,
+            u32::from_le_bytes(*b"TEST"),
+            8 << 16 | 6,
+            4,
+            8,
+            4,
+            tables,
+        ];
         words.extend((0..tables).map(|i| table - (28 + 4 * i)));
         words.extend([table - 8, 4, numbers]);
         words.resize(words.len() + numbers as usize, 7);
@@ -212,6 +259,9 @@ mod tests {
         };
         assert_eq!(read(3, 2), Ok(vec![7; 6]));
         let why = read(1000, 1000).unwrap_err();
-        assert_eq!(why, "damaged: its vectors have more than 16 times its 8040 bytes");
+        assert_eq!(
+            why,
+            "damaged: its vectors have more than 16 times its 8040 bytes"
+        );
     }
 }

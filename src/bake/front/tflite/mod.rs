@@ -1,8 +1,9 @@
-//! TensorFlow Lite models: the operators of one subgraph, in order. Every tensor is a constant, or a value of the graph
-//! whose first axis is that of the records. Sizes are inferred operator by operator.
+//! TensorFlow Lite models: the operators of one subgraph, in order. Every tensor is a constant, or
+//! a value of the graph whose first axis is that of the records. Sizes are inferred operator by
+//! operator.
 //!
-//! Images are pixel by pixel in the file, channel by channel in the graph: each value knows which of the tensor's axes its
-//! own are, and is turned only where an operation asks for another order.
+//! Images are pixel by pixel in the file, channel by channel in the graph: each value knows which
+//! of the tensor's axes its own are, and is turned only where an operation asks for another order.
 
 mod flat;
 mod ops;
@@ -25,8 +26,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensor;
 
-/// Operators of values that are computed, by their codes in the schema: name, number of the table of its options (0: they
-/// do not matter).
+/// Operators of values that are computed, by their codes in the schema: name, number of the table
+/// of its options (0: they do not matter).
 const OPS: [(i32, &str, u8); 48] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
@@ -87,12 +88,24 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (8, "FLOOR", ""),
     (11, "L2_NORMALIZATION", "use batch normalisation instead"),
-    (12, "L2_POOL_2D", "use AVERAGE_POOL_2D or MAX_POOL_2D instead"),
-    (13, "LOCAL_RESPONSE_NORMALIZATION", "use batch normalisation instead"),
+    (
+        12,
+        "L2_POOL_2D",
+        "use AVERAGE_POOL_2D or MAX_POOL_2D instead",
+    ),
+    (
+        13,
+        "LOCAL_RESPONSE_NORMALIZATION",
+        "use batch normalisation instead",
+    ),
     (16, "LSTM", TIME),
     (23, "RESIZE_BILINEAR", RESIZE),
     (24, "RNN", TIME),
-    (26, "SPACE_TO_DEPTH", "use a convolution with a stride instead"),
+    (
+        26,
+        "SPACE_TO_DEPTH",
+        "use a convolution with a stride instead",
+    ),
     (27, "SVDF", TIME),
     (35, "UNIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (37, "BATCH_TO_SPACE_ND", DILATED),
@@ -100,7 +113,11 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (44, "UNIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (46, "BIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (47, "EXP", ""),
-    (48, "TOPK_V2", "let the network end before it: `-o top=K` gives the K most probable classes"),
+    (
+        48,
+        "TOPK_V2",
+        "let the network end before it: `-o top=K` gives the K most probable classes",
+    ),
     (51, "DELEGATE", "convert the model for no particular device"),
     (52, "BIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (58, "LESS", ""),
@@ -118,7 +135,11 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (76, "RSQRT", NORM),
     (78, "POW", ""),
     (79, "ARG_MIN", "use ARG_MAX of the negative"),
-    (80, "FAKE_QUANT", "convert the model to integers or to floats"),
+    (
+        80,
+        "FAKE_QUANT",
+        "convert the model to integers or to floats",
+    ),
     (85, "ONE_HOT", ""),
     (89, "REDUCE_MIN", "use REDUCE_MAX of the negative"),
     (90, "FLOOR_DIV", ""),
@@ -140,13 +161,29 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (121, "NON_MAX_SUPPRESSION_V5", END),
     (123, "SELECT_V2", ""),
     (124, "DENSIFY", "convert the model without sparsity"),
-    (126, "BATCH_MATMUL", "use FULLY_CONNECTED instead; products of two computed values are not supported"),
+    (
+        126,
+        "BATCH_MATMUL",
+        "use FULLY_CONNECTED instead; products of two computed values are not supported",
+    ),
     (128, "CUMSUM", ""),
     (130, "BROADCAST_TO", ""),
-    (131, "RFFT2D", "compute the spectrum before the records are read"),
+    (
+        131,
+        "RFFT2D",
+        "compute the spectrum before the records are read",
+    ),
     (132, "CONV_3D", "use CONV_2D instead"),
-    (133, "IMAG", "compute the spectrum before the records are read"),
-    (135, "COMPLEX_ABS", "compute the spectrum before the records are read"),
+    (
+        133,
+        "IMAG",
+        "compute the spectrum before the records are read",
+    ),
+    (
+        135,
+        "COMPLEX_ABS",
+        "compute the spectrum before the records are read",
+    ),
     (142, "VAR_HANDLE", TIME),
     (143, "READ_VARIABLE", TIME),
     (144, "ASSIGN_VARIABLE", TIME),
@@ -157,7 +194,8 @@ const END: &str = "let the network end before it";
 const TEXTS: &str = "texts and indices are no records";
 const TIME: &str = "use convolutions over a window of time instead";
 const RESIZE: &str = "resize images before they are read, or let the network end before it";
-const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then convolutions keep their \
+const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then \
+    convolutions keep their \
     dilation";
 
 /// The code of operators that a program brings along.
@@ -224,16 +262,23 @@ impl<'b> Graph<'b> {
         let (codes, subgraphs, buffers) = (model.tables(1)?, model.tables(2)?, model.tables(4)?);
         let [subgraph] = subgraphs[..] else {
             return Err(format!(
-                "expected one subgraph, found {}: convert a model of one function (one signature), without choices and \
+                "expected one subgraph, found {}: convert a model of one function (one \
+                 signature), without choices and \
                  loops",
                 subgraphs.len()
             ));
         };
         // SubGraph: tensors 0, inputs 1, outputs 2, operators 3.
         let tensors = subgraph.tables(0)?;
-        let tensors = tensors.iter().enumerate().map(|(i, t)| Tensor::read(i, t, &buffers, bytes));
-        let operators =
-            subgraph.tables(3)?.iter().map(|o| Operator::read(o, &codes)).collect::<Result<_, _>>()?;
+        let tensors = tensors
+            .iter()
+            .enumerate()
+            .map(|(i, t)| Tensor::read(i, t, &buffers, bytes));
+        let operators = subgraph
+            .tables(3)?
+            .iter()
+            .map(|o| Operator::read(o, &codes))
+            .collect::<Result<_, _>>()?;
         Ok(Graph {
             tensors: tensors.collect::<Result<_, _>>()?,
             inputs: subgraph.ints(1)?,
@@ -250,12 +295,16 @@ impl<'b> Graph<'b> {
 
     /// The name of a tensor by its number.
     fn name(&self, i: i32) -> String {
-        self.tensor(i).map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
+        self.tensor(i)
+            .map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
     }
 
     /// What an input or an output is called: by the signature, or as its tensor.
     fn called(&self, i: i32) -> String {
-        self.signature.get(&i).cloned().unwrap_or_else(|| self.name(i))
+        self.signature
+            .get(&i)
+            .cloned()
+            .unwrap_or_else(|| self.name(i))
     }
 
     /// The operators that these outputs need.
@@ -274,9 +323,12 @@ impl<'b> Graph<'b> {
 
 /// The names of a signature, where there is one.
 fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
-    // Model: signature_defs 7. SignatureDef: inputs 0, outputs 1. TensorMap: name 0, tensor_index 1.
+    // Model: signature_defs 7. SignatureDef: inputs 0, outputs 1. TensorMap: name 0, tensor_index
+    // 1.
     let signatures = model.tables(7)?;
-    let [signature] = &signatures[..] else { return Ok(HashMap::new()) };
+    let [signature] = &signatures[..] else {
+        return Ok(HashMap::new());
+    };
     let maps = [signature.tables(0)?, signature.tables(1)?].concat();
     let named = |map: &Table<'_>| Ok((i32::try_from(map.unsigned(1)?).unwrap_or(-1), map.text(0)?));
     maps.iter().map(named).collect()
@@ -287,8 +339,9 @@ impl<'b> Operator<'b> {
         // Operator: opcode_index 0, inputs 1, outputs 2, builtin_options_type 3, builtin_options 4.
         // OperatorCode: deprecated_builtin_code 0 (up to 127), custom_code 1, builtin_code 3.
         let index = table.unsigned(0)?;
-        let code =
-            codes.get(index as usize).ok_or_else(|| format!("damaged: it has no operator code {index}"))?;
+        let code = codes
+            .get(index as usize)
+            .ok_or_else(|| format!("damaged: it has no operator code {index}"))?;
         Ok(Operator {
             code: code.int(3, 0)?.max(i32::from(code.byte(0)? as i8)),
             custom: code.text(1)?,
@@ -301,7 +354,10 @@ impl<'b> Operator<'b> {
 
     /// Its name.
     fn name(&self) -> String {
-        let known = OPS.iter().map(|o| (o.0, o.1)).chain(INSTEAD.iter().map(|o| (o.0, o.1)));
+        let known = OPS
+            .iter()
+            .map(|o| (o.0, o.1))
+            .chain(INSTEAD.iter().map(|o| (o.0, o.1)));
         match known.into_iter().find(|o| o.0 == self.code) {
             Some((_, name)) => name.into(),
             None if self.code == CUSTOM => format!("custom {}", self.custom),
@@ -325,17 +381,25 @@ struct Node<'n> {
 }
 
 /// Reads a TensorFlow Lite model.
-pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
+pub(super) fn read(
+    source: &Source<'_>,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Read> {
     let left = flat::most(source.bytes);
-    beside::read(source, "LOGISTIC", files, mistakes, |place, _, mistakes| {
-        match Graph::read(source.bytes, &left) {
+    beside::read(
+        source,
+        "LOGISTIC",
+        files,
+        mistakes,
+        |place, _, mistakes| match Graph::read(source.bytes, &left) {
             Ok(graph) => lower(&graph, place, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
                 None
             }
-        }
-    })
+        },
+    )
 }
 
 /// What becomes of a model. All mistakes are reported.
@@ -353,8 +417,16 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
     let order = inputs.as_ref().map_or(InputOrder::Chw, |i| i.1);
     let mut builder = inputs.map(|i| i.0);
     let needed = graph.needed(wanted.iter().map(|w| w.0));
-    for (i, operator) in graph.operators.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
-        let name = operator.outputs.first().map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
+    for (i, operator) in graph
+        .operators
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| needed.contains(i))
+    {
+        let name = operator
+            .outputs
+            .first()
+            .map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
         let place = format!("{file}: operator {i} ({}), output {name}", operator.name());
         let outputs = check(operator, &place, mistakes)
             .and_then(|op| Some((op, operands(graph, operator, &mut known, &place, mistakes)?)))
@@ -363,22 +435,38 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
                     mistakes.add(&place, "damaged: it has no output");
                     return None;
                 };
-                let node = Node { op, name, inputs, options: operator.options, output };
+                let node = Node {
+                    op,
+                    name,
+                    inputs,
+                    options: operator.options,
+                    output,
+                };
                 let builder = builder.as_mut()?;
-                ops::compute(builder, &node).map_err(|e| mistakes.add(&place, hinted(e))).ok()
+                ops::compute(builder, &node)
+                    .map_err(|e| mistakes.add(&place, hinted(e)))
+                    .ok()
             });
         let mut outputs = outputs.unwrap_or_default().into_iter();
         for &o in &operator.outputs {
-            // The sizes that the model states stand for what a mistake has left out, so that mistakes behind it are found too.
+            // The sizes that the model states stand for what a mistake has left out, so that
+            // mistakes behind it are found too.
             let wrong = mistakes.0.len() > before;
             let assumed = || {
                 let tensor = graph.tensor(o)?;
-                let sizes = tensor.dims.get(1..)?.iter().map(|&d| usize::try_from(d).ok());
+                let sizes = tensor
+                    .dims
+                    .get(1..)?
+                    .iter()
+                    .map(|&d| usize::try_from(d).ok());
                 let live = builder
                     .as_mut()
                     .filter(|_| wrong)?
                     .assumed(&tensor.name, sizes.collect::<Option<_>>()?)?;
-                Some(Held::Live(Turned { order: (0..live.dims.len()).collect(), live }))
+                Some(Held::Live(Turned {
+                    order: (0..live.dims.len()).collect(),
+                    live,
+                }))
             };
             let value = outputs.next().or_else(assumed).unwrap_or(Held::Unknown);
             known.insert(o, value);
@@ -408,7 +496,9 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
         };
         outputs.push((name, value));
     }
-    let Builder { mut draft, inputs, .. } = builder;
+    let Builder {
+        mut draft, inputs, ..
+    } = builder;
     let made = tail::tail(&mut draft, &outputs, place.values).and_then(|tail| {
         draft.graph.outputs = vec![tail.value].into();
         beside::finished(draft, order, tail, inputs)
@@ -427,30 +517,49 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
 
 /// With what helps where a model computes with the number of its records.
 fn hinted(mistake: String) -> String {
-    match mistake.contains("number of records") || mistake.contains("must stay that of the records") {
-        true => format!("{mistake}; convert the model with one record (`keras.Input(…, batch_size=1)`)"),
+    match mistake.contains("number of records") || mistake.contains("must stay that of the records")
+    {
+        true => {
+            format!("{mistake}; convert the model with one record (`keras.Input(…, batch_size=1)`)")
+        }
         false => mistake,
     }
 }
 
 /// What whoever builds should know of quantisation.
 fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
-    if graph.tensors.iter().any(|t| t.quantised.is_some() && !t.float()) {
+    if graph
+        .tensors
+        .iter()
+        .any(|t| t.quantised.is_some() && !t.float())
+    {
         mistakes.note(
             file,
-            "quantised: computed in f32 with the weights that its integers stand for; classes may differ from the integer \
+            "quantised: computed in f32 with the weights that its integers stand for; classes may \
+             differ from the integer \
              interpreter's in close cases",
         );
     }
-    let transform = |i: i32| graph.tensor(i).filter(|t| !t.float()).and_then(Tensor::transform);
-    let quantised: Vec<_> =
-        graph.inputs.iter().filter_map(|&i| Some((graph.called(i), transform(i)?))).collect();
+    let transform = |i: i32| {
+        graph
+            .tensor(i)
+            .filter(|t| !t.float())
+            .and_then(Tensor::transform)
+    };
+    let quantised: Vec<_> = graph
+        .inputs
+        .iter()
+        .filter_map(|&i| Some((graph.called(i), transform(i)?)))
+        .collect();
     if let (true, [_, ..]) = (graph.inputs.len() > 1, &quantised[..]) {
-        let each = quantised.iter().map(|(name, (scale, summand))| format!("{name} · {scale} + {summand}"));
+        let each = quantised
+            .iter()
+            .map(|(name, (scale, summand))| format!("{name} · {scale} + {summand}"));
         mistakes.note(
             file,
             format_args!(
-                "a record's values are the real numbers that the integers of its inputs stand for: {}",
+                "a record's values are the real numbers that the integers of its inputs stand \
+                 for: {}",
                 each.collect::<Vec<_>>().join(", ")
             ),
         );
@@ -458,15 +567,18 @@ fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
         mistakes.note(
             file,
             format_args!(
-                "a record's values are the real numbers that the integers of its input stand for; with \
-                 {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} in the JSON beside it they are those integers"
+                "a record's values are the real numbers that the integers of its input stand for; \
+                 with \
+                 {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} in the JSON beside \
+                 it they are those integers"
             ),
         );
     }
 }
 
-/// The builder with the model's inputs, whose first axis is that of the records, and the order of a record's values. The
-/// channels of the one input, if it is an image, come last in the file and first in the graph.
+/// The builder with the model's inputs, whose first axis is that of the records, and the order of a
+/// record's values. The channels of the one input, if it is an image, come last in the file and
+/// first in the graph.
 fn inputs(
     graph: &Graph<'_>,
     file: &str,
@@ -480,7 +592,9 @@ fn inputs(
     for (k, &i) in graph.inputs.iter().enumerate() {
         known.insert(i, Held::Unknown);
         let (place, name) = (format!("{file}: input {}", graph.name(i)), graph.called(i));
-        let twice = graph.inputs[..k].iter().any(|&other| graph.called(other) == name);
+        let twice = graph.inputs[..k]
+            .iter()
+            .any(|&other| graph.called(other) == name);
         if twice {
             mistakes.add(file, format_args!("two inputs are called {name}"));
         }
@@ -492,12 +606,18 @@ fn inputs(
     let names = || graph.inputs.iter().map(|&i| graph.called(i));
     let records = inputs[0].records;
     if inputs.iter().any(|i| i.records != records) {
-        let shown = |i: &Input| i.records.map_or("any number".to_string(), |n| n.to_string());
-        let sizes = names().zip(&inputs).map(|(name, i)| format!("{name} has {}", shown(i)));
+        let shown = |i: &Input| {
+            i.records
+                .map_or("any number".to_string(), |n| n.to_string())
+        };
+        let sizes = names()
+            .zip(&inputs)
+            .map(|(name, i)| format!("{name} has {}", shown(i)));
         mistakes.add(
             file,
             format_args!(
-                "expected inputs of as many records ({}): a record has a part of every input; convert the model with one \
+                "expected inputs of as many records ({}): a record has a part of every input; \
+                 convert the model with one \
                  first size of all",
                 sizes.collect::<Vec<_>>().join(", ")
             ),
@@ -511,21 +631,38 @@ fn inputs(
                 [h, w, c] => (Shape { c, h, w }, InputOrder::Hwc),
                 _ => (standard(&one.dims), InputOrder::Chw),
             };
-            (vec![Value { name: "input".into(), shape }], order)
+            (
+                vec![Value {
+                    name: "input".into(),
+                    shape,
+                }],
+                order,
+            )
         }
         _ => {
-            let value = |(name, i): (String, &Input)| Value { name: name.into(), shape: standard(&i.dims) };
+            let value = |(name, i): (String, &Input)| Value {
+                name: name.into(),
+                shape: standard(&i.dims),
+            };
             (names().zip(&inputs).map(value).collect(), InputOrder::Chw)
         }
     };
     let alone = inputs.len() == 1;
-    let (builder, values) = Builder::new(values, records).map_err(|e| mistakes.add(file, e)).ok()?;
+    let (builder, values) = Builder::new(values, records)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
     for ((&i, Input { dims, kind, .. }), value) in graph.inputs.iter().zip(inputs).zip(values) {
         let (dims, order) = match dims[..] {
             [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
             _ => (dims.clone(), (0..dims.len()).collect()),
         };
-        known.insert(i, Held::Live(Turned { live: Live { value, dims, kind }, order }));
+        known.insert(
+            i,
+            Held::Live(Turned {
+                live: Live { value, dims, kind },
+                order,
+            }),
+        );
     }
     Some((builder, order))
 }
@@ -547,24 +684,38 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
         return None;
     };
     if !tensor.readable() || tensor.kind() == "BOOL" {
-        mistakes.add(place, format_args!("expected numbers, found {}", tensor.kind()));
+        mistakes.add(
+            place,
+            format_args!("expected numbers, found {}", tensor.kind()),
+        );
         return None;
     }
     if let Some(refused) = tensor.refused() {
         mistakes.add(place, refused);
         return None;
     }
-    let sizes = if tensor.signature.is_empty() { &tensor.dims } else { &tensor.signature };
+    let sizes = if tensor.signature.is_empty() {
+        &tensor.dims
+    } else {
+        &tensor.signature
+    };
     let Some((&first, rest)) = sizes.split_first() else {
-        mistakes.add(place, "expected sizes, the first that of the records, found none");
+        mistakes.add(
+            place,
+            "expected sizes, the first that of the records, found none",
+        );
         return None;
     };
-    let dims: Option<Vec<usize>> = rest.iter().map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
+    let dims: Option<Vec<usize>> = rest
+        .iter()
+        .map(|&d| usize::try_from(d).ok().filter(|&d| d > 0))
+        .collect();
     let Some(dims) = dims.filter(|d| elements(d).is_some()) else {
         mistakes.add(
             place,
             format_args!(
-                "expected sizes that are known at build time behind that of the records, found {sizes:?}: convert the \
+                "expected sizes that are known at build time behind that of the records, found \
+                 {sizes:?}: convert the \
                  model with a fixed size of its input"
             ),
         );
@@ -572,18 +723,29 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
     };
     let differ = |(&stated, &size): (&i32, &i32)| stated >= 0 && stated != size;
     if tensor.dims.len() != sizes.len() || sizes.iter().zip(&tensor.dims).skip(1).any(differ) {
-        mistakes
-            .add(place, format_args!("damaged: its sizes are {:?} here and {sizes:?} there", tensor.dims));
+        mistakes.add(
+            place,
+            format_args!(
+                "damaged: its sizes are {:?} here and {sizes:?} there",
+                tensor.dims
+            ),
+        );
         return None;
     }
     let records = usize::try_from(first).ok().filter(|&n| n > 0);
-    Some(Input { records, dims, kind: tensor.computed() })
+    Some(Input {
+        records,
+        dims,
+        kind: tensor.computed(),
+    })
 }
 
 /// The name of an operator that is known; another is reported.
 fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Option<&'static str> {
     match OPS.iter().find(|o| o.0 == operator.code) {
-        Some(&(_, name, kind)) if kind == 0 || operator.kind == 0 || operator.kind == kind => Some(name),
+        Some(&(_, name, kind)) if kind == 0 || operator.kind == 0 || operator.kind == kind => {
+            Some(name)
+        }
         Some(_) => {
             mistakes.add(place, "damaged: its options are those of another operator");
             None
@@ -616,10 +778,14 @@ fn operands(
             continue;
         }
         let held = known.get(&i).cloned().or_else(|| {
-            let tensor = graph.tensor(i).filter(|t| t.known() || t.refused().is_some());
+            let tensor = graph
+                .tensor(i)
+                .filter(|t| t.known() || t.refused().is_some());
             let Some(tensor) = tensor else {
-                mistakes
-                    .add(place, format_args!("it reads {}, which nothing before it gives", graph.name(i)));
+                mistakes.add(
+                    place,
+                    format_args!("it reads {}, which nothing before it gives", graph.name(i)),
+                );
                 return Some(Held::Unknown);
             };
             let held = match tensor.constant() {

@@ -18,11 +18,15 @@ impl Node<'_> {
     fn live(&self, i: usize) -> Result<&Turned, String> {
         match self.input(i) {
             Some(Held::Live(turned)) => Ok(turned),
-            Some(Held::Class(_)) => Err("what is computed of classes cannot be computed with".into()),
-            Some(Held::Constant(_)) => {
-                Err(format!("input {i}: expected one that is computed, found a constant"))
+            Some(Held::Class(_)) => {
+                Err("what is computed of classes cannot be computed with".into())
             }
-            Some(Held::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
+            Some(Held::Constant(_)) => Err(format!(
+                "input {i}: expected one that is computed, found a constant"
+            )),
+            Some(Held::Unknown) | None => {
+                Err(format!("input {i}: expected a value, found nothing"))
+            }
         }
     }
 
@@ -31,15 +35,16 @@ impl Node<'_> {
         match self.input(i) {
             None => Ok(None),
             Some(Held::Constant(c)) => Ok(Some(c)),
-            Some(_) => {
-                Err(format!("expected {what} that is known at build time, found one that is computed"))
-            }
+            Some(_) => Err(format!(
+                "expected {what} that is known at build time, found one that is computed"
+            )),
         }
     }
 
     /// The same, which must be there.
     fn needed(&self, i: usize, what: &str) -> Result<&Rc<Constant>, String> {
-        self.constant(i, what)?.ok_or_else(|| format!("expected {what}, found nothing"))
+        self.constant(i, what)?
+            .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
     /// An option of an i32, which is a count.
@@ -47,7 +52,9 @@ impl Node<'_> {
         let found = self.options.int(field, default)?;
         match usize::try_from(found) {
             Ok(n) if (1..=MOST).contains(&n) => Ok(n),
-            _ => Err(format!("{what}: expected a number from 1 to {MOST}, found {found}")),
+            _ => Err(format!(
+                "{what}: expected a number from 1 to {MOST}, found {found}"
+            )),
         }
     }
 }
@@ -93,7 +100,13 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
         .inputs
         .iter()
         .flatten()
-        .map(|i| if let Held::Constant(c) = i { Some(&**c) } else { None })
+        .map(|i| {
+            if let Held::Constant(c) = i {
+                Some(&**c)
+            } else {
+                None
+            }
+        })
         .collect();
     if let Some(constants) = constants.filter(|c| !c.is_empty()) {
         return Ok(Held::Constant(Rc::new(of_constants(node, &constants)?)));
@@ -107,11 +120,17 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
     if OF_CONSTANTS.contains(&node.op) {
         return Err("it is not supported of values that are computed, only of constants".into());
     }
-    if let Some(Held::Live(x)) = node.inputs.iter().flatten().find(|i| matches!(i, Held::Live(_))) {
+    if let Some(Held::Live(x)) = node
+        .inputs
+        .iter()
+        .flatten()
+        .find(|i| matches!(i, Held::Live(_)))
+    {
         let kind = x.live.kind;
         if !kind.float() && !OF_INTEGERS.contains(&node.op) {
             return Err(format!(
-                "{} values are computed as floats, which neither wrap nor truncate: CAST them to FLOAT32 before it",
+                "{} values are computed as floats, which neither wrap nor truncate: CAST them to \
+                 FLOAT32 before it",
                 kind.name()
             ));
         }
@@ -126,12 +145,18 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
         "MAXIMUM" | "MINIMUM" => limit(b, node)?,
         "NEG" => {
             let x = node.live(0)?;
-            Turned { live: b.scale(&node.name, &x.live, &[-1.0], &[0.0])?, ..x.clone() }
+            Turned {
+                live: b.scale(&node.name, &x.live, &[-1.0], &[0.0])?,
+                ..x.clone()
+            }
         }
         "PRELU" => {
             let (x, slope) = (node.live(0)?, node.needed(1, "a slope")?);
             let slope = turned(slope, &x.order);
-            Turned { live: operations::prelu(b, &node.name, &x.live, &slope)?, ..x.clone() }
+            Turned {
+                live: operations::prelu(b, &node.name, &x.live, &slope)?,
+                ..x.clone()
+            }
         }
         "CONV_2D" | "DEPTHWISE_CONV_2D" => convolution(b, node)?,
         "AVERAGE_POOL_2D" | "MAX_POOL_2D" => pool(b, node)?,
@@ -146,7 +171,10 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
         "SLICE" => slice(b, node)?,
         _ => {
             let x = node.live(0)?;
-            Turned { live: b.activation(&node.name, &x.live, activation(node)?)?, ..x.clone() }
+            Turned {
+                live: b.activation(&node.name, &x.live, activation(node)?)?,
+                ..x.clone()
+            }
         }
     };
     Ok(Held::Live(turned))
@@ -154,7 +182,10 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
 
 /// A value with its axes in the order `want` of the tensor's.
 fn arranged(b: &mut Builder, name: &str, x: &Turned, want: &[usize]) -> Result<Live, String> {
-    let at: Vec<usize> = want.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
+    let at: Vec<usize> = want
+        .iter()
+        .filter_map(|a| x.order.iter().position(|o| o == a))
+        .collect();
     b.transpose(name, &x.live, &at)
 }
 
@@ -166,27 +197,41 @@ pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, Str
 
 /// A value in the order of its tensor's axes.
 fn straight(live: Live) -> Turned {
-    Turned { order: (0..live.dims.len()).collect(), live }
+    Turned {
+        order: (0..live.dims.len()).collect(),
+        live,
+    }
 }
 
 /// The tensor's sizes behind the records.
 fn dims(x: &Turned) -> Vec<usize> {
     let mut dims = vec![0; x.order.len()];
-    x.order.iter().zip(&x.live.dims).for_each(|(&a, &d)| dims[a] = d);
+    x.order
+        .iter()
+        .zip(&x.live.dims)
+        .for_each(|(&a, &d)| dims[a] = d);
     dims
 }
 
 /// Sizes of a tensor for messages.
 fn shown(x: &Turned) -> String {
-    Live { dims: dims(x), ..x.live.clone() }.shown()
+    Live {
+        dims: dims(x),
+        ..x.live.clone()
+    }
+    .shown()
 }
 
 /// A constant that goes with values element by element, its axes as those of a value in this order.
 fn turned(c: &Constant, order: &[usize]) -> Constant {
     let rank = order.len() + 1;
-    let Some(ahead) = rank.checked_sub(c.dims.len()).filter(|_| c.len() > 1) else { return c.clone() };
+    let Some(ahead) = rank.checked_sub(c.dims.len()).filter(|_| c.len() > 1) else {
+        return c.clone();
+    };
     let whole = c.with_dims([vec![1; ahead], c.dims.clone()].concat());
-    let order: Vec<usize> = std::iter::once(0).chain(order.iter().map(|a| a + 1)).collect();
+    let order: Vec<usize> = std::iter::once(0)
+        .chain(order.iter().map(|a| a + 1))
+        .collect();
     fold::transpose(&whole, &order)
 }
 
@@ -195,15 +240,27 @@ fn turned(c: &Constant, order: &[usize]) -> Constant {
 /// # Errors
 /// Of the axis of the records.
 fn position(x: &Turned, axis: i64) -> Result<usize, String> {
-    let a = inner_axis(axis, &Live { dims: dims(x), ..x.live.clone() })?;
-    x.order.iter().position(|&o| o == a).ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
+    let a = inner_axis(
+        axis,
+        &Live {
+            dims: dims(x),
+            ..x.live.clone()
+        },
+    )?;
+    x.order
+        .iter()
+        .position(|&o| o == a)
+        .ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
 }
 
-/// The value behind the activation that is part of an operator. Where the integers of a sum begin at 0, what is below is
-/// lost without one too: converters may leave out what this makes needless.
+/// The value behind the activation that is part of an operator. Where the integers of a sum begin
+/// at 0, what is below is lost without one too: converters may leave out what this makes needless.
 fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<Live, String> {
     let code = node.options.byte(field)?;
-    let sum = matches!(node.op, "CONV_2D" | "DEPTHWISE_CONV_2D" | "FULLY_CONNECTED" | "ADD" | "SUB");
+    let sum = matches!(
+        node.op,
+        "CONV_2D" | "DEPTHWISE_CONV_2D" | "FULLY_CONNECTED" | "ADD" | "SUB"
+    );
     let a = match (code, node.output.not_negative().filter(|_| sum)) {
         (0, None) => return Ok(live),
         (0, Some(high)) => operations::clip(0.0, high.into()),
@@ -213,8 +270,14 @@ fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<L
         (4, _) => Activation::Tanh,
         _ => {
             let known = "NONE, RELU, RELU_N1_TO_1, RELU6 or TANH";
-            let found = if code == 5 { "SIGN_BIT".to_string() } else { code.to_string() };
-            return Err(format!("fused_activation_function: expected {known}, found {found}"));
+            let found = if code == 5 {
+                "SIGN_BIT".to_string()
+            } else {
+                code.to_string()
+            };
+            return Err(format!(
+                "fused_activation_function: expected {known}, found {found}"
+            ));
         }
     };
     b.activation(&node.name, &live, a)
@@ -227,7 +290,10 @@ fn activation(node: &Node<'_>) -> Result<Activation, String> {
         "RELU_N1_TO_1" => operations::clip(-1.0, 1.0),
         "RELU_0_TO_1" => operations::clip(0.0, 1.0),
         "LEAKY_RELU" => Activation::LeakyRelu(Float::new(node.options.float(0)?)),
-        "ELU" => Activation::Elu { alpha: Float::new(1.0), gamma: Float::new(1.0) },
+        "ELU" => Activation::Elu {
+            alpha: Float::new(1.0),
+            gamma: Float::new(1.0),
+        },
         "GELU" if node.options.flag(0)? => Activation::GeluTanh,
         "GELU" => Activation::Gelu,
         "HARD_SWISH" => Activation::HardSwish,
@@ -241,11 +307,16 @@ fn cast(node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     match node.output {
         to if to.quantised.is_some() => Err("it is not supported of quantised values".into()),
-        to if to.float() || x.live.kind.widens(to.element()) => {
-            Ok(Turned { live: Live { kind: to.element(), ..x.live.clone() }, ..x.clone() })
-        }
+        to if to.float() || x.live.kind.widens(to.element()) => Ok(Turned {
+            live: Live {
+                kind: to.element(),
+                ..x.live.clone()
+            },
+            ..x.clone()
+        }),
         to => Err(format!(
-            "{} to {}: expected a type of floats, or a wider one of integers: values are neither rounded nor wrapped",
+            "{} to {}: expected a type of floats, or a wider one of integers: values are neither \
+             rounded nor wrapped",
             x.live.kind.name(),
             to.kind()
         )),
@@ -268,12 +339,20 @@ fn shape(b: &Builder, node: &Node<'_>) -> Result<Held, String> {
 fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
     let x = node.live(0)?;
     let of = node.needed(1, "an axis")?.integers()?;
-    let &[of] = &of[..] else { return Err(format!("expected one axis, found {}", of.len())) };
+    let &[of] = &of[..] else {
+        return Err(format!("expected one axis, found {}", of.len()));
+    };
     let a = position(x, of)?;
     if x.live.dims[a] != x.live.len() {
-        return Err(format!("axis {of}: expected all values of a record, found {}", shown(x)));
+        return Err(format!(
+            "axis {of}: expected all values of a record, found {}",
+            shown(x)
+        ));
     }
-    Ok(Held::Class(Class { scores: plain(b, &node.name, x)?.value, labels: None }))
+    Ok(Held::Class(Class {
+        scores: plain(b, &node.name, x)?.value,
+        labels: None,
+    }))
 }
 
 /// The arithmetic of an operator.
@@ -292,32 +371,47 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let (live, order) = match (node.input(0), node.input(1)) {
         (Some(Held::Live(x)), Some(Held::Constant(c))) => {
             let c = turned(c, &x.order);
-            (operations::with_constant(b, name, of, &x.live, &c, false)?, &x.order)
+            (
+                operations::with_constant(b, name, of, &x.live, &c, false)?,
+                &x.order,
+            )
         }
         (Some(Held::Constant(c)), Some(Held::Live(x))) => {
             let c = turned(c, &x.order);
-            (operations::with_constant(b, name, of, &x.live, &c, true)?, &x.order)
+            (
+                operations::with_constant(b, name, of, &x.live, &c, true)?,
+                &x.order,
+            )
         }
         (Some(Held::Live(x)), Some(Held::Live(y))) => {
             if x.order.len() != y.order.len() {
-                return Err(operations::apart((&shown(x), &x.live.dims), (&shown(y), &y.live.dims)));
+                return Err(operations::apart(
+                    (&shown(x), &x.live.dims),
+                    (&shown(y), &y.live.dims),
+                ));
             }
             // In the order of the larger.
-            let order = if y.live.len() > x.live.len() { &y.order } else { &x.order };
+            let order = if y.live.len() > x.live.len() {
+                &y.order
+            } else {
+                &x.order
+            };
             let (x, y) = (arranged(b, name, x, order)?, arranged(b, name, y, order)?);
             (operations::combined(b, name, of, &x, &y)?, order)
         }
         _ => return node.live(0).and(node.live(1)).cloned(),
     };
-    Ok(Turned { live: fused(b, node, live, 0)?, order: order.clone() })
+    Ok(Turned {
+        live: fused(b, node, live, 0)?,
+        order: order.clone(),
+    })
 }
 
 /// The smaller or the larger of each element and one number.
 fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let (x, c) = match (node.input(0), node.input(1)) {
-        (Some(Held::Live(x)), Some(Held::Constant(c))) | (Some(Held::Constant(c)), Some(Held::Live(x))) => {
-            (x, c)
-        }
+        (Some(Held::Live(x)), Some(Held::Constant(c)))
+        | (Some(Held::Constant(c)), Some(Held::Live(x))) => (x, c),
         _ => return Err("of two values that are computed it is not supported".into()),
     };
     let n = c.number()?;
@@ -325,7 +419,10 @@ fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         "MINIMUM" => operations::clip(f64::NEG_INFINITY, n),
         _ => operations::clip(n, f64::INFINITY),
     };
-    Ok(Turned { live: b.activation(&node.name, &x.live, a)?, ..x.clone() })
+    Ok(Turned {
+        live: b.activation(&node.name, &x.live, a)?,
+        ..x.clone()
+    })
 }
 
 /// The image of input 0, its channels first.
@@ -339,7 +436,10 @@ fn image(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 /// A value of an image, as its tensor has it.
 fn of_image(live: Live) -> Turned {
-    Turned { live, order: vec![2, 0, 1] }
+    Turned {
+        live,
+        order: vec![2, 0, 1],
+    }
 }
 
 /// A window of `size`, `stride` and `dilation` with the padding of field 0 over the image of `x`.
@@ -356,17 +456,30 @@ fn window(
             let rows = operations::same(x.dims[1], size.0, stride.0, dilation.0);
             let cols = operations::same(x.dims[2], size.1, stride.1, dilation.1);
             let (top, left) = (rows / 2, cols / 2);
-            Border { top, left, bottom: rows - top, right: cols - left }
+            Border {
+                top,
+                left,
+                bottom: rows - top,
+                right: cols - left,
+            }
         }
         1 => Border::default(),
         other => return Err(format!("padding: expected SAME or VALID, found {other}")),
     };
-    Ok(Window { size, stride, dilation, border, ceil: false })
+    Ok(Window {
+        size,
+        stride,
+        dilation,
+        border,
+        ceil: false,
+    })
 }
 
 /// The biases of input 2; zeros where there are none.
 fn biases(node: &Node<'_>, outputs: usize) -> Result<Vec<f64>, String> {
-    let Some(c) = node.constant(2, "biases")? else { return Ok(vec![0.0; outputs]) };
+    let Some(c) = node.constant(2, "biases")? else {
+        return Ok(vec![0.0; outputs]);
+    };
     let biases = c.numbers()?;
     match biases.len() == outputs {
         true => Ok(biases),
@@ -379,30 +492,46 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let x = image(b, node)?;
     let weights = node.needed(1, "weights")?;
     let &[first, height, width, last] = &weights.dims[..] else {
-        return Err(format!("expected weights of 4 axes, found sizes {:?}", weights.dims));
+        return Err(format!(
+            "expected weights of 4 axes, found sizes {:?}",
+            weights.dims
+        ));
     };
     let channels = x.dims[0];
-    let meet =
-        || format!("{} with weights {:?}: channels do not meet", shown(&of_image(x.clone())), weights.dims);
+    let meet = || {
+        format!(
+            "{} with weights {:?}: channels do not meet",
+            shown(&of_image(x.clone())),
+            weights.dims
+        )
+    };
     if weights.len() == 0 || [height, width].iter().any(|&n| n > MOST) {
         return Err(meet());
     }
     let (outputs, group) = if depthwise { (last, 1) } else { (first, last) };
     let groups = channels / group;
-    if groups == 0 || channels != groups * group || outputs % groups != 0 || (depthwise && first != 1) {
+    if groups == 0
+        || channels != groups * group
+        || outputs % groups != 0
+        || (depthwise && first != 1)
+    {
         return Err(meet());
     }
     let mut numbers = weights.numbers()?;
     if depthwise {
         // From (ky, kx, output) to (output, ky, kx).
-        numbers = (0..outputs).flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied()).collect();
+        numbers = (0..outputs)
+            .flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied())
+            .collect();
     }
-    // Conv2DOptions: padding 0, stride_w 1, stride_h 2, activation 3, dilation_w_factor 4, dilation_h_factor 5;
-    // DepthwiseConv2DOptions: depth_multiplier 3, the others one further.
+    // Conv2DOptions: padding 0, stride_w 1, stride_h 2, activation 3, dilation_w_factor 4,
+    // dilation_h_factor 5; DepthwiseConv2DOptions: depth_multiplier 3, the others one further.
     let more = usize::from(depthwise);
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
-    let dilation =
-        (node.count(5 + more, "dilation_h_factor", 1)?, node.count(4 + more, "dilation_w_factor", 1)?);
+    let dilation = (
+        node.count(5 + more, "dilation_h_factor", 1)?,
+        node.count(4 + more, "dilation_w_factor", 1)?,
+    );
     let window = window(node, &x, (height, width), stride, dilation)?;
     let biases = biases(node, outputs)?;
     let live = operations::convolution(b, &node.name, &x, (numbers, biases), window, groups)?;
@@ -411,11 +540,19 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
 
 fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let x = image(b, node)?;
-    // Pool2DOptions: padding 0, stride_w 1, stride_h 2, filter_width 3, filter_height 4, activation 5.
+    // Pool2DOptions: padding 0, stride_w 1, stride_h 2, filter_width 3, filter_height 4, activation
+    // 5.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
-    let size = (node.count(4, "filter_height", 0)?, node.count(3, "filter_width", 0)?);
+    let size = (
+        node.count(4, "filter_height", 0)?,
+        node.count(3, "filter_width", 0)?,
+    );
     let window = window(node, &x, size, stride, (1, 1))?;
-    let kind = if node.op == "MAX_POOL_2D" { Pool::Max } else { Pool::Mean };
+    let kind = if node.op == "MAX_POOL_2D" {
+        Pool::Max
+    } else {
+        Pool::Mean
+    };
     let live = operations::pool(b, &node.name, &x, kind, window)?;
     Ok(of_image(fused(b, node, live, 5)?))
 }
@@ -429,7 +566,10 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let weights = node.needed(1, "weights")?;
     let &[outputs, inputs] = &weights.dims[..] else {
-        return Err(format!("expected a matrix of weights, found sizes {:?}", weights.dims));
+        return Err(format!(
+            "expected a matrix of weights, found sizes {:?}",
+            weights.dims
+        ));
     };
     let biases = biases(node, outputs)?;
     let numbers = weights.numbers()?;
@@ -438,12 +578,23 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         let from = plain(b, &node.name, x)?;
         let y = b.affine(&node.name, &from, numbers, biases)?;
         let live = fused(b, node, y, 0)?;
-        let ahead = if keep { sizes.len().saturating_sub(1) } else { 0 };
-        return Ok(straight(Live { dims: [vec![1; ahead], vec![outputs]].concat(), ..live }));
+        let ahead = if keep {
+            sizes.len().saturating_sub(1)
+        } else {
+            0
+        };
+        return Ok(straight(Live {
+            dims: [vec![1; ahead], vec![outputs]].concat(),
+            ..live
+        }));
     }
     let last = sizes.len().saturating_sub(1);
     if sizes.last() != Some(&inputs) {
-        return Err(format!("values of {} and weights {:?} do not meet", shown(x), weights.dims));
+        return Err(format!(
+            "values of {} and weights {:?} do not meet",
+            shown(x),
+            weights.dims
+        ));
     }
     if !keep {
         return Err(format!(
@@ -456,25 +607,44 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let from = arranged(b, &node.name, x, &order)?;
     let y = operations::pointwise(b, &node.name, &from, numbers, outputs)?;
     let each = y.len() / outputs.max(1);
-    let summands: Vec<f64> = biases.iter().flat_map(|&s| std::iter::repeat_n(s, each)).collect();
+    let summands: Vec<f64> = biases
+        .iter()
+        .flat_map(|&s| std::iter::repeat_n(s, each))
+        .collect();
     let y = b.scale(&node.name, &y, &[1.0], &summands)?;
-    Ok(Turned { live: fused(b, node, y, 0)?, order })
+    Ok(Turned {
+        live: fused(b, node, y, 0)?,
+        order,
+    })
 }
 
 fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let axes = node.needed(1, "axes")?.integers()?;
-    let inner = Live { dims: dims(x), ..x.live.clone() };
-    let mut axes = axes.into_iter().map(|a| inner_axis(a, &inner)).collect::<Result<Vec<_>, _>>()?;
+    let inner = Live {
+        dims: dims(x),
+        ..x.live.clone()
+    };
+    let mut axes = axes
+        .into_iter()
+        .map(|a| inner_axis(a, &inner))
+        .collect::<Result<Vec<_>, _>>()?;
     axes.sort_unstable();
     axes.dedup();
     if axes.is_empty() {
         return Ok(x.clone());
     }
     // Those that are reduced stand side by side.
-    let mut at: Vec<usize> = axes.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
+    let mut at: Vec<usize> = axes
+        .iter()
+        .filter_map(|a| x.order.iter().position(|o| o == a))
+        .collect();
     at.sort_unstable();
-    let (live, order) = if at.last().zip(at.first()).is_some_and(|(l, f)| l - f + 1 == at.len()) {
+    let (live, order) = if at
+        .last()
+        .zip(at.first())
+        .is_some_and(|(l, f)| l - f + 1 == at.len())
+    {
         (x.live.clone(), x.order.clone())
     } else {
         let rest = (0..x.order.len()).filter(|a| !axes.contains(a));
@@ -505,7 +675,11 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let a = position(x, -1)?;
     let mut live = x.live.clone();
-    let of = if node.op == "SOFTMAX" { SoftmaxOf::Linear } else { SoftmaxOf::Logarithm };
+    let of = if node.op == "SOFTMAX" {
+        SoftmaxOf::Linear
+    } else {
+        SoftmaxOf::Logarithm
+    };
     if of == SoftmaxOf::Linear {
         let beta = node.options.float(0)?;
         if !beta.is_finite() || beta <= 0.0 {
@@ -516,7 +690,10 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         }
     }
     let around = Builder::around(&live, a);
-    Ok(Turned { live: operations::softmax(b, &node.name, &live, around, of)?, ..x.clone() })
+    Ok(Turned {
+        live: operations::softmax(b, &node.name, &live, around, of)?,
+        ..x.clone()
+    })
 }
 
 /// Other sizes. Where they differ by ones only, the axes stay in their order.
@@ -533,18 +710,30 @@ fn reshape(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let mut order: Vec<usize> = x.order.iter().filter_map(after).collect();
     order.extend((0..new.len()).filter(|a| new[*a] == 1));
     let dims = order.iter().map(|&a| new[a]).collect();
-    Ok(Turned { live: Live { dims, ..x.live.clone() }, order })
+    Ok(Turned {
+        live: Live {
+            dims,
+            ..x.live.clone()
+        },
+        order,
+    })
 }
 
 /// The sizes behind the records that a reshape asks for.
 fn sizes_of(b: &Builder, node: &Node<'_>, x: &Turned) -> Result<Vec<usize>, String> {
     let old = dims(x);
-    let whole: Vec<usize> = std::iter::once(usize::MAX).chain(old.iter().copied()).collect();
+    let whole: Vec<usize> = std::iter::once(usize::MAX)
+        .chain(old.iter().copied())
+        .collect();
     let changed = |op: &str, axes: Option<&[i64]>| {
         // The records count as more than one.
         let dims = fold::squeezed(op, &whole, axes).map_err(|e| {
             let records = e.contains(&usize::MAX.to_string());
-            if records { "axis 0 is that of the records".to_string() } else { e }
+            if records {
+                "axis 0 is that of the records".to_string()
+            } else {
+                e
+            }
         })?;
         match dims.split_first() {
             Some((&usize::MAX, rest)) => Ok(rest.to_vec()),
@@ -563,9 +752,21 @@ fn sizes_of(b: &Builder, node: &Node<'_>, x: &Turned) -> Result<Vec<usize>, Stri
                     Data::Ints(target) => target.clone(),
                     _ => return Err("expected a shape of integers".into()),
                 },
-                None => node.options.ints(0)?.into_iter().map(|i| Int::Known(i.into())).collect(),
+                None => node
+                    .options
+                    .ints(0)?
+                    .into_iter()
+                    .map(|i| Int::Known(i.into()))
+                    .collect(),
             };
-            b.reshape(&Live { dims: old, ..x.live.clone() }, &target, true)
+            b.reshape(
+                &Live {
+                    dims: old,
+                    ..x.live.clone()
+                },
+                &target,
+                true,
+            )
         }
     }
 }
@@ -575,19 +776,33 @@ fn transpose(node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let rank = x.order.len() + 1;
     let order = node.needed(1, "an order of axes")?.integers()?;
-    let order = order.into_iter().map(|a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    let order = order
+        .into_iter()
+        .map(|a| axis(a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
     if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-        return Err(format!("perm: expected every axis of {rank} once, found {order:?}"));
+        return Err(format!(
+            "perm: expected every axis of {rank} once, found {order:?}"
+        ));
     }
     if order[0] != 0 {
-        return Err(format!("perm {order:?}: the first axis must stay that of the records"));
+        return Err(format!(
+            "perm {order:?}: the first axis must stay that of the records"
+        ));
     }
     let place = |a: &usize| order.iter().position(|&o| o == a + 1).map(|i| i - 1);
-    Ok(Turned { order: x.order.iter().filter_map(place).collect(), ..x.clone() })
+    Ok(Turned {
+        order: x.order.iter().filter_map(place).collect(),
+        ..x.clone()
+    })
 }
 
 fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
-    if node.inputs.iter().any(|i| matches!(i, Some(Held::Constant(_)))) {
+    if node
+        .inputs
+        .iter()
+        .any(|i| matches!(i, Some(Held::Constant(_))))
+    {
         return Err("a constant beside values that are computed is not supported".into());
     }
     let first = node.live(0)?;
@@ -597,12 +812,19 @@ fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     for i in 0..node.inputs.len() {
         let part = node.live(i)?;
         if part.order.len() != first.order.len() {
-            return Err(format!("values of {} and {} do not go together", shown(first), shown(part)));
+            return Err(format!(
+                "values of {} and {} do not go together",
+                shown(first),
+                shown(part)
+            ));
         }
         parts.push(arranged(b, &node.name, part, &first.order)?);
     }
     let live = operations::concat(b, &node.name, &parts, a)?;
-    Ok(Turned { live: fused(b, node, live, 1)?, order: first.order.clone() })
+    Ok(Turned {
+        live: fused(b, node, live, 1)?,
+        order: first.order.clone(),
+    })
 }
 
 fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
@@ -610,19 +832,37 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let pads = node.needed(1, "paddings")?;
     let rank = x.order.len() + 1;
     if pads.dims != [rank, 2] {
-        return Err(format!("expected paddings of sizes [{rank}, 2], found {:?}", pads.dims));
+        return Err(format!(
+            "expected paddings of sizes [{rank}, 2], found {:?}",
+            pads.dims
+        ));
     }
-    let value = node.constant(2, "a value")?.map_or(Ok(0.0), |c| c.number())?;
+    let value = node
+        .constant(2, "a value")?
+        .map_or(Ok(0.0), |c| c.number())?;
     let size = |p: i64| match usize::try_from(p) {
         Ok(p) if p <= MOST => Ok(p),
-        _ => Err(format!("paddings: expected numbers from 0 to {MOST}, found {p}")),
+        _ => Err(format!(
+            "paddings: expected numbers from 0 to {MOST}, found {p}"
+        )),
     };
-    let pads = pads.integers()?.into_iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    let pads = pads
+        .integers()?
+        .into_iter()
+        .map(size)
+        .collect::<Result<Vec<_>, _>>()?;
     if pads[..2] != [0, 0] {
         return Err("paddings: records cannot be padded".into());
     }
-    let around: Vec<(usize, usize)> = x.order.iter().map(|a| (pads[2 * a + 2], pads[2 * a + 3])).collect();
-    Ok(Turned { live: operations::pad(b, &node.name, &x.live, &around, value)?, ..x.clone() })
+    let around: Vec<(usize, usize)> = x
+        .order
+        .iter()
+        .map(|a| (pads[2 * a + 2], pads[2 * a + 3]))
+        .collect();
+    Ok(Turned {
+        live: operations::pad(b, &node.name, &x.live, &around, value)?,
+        ..x.clone()
+    })
 }
 
 /// What a strided slice takes of each axis, and whether that axis stays. `None`: all of it.
@@ -630,7 +870,8 @@ type Taken = Vec<(Option<Vec<usize>>, bool)>;
 
 /// What a strided slice takes of a tensor of these sizes; that of the records is `usize::MAX`.
 fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
-    // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3, shrink_axis_mask 4, offset 5.
+    // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3,
+    // shrink_axis_mask 4, offset 5.
     let mask = |n: usize| node.options.int(n, 0);
     let (begins, ends, shrunk) = (mask(0)?, mask(1)?, mask(4)?);
     for (n, name) in [(2, "ellipsis_mask"), (3, "new_axis_mask")] {
@@ -654,13 +895,22 @@ fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
     for (a, &n) in sizes.iter().enumerate().take(begin.len()) {
         let bit = |mask: i32| mask >> a & 1 == 1;
         if bit(shrunk) {
-            let i = axis(begin[a], n).map_err(|_| format!("expected an index of {n}, found {}", begin[a]))?;
+            let i = axis(begin[a], n)
+                .map_err(|_| format!("expected an index of {n}, found {}", begin[a]))?;
             taken[a] = (Some(vec![i]), false);
             continue;
         }
         let back = strides[a] < 0;
-        let from = if bit(begins) { if back { i64::MAX } else { 0 } } else { begin[a] };
-        let to = if bit(ends) { if back { i64::MIN } else { i64::MAX } } else { end[a] };
+        let from = if bit(begins) {
+            if back { i64::MAX } else { 0 }
+        } else {
+            begin[a]
+        };
+        let to = if bit(ends) {
+            if back { i64::MIN } else { i64::MAX }
+        } else {
+            end[a]
+        };
         if n == usize::MAX {
             // All records, in their order.
             if strides[a] != 1 || from != 0 || (to != i64::MAX && to < 1) {
@@ -697,16 +947,24 @@ fn strided_slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         .filter_map(|(a, &d)| left.iter().position(|l| l == a).map(|new| (new, d)))
         .collect();
     let dims = kept.iter().map(|k| k.1).collect();
-    Ok(Turned { live: Live { dims, ..x.live }, order: kept.into_iter().map(|k| k.0).collect() })
+    Ok(Turned {
+        live: Live { dims, ..x.live },
+        order: kept.into_iter().map(|k| k.0).collect(),
+    })
 }
 
 /// So many elements of each axis from one on; -1: to the end.
 fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
-    let (begins, counts) = (node.needed(1, "begins")?.integers()?, node.needed(2, "sizes")?.integers()?);
+    let (begins, counts) = (
+        node.needed(1, "begins")?.integers()?,
+        node.needed(2, "sizes")?.integers()?,
+    );
     if begins.len() != x.order.len() + 1 || counts.len() != begins.len() {
         let rank = x.order.len() + 1;
-        return Err(format!("expected {rank} begins and sizes, found {begins:?} and {counts:?}"));
+        return Err(format!(
+            "expected {rank} begins and sizes, found {begins:?} and {counts:?}"
+        ));
     }
     if begins[0] != 0 || counts[0] == 0 {
         return Err("axis 0 is that of the records".into());
@@ -716,7 +974,9 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         let first = usize::try_from(begin).ok().filter(|&first| first < n);
         let end = first.and_then(|first| match count {
             -1 => Some(n),
-            count => first.checked_add(usize::try_from(count).ok()?).filter(|&end| end > first && end <= n),
+            count => first
+                .checked_add(usize::try_from(count).ok()?)
+                .filter(|&end| end > first && end <= n),
         });
         let (Some(first), Some(end)) = (first, end) else {
             let shown = shown(&x);
@@ -725,7 +985,10 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
                 a + 1
             ));
         };
-        let (place, at) = (position(&x, a as i64 + 1)?, (first..end).collect::<Vec<_>>());
+        let (place, at) = (
+            position(&x, a as i64 + 1)?,
+            (first..end).collect::<Vec<_>>(),
+        );
         x.live = operations::along(b, &node.name, &x.live, place, &at)?;
     }
     Ok(x)
@@ -735,7 +998,9 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
 fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
     let axis_of = |i: usize| {
         let axes = node.needed(i, "an axis")?.integers()?;
-        let &[axis] = &axes[..] else { return Err(format!("expected one axis, found {}", axes.len())) };
+        let &[axis] = &axes[..] else {
+            return Err(format!("expected one axis, found {}", axes.len()));
+        };
         Ok(axis)
     };
     let (x, axis) = match node.op {
@@ -749,10 +1014,17 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
     let sizes = match node.op {
         "SPLIT_V" => {
             let sizes = node.needed(1, "sizes")?.integers()?;
-            let stated = sizes.iter().filter(|&&s| s >= 0).fold(0i64, |sum, &s| sum.saturating_add(s));
+            let stated = sizes
+                .iter()
+                .filter(|&&s| s >= 0)
+                .fold(0i64, |sum, &s| sum.saturating_add(s));
             let rest = n as i64 - stated;
             // No size at all where it is none.
-            let size = |&s: &i64| usize::try_from(if s == -1 { rest } else { s }).ok().filter(|&s| s <= n);
+            let size = |&s: &i64| {
+                usize::try_from(if s == -1 { rest } else { s })
+                    .ok()
+                    .filter(|&s| s <= n)
+            };
             sizes.iter().map(|s| size(s).unwrap_or(0)).collect()
         }
         // SplitOptions: num_splits 0.
@@ -761,18 +1033,29 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
             vec![n / count; count]
         }
     };
-    if sizes.contains(&0) || sizes.iter().sum::<usize>() != n || (node.op == "UNPACK" && sizes.len() != n) {
-        return Err(format!("parts of {sizes:?} along axis {axis} of {} do not meet", shown(x)));
+    if sizes.contains(&0)
+        || sizes.iter().sum::<usize>() != n
+        || (node.op == "UNPACK" && sizes.len() != n)
+    {
+        return Err(format!(
+            "parts of {sizes:?} along axis {axis} of {} do not meet",
+            shown(x)
+        ));
     }
     let (mut first, mut parts) = (0, Vec::new());
     for size in sizes {
         let at: Vec<usize> = (first..first + size).collect();
-        let mut part =
-            Turned { live: operations::along(b, &node.name, &x.live, place, &at)?, order: x.order.clone() };
+        let mut part = Turned {
+            live: operations::along(b, &node.name, &x.live, place, &at)?,
+            order: x.order.clone(),
+        };
         if node.op == "UNPACK" {
             part.live.dims.remove(place);
             part.order.remove(place);
-            part.order.iter_mut().filter(|a| **a > gone).for_each(|a| *a -= 1);
+            part.order
+                .iter_mut()
+                .filter(|a| **a > gone)
+                .for_each(|a| *a -= 1);
         }
         parts.push(part);
         first += size;
@@ -782,8 +1065,12 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
 
 /// What an operator makes of constants alone.
 fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, String> {
-    let input =
-        |i: usize| inputs.get(i).copied().ok_or_else(|| format!("expected an input {i}, found nothing"));
+    let input = |i: usize| {
+        inputs
+            .get(i)
+            .copied()
+            .ok_or_else(|| format!("expected an input {i}, found nothing"))
+    };
     let first = input(0)?;
     let activation = match node.op {
         "ADD" | "SUB" | "MUL" | "DIV" => node.options.byte(0)?,
@@ -828,7 +1115,10 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         "TRANSPOSE" => {
             let rank = first.dims.len();
             let order = input(1)?.integers()?;
-            let order = order.into_iter().map(|a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+            let order = order
+                .into_iter()
+                .map(|a| axis(a, rank))
+                .collect::<Result<Vec<_>, _>>()?;
             if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
                 return Err(format!("perm: expected every axis of {rank} once"));
             }
@@ -851,11 +1141,22 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
             fold::gather(first, input(1)?, node.options.int(0, 0)?.into())
         }
         "REDUCE_PROD" if first.dims.len() <= 1 => {
-            let Data::Ints(v) = &first.data else { return Err("expected integers".into()) };
-            let product =
-                v.iter().try_fold(Int::Known(1), |a, &b| fold::integers("Mul", first.kind, a, b))?;
-            let dims = if node.options.flag(0)? { vec![1; first.dims.len()] } else { vec![] };
-            Ok(Constant { kind: first.kind, dims, data: Data::Ints(vec![product]) })
+            let Data::Ints(v) = &first.data else {
+                return Err("expected integers".into());
+            };
+            let product = v.iter().try_fold(Int::Known(1), |a, &b| {
+                fold::integers("Mul", first.kind, a, b)
+            })?;
+            let dims = if node.options.flag(0)? {
+                vec![1; first.dims.len()]
+            } else {
+                vec![]
+            };
+            Ok(Constant {
+                kind: first.kind,
+                dims,
+                data: Data::Ints(vec![product]),
+            })
         }
         "STRIDED_SLICE" => {
             let taken = taken(node, &first.dims)?;
@@ -865,8 +1166,13 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
                 let at = Constant::ints(vec![at.len()], at.iter().map(|&i| i as i64).collect());
                 result = fold::gather(&result, &at, a as i64)?;
             }
-            let dims: Vec<usize> =
-                result.dims.iter().zip(&taken).filter(|(_, t)| t.1).map(|(&d, _)| d).collect();
+            let dims: Vec<usize> = result
+                .dims
+                .iter()
+                .zip(&taken)
+                .filter(|(_, t)| t.1)
+                .map(|(&d, _)| d)
+                .collect();
             match elements(&dims) == Some(result.len()) {
                 true => Ok(result.with_dims(dims)),
                 false => Err("what is left has other sizes".into()),

@@ -1,4 +1,5 @@
-//! Tensors of a model: sizes, type, quantisation, and the numbers of those that are known at build time.
+//! Tensors of a model: sizes, type, quantisation, and the numbers of those that are known at build
+//! time.
 
 use super::flat::Table;
 use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
@@ -75,8 +76,8 @@ impl<'b> Tensor<'b> {
         buffers: &[Table<'b>],
         file: &'b [u8],
     ) -> Result<Tensor<'b>, String> {
-        // Tensor: shape 0, type 1, buffer 2, name 3, quantization 4, is_variable 5, sparsity 6, shape_signature 7,
-        // external_buffer 10.
+        // Tensor: shape 0, type 1, buffer 2, name 3, quantization 4, is_variable 5, sparsity 6,
+        // shape_signature 7, external_buffer 10.
         let name = table.text(3)?;
         // The names of what was fused stand side by side.
         let name = match name.split(';').next().unwrap_or("") {
@@ -87,7 +88,8 @@ impl<'b> Tensor<'b> {
         if table.table(6)?.is_some() {
             refused = Some("it is sparse: convert the model without sparsity");
         } else if table.flag(5)? {
-            refused = Some("it is a variable that is kept from record to record, which is not supported");
+            refused =
+                Some("it is a variable that is kept from record to record, which is not supported");
         } else if table.unsigned(10)? != 0 {
             refused = Some("its numbers are in another file, which is not read");
         }
@@ -98,7 +100,11 @@ impl<'b> Tensor<'b> {
             if q.byte(4)? != 0 {
                 refused = Some("quantisation of another kind than one scale, or one along an axis");
             } else if !scales.is_empty() {
-                quantised = Some(Quantised { scales, zeros: q.longs(3)?, axis: q.int(6, 0)? });
+                quantised = Some(Quantised {
+                    scales,
+                    zeros: q.longs(3)?,
+                    axis: q.int(6, 0)?,
+                });
             }
         }
         // Buffer: data 0, offset 1, size 2.
@@ -107,11 +113,15 @@ impl<'b> Tensor<'b> {
             data = buffer.bytes(0)?.filter(|d| !d.is_empty());
             let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
             if offset > 1 {
-                let range =
-                    usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(size)).ok());
+                let range = usize::try_from(offset)
+                    .ok()
+                    .zip(usize::try_from(offset.saturating_add(size)).ok());
                 let found = range.and_then(|(from, to)| file.get(from..to));
                 data = Some(found.ok_or_else(|| {
-                    format!("{name}: expected {size} bytes from {offset} on, the file has {}", file.len())
+                    format!(
+                        "{name}: expected {size} bytes from {offset} on, the file has {}",
+                        file.len()
+                    )
                 })?);
             }
         }
@@ -128,7 +138,11 @@ impl<'b> Tensor<'b> {
 
     /// Its type's name.
     pub(super) fn kind(&self) -> String {
-        let known = KINDS.iter().map(|k| (k.0, k.1)).chain(OTHERS).find(|k| k.0 == self.kind);
+        let known = KINDS
+            .iter()
+            .map(|k| (k.0, k.1))
+            .chain(OTHERS)
+            .find(|k| k.0 == self.kind);
         known.map_or_else(|| format!("type {}", self.kind), |k| k.1.to_string())
     }
 
@@ -149,7 +163,11 @@ impl<'b> Tensor<'b> {
 
     /// The type that values are computed in: quantised ones are real numbers.
     pub(super) fn computed(&self) -> Element {
-        if self.quantised.is_some() { Element::F32 } else { self.element() }
+        if self.quantised.is_some() {
+            Element::F32
+        } else {
+            self.element()
+        }
     }
 
     /// Whether it is of floats.
@@ -205,7 +223,8 @@ impl<'b> Tensor<'b> {
             return Err(refused.into());
         }
         let dims: Option<Vec<usize>> = self.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
-        let dims = dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", self.dims))?;
+        let dims =
+            dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", self.dims))?;
         let count = elements(&dims).ok_or_else(|| format!("{dims:?} are too many numbers"))?;
         let Some((_, _, size)) = KINDS.iter().find(|k| k.0 == self.kind) else {
             return Err(format!("numbers of type {} are not supported", self.kind()));
@@ -226,22 +245,36 @@ impl<'b> Tensor<'b> {
         };
         let parts = data.chunks_exact(*size);
         let data = match self.kind {
-            0 => Data::Floats(parts.map(|b| f32::from_bits(wide(b) as u32).into()).collect()),
+            0 => Data::Floats(
+                parts
+                    .map(|b| f32::from_bits(wide(b) as u32).into())
+                    .collect(),
+            ),
             1 => Data::Floats(parts.map(|b| half::to_f32(wide(b) as u16).into()).collect()),
             10 => Data::Floats(parts.map(|b| f64::from_bits(wide(b))).collect()),
             3 | 6 => Data::Ints(parts.map(|b| Int::Known(wide(b) as i64)).collect()),
             _ => Data::Ints(parts.map(|b| Int::Known(signed(b))).collect()),
         };
-        let constant = Constant { kind: self.element(), dims, data };
-        let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else { return Ok(constant) };
-        let scales = Constant::floats(vec![q.scales.len()], q.scales.iter().map(|&s| s.into()).collect());
+        let constant = Constant {
+            kind: self.element(),
+            dims,
+            data,
+        };
+        let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
+            return Ok(constant);
+        };
+        let scales = Constant::floats(
+            vec![q.scales.len()],
+            q.scales.iter().map(|&s| s.into()).collect(),
+        );
         let zeros = match q.zeros[..] {
             [] => vec![0; q.scales.len()],
             [zero] => vec![zero; q.scales.len()],
             ref zeros => zeros.to_vec(),
         };
         let zeros = Constant::ints(vec![zeros.len()], zeros);
-        // A list has one axis, whatever number the converter gave it: biases keep that of their weights.
+        // A list has one axis, whatever number the converter gave it: biases keep that of their
+        // weights.
         let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
         fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
     }

@@ -1,4 +1,5 @@
-//! Models of `tests/tflite` against what the interpreter makes of the same records, and what is refused.
+//! Models of `tests/tflite` against what the interpreter makes of the same records, and what is
+//! refused.
 
 use super::{INSTEAD, OPS};
 use crate::bake::front::fixtures::{self, Folder, Outputs, read_with_notes};
@@ -29,13 +30,15 @@ const CNN: (&str, &str) = (
 
 const RESIDUAL: (&str, &str) = (
     "3×8×8-8×8×8-8×8×8-8×8×8-12×4×4-12×4×4-12×4×4-10 relu",
-    "convolution relu convolution relu convolution add relu convolution relu convolution convolution add relu \
+    "convolution relu convolution relu convolution add relu convolution relu convolution \
+     convolution add relu \
      average_pool affine",
 );
 
 const MOBILE: (&str, &str) = (
     "3×16×16-8×8×8-16×8×8-4-16-16×4×4-12×4×4-5 hard_swish,clip,relu,clip,hard_swish",
-    "convolution hard_swish convolution clip average_pool affine relu affine clip scale multiply convolution hard_swish \
+    "convolution hard_swish convolution clip average_pool affine relu affine clip scale multiply \
+     convolution hard_swish \
      convolution hard_swish average_pool affine",
 );
 
@@ -49,7 +52,10 @@ fn networks_give_what_their_models_give() {
         ("mobile", MOBILE, CLASSES, Scores),
         (
             "line",
-            ("4×1×20-8×1×20-6×1×8-1 relu,tanh", "convolution relu max_pool convolution tanh max_pool affine"),
+            (
+                "4×1×20-8×1×20-6×1×8-1 relu,tanh",
+                "convolution relu max_pool convolution tanh max_pool affine",
+            ),
             BINARY,
             Activated,
         ),
@@ -57,7 +63,8 @@ fn networks_give_what_their_models_give() {
             "functions",
             (
                 "7-7-7-7-7-7-7-7-7-7-7 gelu,gelu_tanh,elu,leaky_relu,clip,tanh,clip,sigmoid,clip",
-                "affine gelu affine gelu_tanh affine elu affine leaky_relu affine clip affine tanh affine clip scale clip \
+                "affine gelu affine gelu_tanh affine elu affine leaky_relu affine clip affine \
+                 tanh affine clip scale clip \
                  sigmoid scale divide affine add affine clip subtract multiply affine",
             ),
             CLASSES,
@@ -67,7 +74,8 @@ fn networks_give_what_their_models_give() {
             "moves",
             (
                 "2×5×9-4×5×9-3×4×5-2×3×5-6",
-                "convolution concat pad convolution softmax slice slice concat transpose convolution transpose reshape \
+                "convolution concat pad convolution softmax slice slice concat transpose \
+                 convolution transpose reshape \
                  transpose reshape average_pool affine",
             ),
             CLASSES,
@@ -75,7 +83,10 @@ fn networks_give_what_their_models_give() {
         ),
         (
             "slopes",
-            ("3×4×5-4×3×4-6×3×4-2×3×4-3 relu", "convolution prelu convolution relu convolution prelu affine"),
+            (
+                "3×4×5-4×3×4-6×3×4-2×3×4-3 relu",
+                "convolution prelu convolution relu convolution prelu affine",
+            ),
             CLASSES,
             Scores,
         ),
@@ -120,31 +131,39 @@ fn networks_give_what_their_models_give() {
         let image = !matches!(name, "functions" | "label");
         assert_eq!(network.order == InputOrder::Hwc, image, "{name}");
     };
-    let wrong: Vec<&str> =
-        list.into_iter().filter_map(|l| std::panic::catch_unwind(|| checked(l)).err().map(|_| l.0)).collect();
+    let wrong: Vec<&str> = list
+        .into_iter()
+        .filter_map(|l| std::panic::catch_unwind(|| checked(l)).err().map(|_| l.0))
+        .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Inputs one behind the other in a record, outputs one behind the other in its scores, called as the signature does.
+/// Inputs one behind the other in a record, outputs one behind the other in its scores, called as
+/// the signature does.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
     let network = check(
         "several",
         "64-3×6×5-2×6×5-5-3 relu,sigmoid,tanh",
-        "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine tanh concat affine softmax \
+        "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine \
+         tanh concat affine softmax \
          transpose transpose reshape reshape concat",
         (Kind::Values, FinalActivation::None),
         Outputs::Scores,
         1e-4,
     );
     assert_eq!((named(&network.inputs), named(&network.outputs)), {
-        ("state 4, camera 6×5×2".into(), "action 3, mask 6×5×2, features 6×5×3".into())
+        (
+            "state 4, camera 6×5×2".into(),
+            "action 3, mask 6×5×2, features 6×5×3".into(),
+        )
     });
     assert_eq!(network.order, InputOrder::Chw);
     let network = check(
         "splits",
         "2×6×6-6×6×6-5-3×3×3-5 relu,tanh",
-        "convolution slice slice relu subtract slice slice affine slice slice slice slice slice slice slice slice transpose \
+        "convolution slice slice relu subtract slice slice affine slice slice slice slice slice \
+         slice slice slice transpose \
          reshape reshape reshape concat reshape transpose convolution tanh slice slice affine add",
         CLASSES,
         Outputs::Scores,
@@ -153,8 +172,8 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
-/// The interpreter rounds activations to integers: scores are as close as those are, classes the same where scores are
-/// apart.
+/// The interpreter rounds activations to integers: scores are as close as those are, classes the
+/// same where scores are apart.
 #[test]
 fn quantised_models_are_computed_in_floats() {
     use Outputs::*;
@@ -167,40 +186,58 @@ fn quantised_models_are_computed_in_floats() {
         ("mobile_int8_ends", MOBILE, CLASSES, Scores, 0.01, true),
         (
             "implied",
-            ("4×1×20-8×1×20-6×1×8-1 clip,tanh", "convolution clip max_pool convolution tanh max_pool affine"),
+            (
+                "4×1×20-8×1×20-6×1×8-1 clip,tanh",
+                "convolution clip max_pool convolution tanh max_pool affine",
+            ),
             BINARY,
             Activated,
             0.01,
             false,
         ),
     ];
-    let checked = |(name, (shape, ops), meaning, how, bound, ends): (&str, (&str, &str), _, _, f64, bool)| {
-        let network = check(name, shape, ops, meaning, how, bound);
-        let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
-        let (read, _, mistakes) = read_with_notes(&path);
-        let (_, tensors, ..) = read.unwrap();
-        let rows = |what: &str| fixtures::rows(&path.with_extension(what));
-        let mut compared = 0;
-        for (x, expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
-            let mut sorted = expected.clone();
-            sorted.sort_by(|a, b| b.total_cmp(a));
-            if sorted.len() > 1 && sorted[0] - sorted[1] > 2.0 * bound {
-                let largest = expected.iter().position(|&v| v == sorted[0]).unwrap();
-                assert_eq!(network.class(&network.scores(&tensors, x)), Some(largest as u32), "{name}");
-                compared += 1;
+    let checked =
+        |(name, (shape, ops), meaning, how, bound, ends): (&str, (&str, &str), _, _, f64, bool)| {
+            let network = check(name, shape, ops, meaning, how, bound);
+            let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
+            let (read, _, mistakes) = read_with_notes(&path);
+            let (_, tensors, ..) = read.unwrap();
+            let rows = |what: &str| fixtures::rows(&path.with_extension(what));
+            let mut compared = 0;
+            for (x, expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
+                let mut sorted = expected.clone();
+                sorted.sort_by(|a, b| b.total_cmp(a));
+                if sorted.len() > 1 && sorted[0] - sorted[1] > 2.0 * bound {
+                    let largest = expected.iter().position(|&v| v == sorted[0]).unwrap();
+                    assert_eq!(
+                        network.class(&network.scores(&tensors, x)),
+                        Some(largest as u32),
+                        "{name}"
+                    );
+                    compared += 1;
+                }
             }
-        }
-        assert!(compared > 2 || name == "implied", "{name}: {compared}");
-        let notes = mistakes.notes();
-        assert_eq!(notes.len(), 1 + usize::from(ends), "{notes:?}");
-        assert!(notes[0].contains("computed in f32 with the weights that its integers stand for"));
-        assert!(!ends || notes[1].contains("{\"input\": {\"scale\": 0.0"), "{notes:?}");
-    };
-    let wrong: Vec<&str> =
-        list.into_iter().filter_map(|l| std::panic::catch_unwind(|| checked(l)).err().map(|_| l.0)).collect();
+            assert!(compared > 2 || name == "implied", "{name}: {compared}");
+            let notes = mistakes.notes();
+            assert_eq!(notes.len(), 1 + usize::from(ends), "{notes:?}");
+            assert!(
+                notes[0].contains("computed in f32 with the weights that its integers stand for")
+            );
+            assert!(
+                !ends || notes[1].contains("{\"input\": {\"scale\": 0.0"),
+                "{notes:?}"
+            );
+        };
+    let wrong: Vec<&str> = list
+        .into_iter()
+        .filter_map(|l| std::panic::catch_unwind(|| checked(l)).err().map(|_| l.0))
+        .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     let path = fixtures::folder("tflite").join("cnn_f16.tflite");
-    assert!(read_with_notes(&path).2.notes().is_empty(), "halves are no integers");
+    assert!(
+        read_with_notes(&path).2.notes().is_empty(),
+        "halves are no integers"
+    );
 }
 
 /// With what the note says in the JSON, records are the integers of the model's input.
@@ -214,19 +251,29 @@ fn a_json_beside_the_model_makes_records_of_integers() {
     let f = Folder::new("tflite");
     f.copy("cnn_uint8_ends").put("net.json", json);
     let ((whole, scaled, ..), files) = f.read().unwrap();
-    assert!(files.iter().any(|f| f.ends_with("net.json")), "it is watched");
+    assert!(
+        files.iter().any(|f| f.ends_with("net.json")),
+        "it is watched"
+    );
     let value: serde_json::Value = serde_json::from_str(json).unwrap();
     let number = |key: &str| value["input"][key].as_f64().unwrap();
     for x in fixtures::rows(&path.with_extension("inputs.npy")) {
-        let integers: Vec<f64> =
-            x.iter().map(|v| ((v - number("offset")) / number("scale")).round()).collect();
+        let integers: Vec<f64> = x
+            .iter()
+            .map(|v| ((v - number("offset")) / number("scale")).round())
+            .collect();
         assert!(integers.iter().all(|i| (0.0..=255.0).contains(i)));
-        for (a, b) in real.scores(&tensors, &x).iter().zip(whole.scores(&scaled, &integers)) {
+        for (a, b) in real
+            .scores(&tensors, &x)
+            .iter()
+            .zip(whole.scores(&scaled, &integers))
+        {
             assert!((a - b).abs() < 1e-3, "{a} {b}");
         }
     }
     // Channel by channel, if that is how records come.
-    f.copy("cnn").put("net.json", r#"{"input": {"order": "chw"}}"#);
+    f.copy("cnn")
+        .put("net.json", r#"{"input": {"order": "chw"}}"#);
     let ((network, ..), _) = f.read().unwrap();
     assert_eq!(network.order, InputOrder::Chw);
 }
@@ -235,42 +282,55 @@ fn a_json_beside_the_model_makes_records_of_integers() {
 fn all_that_is_not_supported_is_named_at_once() {
     let refused = |name: &str, expected: &[&str]| {
         let f = Folder::new("tflite");
-        let expected: Vec<String> = expected.iter().map(|e| format!("net.tflite: {e}")).collect();
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|e| format!("net.tflite: {e}"))
+            .collect();
         assert_eq!(f.copy(&format!("refused_{name}")).mistakes(), expected);
     };
     refused(
         "operators",
         &[
-            "operator 0 (CONV_2D), output Relu: fused_activation_function: expected NONE, RELU, RELU_N1_TO_1, RELU6 or \
+            "operator 0 (CONV_2D), output Relu: fused_activation_function: expected NONE, RELU, \
+             RELU_N1_TO_1, RELU6 or \
              TANH, found SIGN_BIT",
-            "operator 1 (custom Quaternion), output Elu: it is not supported: convert the model with builtin operators \
+            "operator 1 (custom Quaternion), output Elu: it is not supported: convert the model \
+             with builtin operators \
              only",
-            "operator 2 (RESIZE_BILINEAR), output MaxPool2d: it is not supported: resize images before they are read, or \
+            "operator 2 (RESIZE_BILINEAR), output MaxPool2d: it is not supported: resize images \
+             before they are read, or \
              let the network end before it",
-            "operator 3 (operator code 205), output Conv2D_11: it is not supported: docs/TFLITE.md lists what is",
-            "operator 4 (UNIDIRECTIONAL_SEQUENCE_LSTM), output Tanh: it is not supported: use convolutions over a window \
+            "operator 3 (operator code 205), output Conv2D_11: it is not supported: \
+             docs/TFLITE.md lists what is",
+            "operator 4 (UNIDIRECTIONAL_SEQUENCE_LSTM), output Tanh: it is not supported: use \
+             convolutions over a window \
              of time instead",
         ],
     );
     refused(
         "options",
         &[
-            "operator 0 (CONV_2D), output Relu: stride_w: expected a number from 1 to 1048576, found 0",
-            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: it is not supported: let the network end before it",
+            "operator 0 (CONV_2D), output Relu: stride_w: expected a number from 1 to 1048576, \
+             found 0",
+            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: it is not supported: let the network \
+             end before it",
             // Behind both of them.
-            "operator 6 (FULLY_CONNECTED), output Identity_1: weights_format: expected DEFAULT, found SHUFFLED4x16INT8",
+            "operator 6 (FULLY_CONNECTED), output Identity_1: weights_format: expected DEFAULT, \
+             found SHUFFLED4x16INT8",
         ],
     );
     refused(
         "subgraphs",
         &[
-            "expected one subgraph, found 2: convert a model of one function (one signature), without choices and loops",
+            "expected one subgraph, found 2: convert a model of one function (one signature), \
+             without choices and loops",
         ],
     );
     refused(
         "inputs",
         &[
-            "input x: expected sizes that are known at build time behind that of the records, found [-1, -1, 6, 2]: \
+            "input x: expected sizes that are known at build time behind that of the records, \
+             found [-1, -1, 6, 2]: \
              convert the model with a fixed size of its input",
             "input MaxPool2d: expected numbers, found BOOL",
         ],
@@ -278,29 +338,38 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "records_of_inputs",
         &[
-            "expected inputs of as many records (x has any number, Relu has 4): a record has a part of every input; \
+            "expected inputs of as many records (x has any number, Relu has 4): a record has a \
+             part of every input; \
              convert the model with one first size of all",
         ],
     );
     refused(
         "sparse",
         &[
-            "operator 0 (CONV_2D), output Relu: input Conv2D: it is sparse: convert the model without sparsity",
+            "operator 0 (CONV_2D), output Relu: input Conv2D: it is sparse: convert the model \
+             without sparsity",
         ],
     );
     refused(
         "four_bits",
-        &["operator 0 (CONV_2D), output Relu: input Conv2D: numbers of type INT4 are not supported"],
+        &[
+            "operator 0 (CONV_2D), output Relu: input Conv2D: numbers of type INT4 are not \
+             supported",
+        ],
     );
     refused(
         "open_size",
         &[
-            "input x: expected sizes that are known at build time behind that of the records, found [-1, -1, 6, 2]: \
+            "input x: expected sizes that are known at build time behind that of the records, \
+             found [-1, -1, 6, 2]: \
              convert the model with a fixed size of its input",
         ],
     );
     refused("version", &["expected version 3 of the schema, found 2"]);
-    refused("outputs", &["two outputs are called Identity_1: their values could not be told apart"]);
+    refused(
+        "outputs",
+        &["two outputs are called Identity_1: their values could not be told apart"],
+    );
     let f = Folder::new("tflite");
     f.put("net.tflite", "no model at all");
     assert_eq!(
@@ -314,7 +383,10 @@ fn all_that_is_not_supported_is_named_at_once() {
         f.mistakes()
     );
     f.put("net.tflite", [8, 0, 0]);
-    assert_eq!(f.mistakes(), ["net.tflite: cut off or damaged: something should stand at byte 4 of 3"]);
+    assert_eq!(
+        f.mistakes(),
+        ["net.tflite: cut off or damaged: something should stand at byte 4 of 3"]
+    );
 }
 
 /// A prefix of every model, and models with a byte changed: refused or read, never a panic.
@@ -322,8 +394,15 @@ fn all_that_is_not_supported_is_named_at_once() {
 fn no_bytes_are_too_bad() {
     let f = Folder::new("tflite");
     let (mut read, mut refused) = (0, 0);
-    for (name, step) in [("label", 1), ("slopes", 29), ("line", 47), ("cnn_int8_ends", 211), ("behind", 7)] {
-        let bytes = std::fs::read(fixtures::folder("tflite").join(format!("{name}.tflite"))).unwrap();
+    for (name, step) in [
+        ("label", 1),
+        ("slopes", 29),
+        ("line", 47),
+        ("cnn_int8_ends", 211),
+        ("behind", 7),
+    ] {
+        let bytes =
+            std::fs::read(fixtures::folder("tflite").join(format!("{name}.tflite"))).unwrap();
         for i in (0..bytes.len()).step_by(step) {
             let mut changed = bytes.clone();
             changed[i] ^= 1 << (i % 8);
@@ -340,12 +419,15 @@ fn the_document_names_every_operator() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/TFLITE.md");
     let text = std::fs::read_to_string(path).unwrap();
     for name in OPS.iter().map(|o| o.1).chain(INSTEAD.iter().map(|o| o.1)) {
-        assert!(text.contains(&format!("`{name}`")), "docs/TFLITE.md does not name {name}");
+        assert!(
+            text.contains(&format!("`{name}`")),
+            "docs/TFLITE.md does not name {name}"
+        );
     }
 }
 
-/// Networks of the shapes of MLPerf Tiny, as `tests/zoo/make.py` writes them: the build compares what it computes with the
-/// scores beside them, of either file.
+/// Networks of the shapes of MLPerf Tiny, as `tests/zoo/make.py` writes them: the build compares
+/// what it computes with the scores beside them, of either file.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_the_same_in_either_format() {
@@ -353,7 +435,8 @@ fn networks_of_the_zoo_are_the_same_in_either_format() {
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
         let [onnx, lite] = ["onnx", "tflite"].map(|format| {
             let ((network, _, golden, _), _) =
-                fixtures::read(&folder.join(format!("{name}.{format}"))).unwrap_or_else(|e| panic!("{e:?}"));
+                fixtures::read(&folder.join(format!("{name}.{format}")))
+                    .unwrap_or_else(|e| panic!("{e:?}"));
             assert!(golden.given && golden.count > 2, "{name}.{format}");
             assert_eq!(network.order, InputOrder::Chw, "{name}.{format}");
             let ops: Vec<&str> = network.graph.nodes.iter().map(|n| n.op.name()).collect();

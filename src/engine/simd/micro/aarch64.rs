@@ -80,7 +80,8 @@ impl Vector for F32x4 {
         unsafe { F32x4(vdivq_f32(self.0, b.0)) }
     }
 
-    // FMAX and FMIN give NaN where one of the two is NaN: the constants that they are used with are not.
+    // FMAX and FMIN give NaN where one of the two is NaN: the constants that they are used with are
+    // not.
     #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
         // SAFETY: the trait's promise.
@@ -96,7 +97,11 @@ impl Vector for F32x4 {
     #[inline(always)]
     unsafe fn power_of_two(self) -> Self {
         // SAFETY: the trait's promise.
-        unsafe { F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(vreinterpretq_u32_f32(self.0)))) }
+        unsafe {
+            F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(
+                vreinterpretq_u32_f32(self.0),
+            )))
+        }
     }
 
     #[inline(never)]

@@ -1,5 +1,6 @@
-//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it, and its intrinsics are
-//! not stable in Rust: the kernels are in `neon.c`, the only code of the program that is compiled for NEON.
+//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it,
+//! and its intrinsics are not stable in Rust: the kernels are in `neon.c`, the only code of the
+//! program that is compiled for NEON.
 
 use super::image;
 use super::kernel::Subproblem;
@@ -9,7 +10,10 @@ use super::{Affine, Kernels, of_bytes, of_halves};
 /// What the CPU offers, the best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     let has = hardware();
-    [(has & (NEON | VFPV4) == NEON | VFPV4).then_some(FUSED), (has & NEON != 0).then_some(PLAIN)]
+    [
+        (has & (NEON | VFPV4) == NEON | VFPV4).then_some(FUSED),
+        (has & NEON != 0).then_some(PLAIN),
+    ]
 }
 
 /// Whether the CPU has it.
@@ -20,7 +24,13 @@ pub(super) fn has_neon() -> bool {
 /// Bytes as numbers. The CPU must have NEON.
 pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
     // SAFETY: as many values as bytes; only a CPU that has it gets this function (`Decoder::all`).
-    unsafe { mortonnet_neon_widen(bytes.as_ptr(), values.as_mut_ptr(), bytes.len().min(values.len())) }
+    unsafe {
+        mortonnet_neon_widen(
+            bytes.as_ptr(),
+            values.as_mut_ptr(),
+            bytes.len().min(values.len()),
+        )
+    }
 }
 
 /// The kernel's word for what the CPU has: HWCAP.
@@ -109,7 +119,15 @@ struct CSubproblem {
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
     fn from(sub: &Subproblem<'_, E>) -> CSubproblem {
-        let &Affine { weights, biases, scales, panel, columns, inputs, activation } = sub.layer;
+        let &Affine {
+            weights,
+            biases,
+            scales,
+            panel,
+            columns,
+            inputs,
+            activation,
+        } = sub.layer;
         CSubproblem {
             weights: weights.as_ptr().cast(),
             biases: biases.as_ptr(),

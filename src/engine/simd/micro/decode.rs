@@ -1,4 +1,5 @@
-//! Bytes and text to f32, with the widest vectors the CPU has: what the readers of records spend their time in.
+//! Bytes and text to f32, with the widest vectors the CPU has: what the readers of records spend
+//! their time in.
 
 /// The decoders for this CPU.
 #[derive(Clone, Copy)]
@@ -31,7 +32,10 @@ impl Decoder {
         ];
         #[cfg(target_arch = "arm")]
         let list = [
-            super::arm::has_neon().then_some(Decoder { widen: super::arm::widen, ..Decoder::PORTABLE }),
+            super::arm::has_neon().then_some(Decoder {
+                widen: super::arm::widen,
+                ..Decoder::PORTABLE
+            }),
             Some(Decoder::PORTABLE),
         ];
         #[cfg(not(any(target_arch = "x86_64", target_arch = "arm")))]
@@ -40,7 +44,10 @@ impl Decoder {
     }
 
     /// What every CPU runs. It leaves text to the caller.
-    pub(crate) const PORTABLE: Decoder = Decoder { widen, integers: |_, _| (0, 0) };
+    pub(crate) const PORTABLE: Decoder = Decoder {
+        widen,
+        integers: |_, _| (0, 0),
+    };
 
     /// Every byte as a number.
     ///
@@ -52,9 +59,9 @@ impl Decoder {
         (self.widen)(bytes, values);
     }
 
-    /// Reads whole numbers of one to four digits, each with a comma right behind it, from the start of `text` into
-    /// `values`, up to the first field that is anything else. How many were read, and the bytes they took. It may stop
-    /// before it must.
+    /// Reads whole numbers of one to four digits, each with a comma right behind it, from the start
+    /// of `text` into `values`, up to the first field that is anything else. How many were read,
+    /// and the bytes they took. It may stop before it must.
     #[inline]
     pub(crate) fn integers(&self, text: &[u8], values: &mut [f32]) -> (usize, usize) {
         (self.integers)(text, values)
@@ -62,7 +69,10 @@ impl Decoder {
 }
 
 fn widen(bytes: &[u8], values: &mut [f32]) {
-    bytes.iter().zip(values).for_each(|(&b, v)| *v = f32::from(b));
+    bytes
+        .iter()
+        .zip(values)
+        .for_each(|(&b, v)| *v = f32::from(b));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +81,10 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// For CPUs with AVX2.
-    pub(super) const AVX2: Decoder = Decoder { widen, ..Decoder::PORTABLE };
+    pub(super) const AVX2: Decoder = Decoder {
+        widen,
+        ..Decoder::PORTABLE
+    };
 
     fn widen(bytes: &[u8], values: &mut [f32]) {
         // SAFETY: `Decoder::all` offers it where the CPU has AVX2.
@@ -109,8 +122,9 @@ mod x86 {
             unsafe { vbmi2(text, values) }
         }
 
-        /// 64 bytes at a time. A mask of the commas gives, compressed, where fields start and end; then sixteen fields
-        /// at a time are brought into lanes of four bytes, right-aligned, and their digits multiplied and added up.
+        /// 64 bytes at a time. A mask of the commas gives, compressed, where fields start and end;
+        /// then sixteen fields at a time are brought into lanes of four bytes, right-aligned, and
+        /// their digits multiplied and added up.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,lzcnt,bmi2")]
         unsafe fn vbmi2(text: &[u8], values: &mut [f32]) -> (usize, usize) {
             const IOTA: [i8; 64] = {
@@ -125,8 +139,9 @@ mod x86 {
             let (mut count, mut at) = (0, 0);
             while at < text.len() {
                 let there = lowest(text.len() - at);
-                // SAFETY: masked loads touch only the bytes of the mask, which are inside `text`; masked stores only
-                // the values of the mask, `fields` in all, which are inside `values`.
+                // SAFETY: masked loads touch only the bytes of the mask, which are inside `text`;
+                // masked stores only the values of the mask, `fields` in all, which are inside
+                // `values`.
                 unsafe {
                     let iota = _mm512_loadu_epi8(IOTA.as_ptr());
                     let bytes = _mm512_maskz_loadu_epi8(there, text[at..].as_ptr().cast());
@@ -134,9 +149,11 @@ mod x86 {
                     let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
                     let comma = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b',' as i8));
                     let start = comma << 1 | 1;
-                    // Other bytes, fields without a digit, and the fifth digit of a field end the run.
+                    // Other bytes, fields without a digit, and the fifth digit of a field end the
+                    // run.
                     let pairs = digit & digit << 1;
-                    let odd = !(digit | comma) | (comma & start) | (pairs & pairs << 2 & digit << 4);
+                    let odd =
+                        !(digit | comma) | (comma & start) | (pairs & pairs << 2 & digit << 4);
                     let comma = comma & (odd.wrapping_sub(1) & !odd);
                     let fields = comma.count_ones() as usize;
                     if fields == 0 || fields > values.len() - count {
@@ -146,7 +163,8 @@ mod x86 {
                     let starts = _mm512_maskz_compress_epi8(start, iota);
                     let mut group = 0;
                     while group < fields {
-                        // Bytes 4i to 4i + 3: where the digits of field i stand, if it is that long.
+                        // Bytes 4i to 4i + 3: where the digits of field i stand, if it is that
+                        // long.
                         let lanes = _mm512_add_epi8(
                             _mm512_srli_epi16::<2>(_mm512_and_si512(iota, _mm512_set1_epi8(0x3c))),
                             _mm512_set1_epi8(group as i8),
@@ -155,9 +173,13 @@ mod x86 {
                             _mm512_permutexvar_epi8(lanes, ends),
                             _mm512_set1_epi32(i32::from_le_bytes([252, 253, 254, 255])),
                         );
-                        let inside = _mm512_cmpge_epi8_mask(place, _mm512_permutexvar_epi8(lanes, starts));
+                        let inside =
+                            _mm512_cmpge_epi8_mask(place, _mm512_permutexvar_epi8(lanes, starts));
                         let four = _mm512_maskz_permutexvar_epi8(inside, place, digits);
-                        let two = _mm512_maddubs_epi16(four, _mm512_set1_epi16(i16::from_le_bytes([10, 1])));
+                        let two = _mm512_maddubs_epi16(
+                            four,
+                            _mm512_set1_epi16(i16::from_le_bytes([10, 1])),
+                        );
                         let one = _mm512_madd_epi16(two, _mm512_set1_epi32(100 | 1 << 16));
                         let left = lowest((fields - group).min(16)) as u16;
                         let to = values[count + group..].as_mut_ptr();
@@ -191,7 +213,10 @@ mod tests {
             for n in (0..40).chain([256, 699]) {
                 let mut values = vec![f32::NAN; n];
                 decoder.widen(&bytes[..n], &mut values);
-                assert!(values.iter().zip(&bytes).all(|(&v, &b)| v == f32::from(b)), "{n}");
+                assert!(
+                    values.iter().zip(&bytes).all(|(&v, &b)| v == f32::from(b)),
+                    "{n}"
+                );
             }
         }
     }
@@ -200,7 +225,10 @@ mod tests {
     fn expected(text: &str) -> Vec<f32> {
         let (text, _) = text.rsplit_once(',').unwrap_or_default();
         let plain = |f: &&str| (1..=4).contains(&f.len()) && f.bytes().all(|b| b.is_ascii_digit());
-        text.split(',').take_while(plain).map(|f| f.parse().unwrap()).collect()
+        text.split(',')
+            .take_while(plain)
+            .map(|f| f.parse().unwrap())
+            .collect()
     }
 
     proptest! {
@@ -237,7 +265,10 @@ mod tests {
         if is_x86_feature_detected!("avx512vbmi2") {
             let text: String = (0..2000).map(|n| format!("{},", n * 37 % 10_000)).collect();
             let mut values = vec![0.0; 2000];
-            assert_eq!(Decoder::detect().integers(text.as_bytes(), &mut values), (2000, text.len()));
+            assert_eq!(
+                Decoder::detect().integers(text.as_bytes(), &mut values),
+                (2000, text.len())
+            );
         }
     }
 }

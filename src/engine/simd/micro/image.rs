@@ -1,4 +1,5 @@
-//! Micro-kernels of images, written once for every instruction set: a vector holds neighbouring channels of a pixel.
+//! Micro-kernels of images, written once for every instruction set: a vector holds neighbouring
+//! channels of a pixel.
 
 use super::vector::Vector;
 use crate::ir::op::Arithmetic;
@@ -18,9 +19,10 @@ pub(crate) enum Made {
 
 /// Windows of one line of an image's pixels, or of some lines one below the other.
 ///
-/// What makes it sound to compute: for each turn of the window that is inside the image, `x` is good for the channels of
-/// that pixel rounded up to whole vectors; `weights` and `biases` are for as many (of [`Made::Products`]); `result` for
-/// the pixels with their channels rounded up, which nobody else touches meanwhile.
+/// What makes it sound to compute: for each turn of the window that is inside the image, `x` is
+/// good for the channels of that pixel rounded up to whole vectors; `weights` and `biases` are for
+/// as many (of [`Made::Products`]); `result` for the pixels with their channels rounded up, which
+/// nobody else touches meanwhile.
 pub(crate) struct Line {
     /// What is made of them.
     pub(crate) made: Made,
@@ -46,7 +48,8 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// A summand for each channel; null where there are none.
     pub(crate) biases: *const f32,
-    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`] says.
+    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`]
+    /// says.
     pub(crate) lines: usize,
     /// Values from a window to that of the next line, and from a line of the result to the next.
     pub(crate) line_steps: (usize, usize),
@@ -64,17 +67,22 @@ pub(crate) struct Line {
     pub(crate) result_step: usize,
     /// The least and the largest value that is written.
     pub(crate) bounds: (f32, f32),
-    /// Of padded means: elements of a column of the window inside the image with its border, and pixels of a line with
-    /// its border.
+    /// Of padded means: elements of a column of the window inside the image with its border, and
+    /// pixels of a line with its border.
     pub(crate) bordered: (usize, usize),
 }
 
 impl Line {
-    /// Turns of the window at column `at` of the result that are inside the line, first and behind the last.
+    /// Turns of the window at column `at` of the result that are inside the line, first and behind
+    /// the last.
     #[inline(always)]
     fn inside(&self, at: usize) -> (usize, usize) {
         let (from, step) = (at * self.stride, self.dilation.1);
-        let first = if from < self.left { (self.left - from).div_ceil(step) } else { 0 };
+        let first = if from < self.left {
+            (self.left - from).div_ceil(step)
+        } else {
+            0
+        };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
         (first, self.columns.min(room))
     }
@@ -104,10 +112,16 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
             Made::Products => windows::<V, true>(line),
             Made::Max | Made::Mean | Made::PaddedMean => windows::<V, false>(line),
         }
-        let padded = if line.real < line.channels { line.lines } else { 0 };
+        let padded = if line.real < line.channels {
+            line.lines
+        } else {
+            0
+        };
         for y in 0..padded {
             for at in 0..line.pixels {
-                let to = line.result.add(y * line.line_steps.1 + at * line.result_step);
+                let to = line
+                    .result
+                    .add(y * line.line_steps.1 + at * line.result_step);
                 let mut c = line.real;
                 while c % 8 != 0 {
                     *to.add(c) = 0.0;
@@ -122,14 +136,15 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     }
 }
 
-/// Pixels whose windows are inside alike and that share what is loaded of the weights, side by side or one below the other.
+/// Pixels whose windows are inside alike and that share what is loaded of the weights, side by side
+/// or one below the other.
 pub(super) const TOGETHER: usize = 8;
 
 /// Vectors of channels of one pixel that are computed together.
 const VECTORS: usize = 4;
 
-/// How many of `left` pixels (or lines) that are inside alike, of `all`, are computed next: 1 where they are too few. The
-/// last ones may be computed again.
+/// How many of `left` pixels (or lines) that are inside alike, of `all`, are computed next: 1 where
+/// they are too few. The last ones may be computed again.
 #[inline(always)]
 pub(crate) fn together(left: usize, all: usize) -> usize {
     match left {
@@ -173,8 +188,8 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     }
 }
 
-/// P pixels from `at` on, whose windows are inside for the same turns, by N vectors of channels from `c` on. Sums stay in
-/// registers.
+/// P pixels from `at` on, whose windows are inside for the same turns, by N vectors of channels
+/// from `c` on. Sums stay in registers.
 ///
 /// SAFETY: as `line`; the pixels and the channels are of the line.
 #[inline(always)]
@@ -185,16 +200,29 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     (from, to): (usize, usize),
 ) {
     let max = line.made == Made::Max;
-    let Line { x_steps: (pixel, across), columns, channels, .. } = *line;
+    let Line {
+        x_steps: (pixel, across),
+        columns,
+        channels,
+        ..
+    } = *line;
     let (first, end) = line.turns;
     let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
     let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
-    let (apart, result_apart) =
-        if line.lines > 1 { line.line_steps } else { (line.stride * pixel, line.result_step) };
-    // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the image.
+    let (apart, result_apart) = if line.lines > 1 {
+        line.line_steps
+    } else {
+        (line.stride * pixel, line.result_step)
+    };
+    // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the
+    // image.
     unsafe {
-        let mut top = line.x.wrapping_add(line.top * across + start.wrapping_mul(pixel) + c);
-        let mut weights = line.weights.wrapping_add((first * columns + from) * channels + c);
+        let mut top = line
+            .x
+            .wrapping_add(line.top * across + start.wrapping_mul(pixel) + c);
+        let mut weights = line
+            .weights
+            .wrapping_add((first * columns + from) * channels + c);
         let zero = V::splat(0.0);
         let mut sums = [[V::splat(if max { f32::NEG_INFINITY } else { 0.0 }); N]; P];
         let mut lost = [[zero; N]; P];
@@ -208,7 +236,11 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
             let (mut x, mut w) = (top, weights);
             for _ in from..to {
                 unrolled!(i < N, {
-                    let weight = if PRODUCTS { V::load(w.wrapping_add(i * V::LANES)) } else { V::splat(1.0) };
+                    let weight = if PRODUCTS {
+                        V::load(w.wrapping_add(i * V::LANES))
+                    } else {
+                        V::splat(1.0)
+                    };
                     unrolled!(p < P, {
                         let value = V::load(x.wrapping_add(p * apart + i * V::LANES));
                         if max && !PRODUCTS {
@@ -225,15 +257,20 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
             top = top.wrapping_add(steps.0);
             weights = weights.wrapping_add(columns * channels);
         }
-        let elements = if PRODUCTS || max { 1 } else { line.elements(at) };
+        let elements = if PRODUCTS || max {
+            1
+        } else {
+            line.elements(at)
+        };
         let scale = V::splat(1.0 / elements as f32);
         let (least, largest) = (V::splat(line.bounds.0), V::splat(line.bounds.1));
         unrolled!(p < P, {
             unrolled!(i < N, {
                 // NaN where there was one, or where the sum overflowed.
                 let value = lost[p][i].fma(sums[p][i], scale);
-                let to =
-                    line.result.wrapping_add(at * line.result_step + p * result_apart + c + i * V::LANES);
+                let to = line
+                    .result
+                    .wrapping_add(at * line.result_step + p * result_apart + c + i * V::LANES);
                 largest.min(least.max(value)).fma(value, zero).store(to);
             });
         });

@@ -1,7 +1,7 @@
 //! The host's micro-kernels, with the widest vectors the CPU has.
 //!
-//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A vector holds neighbouring rows,
-//! so nothing is ever reduced across lanes.
+//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A vector
+//! holds neighbouring rows, so nothing is ever reduced across lanes.
 //!
 //! | file             | what                                                          |
 //! |------------------|---------------------------------------------------------------|
@@ -12,8 +12,9 @@
 //! | `winograd`       | what goes around the products of a convolution by tiles       |
 //! | `decode`         | bytes and text to numbers, for the readers of records         |
 //!
-//! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions of its own that keep
-//! the promise of `Subproblem` (32-bit ARM, whose intrinsics are not stable in Rust, has them in C).
+//! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions
+//! of its own that keep the promise of `Subproblem` (32-bit ARM, whose intrinsics are not stable in
+//! Rust, has them in C).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -50,7 +51,8 @@ pub(super) struct Affine<'a, E = f32> {
     pub(crate) weights: &'a [E],
     /// Biases, `rows`.
     pub(crate) biases: &'a [f32],
-    /// Of weights stored as bytes: what the sums of products of each row are multiplied with, `rows`; else nothing.
+    /// Of weights stored as bytes: what the sums of products of each row are multiplied with,
+    /// `rows`; else nothing.
     pub(crate) scales: &'a [f32],
     /// Rows of a panel, a multiple of 4.
     pub(crate) panel: usize,
@@ -67,15 +69,27 @@ impl<E> Affine<'_, E> {
     /// If the sizes do not fit together.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        Self::fits(self.weights.len(), self.biases.len(), self.panel, self.columns, self.inputs);
+        Self::fits(
+            self.weights.len(),
+            self.biases.len(),
+            self.panel,
+            self.columns,
+            self.inputs,
+        );
         assert!(self.scales.is_empty() || self.scales.len() == self.biases.len());
     }
 
     /// # Panics
     /// If so many weights are not those of `rows` rows.
     pub(super) fn fits(weights: usize, rows: usize, panel: usize, columns: usize, inputs: usize) {
-        assert!(panel > 0 && panel % 4 == 0 && rows % panel == 0, "panels of 4 n rows");
-        assert!(weights == rows * columns && inputs <= columns, "{rows} rows");
+        assert!(
+            panel > 0 && panel % 4 == 0 && rows % panel == 0,
+            "panels of 4 n rows"
+        );
+        assert!(
+            weights == rows * columns && inputs <= columns,
+            "{rows} rows"
+        );
     }
 }
 
@@ -92,8 +106,8 @@ pub(super) struct Kernels {
     pub(crate) tile: (usize, usize),
     /// SAFETY: the subproblem is sound, the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// The same of weights stored as halves, where the program may have some: made for single records, fewer tiles are
-    /// compiled.
+    /// The same of weights stored as halves, where the program may have some: made for single
+    /// records, fewer tiles are compiled.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
     /// The same of weights stored as bytes.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
@@ -116,9 +130,18 @@ pub(super) struct Kernels {
     pub(crate) transforms: Option<Transforms>,
 }
 
-/// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then, and it is left out.
-const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
-    if cfg!(any(test, feature = "lab", feature = "appended", feature = "bake", mortonnet_weights = "f16")) {
+/// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then,
+/// and it is left out.
+const fn of_halves(
+    kernel: unsafe fn(&Subproblem<'_, Half>),
+) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
+    if cfg!(any(
+        test,
+        feature = "lab",
+        feature = "appended",
+        feature = "bake",
+        mortonnet_weights = "f16"
+    )) {
         Some(kernel)
     } else {
         None
@@ -126,8 +149,16 @@ const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn
 }
 
 /// The same for bytes.
-const fn of_bytes(kernel: unsafe fn(&Subproblem<'_, Byte>)) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
-    if cfg!(any(test, feature = "lab", feature = "appended", feature = "bake", mortonnet_weights = "i8")) {
+const fn of_bytes(
+    kernel: unsafe fn(&Subproblem<'_, Byte>),
+) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
+    if cfg!(any(
+        test,
+        feature = "lab",
+        feature = "appended",
+        feature = "bake",
+        mortonnet_weights = "i8"
+    )) {
         Some(kernel)
     } else {
         None
@@ -144,7 +175,8 @@ pub(super) fn bounds(activation: Activation) -> Option<(f32, f32)> {
     }
 }
 
-/// Applies an activation value by value. NaN stays NaN, and 0 · x makes NaN of the infinities that an overflow leaves.
+/// Applies an activation value by value. NaN stays NaN, and 0 · x makes NaN of the infinities that
+/// an overflow leaves.
 ///
 /// SAFETY: so many values are there.
 pub(super) unsafe fn activate_each(activation: Activation, values: *mut f32, count: usize) {
@@ -186,16 +218,20 @@ impl Kernels {
             false => (sub.records, sub.rows.len()),
         };
         for n in 0..records {
-            let values = sub.result.wrapping_add(n * sub.result_stride + sub.rows.start);
+            let values = sub
+                .result
+                .wrapping_add(n * sub.result_stride + sub.rows.start);
             // SAFETY: passed on; rows are whole vectors.
             unsafe { (self.activate)(activation, values, count) }
         }
     }
 
-    /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on every CPU of its
-    /// architecture.
+    /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on
+    /// every CPU of its architecture.
     pub(super) fn detect(panel: usize) -> Kernels {
-        Kernels::all().find(|k| panel % k.lanes == 0).unwrap_or(PORTABLE)
+        Kernels::all()
+            .find(|k| panel % k.lanes == 0)
+            .unwrap_or(PORTABLE)
     }
 
     /// Everything this CPU can run, the best first.

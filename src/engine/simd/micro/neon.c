@@ -1,8 +1,10 @@
-// The micro-kernels for 32-bit ARM with NEON, whose intrinsics stable Rust does not have. `arm.rs` calls them; what they
-// compute, in which order, and what makes a call sound is the same as in `kernel.rs`.
+// The micro-kernels for 32-bit ARM with NEON, whose intrinsics stable Rust does not have. `arm.rs`
+// calls them; what they compute, in which order, and what makes a call sound is the same as in
+// `kernel.rs`.
 //
-// Compiled twice (`build.rs`): with FUSED=1 for VFPv4 (fused multiply-add, halves), with FUSED=0 for NEON alone. Only
-// these two objects may hold NEON instructions: the rest of the program runs on CPUs without.
+// Compiled twice (`build.rs`): with FUSED=1 for VFPv4 (fused multiply-add, halves), with FUSED=0
+// for NEON alone. Only these two objects may hold NEON instructions: the rest of the program runs
+// on CPUs without.
 
 #include <arm_neon.h>
 #include <stddef.h>
@@ -24,8 +26,8 @@
 #define LANES 4
 // Most records of a tile.
 #define MOST 6
-// Columns that several records are computed at a time: a tile takes half a line of a panel of 16 rows, and the next
-// tile finds the other half in a first-level cache of 32 KB.
+// Columns that several records are computed at a time: a tile takes half a line of a panel of 16
+// rows, and the next tile finds the other half in a first-level cache of 32 KB.
 #define BLOCK 256
 
 // The codes of `Activation`.
@@ -62,8 +64,8 @@ INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 // y, NaN where x is infinite or NaN.
 INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
 
-// `vectors` (1, 2 or 4) times four bytes with a sign, two at a time. Loaded in assembly: compilers that do not know that
-// they are aligned take them through registers of the core and the stack.
+// `vectors` (1, 2 or 4) times four bytes with a sign, two at a time. Loaded in assembly: compilers
+// that do not know that they are aligned take them through registers of the core and the stack.
 INLINE void load_bytes(float32x4_t *values, const int8_t *from, int vectors) {
     int8x8_t bytes;
     if (vectors == 1) {
@@ -100,9 +102,10 @@ INLINE float32x4_t load_halves(const uint16_t *from) {
 #endif
 }
 
-// `count` columns, at least one, of six records by two vectors of rows. In assembly, because compilers do not find the
-// registers: q0 to q11 are the sums, q12 and q13 the weights, q14 and q15 values in turn, so that one is loaded while
-// the other is used; the addresses of weights and values step on by themselves. LOAD fills q12 and q13.
+// `count` columns, at least one, of six records by two vectors of rows. In assembly, because
+// compilers do not find the registers: q0 to q11 are the sums, q12 and q13 the weights, q14 and q15
+// values in turn, so that one is loaded while the other is used; the addresses of weights and
+// values step on by themselves. LOAD fills q12 and q13.
 #define SIX_BY_TWO(LOAD)                                                                                               \
     __asm__ volatile("vldmia %[sum]!, {d0-d15}\n"                                                                      \
                      "vldmia %[sum], {d16-d23}\n"                                                                      \
@@ -154,8 +157,8 @@ INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t 
                "vcvt.f32.s32 q13, q13\n");
 }
 
-// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from `begin` on, and where
-// they begin for each record, if they are a run.
+// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from
+// `begin` on, and where they begin for each record, if they are a run.
 struct place {
     size_t n, row, at, begin, count;
     const float *const *run;
@@ -164,7 +167,8 @@ struct place {
 // What weights are stored as.
 enum stored { FLOATS, HALVES, BYTES };
 
-// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `stored` are constants.
+// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `stored` are
+// constants.
 INLINE void tile(const struct subproblem *p, const struct place *place, int M, int N, enum stored stored) {
     const size_t last = p->records - 1, panel = p->panel;
     const size_t n = place->n, row = place->row, begin = place->begin, count = place->count;
@@ -180,8 +184,8 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
         const size_t record = least(n + m, last);
         x[m] = p->table ? place->run[record] : p->x + record * p->x_stride + begin;
         result[m] = p->result + record * p->result_stride + row;
-        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what the columns before have
-        // left.
+        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what
+        // the columns before have left.
         const float *first = begin == 0 ? p->biases + row : result[m];
         UNROLL
         for (int i = 0; i < N; i++)
@@ -329,8 +333,8 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
     }
 }
 
-// Multiply-adds of 12 vectors and nothing else, `turns` times: the most that a core can. In assembly, so
-// that no compiler does them before it runs.
+// Multiply-adds of 12 vectors and nothing else, `turns` times: the most that a core can. In
+// assembly, so that no compiler does them before it runs.
 void NAME(peak)(size_t turns) {
     __asm__ volatile("vmov.f32 q12, #0.5\n"
                      "vmov.f32 q13, #0.25\n"
@@ -370,7 +374,8 @@ TILE(NAME(bytes_1_4), 1, 4, BYTES)
 TILE(NAME(bytes_1_2), 1, 2, BYTES)
 TILE(NAME(bytes_1_1), 1, 1, BYTES)
 
-// Six and three records by two vectors; a record by one, two and four. Not all have the largest two.
+// Six and three records by two vectors; a record by one, two and four. Not all have the largest
+// two.
 struct tiles {
     compute *six, *three, *one[3];
 };
@@ -390,7 +395,8 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
             const size_t rest = least(p->panel - in_panel, p->end_row - place.row) / LANES;
             vectors = rest >= 4 && records == 1 && tiles->one[2] ? 4 : least(rest, 2);
             place.n = 0;
-            // A record behind the last one costs as much as any other: six where four are left, three where two are.
+            // A record behind the last one costs as much as any other: six where four are left,
+            // three where two are.
             for (; vectors == 2 && tiles->six && records > place.n + 3; place.n += 6)
                 tiles->six(p, &place);
             for (; vectors == 2 && records > place.n + 1; place.n += 3)

@@ -2,11 +2,11 @@
 
 use super::kernel::{self, Place, Subproblem};
 
-/// A vector of floats. Everything is `inline(always)`, so that it becomes part of the function that enables the
-/// instruction set.
+/// A vector of floats. Everything is `inline(always)`, so that it becomes part of the function that
+/// enables the instruction set.
 ///
-/// SAFETY of all its functions: the CPU has the instruction set; pointers are good for `LANES` values (a prefetch takes
-/// any).
+/// SAFETY of all its functions: the CPU has the instruction set; pointers are good for `LANES`
+/// values (a prefetch takes any).
 pub(super) trait Vector: Copy {
     /// Floats in a vector.
     const LANES: usize;
@@ -29,7 +29,8 @@ pub(super) trait Vector: Copy {
     unsafe fn min(self, other: Self) -> Self;
     /// 2ⁿ, where the last nine bits of the float hold n + 127, n from −126 to 127.
     unsafe fn power_of_two(self) -> Self;
-    /// Asks for the cache line at `from` in the second-level cache, where this has been measured to help.
+    /// Asks for the cache line at `from` in the second-level cache, where this has been measured to
+    /// help.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
     /// [`kernel::tile`] as a function of its own for each M and N.
@@ -39,8 +40,8 @@ pub(super) trait Vector: Copy {
     );
 }
 
-/// How a weight is stored. The kernels load weights through this only: another way of storing them is an
-/// implementation of it, which converts on load.
+/// How a weight is stored. The kernels load weights through this only: another way of storing them
+/// is an implementation of it, which converts on load.
 pub(super) trait Stored: Copy {
     /// Whether sums are multiplied with the scales of their rows, before the bias.
     const SCALED: bool = false;
@@ -120,7 +121,8 @@ impl Vector for Lanes4 {
         let halves = unsafe { from.cast::<[u16; 4]>().read_unaligned() };
         // 2^112 moves the exponent, of normal and subnormal halves alike.
         Lanes4(halves.map(|h| {
-            let magnitude = f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
+            let magnitude =
+                f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
             f32::from_bits(magnitude.to_bits() | u32::from(h & 0x8000) << 16)
         }))
     }

@@ -1,31 +1,36 @@
-//! Winograd's F(2×2, 3×3): four pixels of a convolution by 3 × 3 out of 16 products for each channel, not 36 (S. Winograd,
-//! "Arithmetic Complexity of Computations", 1980; A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural
-//! Networks", 2015). Of a tile of 4 × 4 pixels d and a filter g, the pixels are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A; the products
-//! of one of the 16 elements are, over all channels and many tiles, a product of matrices.
+//! Winograd's F(2×2, 3×3): four pixels of a convolution by 3 × 3 out of 16 products for each
+//! channel, not 36 (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and S.
+//! Gray, "Fast Algorithms for Convolutional Neural Networks", 2015). Of a tile of 4 × 4 pixels d
+//! and a filter g, the pixels are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A; the products of one of the 16 elements
+//! are, over all channels and many tiles, a product of matrices.
 
 use super::vector::Vector;
 
 /// Elements of a tile.
 pub(crate) const ELEMENTS: usize = 16;
 
-/// The element that all four pixels of a tile take as it is: what is added to it is added to each of them.
+/// The element that all four pixels of a tile take as it is: what is added to it is added to each
+/// of them.
 pub(crate) const SHARED: usize = 5;
 
 /// What goes around the products, for one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms {
-    /// G g Gᵀ of so many filters side by side, a multiple of the lanes: from the address of their first taps, values to the
-    /// next ones; element e goes to the address plus e times the next number.
+    /// G g Gᵀ of so many filters side by side, a multiple of the lanes: from the address of their
+    /// first taps, values to the next ones; element e goes to the address plus e times the next
+    /// number.
     ///
     /// SAFETY: nine taps are there, and room for the elements; the CPU has the instruction set.
     pub(crate) filters: unsafe fn(*const f32, usize, *mut f32, usize, usize),
-    /// Bᵀ d B of a tile: from the address of its first pixel, values to the next line and to the next pixel, so many
-    /// channels, a multiple of the lanes; element e goes to the address plus e times the last number.
+    /// Bᵀ d B of a tile: from the address of its first pixel, values to the next line and to the
+    /// next pixel, so many channels, a multiple of the lanes; element e goes to the address plus e
+    /// times the last number.
     ///
-    /// SAFETY: the pixels have so many channels, there is room for the elements; the CPU has the instruction set.
+    /// SAFETY: the pixels have so many channels, there is room for the elements; the CPU has the
+    /// instruction set.
     pub(crate) spread: unsafe fn(*const f32, (usize, usize), usize, *mut f32, usize),
-    /// Aᵀ m A within bounds: from the address of element 0 of so many channels, a multiple of the lanes, e times the second
-    /// number further element e; to lines and columns of pixels.
+    /// Aᵀ m A within bounds: from the address of element 0 of so many channels, a multiple of the
+    /// lanes, e times the second number further element e; to lines and columns of pixels.
     ///
     /// SAFETY: as `spread`; the pixels are there.
     pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, (f32, f32)),
@@ -58,7 +63,9 @@ pub(super) unsafe fn spread<V: Vector>(
             let mut d = [[one; 4]; 4];
             unrolled!(j < 4, {
                 let mut x = [one; 4];
-                unrolled!(i < 4, { x[i] = V::load(first.add(i * line + j * pixel + c)) });
+                unrolled!(i < 4, {
+                    x[i] = V::load(first.add(i * line + j * pixel + c))
+                });
                 d[0][j] = x[0].fma(x[2], minus);
                 d[1][j] = x[1].fma(x[2], one);
                 d[2][j] = x[2].fma(x[1], minus);
@@ -103,7 +110,8 @@ pub(super) unsafe fn gather<V: Vector>(
                 if i < pixels.size.0 {
                     bounded(s[0].fma(s[1], one).fma(s[2], one)).store(to);
                     if pixels.size.1 > 1 {
-                        bounded(s[1].fma(s[2], minus).fma(s[3], minus)).store(to.add(pixels.steps.1));
+                        bounded(s[1].fma(s[2], minus).fma(s[3], minus))
+                            .store(to.add(pixels.steps.1));
                     }
                 }
             });

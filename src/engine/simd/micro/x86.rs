@@ -9,11 +9,12 @@ use std::arch::x86_64::*;
 
 /// What the CPU and the system offer, the best first.
 ///
-/// Asked with two CPUID instructions: each of them traps where the program runs in a virtual machine, and the standard
-/// library's detection uses all that there are.
+/// Asked with two CPUID instructions: each of them traps where the program runs in a virtual
+/// machine, and the standard library's detection uses all that there are.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     const FMA_XSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
-    // SAFETY: CPUID is there on every x86-64 CPU, leaf 1 too; a CPU with AVX has XGETBV and leaf 13, hence 7.
+    // SAFETY: CPUID is there on every x86-64 CPU, leaf 1 too; a CPU with AVX has XGETBV and leaf
+    // 13, hence 7.
     #[allow(unused_unsafe)]
     let (leaf7, state) = unsafe {
         if __cpuid(1).ecx & FMA_XSAVE_AVX_F16C != FMA_XSAVE_AVX_F16C {
@@ -41,7 +42,8 @@ unsafe fn state() -> u64 {
     }
 }
 
-/// For CPUs with AVX2 and FMA: twelve sums, two vectors of weights and a value fill the sixteen registers.
+/// For CPUs with AVX2 and FMA: twelve sums, two vectors of weights and a value fill the sixteen
+/// registers.
 const AVX2: Kernels = Kernels {
     name: "avx2",
     gflops: 60,
@@ -55,7 +57,11 @@ const AVX2: Kernels = Kernels {
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
-    transforms: Some(Transforms { filters: avx2_filters, spread: avx2_spread, gather: avx2_gather }),
+    transforms: Some(Transforms {
+        filters: avx2_filters,
+        spread: avx2_spread,
+        gather: avx2_gather,
+    }),
 };
 
 #[target_feature(enable = "avx2,fma")]
@@ -77,25 +83,49 @@ unsafe fn avx2_line(line: &Line) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
+unsafe fn avx2_combine(
+    what: Arithmetic,
+    a: *const f32,
+    b: *const f32,
+    result: *mut f32,
+    count: usize,
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe { image::combine::<F32x8>(what, a, b, result, count) }
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_filters(from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize) {
+unsafe fn avx2_filters(
+    from: *const f32,
+    apart: usize,
+    to: *mut f32,
+    apart_to: usize,
+    count: usize,
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe { winograd::filters::<F32x8>(from, apart, to, apart_to, count) }
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_spread(first: *const f32, steps: (usize, usize), channels: usize, to: *mut f32, apart: usize) {
+unsafe fn avx2_spread(
+    first: *const f32,
+    steps: (usize, usize),
+    channels: usize,
+    to: *mut f32,
+    apart: usize,
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe { winograd::spread::<F32x8>(first, steps, channels, to, apart) }
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_gather(from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: (f32, f32)) {
+unsafe fn avx2_gather(
+    from: *const f32,
+    apart: usize,
+    channels: usize,
+    pixels: Pixels,
+    bounds: (f32, f32),
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe { winograd::gather::<F32x8>(from, apart, channels, pixels, bounds) }
 }
@@ -227,8 +257,8 @@ vector!(
 mod avx512 {
     use super::*;
 
-    /// For CPUs with AVX-512: 24 sums, three vectors of weights and a value out of 32 registers; eleven loads serve 24
-    /// multiply-adds.
+    /// For CPUs with AVX-512: 24 sums, three vectors of weights and a value out of 32 registers;
+    /// eleven loads serve 24 multiply-adds.
     pub(super) const AVX512: Kernels = Kernels {
         name: "avx512",
         gflops: 150,
@@ -243,7 +273,11 @@ mod avx512 {
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
-        transforms: Some(Transforms { filters: avx2_filters, spread: avx512_spread, gather: avx512_gather }),
+        transforms: Some(Transforms {
+            filters: avx2_filters,
+            spread: avx512_spread,
+            gather: avx512_gather,
+        }),
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -265,7 +299,13 @@ mod avx512 {
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
+    unsafe fn avx512_combine(
+        what: Arithmetic,
+        a: *const f32,
+        b: *const f32,
+        result: *mut f32,
+        count: usize,
+    ) {
         // SAFETY: the caller's promise is passed on.
         unsafe { image::combine::<F32x16>(what, a, b, result, count) }
     }

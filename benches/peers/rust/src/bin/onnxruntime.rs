@@ -1,4 +1,5 @@
-//! ONNX Runtime by its C interface, for the table of memory and start: ORT_DYLIB_PATH names the library.
+//! ONNX Runtime by its C interface, for the table of memory and start: ORT_DYLIB_PATH names the
+//! library.
 
 use host_peers::{Failure, Forward, main as serve};
 use ort::session::Session;

@@ -1,6 +1,6 @@
-//! tract: one thread of its own, or its executor for matrix products with as many as asked for. Optimised for the batch at
-//! hand, or for one record, of which a batch is as many passes: the faster of the two, since convolutions of batches take
-//! longer than those of their records.
+//! tract: one thread of its own, or its executor for matrix products with as many as asked for.
+//! Optimised for the batch at hand, or for one record, of which a batch is as many passes: the
+//! faster of the two, since convolutions of batches take longer than those of their records.
 
 use std::time::Instant;
 
