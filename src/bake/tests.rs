@@ -11,6 +11,7 @@ use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
+use crate::ir::options::Places;
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
 use crate::ir::values::Values;
 use crate::registry::{Covered, Kernel, Operation, PlanRecipe, Problem, Traits};
@@ -1063,16 +1064,9 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     let (tenth, one, none) = (baked("0.1"), baked("1"), baked("0"));
     let slope = Activation::LeakyRelu(Float::new(0.1));
     assert_eq!(tenth.network.graph.nodes[1].op, Op::Activation(slope));
-    assert!(
-        tenth.plan.steps[0].options.contains("-DACT0=4"),
-        "{}",
-        tenth.plan.steps[0].options
-    );
-    assert!(
-        tenth.plan.steps[0].options.contains("-DPARAMS0=1e-1f,0e0f"),
-        "{}",
-        tenth.plan.steps[0].options
-    );
+    let options = tenth.plan.steps[0].options.to_string();
+    assert!(options.contains("-DACT0=4"), "{options}");
+    assert!(options.contains("-DPARAMS0=1e-1f,0e0f"), "{options}");
     // Scores are linear in the slope; with 0 they are those of a ReLU.
     f.tiny("");
     assert_eq!(none.golden.scores, f.bake().unwrap().golden.scores);
@@ -1591,7 +1585,7 @@ fn small_networks_are_one_launch() {
         panic!("{:?}", baked.plan.steps)
     };
     assert_eq!(
-        step.options,
+        step.options.to_string(),
         "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 \
          -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DPARAMS0=0e0f,0e0f \
          -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0 -DPARAMS1=0e0f,0e0f"
@@ -1609,11 +1603,8 @@ fn small_networks_are_one_launch() {
     assert_eq!(other.constants, baked.plan.constants);
     // In fours of halves the weights start elsewhere.
     let halves = f.bake_halves("mali-midgard").unwrap().plan;
-    assert!(
-        halves.steps[0].options.contains("-DA1=1024 -DB1=768"),
-        "{}",
-        halves.steps[0].options
-    );
+    let options = halves.steps[0].options.to_string();
+    assert!(options.contains("-DA1=1024 -DB1=768"), "{options}");
 
     let network = |sizes: &[usize], activations: &[Activation]| {
         let mut graph = Graph::new(Shape::vector(sizes[0]));
@@ -1683,12 +1674,9 @@ fn small_networks_are_one_launch() {
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
     // Values between layers take turns in two places; the last layer's are the scores.
     let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
-    let places: Vec<&str> = plan.steps[0]
-        .options
-        .split(' ')
-        .filter(|o| o.starts_with("-DS"))
-        .collect();
-    assert_eq!(places, ["-DS0=0", "-DS1=192", "-DS2=0", "-DS3=0"]);
+    let layers = plan.steps[0].options.layers.as_ref().unwrap();
+    let starts: Vec<Option<usize>> = layers.each.iter().map(|layer| layer.start).collect();
+    assert_eq!(starts, [0, 192, 0, 0].map(Some));
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);
     // In groups of another size, as tuning tries them.
@@ -1810,9 +1798,9 @@ fn few_records_have_kernels_of_their_own() {
             );
             let mut wrong = plan.clone();
             for step in wrong.steps.to_mut() {
-                step.options = step.options.replace("-DPANEL=", "-DPANEL=1").into();
+                step.options.panel = step.options.panel.map(|rows| rows + 4);
             }
-            let panels = plan.steps.iter().any(|s| s.options.contains("-DPANEL="));
+            let panels = plan.steps.iter().any(|s| s.options.panel.is_some());
             assert_eq!(
                 planner::check::check(&wrong, &network, library).is_empty(),
                 !panels,
@@ -2182,7 +2170,7 @@ fn a_wrong_sum_is_found() {
             .steps
             .to_mut()
             .iter_mut()
-            .find(|s| s.options.contains("-DADD=1"))
+            .find(|s| s.options.adds)
             .unwrap();
         change(step, plan.buffers.to_mut());
         wrong_of(&baked, &graph, &plan).join("; ")
@@ -2195,7 +2183,7 @@ fn a_wrong_sum_is_found() {
         }
     }
     let cases: [(&Change, &str); 7] = [
-        (&|s, _| s.options = "".into(), ADDS),
+        (&|s, _| s.options.adds = false, ADDS),
         (
             &|s, _| {
                 let n = s.args.len();
@@ -2302,7 +2290,10 @@ fn layouts_that_do_not_meet_are_repacked() {
     );
     // Six rows without padding become eight: the product sums fours.
     let copy = &plan.steps[3];
-    assert_eq!((&*copy.options, copy.node), ("-DFROM=0,1,1 -DTO=1,1,1", 2));
+    assert_eq!(
+        (&*copy.options.to_string(), copy.node),
+        ("-DFROM=0,1,1 -DTO=1,1,1", 2)
+    );
     let sizes = [6, 100, 8, 6].map(crate::ir::plan::Arg::Size);
     assert_eq!(copy.args[..4], sizes);
     let buffers: Vec<String> = plan
@@ -2377,11 +2368,11 @@ fn layouts_that_do_not_meet_are_repacked() {
     let chained = chain(&[5, 6, 3], &[]);
     let plan = plan_of(&chained, &mixed).unwrap();
     assert_eq!(wrong(&chained, &plan), Vec::<String>::new());
-    let copies: Vec<&str> = plan
+    let copies: Vec<String> = plan
         .full()
         .iter()
         .filter(|s| s.operation == Operation::Repack)
-        .map(|s| &*s.options)
+        .map(|s| s.options.to_string())
         .collect();
     let [to_rows, to_chunks] = [
         "-DFROM=1,4,2,1,1,1 -DTO=0,1,1",
@@ -2425,7 +2416,7 @@ fn layouts_that_do_not_meet_are_repacked() {
 fn a_wrong_repack_is_found() {
     let f = Folder::new();
     let baked = f.tiny("").bake_plan("arm-nt").unwrap();
-    let wrong = |change: &dyn Fn(&mut crate::ir::plan::Step)| {
+    let wrong = |change: &dyn Fn(&mut Step)| {
         let mut plan = baked.plan.clone();
         plan.steps
             .to_mut()
@@ -2437,10 +2428,11 @@ fn a_wrong_repack_is_found() {
     assert_eq!(wrong(&|_| ()), "");
     for (change, says) in [
         (
-            &(|s: &mut crate::ir::plan::Step| s.options = "-DFROM=1,1,1 -DTO=0,1,1".into())
-                as &dyn Fn(&mut crate::ir::plan::Step),
-            "repack_any: is compiled with -DFROM=1,1,1 -DTO=0,1,1, needed for R to C: \
-             -DFROM=0,1,1 -DTO=1,1,1",
+            &(|s: &mut Step| {
+                let (from, to) = (Layout::C, Layout::R);
+                s.options.places = Places::Levels { from, to };
+            }) as &dyn Fn(&mut Step),
+            "expected R to C",
         ),
         (&|s| s.problem.l += 1, "its buffers are Problem"),
         (

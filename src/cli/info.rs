@@ -11,7 +11,6 @@ use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
 use crate::observe::report::quoted;
-use crate::planner::bind::ADDS;
 use crate::planner::fit::{Fit, Memory};
 use crate::registry::PlanRecipe;
 use std::borrow::Cow;
@@ -420,7 +419,7 @@ fn plan(p: &Plan, again: usize) -> String {
             }
         };
         let _ = write!(s, "  step      {:<24}", step.kernel);
-        if step.options.contains(ADDS) {
+        if step.options.adds {
             s.push_str(" + add");
         }
         let fused = step.operation.activation().is_none();

@@ -9,7 +9,8 @@ use crate::baked::library;
 use crate::engine::model::{Model, Values};
 use crate::error::Error;
 use crate::ir::half;
-use crate::ir::op::Arithmetic;
+use crate::ir::op::{Pool, SoftmaxOf};
+use crate::ir::options::Function;
 use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
@@ -319,11 +320,13 @@ fn step(
             else {
                 return Err(odd());
             };
-            let made = match &*step.options {
-                "" => Made::Max,
-                " -DPOOL=1" => Made::Mean,
-                " -DPOOL=2" => Made::PaddedMean,
-                other => return Err(refused(other)),
+            let Function::Pool(kind) = step.options.function else {
+                return Err(odd());
+            };
+            let made = match kind {
+                Pool::Max => Made::Max,
+                Pool::Mean => Made::Mean,
+                Pool::PaddedMean => Made::PaddedMean,
             };
             (
                 Action::Windows {
@@ -349,7 +352,7 @@ fn step(
             else {
                 return Err(odd());
             };
-            let prelu = factors == biases;
+            let prelu = step.options.function == Function::PRelu;
             let moves = Moves::of_numbers([factor, summand]);
             let factors = floats(constant(factors));
             let biases = (!prelu).then(|| floats(constant(biases)));
@@ -372,12 +375,8 @@ fn step(
             else {
                 return Err(odd());
             };
-            let arithmetic = match &*step.options {
-                "" => Arithmetic::Add,
-                " -DCOMBINE=1" => Arithmetic::Subtract,
-                " -DCOMBINE=2" => Arithmetic::Multiply,
-                " -DCOMBINE=3" => Arithmetic::Divide,
-                other => return Err(refused(other)),
+            let Function::Combine(arithmetic) = step.options.function else {
+                return Err(odd());
             };
             (
                 Action::Combine {
@@ -399,7 +398,7 @@ fn step(
             (
                 Action::Softmax {
                     geometry,
-                    logarithm: !step.options.is_empty(),
+                    logarithm: step.options.function == Function::Softmax(SoftmaxOf::Logarithm),
                 },
                 from,
                 to,
@@ -449,7 +448,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Graph, Role, Shape};
     use crate::ir::network::Network;
-    use crate::ir::op::{Activation, Border, Op, Pool, Window};
+    use crate::ir::op::{Activation, Border, Op, Window};
     use crate::planner::fit::Memory;
     use crate::registry::EngineKind;
 

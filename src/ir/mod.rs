@@ -7,6 +7,7 @@ pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod npy;
 pub(crate) mod op;
+pub(crate) mod options;
 pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod scale;

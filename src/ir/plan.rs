@@ -7,6 +7,7 @@
 use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
+use super::options::StepOptions;
 use super::view::{Geometry, Moved, RowMap};
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
@@ -221,8 +222,8 @@ pub(crate) struct Step {
     pub(crate) kernel: Cow<'static, str>,
     /// Activation fused into it.
     pub(crate) activation: Activation,
-    /// Options that its kernel is compiled with beside those of the library; none for most kernels.
-    pub(crate) options: Cow<'static, str>,
+    /// Facts that its kernel is compiled for.
+    pub(crate) options: StepOptions,
     /// Arguments in order.
     pub(crate) args: Cow<'static, [Arg]>,
     /// Work-items in dimensions 0 and 1.
@@ -413,7 +414,7 @@ mod tests {
             operation: Operation::Affine,
             kernel: "".into(),
             activation: Activation::None,
-            options: "".into(),
+            options: StepOptions::default(),
             args: Vec::new().into(),
             global: (global, Extent::Fixed(1)),
             local: None,

@@ -254,6 +254,7 @@ mod data {
     use crate::ir::op::{
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
     };
+    use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
     use crate::ir::plan::{
         Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
     };
@@ -287,6 +288,8 @@ mod data {
             Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
         }
         EngineKind { Host, OpenCl }
+        Function { Only, Pool(kind), PRelu, Combine(arithmetic), Softmax(of) }
+        Places { Fixed, Alike, Levels { from, to } }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
         Arg {
@@ -324,6 +327,9 @@ mod data {
         Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
+        StepOptions { function, adds, places, row_step, panel, kept, layers }
+        LayersOptions { classes, hidden, rows, width, each }
+        LayerOptions { columns, terms, groups, activation, weights, biases, start, panel }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
         Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps, few }
         Few { records, first, granule }

@@ -19,10 +19,11 @@ use crate::error::Error;
 use crate::ir::half;
 use crate::ir::layout::{Layout, Order};
 use crate::ir::network::{Activation, Kind, Network, Precision};
+use crate::ir::options::{Places, StepOptions};
 use crate::ir::plan::{Arg, BufferRole, places};
 use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
-use crate::planner::bind::{Call, Sizes, bind, repack_options, touched};
+use crate::planner::bind::{Call, Sizes, bind, touched};
 use crate::registry::{
     EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem,
 };
@@ -405,14 +406,11 @@ impl Lab {
         activation: Activation,
         weights: Precision,
         group: Group,
-        more: &str,
+        step: &StepOptions,
     ) -> Result<Option<Program>, Trouble> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
-        let options = format!(
-            "-cl-std=CL1.1 {} {more}",
-            entry.options(activation, weights, local)
-        );
+        let options = entry.options(activation, weights, local, step);
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
             return Ok(Some(program.clone()));
@@ -427,7 +425,7 @@ impl Lab {
             self.queue.context(),
             &format!("kernels/{source}"),
             &text,
-            options.trim_end(),
+            &options,
         )?;
         self.programs.push((key, program.clone()));
         Ok(Some(program))
@@ -575,24 +573,20 @@ impl Lab {
                 "a buffer of {largest} bytes, the device allows {most}"
             )));
         }
-        let mut options = match (entry.operation, entry.operation.parameters()) {
-            (Operation::Repack, [b, r]) => repack_options(&entry.layout(b), &entry.layout(r)),
-            (Operation::Affine, [_, b, _, r]) if entry.of_few() => {
-                repack_options(&entry.layout(b), &entry.layout(r))
-            }
-            _ => String::new(),
+        let levels = |b, r| Places::Levels {
+            from: entry.layout(b),
+            to: entry.layout(r),
+        };
+        let mut options = StepOptions::default();
+        options.places = match (entry.operation, entry.operation.parameters()) {
+            (Operation::Repack, [b, r]) => levels(b, r),
+            (Operation::Affine, [_, b, _, r]) if entry.of_few() => levels(b, r),
+            _ => Places::Fixed,
         };
         if let (true, Some([a, b])) = (entry.of_few(), entry.operation.parameters().first_chunk()) {
-            let step = entry.layout(b).row_step(padded.l, padded.w);
-            step.iter()
-                .for_each(|step| options += &format!(" -DSTEP={step}"));
-            let panel = entry.layout(a).panel_rows();
-            panel
-                .iter()
-                .for_each(|rows| options += &format!(" -DPANEL={rows}"));
-            if entry.restrictions.keeps > 0 {
-                options += " -DKEPT=8";
-            }
+            options.row_step = entry.layout(b).row_step(padded.l, padded.w);
+            options.panel = entry.layout(a).panel_rows();
+            options.kept = (entry.restrictions.keeps > 0).then_some(8);
         }
         let program = self.program(entry, activation, data.weights, group, &options)?;
         let queue = self.queue.clone();
@@ -1312,7 +1306,7 @@ impl Lab {
             Activation::None,
             Precision::F32,
             entry.restrictions.work_group,
-            "",
+            &StepOptions::default(),
         );
         program
             .ok()??

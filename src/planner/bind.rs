@@ -1,7 +1,6 @@
 //! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for
 //! the checks of `bench` alike. What `bench` verifies is therefore what an engine launches.
 
-use crate::ir::layout::{Layout, Order};
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
@@ -147,26 +146,6 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     #[cfg(test)]
     let launch = fault::apply(launch);
     launch
-}
-
-/// What a kernel is compiled with that adds a second operand to its sums.
-pub(crate) const ADDS: &str = " -DADD=1";
-
-/// What a repack is compiled with: the levels of both layouts from the outside in, each its order
-/// (0 row major, 1 column major), then rows and columns of the chunks that stand in it, the last of
-/// which are elements.
-pub(crate) fn repack_options(from: &Layout, to: &Layout) -> String {
-    let levels = |layout: &Layout| {
-        let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
-        let sizes = layout
-            .chunks
-            .iter()
-            .map(|c| (c.rows, c.cols))
-            .chain([(1, 1)]);
-        let level = |(order, (y, x))| format!("{},{y},{x}", u8::from(order == Order::C));
-        orders.zip(sizes).map(level).collect::<Vec<_>>().join(",")
-    };
-    format!("-DFROM={} -DTO={}", levels(from), levels(to))
 }
 
 /// Work-items: one per tile, one per element for kernels that take any layout, one per column for

@@ -2,10 +2,11 @@
 //! written before it is read and not overwritten before its last use, layouts meet, operands are as
 //! large as their kernels take them, ranges cover every row and record.
 
-use super::bind::{self, ADDS, repack_options};
+use super::bind;
 use super::stands::Stands;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Network, Precision};
+use crate::ir::options::Places;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
@@ -54,7 +55,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
         }
         let (parameters, args) = operands(step);
         let more = parameters.len() > step.operation.parameters().len();
-        let (adds, compiled) = (more && !kernel.takes_hidden(), step.options.contains(ADDS));
+        let (adds, compiled) = (more && !kernel.takes_hidden(), step.options.adds);
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             say(
                 step,
@@ -237,12 +238,15 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
         return Some(format!("expected two buffers, found {}", buffers.len()));
     };
     let (from, to) = (&plan.buffers[from], &plan.buffers[to]);
-    let expected = repack_options(&from.layout, &to.layout);
-    if step.options != expected {
+    let expected = Places::Levels {
+        from: from.layout.clone(),
+        to: to.layout.clone(),
+    };
+    if step.options.places != expected {
         let (from, to) = (&from.layout, &to.layout);
         return Some(format!(
-            "is compiled with {}, needed for {from} to {to}: {expected}",
-            step.options
+            "is compiled with {:?}, expected {from} to {to}",
+            step.options.places
         ));
     }
     let fits = [from, to].map(|b| b.layout.fits(b.padded_rows, plan.padded_batch));
@@ -402,12 +406,10 @@ fn constant(
             } else {
                 c.layout.panel_rows()
             };
-            let compiled = |rows| {
-                step.options
-                    .split(' ')
-                    .any(|o| o == format!("-DPANEL={rows}"))
-            };
-            panel.is_some_and(compiled) && c.padded.0 >= rows && c.padded.1 == columns
+            panel.is_some()
+                && panel == step.options.panel
+                && c.padded.0 >= rows
+                && c.padded.1 == columns
         }
         false => c.layout == *takes && c.padded == (rows, columns),
     };

@@ -220,9 +220,8 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
     // Biases are floats, whatever the weights beside them are.
     let stored = step.args.iter().flat_map(read).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
-    let options = kernel.options(step.activation, weights, step.local);
-    let options = format!("-cl-std=CL1.1 {options} {}", step.options);
-    (source, options.trim_end().to_string())
+    let options = kernel.options(step.activation, weights, step.local, &step.options);
+    (source, options)
 }
 
 /// OpenCL programs that a start of `plan` builds.

@@ -1,15 +1,15 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
-use super::bind::{ADDS, Call, Sizes, bind, repack_options};
+use super::bind::{Call, Sizes, bind};
 use super::{Draft, Link, Matrix, Planner, Refused, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Op};
+use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
-use std::fmt::Write;
 
 /// Largest buffer of a plan.
 const MOST_BYTES: u64 = (1 << 31) - 1;
@@ -173,20 +173,23 @@ impl Planner<'_> {
         }
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
         let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
-        let mut options = match d.kernel.options_of_layouts() {
-            true if sizes.alike => " -DALIKE".into(),
-            true => repack_options(&b.layout, &r.layout),
-            false => String::new(),
+        let any_layout = d.kernel.options_of_layouts();
+        let mut options = StepOptions {
+            function: op.map_or(Function::Only, |op| function_of(d.kernel.operation, op)),
+            adds: d.added.is_some(),
+            places: match any_layout {
+                true if sizes.alike => Places::Alike,
+                true => Places::Levels {
+                    from: b.layout.clone(),
+                    to: r.layout.clone(),
+                },
+                false => Places::Fixed,
+            },
+            ..StepOptions::default()
         };
-        options += op.map_or("", |op| option_of(d.kernel.operation, op));
-        options += d.added.map_or("", |_| ADDS);
         use Operation::{Affine, Convolution, Layers};
-        if d.kernel.options_of_layouts()
-            && matches!(d.kernel.operation, Affine | Convolution | Layers)
-        {
-            if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
-                let _ = write!(options, " -DSTEP={step}");
-            }
+        if any_layout && matches!(d.kernel.operation, Affine | Convolution | Layers) {
+            options.row_step = b.layout.row_step(b.padded_rows, padded_batch);
         }
         let call = Call {
             kernel: d.kernel,
@@ -202,8 +205,7 @@ impl Planner<'_> {
         let launch = bind(&call, |operand| match operand.holds {
             Holds::Constants => {
                 let l = sizes.problem.l;
-                let layers = layers_options(network, d, buffers, (l, padded_batch), constants);
-                options = format!("{options} {layers}").trim_start().to_string();
+                options.layers = layers_options(network, d, buffers, (l, padded_batch), constants);
                 Arg::Constants
             }
             // A PReLU has no summands; its slopes, the operand before, stand there.
@@ -214,11 +216,9 @@ impl Planner<'_> {
                     d.kernel,
                     constant_of(network, d, operand, &sizes),
                 );
-                if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
-                    let _ = write!(options, " -DPANEL={rows}");
-                }
-                if let (true, Some(groups)) = (operand.name == "a", kept(network, d.kernel)) {
-                    let _ = write!(options, " -DKEPT={groups}");
+                if operand.name == "a" {
+                    options.panel = panel(d.kernel, &constants[at]);
+                    options.kept = kept(network, d.kernel);
                 }
                 last = at;
                 Arg::Constant(at)
@@ -237,7 +237,7 @@ impl Planner<'_> {
             operation: d.kernel.operation,
             kernel: d.kernel.codename.clone(),
             activation: d.activation,
-            options: options.into(),
+            options,
             args: launch.args.into(),
             global: launch.global,
             local: launch.local,
@@ -524,53 +524,28 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
 }
 
-/// What a kernel is compiled with that the node says.
-fn option_of(operation: Operation, op: Op) -> &'static str {
+/// The function of a node that a kernel of `operation` computes.
+fn function_of(operation: Operation, op: Op) -> Function {
     match (operation, op) {
-        (
-            Operation::Pool,
-            Op::Pool {
-                kind: Pool::Mean, ..
-            },
-        ) => " -DPOOL=1",
-        (
-            Operation::Pool,
-            Op::Pool {
-                kind: Pool::PaddedMean,
-                ..
-            },
-        ) => " -DPOOL=2",
-        (Operation::Scale, Op::PRelu) => " -DPRELU=1",
-        (Operation::Combine, Op::Combine(Arithmetic::Subtract)) => " -DCOMBINE=1",
-        (Operation::Combine, Op::Combine(Arithmetic::Multiply)) => " -DCOMBINE=2",
-        (Operation::Combine, Op::Combine(Arithmetic::Divide)) => " -DCOMBINE=3",
-        (Operation::Softmax, Op::Softmax(SoftmaxOf::Logarithm)) => " -DLOGARITHM=1",
-        _ => "",
+        (Operation::Pool, Op::Pool { kind, .. }) => Function::Pool(kind),
+        (Operation::Scale, Op::PRelu) => Function::PRelu,
+        (Operation::Combine, Op::Combine(arithmetic)) => Function::Combine(arithmetic),
+        (Operation::Softmax, Op::Softmax(of)) => Function::Softmax(of),
+        _ => Function::Only,
     }
 }
 
-/// A float as OpenCL C writes it: the shortest digits that are this float again.
-fn float(x: f32) -> String {
-    match x {
-        f32::INFINITY => "INFINITY".into(),
-        f32::NEG_INFINITY => "-INFINITY".into(),
-        x => format!("{x:e}f"),
-    }
-}
-
-/// What a kernel for all layers is compiled with. The constants of all layers join `constants`; the
-/// input has `l` rows, every matrix `width` columns.
+/// The options of a kernel for all layers. The constants of all layers join `constants`; the input
+/// has `l` rows, every matrix `width` columns.
 fn layers_options(
     network: &Network,
     d: &Draft<'_>,
     buffers: &[Buffer],
     (mut l, width): (usize, usize),
     constants: &mut Vec<Constant>,
-) -> String {
+) -> Option<LayersOptions> {
     let r = &d.kernel.restrictions;
-    let Some(a) = r.a.as_ref().filter(|_| d.kernel.takes_all()) else {
-        return String::new();
-    };
+    let a = r.a.as_ref().filter(|_| d.kernel.takes_all())?;
     let precision = r.weights(network.weights);
     let mut places_of = Vec::with_capacity(d.weighted.len());
     for &(node, _) in &d.weighted {
@@ -587,11 +562,6 @@ fn layers_options(
         l = h;
     }
     let (starts, _) = places(constants);
-    let classes = if network.output.kind == Kind::Classes {
-        network.outputs()
-    } else {
-        0
-    };
     // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk
     // holds the records of one chunk's columns. In any layout it counts in rows.
     let lanes = r.scale.0.max(1);
@@ -601,50 +571,45 @@ fn layers_options(
     };
     let rows = |i: usize| vectors * buffers[i].padded_rows;
     let layers = d.weighted.len();
-    let between = match d.hidden {
-        Some((hidden, _)) => rows(hidden),
-        None => d.weighted[..layers - 1]
-            .iter()
-            .map(|l| size_of(network, l.0).0)
-            .max()
-            .unwrap_or(0),
-    };
-    let mut text = format!(
-        "-DLAYERS={layers} -DCLASSES={classes} -DHIDDEN={between} -DROWS={}",
-        rows(d.output)
-    );
-    if d.kernel.of_few() {
-        let _ = write!(text, " -DLAST_LAYER={} -DWIDTH={width}", layers - 1);
-    }
-    for (n, &(node, activation)) in d.weighted.iter().enumerate() {
+    let outputs = |&(node, _): &(usize, Activation)| size_of(network, node).0;
+    let layer = |n: usize| {
+        let (node, activation) = d.weighted[n];
         let [of_weights, of_biases] = places_of[n];
         let ((outputs, inputs), weights) = (size_of(network, node), &constants[of_weights]);
-        for (letter, value) in [
-            ("L", weights.padded.1),
-            ("K", inputs.next_multiple_of(a.col_align)),
-            ("Q", outputs.div_ceil(r.scale.0)),
-            ("ACT", activation.code() as usize),
-            (
-                "A",
-                starts[of_weights] / (lanes * weights.precision.bytes()),
-            ),
-            ("B", starts[of_biases] / (lanes * Precision::F32.bytes())),
-        ] {
-            let _ = write!(text, " -D{letter}{n}={value}");
+        LayerOptions {
+            columns: weights.padded.1,
+            terms: inputs.next_multiple_of(a.col_align),
+            groups: outputs.div_ceil(r.scale.0),
+            activation,
+            weights: starts[of_weights] / (lanes * weights.precision.bytes()),
+            biases: starts[of_biases] / (lanes * Precision::F32.bytes()),
+            // Values between layers take turns in two places.
+            start: d.hidden.map(|(_, odd)| {
+                if n + 1 == layers {
+                    0
+                } else {
+                    n % 2 * vectors * odd
+                }
+            }),
+            panel: panel(d.kernel, weights).map(|rows| rows / lanes),
         }
-        if let Some((_, odd)) = d.hidden {
-            let start = if n + 1 == layers {
-                0
-            } else {
-                n % 2 * vectors * odd
-            };
-            let _ = write!(text, " -DS{n}={start}");
-        }
-        if let Some(rows) = panel(d.kernel, weights) {
-            let _ = write!(text, " -DP{n}={}", rows / lanes);
-        }
-        let [a, b] = activation.parameters().map(float);
-        let _ = write!(text, " -DPARAMS{n}={a},{b}");
-    }
-    text
+    };
+    Some(LayersOptions {
+        classes: if network.output.kind == Kind::Classes {
+            network.outputs()
+        } else {
+            0
+        },
+        hidden: match d.hidden {
+            Some((hidden, _)) => rows(hidden),
+            None => d.weighted[..layers - 1]
+                .iter()
+                .map(outputs)
+                .max()
+                .unwrap_or(0),
+        },
+        rows: rows(d.output),
+        width: d.kernel.of_few().then_some(width),
+        each: (0..layers).map(layer).collect(),
+    })
 }

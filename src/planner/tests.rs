@@ -10,6 +10,7 @@ use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::options::Places;
 use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::ops::edges::{random, single};
@@ -170,7 +171,7 @@ fn operations_that_differ_have_other_programs() {
                 graph.push("it", *op, inputs, arrays).unwrap();
                 let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
                 // A quotient would have its padding divided by zero.
-                let alike = plan.steps.iter().any(|s| s.options.contains("-DALIKE"));
+                let alike = plan.steps.iter().any(|s| s.options.places == Places::Alike);
                 assert!(
                     !alike || *op != Op::Combine(Arithmetic::Divide),
                     "{}",
@@ -253,7 +254,7 @@ fn sums_of_values_that_stand_alike() {
             )
             .unwrap();
         let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-        alike += usize::from(plan.steps.iter().any(|s| s.options.contains("-DALIKE")));
+        alike += usize::from(plan.steps.iter().any(|s| s.options.places == Places::Alike));
     }
     assert!(alike > 5, "{alike}");
 }
@@ -412,14 +413,11 @@ fn as_many_weights_stay_in_the_cache_as_have_room() {
             .iter()
             .find(|s| s.kernel == "affine_few")
             .expect("a step for few records");
-        few.options
-            .split(" -DKEPT=")
-            .nth(1)
-            .map(|text| text.split(' ').next().unwrap().to_string())
+        few.options.kept
     };
     // 64, 32 and 16 MB for 24.
-    assert_eq!(kept(Precision::F32, 4096).as_deref(), Some("5"));
-    assert_eq!(kept(Precision::F16, 4096).as_deref(), Some("11"));
+    assert_eq!(kept(Precision::F32, 4096), Some(5));
+    assert_eq!(kept(Precision::F16, 4096), Some(11));
     assert_eq!(kept(Precision::I8, 4096), None);
     assert_eq!(kept(Precision::F32, 1000), None);
 }

@@ -16,6 +16,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::ir::op::Activation;
 pub(crate) use crate::ir::op::Operation;
+use crate::ir::options::StepOptions;
 pub(crate) use crate::ir::plan::{EngineKind, Problem};
 pub(crate) use covers::{Covered, Covers};
 pub(crate) use parameters::{Dim, Holds, Parameter, operands};
@@ -561,19 +562,21 @@ impl Kernel {
         self.define("BK").unwrap_or(1).max(1)
     }
 
-    /// Options its source is compiled with: its constants, the fused activation, the work-group
-    /// (dimensions 0 and 1).
+    /// The compiler options for a step: the language's version, the kernel's constants, the fused
+    /// activation, the work-group (dimensions 0 and 1), the step's own facts.
     pub(crate) fn options(
         &self,
         activation: Activation,
         weights: Precision,
         local: Option<(usize, usize)>,
+        step: &StepOptions,
     ) -> String {
-        let mut options: Vec<String> = self
-            .defines
-            .iter()
-            .map(|(name, value)| format!("-D{name}={value}"))
-            .collect();
+        let mut options = vec!["-cl-std=CL1.1".to_string()];
+        options.extend(
+            self.defines
+                .iter()
+                .map(|(name, value)| format!("-D{name}={value}")),
+        );
         if self.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
@@ -588,6 +591,7 @@ impl Kernel {
         if !self.lab_options.is_empty() {
             options.push(self.lab_options.to_string());
         }
+        options.extend(Some(step.to_string()).filter(|text| !text.is_empty()));
         options.join(" ")
     }
 

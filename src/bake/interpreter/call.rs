@@ -132,6 +132,8 @@ pub(super) struct Call<'p> {
     /// The host engine carries it out: nothing is launched, and operands stand as its plan has
     /// them.
     pub(super) host: bool,
+    /// The compiler options of the step, as the kernel's source gets them.
+    options: String,
     sizes: Vec<(char, usize)>,
     params: [f32; 2],
     /// The constant for rows with nothing to read.
@@ -225,6 +227,7 @@ impl<'p> Call<'p> {
             step,
             kernel,
             host: plan.engine == EngineKind::Host,
+            options: step.options.to_string(),
             sizes,
             params,
             value,
@@ -280,7 +283,7 @@ impl<'p> Call<'p> {
 
     /// The value of a `-D` of the step or of the kernel's entry.
     pub(super) fn option(&self, name: &str) -> Option<String> {
-        let of_step = self.step.options.split_whitespace().find_map(|option| {
+        let of_step = self.options.split_whitespace().find_map(|option| {
             let (found, value) = option
                 .strip_prefix("-D")?
                 .split_once('=')

@@ -6,6 +6,7 @@ use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Output, Precision, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, Window};
+use crate::ir::options::{Function, LayerOptions, LayersOptions};
 use crate::ir::plan::{BufferRole, Constant, Extent, Placing, Step};
 use crate::ir::values;
 use crate::ir::view::{Geometry, Moved};
@@ -359,8 +360,7 @@ const OF_IMAGES: [Change; 10] = [
     (
         "another kind of pooling",
         |plan| {
-            let pool = step(plan, Operation::Pool);
-            pool.options = pool.options.replace("-DPOOL=1", "-DPOOL=0").into();
+            step(plan, Operation::Pool).options.function = Function::Pool(Pool::Max);
         },
         &["pool", "value means", "number "],
     ),
@@ -432,40 +432,45 @@ fn changed_steps_of_images_are_found() {
 /// A constant that a kernel for all layers finds at a place of the buffer that all of them share.
 #[test]
 fn changed_places_of_constants_are_found() {
-    fn option(plan: &mut Plan, from: &str, to: &str) {
-        let step = step(plan, Operation::Layers);
-        let options = step.options.replace(from, to);
-        step.options = options.into();
+    fn options(plan: &mut Plan) -> &mut LayersOptions {
+        step(plan, Operation::Layers)
+            .options
+            .layers
+            .as_mut()
+            .unwrap()
+    }
+    fn layer(plan: &mut Plan, n: usize) -> &mut LayerOptions {
+        &mut options(plan).each.to_mut()[n]
     }
     let changes: [Change; 6] = [
         (
             "weights",
-            |p| option(p, " -DA1=", " -DA1=1"),
+            |p| layer(p, 1).weights += 1024,
             &["layers", "of top: layer 1"],
         ),
         (
             "biases",
-            |p| option(p, " -DB0=", " -DB0=1"),
+            |p| layer(p, 0).biases += 1024,
             &["layers", "of top: layer 0"],
         ),
         (
             "another activation",
-            |p| option(p, " -DACT0=2", " -DACT0=0"),
+            |p| layer(p, 0).activation = Activation::None,
             &["layers", "value top", "number "],
         ),
         (
             "fewer terms",
-            |p| option(p, " -DK1=3", " -DK1=2"),
+            |p| layer(p, 1).terms -= 10,
             &["layers", "value top", "number "],
         ),
         (
             "other columns",
-            |p| option(p, " -DL0=2", " -DL0=4"),
+            |p| layer(p, 0).columns += 20,
             &["layers", "of top"],
         ),
         (
             "no classes",
-            |p| option(p, " -DCLASSES=7", " -DCLASSES=6"),
+            |p| options(p).classes -= 1,
             &["the class is", "expected"],
         ),
     ];

@@ -11,7 +11,7 @@ use crate::ir::op::Op;
 use crate::ir::plan::{Arg, BufferRole, Step};
 use crate::ir::values;
 use crate::ops::edges::{self, Builder};
-use crate::planner::bind::{ADDS, touched};
+use crate::planner::bind::touched;
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
 /// Kernels that say in which layout a plan's matrices are that any kernel takes.
@@ -232,7 +232,7 @@ impl Lab {
             let local = step.local.map(|(first, second)| [first, second]);
             launched = self.launch(bound.as_ref(), &global, local.as_ref().map(|l| &l[..]))?;
         }
-        let adds = |s: &Step| s.kernel == entry.codename && s.options.contains(ADDS);
+        let adds = |s: &Step| s.kernel == entry.codename && s.options.adds;
         let adds = plan.steps.iter().any(adds);
         if !launched {
             self.take_in_scores(network, &tensors, &input);
