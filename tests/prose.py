@@ -100,20 +100,20 @@ def blocks(text, marker):
 
 def functions(text):
     """First line, name and number of lines of each function in Rust."""
-    code = code_only(text)
+    code, brackets = code_only(text), re.compile(r"[{}()\[\];]")
     for match in re.finditer(
         r"^[ \t]*(?:pub(?:\([^)]*\))? )?(?:(?:const|unsafe|extern \"[^\"]*\") )*fn (\w+)",
         code,
         re.M,
     ):
-        start, depth = match.end(), 0
-        for end in range(start, len(code)):
-            if code[end] == ";" and depth == 0:
+        depth = 0
+        for bracket in brackets.finditer(code, match.end()):
+            if bracket.group() == ";" and depth == 0:
                 break
-            depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(code[end], 0)
-            if code[end] == "}" and depth == 0:
-                first = code.count("\n", 0, start) + 1
-                yield first, match.group(1), code.count("\n", 0, end) + 2 - first
+            depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(bracket.group(), 0)
+            if bracket.group() == "}" and depth == 0:
+                first = code.count("\n", 0, match.end()) + 1
+                yield first, match.group(1), code.count("\n", 0, bracket.end()) + 2 - first
                 break
 
 

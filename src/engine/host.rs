@@ -3,7 +3,7 @@
 //! This file reads the plan; `simd` computes.
 
 use super::deferred::{Decode, Refusal};
-use super::simd::{Action, Made, Moves, Place, Sizes, Step, Team, Weights};
+use super::simd::{Action, Dense, Made, Moves, Place, Rows, Sizes, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::baked::library;
 use crate::engine::model::{Model, Values};
@@ -14,11 +14,11 @@ use crate::ir::options::Function;
 use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
-use crate::registry::Operation;
+use crate::registry::{Kernel, Operation};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The host engine.
+/// The engine that computes on the CPU.
 pub(crate) struct HostEngine {
     team: Team,
     rows: RecordRows,
@@ -33,42 +33,28 @@ impl HostEngine {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
         let rows = |role| plan.buffer(role).map_or(0, |i| plan.buffers[i].padded_rows);
-        // Places are those of the plan, so that steps know them by the same numbers.
-        let hidden: Vec<usize> = plan
-            .buffers
-            .iter()
-            .map(|b| {
-                if b.role == BufferRole::Hidden {
-                    b.padded_rows
-                } else {
-                    0
-                }
-            })
-            .collect();
-        let places: Vec<usize> = plan
-            .buffers
-            .iter()
-            .map(|b| b.arena / size_of::<f32>())
-            .collect();
-        let arena = (&places[..], plan.arena_bytes / size_of::<f32>());
+        // Places have the plan's numbers, so that steps know them by the same numbers.
+        let of_hidden = |b: &plan::Buffer| match b.role {
+            BufferRole::Hidden => b.padded_rows,
+            _ => 0,
+        };
+        let hidden: Vec<usize> = plan.buffers.iter().map(of_hidden).collect();
+        let starts = plan.buffers.iter().map(|b| b.arena / size_of::<f32>());
         let width = model.network.width;
         let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
-        let shape = model.network.input();
-        let input: Vec<u32> = (0..width)
-            .map(|i| rows_of_input[order.element(shape, i)])
-            .collect();
-        let rows = (
-            rows(BufferRole::Input),
-            &hidden[..],
-            rows(BufferRole::Scores),
-        );
-        let (batch, flop) = (plan.batch, model.network.flop());
+        let element = |i| order.element(model.network.input(), i);
+        let input: Vec<u32> = (0..width).map(|i| rows_of_input[element(i)]).collect();
         let sizes = Sizes {
-            rows,
+            rows: Rows {
+                input: rows(BufferRole::Input),
+                hidden: &hidden,
+                scores: rows(BufferRole::Scores),
+            },
             width,
-            arena,
-            batch,
-            flop,
+            places: &starts.collect::<Vec<usize>>(),
+            arena: plan.arena_bytes / size_of::<f32>(),
+            batch: plan.batch,
+            flop: model.network.flop(),
         };
         Ok(HostEngine {
             team: Team::new(steps, sizes, threads, timed)?,
@@ -100,7 +86,7 @@ impl Engine for HostEngine {
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        // They are decoded one after the other.
+        // A decoder writes a record's numbers one after the other.
         self.rows.are_neighbours() && self.team.deferred(slot).push(index, decode, bytes)
     }
 
@@ -147,7 +133,7 @@ fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
     })
 }
 
-/// Biases are floats always.
+/// The values as floats.
 fn floats(values: Values) -> Cow<'static, [f32]> {
     match values {
         Values::F32(values) => values,
@@ -156,19 +142,7 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
     }
 }
 
-/// The biases of `rows` rows, and the scales that stand beside them.
-fn beside(c: &Constant, values: Values, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
-    let values = floats(values);
-    if c.scales.is_none() || values.is_empty() {
-        return (values, Vec::new());
-    }
-    let both = c.layout.unpack(&values, (rows, 2), c.padded);
-    let (biases, scales): (Vec<f32>, _) =
-        both.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
-    (biases.into(), scales)
-}
-
-/// Weights times the scales of their rows, if there are any.
+/// The weights, multiplied by the scales of their rows if there are any.
 fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'static, [f32]> {
     if scales.is_empty() {
         return weights;
@@ -179,7 +153,10 @@ fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'st
     c.layout.pack(&rows, c.padded, c.padded, 0.0).into()
 }
 
-/// Whether the engine has what the plan's steps ask for; the error names the step.
+/// Checks that the engine can run each step of a plan.
+///
+/// # Errors
+/// The first step that it cannot run.
 pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
     plan.steps
         .iter()
@@ -191,7 +168,7 @@ fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
     let Model {
         plan, constants, ..
     } = model;
-    // Steps may share one.
+    // Steps may share a constant: the last step that uses it takes it without a copy.
     let later = |i: usize, c: usize| {
         plan.steps[i + 1..]
             .iter()
@@ -217,7 +194,6 @@ fn step(
     step: &plan::Step,
     constant: &mut dyn FnMut(usize) -> Values,
 ) -> Result<Step, Error> {
-    let refused = |what: &str| Error::device(format!("host engine: {}: {what}", step.kernel));
     let place = |i: usize| match plan.buffers[i].role {
         BufferRole::Input => Place::Input,
         BufferRole::Hidden => Place::Hidden(i),
@@ -225,222 +201,284 @@ fn step(
     };
     // Operands come last, in the order of their operation.
     let operands = step.operation.parameters().len().min(step.args.len());
-    let (first, operands) = step.args.split_at(step.args.len() - operands);
-    let odd = || refused("it takes other arguments");
+    let (sizes, operands) = step.args.split_at(step.args.len() - operands);
+    let mut reading = Reading {
+        plan,
+        step,
+        sizes,
+        operands,
+        constant,
+    };
+    let serves = |k: &Kernel| k.restrictions.needs.host;
     if !library()
         .kernel(&step.kernel)
-        .is_some_and(|(_, k)| k.restrictions.needs.host)
+        .is_some_and(|(_, k)| serves(k))
     {
-        return Err(refused("it has no such kernel"));
+        return Err(reading.refused("it has no such kernel"));
     }
-    let activation = step.activation;
-    let (action, from, to) = match step.operation {
-        Operation::Affine => {
-            let &[
-                Arg::Constant(weights),
-                Arg::Buffer(from),
-                Arg::Constant(biases),
-                Arg::Buffer(to),
-            ] = operands
-            else {
-                return Err(odd());
-            };
-            let of = &plan.constants[weights];
-            let layout = &of.layout;
-            let panel = layout
-                .panel_rows()
-                .ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
-            let weights = Weights::new(constant(weights))?;
-            let (biases, scales) = beside(&plan.constants[biases], constant(biases), of.padded.0);
-            let action = Action::Affine {
-                weights,
-                biases,
-                scales,
-                panel,
-                columns: step.problem.l,
-                // Padding rows may hold NaN where a record overflowed: they are not summed.
-                inputs: plan.buffers[from].rows,
-                activation,
-            };
-            (action, from, to)
-        }
-        Operation::Sigmoid | Operation::Relu | Operation::Activation => {
-            let &[Arg::Buffer(at)] = operands else {
-                return Err(odd());
-            };
-            (Action::Activate(activation), at, at)
-        }
-        Operation::Convolution => {
-            let (
-                &[Arg::Geometry(geometry)],
-                &[
-                    Arg::Constant(weights),
-                    Arg::Buffer(from),
-                    Arg::Constant(biases),
-                    Arg::Buffer(to),
-                ],
-            ) = (first, operands)
-            else {
-                return Err(odd());
-            };
-            let of = &plan.constants[weights];
-            let (panel, columns) = (of.layout.panel_rows(), (of.padded.1, of.size.1));
-            let weights = constant(weights);
-            let (biases, scales) = beside(&plan.constants[biases], constant(biases), of.padded.0);
-            let action = match panel {
-                Some(panel) => {
-                    let weights = Weights::new(weights)?;
-                    Action::Convolution {
-                        weights,
-                        biases,
-                        scales,
-                        panel,
-                        columns,
-                        activation,
-                        geometry,
-                    }
-                }
-                // Element by element of the window, the channels side by side.
-                None => {
-                    let weights = scaled(of, floats(weights), &scales);
-                    let weights = Some((Weights::new(Values::F32(weights))?, biases));
-                    Action::Windows {
-                        made: Made::Products,
-                        weights,
-                        activation,
-                        geometry,
-                    }
-                }
-            };
-            (action, from, to)
-        }
-        Operation::Pool => {
-            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
-                (first, operands)
-            else {
-                return Err(odd());
-            };
-            let Function::Pool(kind) = step.options.function else {
-                return Err(odd());
-            };
-            let made = match kind {
-                Pool::Max => Made::Max,
-                Pool::Mean => Made::Mean,
-                Pool::PaddedMean => Made::PaddedMean,
-            };
-            (
-                Action::Windows {
-                    made,
-                    weights: None,
-                    activation,
-                    geometry,
-                },
-                from,
-                to,
-            )
-        }
-        Operation::Scale => {
-            let (
-                [Arg::Moved(factor), Arg::Moved(summand)],
-                &[
-                    Arg::Constant(factors),
-                    Arg::Buffer(from),
-                    Arg::Constant(biases),
-                    Arg::Buffer(to),
-                ],
-            ) = (first, operands)
-            else {
-                return Err(odd());
-            };
-            let prelu = step.options.function == Function::PRelu;
-            let moves = Moves::of_numbers([factor, summand]);
-            let factors = floats(constant(factors));
-            let biases = (!prelu).then(|| floats(constant(biases)));
-            (
-                Action::Scale {
-                    factors,
-                    biases,
-                    moves,
-                    activation,
-                },
-                from,
-                to,
-            )
-        }
-        Operation::Combine => {
-            let (
-                &[Arg::Geometry(geometry)],
-                &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)],
-            ) = (first, operands)
-            else {
-                return Err(odd());
-            };
-            let Function::Combine(arithmetic) = step.options.function else {
-                return Err(odd());
-            };
-            (
-                Action::Combine {
-                    arithmetic,
-                    other: place(other),
-                    activation,
-                    geometry,
-                },
-                from,
-                to,
-            )
-        }
-        Operation::Softmax => {
-            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
-                (first, operands)
-            else {
-                return Err(odd());
-            };
-            (
-                Action::Softmax {
-                    geometry,
-                    logarithm: step.options.function == Function::Softmax(SoftmaxOf::Logarithm),
-                },
-                from,
-                to,
-            )
-        }
-        Operation::Gather => {
-            let (&[Arg::Scalar(value), Arg::Moved(moved)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
-                (first, operands)
-            else {
-                return Err(odd());
-            };
-            (
-                Action::Gather {
-                    moves: Moves::of_rows(&moved),
-                    value,
-                },
-                from,
-                to,
-            )
-        }
-        Operation::ArgMax => {
-            let &[Arg::Buffer(at), _] = operands else {
-                return Err(odd());
-            };
-            (Action::ArgMax(plan.buffers[at].rows), at, at)
-        }
-        Operation::Matmul
-        | Operation::Bias
-        | Operation::Reduce
-        | Operation::Pair
-        | Operation::ReducePair
-        | Operation::Layers
-        | Operation::Repack
-        | Operation::Sobel
-        | Operation::Order
-        | Operation::Probe => return Err(refused("it has no such kernel")),
-    };
+    let (action, from, to) = reading.action(&place)?;
     Ok(Step {
         action,
         from: place(from),
         to: place(to),
     })
+}
+
+/// An action, and the plan's buffers that it reads and writes.
+type Read = Result<(Action, usize, usize), Error>;
+
+/// A plan's step that is being turned into a host step.
+struct Reading<'a> {
+    plan: &'a Plan,
+    step: &'a plan::Step,
+    /// Arguments before the operands.
+    sizes: &'a [Arg],
+    operands: &'a [Arg],
+    /// Gives the values of a constant.
+    constant: &'a mut dyn FnMut(usize) -> Values,
+}
+
+impl Reading<'_> {
+    fn refused(&self, what: &str) -> Error {
+        Error::device(format!("host engine: {}: {what}", self.step.kernel))
+    }
+
+    /// The error for arguments that the operation does not take.
+    fn other_arguments(&self) -> Error {
+        self.refused("it takes other arguments")
+    }
+
+    fn action(&mut self, place: &dyn Fn(usize) -> Place) -> Read {
+        match self.step.operation {
+            Operation::Affine => self.affine(),
+            Operation::Sigmoid | Operation::Relu | Operation::Activation => {
+                let &[Arg::Buffer(at)] = self.operands else {
+                    return Err(self.other_arguments());
+                };
+                Ok((Action::Activate(self.step.activation), at, at))
+            }
+            Operation::Convolution => self.convolution(),
+            Operation::Pool => self.pool(),
+            Operation::Scale => self.scale(),
+            Operation::Combine => self.combine(place),
+            Operation::Softmax => self.softmax(),
+            Operation::Gather => self.gather(),
+            Operation::ArgMax => {
+                let &[Arg::Buffer(at), _] = self.operands else {
+                    return Err(self.other_arguments());
+                };
+                Ok((Action::ArgMax(self.plan.buffers[at].rows), at, at))
+            }
+            Operation::Matmul
+            | Operation::Bias
+            | Operation::Reduce
+            | Operation::Pair
+            | Operation::ReducePair
+            | Operation::Layers
+            | Operation::Repack
+            | Operation::Sobel
+            | Operation::Order
+            | Operation::Probe => Err(self.refused("it has no such kernel")),
+        }
+    }
+
+    fn pool(&self) -> Read {
+        let (
+            &[Arg::Geometry(geometry)],
+            &[Arg::Buffer(from), Arg::Buffer(to)],
+            Function::Pool(kind),
+        ) = (self.sizes, self.operands, self.step.options.function)
+        else {
+            return Err(self.other_arguments());
+        };
+        let made = match kind {
+            Pool::Max => Made::Max,
+            Pool::Mean => Made::Mean,
+            Pool::PaddedMean => Made::PaddedMean,
+        };
+        let (weights, activation) = (None, self.step.activation);
+        Ok((
+            Action::Windows {
+                made,
+                weights,
+                activation,
+                geometry,
+            },
+            from,
+            to,
+        ))
+    }
+
+    fn combine(&self, place: &dyn Fn(usize) -> Place) -> Read {
+        let (
+            &[Arg::Geometry(geometry)],
+            &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)],
+            Function::Combine(arithmetic),
+        ) = (self.sizes, self.operands, self.step.options.function)
+        else {
+            return Err(self.other_arguments());
+        };
+        let (other, activation) = (place(other), self.step.activation);
+        Ok((
+            Action::Combine {
+                arithmetic,
+                other,
+                activation,
+                geometry,
+            },
+            from,
+            to,
+        ))
+    }
+
+    fn softmax(&self) -> Read {
+        let (
+            &[Arg::Geometry(geometry)],
+            &[Arg::Buffer(from), Arg::Buffer(to)],
+            Function::Softmax(of),
+        ) = (self.sizes, self.operands, self.step.options.function)
+        else {
+            return Err(self.other_arguments());
+        };
+        let logarithm = of == SoftmaxOf::Logarithm;
+        Ok((
+            Action::Softmax {
+                geometry,
+                logarithm,
+            },
+            from,
+            to,
+        ))
+    }
+
+    fn gather(&self) -> Read {
+        let (&[Arg::Scalar(value), Arg::Moved(moved)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
+            (self.sizes, self.operands)
+        else {
+            return Err(self.other_arguments());
+        };
+        let moves = Moves::of_rows(&moved);
+        Ok((Action::Gather { moves, value }, from, to))
+    }
+
+    fn affine(&mut self) -> Read {
+        let &[
+            Arg::Constant(weights),
+            Arg::Buffer(from),
+            Arg::Constant(biases),
+            Arg::Buffer(to),
+        ] = self.operands
+        else {
+            return Err(self.other_arguments());
+        };
+        let of = &self.plan.constants[weights];
+        let layout = &of.layout;
+        let panel = layout
+            .panel_rows()
+            .ok_or_else(|| self.refused(&format!("layout {layout} is not R_P_1_C")))?;
+        let weights = Weights::new((self.constant)(weights))?;
+        let (biases, scales) = self.biases(biases, of.padded.0);
+        let dense = Dense {
+            weights,
+            biases,
+            scales,
+            panel,
+            columns: self.step.problem.l,
+            // Padding rows may hold NaN where a record overflowed: they are not summed.
+            inputs: self.plan.buffers[from].rows,
+            activation: self.step.activation,
+        };
+        Ok((Action::Affine(dense), from, to))
+    }
+
+    fn convolution(&mut self) -> Read {
+        let (
+            &[Arg::Geometry(geometry)],
+            &[
+                Arg::Constant(weights),
+                Arg::Buffer(from),
+                Arg::Constant(biases),
+                Arg::Buffer(to),
+            ],
+        ) = (self.sizes, self.operands)
+        else {
+            return Err(self.other_arguments());
+        };
+        let of = &self.plan.constants[weights];
+        let weights = (self.constant)(weights);
+        let (biases, scales) = self.biases(biases, of.padded.0);
+        let activation = self.step.activation;
+        let action = match of.layout.panel_rows() {
+            Some(panel) => {
+                let (weights, columns, inputs) = (Weights::new(weights)?, of.padded.1, of.size.1);
+                let dense = Dense {
+                    weights,
+                    biases,
+                    scales,
+                    panel,
+                    columns,
+                    inputs,
+                    activation,
+                };
+                Action::Convolution(dense, geometry)
+            }
+            // Element by element of the window, the channels side by side.
+            None => {
+                let weights = scaled(of, floats(weights), &scales);
+                let weights = Some((Weights::new(Values::F32(weights))?, biases));
+                Action::Windows {
+                    made: Made::Products,
+                    weights,
+                    activation,
+                    geometry,
+                }
+            }
+        };
+        Ok((action, from, to))
+    }
+
+    fn scale(&mut self) -> Read {
+        let (
+            [Arg::Moved(factor), Arg::Moved(summand)],
+            &[
+                Arg::Constant(factors),
+                Arg::Buffer(from),
+                Arg::Constant(biases),
+                Arg::Buffer(to),
+            ],
+        ) = (self.sizes, self.operands)
+        else {
+            return Err(self.other_arguments());
+        };
+        let moves = Moves::of_numbers([factor, summand]);
+        let factors = floats((self.constant)(factors));
+        let slopes = self.step.options.function == Function::PRelu;
+        let biases = (!slopes).then(|| floats((self.constant)(biases)));
+        let activation = self.step.activation;
+        Ok((
+            Action::Scale {
+                factors,
+                biases,
+                moves,
+                activation,
+            },
+            from,
+            to,
+        ))
+    }
+
+    /// The biases of `rows` rows, and the scales that stand beside them.
+    fn biases(&mut self, constant: usize, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
+        let c = &self.plan.constants[constant];
+        let values = floats((self.constant)(constant));
+        if c.scales.is_none() || values.is_empty() {
+            return (values, Vec::new());
+        }
+        let both = c.layout.unpack(&values, (rows, 2), c.padded);
+        let (biases, scales): (Vec<f32>, _) =
+            both.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
+        (biases.into(), scales)
+    }
 }
 
 #[cfg(test)]

@@ -917,7 +917,7 @@ fn threads_and_batches_do_not_change_a_record() {
         let mut steps: Vec<Step> = Vec::new();
         for (i, case) in cases.iter().enumerate() {
             steps.push(Step {
-                action: Action::Affine {
+                action: Action::Affine(Dense {
                     weights: Weights::new(Values::F32(Cow::Owned(case.weights.clone()))).unwrap(),
                     biases: Cow::Owned(case.biases.clone()),
                     scales: Vec::new(),
@@ -925,7 +925,7 @@ fn threads_and_batches_do_not_change_a_record() {
                     columns: case.columns,
                     inputs: case.inputs,
                     activation: activations().nth(i).unwrap(),
-                },
+                }),
                 from: places[i],
                 to: places[i + 1],
             });
@@ -943,11 +943,16 @@ fn threads_and_batches_do_not_change_a_record() {
             to: Place::Scores,
         });
         let flop = cases.iter().map(|c| 2 * c.plain.len() as u64).sum();
-        let rows = (300, &padded[1..4], 16);
+        let rows = Rows {
+            input: 300,
+            hidden: &padded[1..4],
+            scores: 16,
+        };
         let sizes = Sizes {
             rows,
             width: 300,
-            arena: (&[0; 3], 0),
+            places: &[0; 3],
+            arena: 0,
             batch,
             flop,
         };
@@ -1012,7 +1017,7 @@ fn threads_and_batches_do_not_change_a_record() {
 
 #[test]
 fn argmax_is_the_lowest_of_equal_values_and_never_hides_nan_or_infinity() {
-    use super::team::argmax;
+    use super::run::argmax;
     assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
     assert_eq!(argmax(&[-0.0, 0.0]), 0);
     assert_eq!(argmax(&[f32::MIN, f32::MAX]), 1);

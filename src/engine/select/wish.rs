@@ -1,0 +1,120 @@
+//! The device and the plan that the command line asks for.
+
+use crate::baked;
+use crate::engine::opencl::Wanted;
+use crate::engine::sources::Sources;
+use crate::observe::trace::Track;
+use crate::registry::EngineKind;
+
+/// The value of `--device`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceWish {
+    /// The faster of host and GPU by the estimate.
+    Auto,
+    /// The host engine.
+    Host,
+    /// Any OpenCL device: the first GPU, else the first accelerator, else the first CPU.
+    OpenCl,
+    /// The OpenCL device with this index.
+    Index(usize),
+    /// The OpenCL device whose name contains this, ignoring case.
+    Name(String),
+    /// All GPUs and accelerators. If there are none, all devices of the best kind.
+    All,
+    /// Several devices: each entry is one device or `All`.
+    List(Vec<DeviceWish>),
+}
+
+impl DeviceWish {
+    /// Parses the value of `--device`.
+    ///
+    /// # Errors
+    /// An empty entry, `auto` in a list, or an entry that is there twice.
+    pub(crate) fn parse(text: &str) -> Result<DeviceWish, String> {
+        let one = |text: &str| match text.trim() {
+            "" => Err("expected auto, host, opencl, all, an index or part of a name".to_string()),
+            "auto" => Ok(DeviceWish::Auto),
+            "host" => Ok(DeviceWish::Host),
+            "opencl" => Ok(DeviceWish::OpenCl),
+            "all" => Ok(DeviceWish::All),
+            _ => Ok(text
+                .trim()
+                .parse()
+                .map_or_else(|_| DeviceWish::Name(text.to_string()), DeviceWish::Index)),
+        };
+        if !text.contains(',') {
+            return one(text);
+        }
+        let list: Vec<DeviceWish> = text
+            .split(',')
+            .map(|t| one(t.trim()))
+            .collect::<Result<_, _>>()?;
+        if list.contains(&DeviceWish::Auto) {
+            return Err(format!("auto stands alone, found \"{text}\""));
+        }
+        if list
+            .iter()
+            .enumerate()
+            .any(|(i, wish)| list[..i].contains(wish))
+        {
+            return Err(format!("a device can take part once, found \"{text}\""));
+        }
+        Ok(DeviceWish::List(list))
+    }
+
+    /// Returns true if the wish can be several devices.
+    pub(crate) fn is_several(&self) -> bool {
+        matches!(self, DeviceWish::All | DeviceWish::List(_))
+    }
+
+    /// The entries of a list, or the one device.
+    pub(super) fn each(&self) -> &[DeviceWish] {
+        match self {
+            DeviceWish::List(list) => list,
+            one => std::slice::from_ref(one),
+        }
+    }
+}
+
+/// The part of the command line that decides what runs the network.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// `--device`
+    pub(crate) device: DeviceWish,
+    /// `--compute-units`
+    pub(crate) compute_units: Option<u32>,
+    /// `--plan`; `baked` is the plan that the build chose.
+    pub(crate) plan: Option<String>,
+    /// `--batch`
+    pub(crate) batch: Option<usize>,
+    /// `--max-memory`, in bytes.
+    pub(crate) max_memory: Option<u64>,
+    /// The results that the host reads back.
+    pub(crate) wanted: Wanted,
+    /// True if each step is timed.
+    pub(crate) timed: bool,
+    /// The track that keeps each measured time, for `--trace`.
+    pub(crate) track: Option<Track>,
+    /// The kernel sources: the baked ones, or a folder.
+    pub(crate) sources: Sources,
+    /// True if `auto` tries a device at its first start. Otherwise the estimate decides.
+    pub(crate) tries: bool,
+    /// True if a host with many threads may take larger batches than the plan says.
+    pub(crate) grows: bool,
+}
+
+/// Returns true if the user named neither a device nor a plan that only one engine runs.
+pub(crate) fn is_auto(request: &Request) -> bool {
+    request.device == DeviceWish::Auto
+        && request.compute_units.is_none()
+        && wished_engine(request).is_none()
+}
+
+/// The engine of the plan that `--plan` names, if only one engine runs it.
+pub(super) fn wished_engine(request: &Request) -> Option<EngineKind> {
+    match request.plan.as_deref()? {
+        "baked" => Some(baked::plan().engine),
+        "tuned" => None,
+        name => baked::library().plan(name).ok().map(|r| r.engine),
+    }
+}

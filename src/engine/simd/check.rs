@@ -1,0 +1,139 @@
+//! The facts about steps and buffers that the unsafe code relies on.
+
+use super::buffers::LINE;
+use super::images;
+use super::micro::{Kernels, Made, winograd};
+use super::steps::{Action, Place, Step};
+use crate::ir::graph::Shape;
+use crate::ir::view::{Geometry, Image};
+use crate::planner::fit;
+
+/// Rows of the buffers of a network.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// Of the input.
+    pub(crate) input: usize,
+    /// Of each buffer between steps.
+    pub(crate) hidden: &'a [usize],
+    /// Of the scores.
+    pub(crate) scores: usize,
+}
+
+impl Rows<'_> {
+    /// The rows of a buffer.
+    pub(super) fn of(&self, place: Place) -> usize {
+        match place {
+            Place::Input => self.input,
+            Place::Hidden(i) => self.hidden[i],
+            Place::Scores => self.scores,
+        }
+    }
+}
+
+/// # Panics
+/// If the condition does not hold.
+#[track_caller]
+pub(super) fn right(condition: bool) {
+    assert!(condition, "steps and buffers do not fit together");
+}
+
+/// # Panics
+/// If a step would read or write outside its buffers, or in places that its function does not
+/// take.
+pub(super) fn check(step: &Step, rows: Rows<'_>, kernels: &Kernels) {
+    let (read, written) = (rows.of(step.from), rows.of(step.to));
+    let in_place = step.from == step.to;
+    match &step.action {
+        Action::Affine(dense) => {
+            dense.check();
+            right(dense.panel % kernels.lanes == 0 && !in_place);
+            right(dense.inputs <= read && dense.biases.len() <= written);
+        }
+        Action::Convolution(dense, geometry) => {
+            dense.check();
+            let ((_, from), (output, to)) = (geometry.input, geometry.output);
+            let window = geometry.window.size;
+            right(dense.panel % kernels.lanes == 0 && geometry.groups == 1);
+            right(dense.inputs == window.0 * window.1 * from.c);
+            right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
+            image(step, geometry, rows);
+        }
+        Action::Tiles(dense, geometry) => {
+            dense.check();
+            let from = geometry.input.1;
+            let rows_of_tile = dense.biases.len() / winograd::ELEMENTS;
+            right(dense.panel % kernels.lanes == 0 && rows_of_tile % dense.panel == 0);
+            right(dense.columns == from.c && dense.inputs == from.c && dense.scales.is_empty());
+            right(fit::by_tiles(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
+            right(rows_of_tile <= geometry.output.0.pixel && !dense.weights.floats().is_empty());
+            image(step, geometry, rows);
+        }
+        Action::Windows {
+            made,
+            weights,
+            geometry,
+            ..
+        } => {
+            let (window, channels) = (geometry.window.size, geometry.output.0.pixel);
+            right(channels % LINE == 0 && geometry.input.1.c == geometry.output.1.c);
+            let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
+            let expected = (window.0 * window.1 * channels, channels);
+            right(sizes == (*made == Made::Products).then_some(expected));
+            image(step, geometry, rows);
+        }
+        Action::Combine {
+            other, geometry, ..
+        } => {
+            let ((second, _), (output, to)) = (geometry.input, geometry.output);
+            right(whole(output, to) <= written.min(read));
+            right(!in_place && step.to != *other && images::end(second, to) <= rows.of(*other));
+            // Values that stand alike are combined whole, padding included.
+            let all = Shape {
+                c: output.pixel,
+                ..to
+            };
+            right(second != output || images::end(second, all) <= rows.of(*other));
+        }
+        Action::Scale {
+            factors,
+            biases,
+            moves,
+            ..
+        } => {
+            let [end, first, second] = moves.ends();
+            right(end <= read.min(written) && !in_place);
+            right(first <= factors.len() && second <= biases.as_ref().unwrap_or(factors).len());
+        }
+        Action::Softmax { geometry, .. } => {
+            let ((input, from), (output, to)) = (geometry.input, geometry.output);
+            right(from == to && !in_place);
+            right(images::end(input, from) <= read && whole(output, to) <= written);
+        }
+        Action::Gather { moves, .. } => {
+            let [to, from] = moves.ends();
+            right(from <= read && to <= written && !in_place);
+        }
+        Action::Activate(_) => right(in_place),
+        Action::ArgMax(outputs) => right((1..=read).contains(outputs)),
+    }
+}
+
+/// # Panics
+/// If a step with a window does not read and write inside its buffers.
+fn image(step: &Step, geometry: &Geometry, rows: Rows<'_>) {
+    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+    right(step.from != step.to && geometry.window.output(from) == Ok((to.h, to.w)));
+    right(images::end(input, from) <= rows.of(step.from));
+    right(whole(output, to) <= rows.of(step.to));
+}
+
+/// The row behind an image whose pixels are written with their padding.
+fn whole(image: Image, shape: Shape) -> usize {
+    images::end(
+        image,
+        Shape {
+            c: image.pixel,
+            ..shape
+        },
+    )
+}

@@ -1,0 +1,219 @@
+//! Dense steps: every output row is a sum over all inputs, or over all inputs of a window.
+
+use super::buffers::Floats;
+use super::micro::{Affine, Byte, Half, Kernels, Runs, Subproblem};
+use crate::engine::model::Values;
+use crate::error::Error;
+use crate::ir::half;
+use crate::ir::network::Activation;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Weights, biases and activation of an affine layer or of a convolution.
+pub(crate) struct Dense {
+    /// Panels of `panel` rows × `columns`.
+    pub(crate) weights: Weights,
+    /// One for each row.
+    pub(crate) biases: Cow<'static, [f32]>,
+    /// One for each row where the weights are bytes, else none.
+    pub(crate) scales: Vec<f32>,
+    /// Rows of a panel, a multiple of 4.
+    pub(crate) panel: usize,
+    /// Columns of the weights, padding included.
+    pub(crate) columns: usize,
+    /// Columns that are read: the terms of a sum.
+    pub(crate) inputs: usize,
+    /// The function applied to each sum.
+    pub(crate) activation: Activation,
+}
+
+/// The part of a dense step that one call of a micro-kernel computes. [`Subproblem`] documents the
+/// fields.
+pub(super) struct Part {
+    pub(super) rows: Range<usize>,
+    pub(super) records: usize,
+    pub(super) x: *const f32,
+    pub(super) x_stride: usize,
+    pub(super) runs: Option<Runs>,
+    pub(super) result: *mut f32,
+    pub(super) result_stride: usize,
+}
+
+impl Dense {
+    /// # Panics
+    /// If the sizes of weights, biases and scales do not fit together.
+    pub(super) fn check(&self) {
+        let scaled = matches!(self.weights.0, Source::Bytes(_));
+        let scales = if scaled { self.biases.len() } else { 0 };
+        assert!(self.scales.len() == scales, "a scale for each row");
+        let (count, rows) = (self.weights.len(), self.biases.len());
+        Affine::<f32>::fits(count, rows, self.panel, self.columns, self.inputs);
+    }
+
+    /// The weights as floats, scales multiplied in, in the same places.
+    pub(super) fn scaled_weights(&self) -> Cow<'_, [f32]> {
+        match self.weights.stored() {
+            StoredAs::Floats(w) => Cow::Borrowed(w),
+            StoredAs::Halves(w) => w.iter().map(|w| half::to_f32(w.0)).collect(),
+            StoredAs::Bytes(w) => {
+                let panel = self.panel;
+                let row = |i: usize| i / (panel * self.columns) * panel + i % panel;
+                let scaled = |(i, w): (usize, &Byte)| f32::from(w.0) * self.scales[row(i)];
+                w.iter().enumerate().map(scaled).collect()
+            }
+        }
+    }
+
+    /// The layer as micro-kernels take it.
+    pub(super) fn layer<'a, E>(&'a self, weights: &'a [E]) -> Affine<'a, E> {
+        Affine {
+            weights,
+            biases: &self.biases,
+            scales: &self.scales,
+            panel: self.panel,
+            columns: self.columns,
+            inputs: self.inputs,
+            activation: self.activation,
+        }
+    }
+
+    /// Computes a part, activation included.
+    ///
+    /// SAFETY: `check` has passed, the part is sound as [`Subproblem`] says, and the CPU has the
+    /// kernels' instruction set.
+    pub(super) unsafe fn product(&self, kernels: &Kernels, part: Part) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (
+                self.weights.stored(),
+                kernels.affine_of_halves,
+                kernels.affine_of_bytes,
+            ) {
+                (StoredAs::Floats(w), _, _) => self.run(kernels, kernels.affine, w, part),
+                (StoredAs::Halves(w), Some(kernel), _) => self.run(kernels, kernel, w, part),
+                (StoredAs::Bytes(w), _, Some(kernel)) => self.run(kernels, kernel, w, part),
+                // The team was refused.
+                (StoredAs::Halves(_) | StoredAs::Bytes(_), _, _) => {}
+            }
+        }
+    }
+
+    /// SAFETY: as `product`.
+    #[inline(always)]
+    unsafe fn run<E>(
+        &self,
+        kernels: &Kernels,
+        kernel: unsafe fn(&Subproblem<'_, E>),
+        weights: &[E],
+        part: Part,
+    ) {
+        let layer = self.layer(weights);
+        let sub = Subproblem {
+            layer: &layer,
+            rows: part.rows,
+            records: part.records,
+            x: part.x,
+            x_stride: part.x_stride,
+            runs: part.runs,
+            result: part.result,
+            result_stride: part.result_stride,
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            kernel(&sub);
+            kernels.complete(&sub);
+        }
+    }
+}
+
+/// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two
+/// accesses (8 % of the time of large layers).
+pub(crate) struct Weights(Source);
+
+enum Source {
+    /// Floats as the build has laid them out.
+    Baked(&'static [f32]),
+    /// Floats laid out by this program.
+    Copied(Floats),
+    /// Half-precision weights, borrowed from the block or owned.
+    Halves(Cow<'static, [u16]>),
+    /// Weights in bytes, borrowed from the block or owned. Each row has a scale.
+    Bytes(Cow<'static, [i8]>),
+}
+
+impl Weights {
+    /// Takes baked values as they are, and copies values that the allocator has placed.
+    pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
+        Ok(Weights(match weights {
+            Values::F16(halves) => Source::Halves(halves),
+            Values::I8(numbers) => Source::Bytes(numbers),
+            Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
+            Values::F32(Cow::Owned(values)) => {
+                let copy = Floats::new(values.len())?;
+                // SAFETY: nobody else has it yet.
+                unsafe { copy.slice_mut() }.copy_from_slice(&values);
+                Source::Copied(copy)
+            }
+        }))
+    }
+
+    pub(super) fn copied(floats: Floats) -> Weights {
+        Weights(Source::Copied(floats))
+    }
+
+    /// True if there are kernels for the type of the weights.
+    pub(super) fn served(&self, kernels: &Kernels) -> bool {
+        match self.0 {
+            Source::Baked(_) | Source::Copied(_) => true,
+            Source::Halves(_) => kernels.affine_of_halves.is_some(),
+            Source::Bytes(_) => kernels.affine_of_bytes.is_some(),
+        }
+    }
+
+    /// The weights, if they are floats; else nothing.
+    pub(super) fn floats(&self) -> &[f32] {
+        match self.stored() {
+            StoredAs::Floats(w) => w,
+            StoredAs::Halves(_) | StoredAs::Bytes(_) => &[],
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self.stored() {
+            StoredAs::Floats(w) => w.len(),
+            StoredAs::Halves(w) => w.len(),
+            StoredAs::Bytes(w) => w.len(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self.stored() {
+            StoredAs::Floats(w) => size_of_val(w),
+            StoredAs::Halves(w) => size_of_val(w),
+            StoredAs::Bytes(w) => size_of_val(w),
+        }
+    }
+
+    fn stored(&self) -> StoredAs<'_> {
+        match &self.0 {
+            Source::Baked(values) => StoredAs::Floats(values),
+            // SAFETY: nobody writes to it any more.
+            Source::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),
+            Source::Halves(h) => {
+                // SAFETY: a Half is a u16 in another name.
+                StoredAs::Halves(unsafe { std::slice::from_raw_parts(h.as_ptr().cast(), h.len()) })
+            }
+            Source::Bytes(b) => {
+                // SAFETY: a Byte is an i8 in another name.
+                StoredAs::Bytes(unsafe { std::slice::from_raw_parts(b.as_ptr().cast(), b.len()) })
+            }
+        }
+    }
+}
+
+/// Weights as the micro-kernels take them.
+enum StoredAs<'a> {
+    Floats(&'a [f32]),
+    Halves(&'a [Half]),
+    Bytes(&'a [Byte]),
+}

@@ -1,0 +1,142 @@
+//! Groups of steps, and how they are cut into tiles.
+//!
+//! A layer whose weights are too many for a core's cache is a phase of its own, split by rows:
+//! every thread reads other weights, each once for the whole batch. All other steps are split by
+//! records. A few records go through all steps of a phase on one thread, and their activations stay
+//! in its cache.
+
+use super::micro::Kernels;
+use super::steps::{Action, Place, Step};
+use crate::planner::fit::LARGE;
+use std::ops::Range;
+
+/// Most parts of a record for each thread: more would not end more evenly than handing them out
+/// takes.
+const PARTS: usize = 2;
+
+/// Least time of a part of a record in microseconds, many times the cost of handing it out.
+const PART_US: usize = 2;
+
+/// Steps that are computed tile by tile.
+pub(super) struct Phase {
+    pub(super) steps: Range<usize>,
+    pub(super) split: Split,
+}
+
+/// How a phase is cut into tiles.
+pub(super) enum Split {
+    /// By records.
+    Records,
+    /// By so many parts of each record's pixels or lines.
+    Parts(usize),
+    /// By rows: tile i is rows `[i]` to `[i + 1]`.
+    Rows(Vec<usize>),
+}
+
+/// Returns the phases of a batch: large layers alone, the rest together.
+pub(super) fn of_batch(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+    group(steps, |step| match &step.action {
+        Action::Affine(dense) => {
+            let vectors = dense.biases.len() / kernels.lanes;
+            let large = dense.weights.bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
+            large.then(|| Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)))
+        }
+        _ => None,
+    })
+}
+
+/// Returns the phases of a single record: steps that all threads have a part of, and between them
+/// those that are not worth sharing.
+pub(super) fn of_record(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+    group(steps, |step| {
+        let parts =
+            (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
+        let by_rows = |vectors: usize, band: usize| {
+            (vectors / band >= threads)
+                .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
+        };
+        match (&step.action, step.action.parts()) {
+            (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {
+                by_rows(dense.biases.len() / kernels.lanes, kernels.tile.1)
+            }
+            (Action::Convolution(dense, _), pixels) if parts > 1 => {
+                let tiles = pixels.div_ceil(kernels.tile.0);
+                // Few tiles do not come out even, and each thread would read all of the weights.
+                let rows = if tiles < PARTS * threads {
+                    by_rows(dense.biases.len() / kernels.lanes, 2)
+                } else {
+                    None
+                };
+                rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
+            }
+            (Action::Tiles(..), tiles) => {
+                let parts = parts.min(tiles.div_ceil(kernels.tile.0));
+                (parts > 1).then_some(Split::Parts(parts))
+            }
+            (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),
+        }
+    })
+}
+
+/// Returns one phase for each step that `split` splits, and one for each run of steps between them,
+/// which is split by records.
+fn group(steps: &[Step], split: impl Fn(&Step) -> Option<Split>) -> Vec<Phase> {
+    // The first phase decodes: records are split before parts of them may be.
+    let mut phases = vec![Phase {
+        steps: 0..0,
+        split: Split::Records,
+    }];
+    for (i, step) in steps.iter().enumerate() {
+        let own = |split| Phase {
+            steps: i..i + 1,
+            split,
+        };
+        match (split(step), phases.last_mut()) {
+            (Some(split), _) => phases.push(own(split)),
+            (
+                None,
+                Some(Phase {
+                    steps,
+                    split: Split::Records,
+                }),
+            ) => steps.end = i + 1,
+            (None, _) => phases.push(own(Split::Records)),
+        }
+    }
+    phases
+}
+
+/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors. Large tiles come
+/// first, which read weights without a break, then smaller and smaller ones, so that all threads
+/// end together (guided self-scheduling).
+fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usize> {
+    let (mut at, mut bounds) = (0, vec![0]);
+    while at < vectors {
+        let share = (vectors - at) / (2 * threads) / band * band;
+        let size = if threads > 1 {
+            share.max(band)
+        } else {
+            vectors
+        };
+        at = vectors.min(at + size);
+        bounds.push(at * lanes);
+    }
+    bounds
+}
+
+/// Returns true if all steps that touch hidden buffer `i` are in one phase that is split by
+/// records.
+pub(super) fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
+    let touches = |s: &Step| {
+        let other = match &s.action {
+            Action::Combine { other, .. } => Some(*other),
+            _ => None,
+        };
+        [Some(s.from), Some(s.to), other].contains(&Some(Place::Hidden(i)))
+    };
+    let mut of = phases
+        .iter()
+        .filter(|p| steps[p.steps.clone()].iter().any(touches));
+    let first = of.next();
+    first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
+}

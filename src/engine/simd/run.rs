@@ -1,0 +1,511 @@
+//! The interpreter of steps: carries a tile of a phase through its steps.
+
+use super::buffers::{Activations, LINE, TileInputs, Undecoded, Workspaces};
+use super::check::{Rows, check, right};
+use super::dense::{Dense, Part};
+use super::images;
+use super::micro::Kernels;
+use super::moves;
+use super::phases::{Phase, Split};
+use super::schedule::{Schedule, Tile, Work};
+use super::steps::{Action, Place, Step};
+use crate::engine::{NAN_CLASS, SLOTS};
+use crate::ir::network::Activation;
+use crate::ir::view::Geometry;
+use crate::observe::profile::StepClock;
+use crate::observe::trace::{Name, Track};
+use crate::sys::thread::Serve;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The home of a hidden buffer's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// A buffer of the whole batch.
+    Batch,
+    /// The workspace of the thread that computes the record, from this value on.
+    Workspace(usize),
+}
+
+/// The tile that a thread computes.
+#[derive(Clone)]
+struct Context {
+    slot: usize,
+    records: Range<usize>,
+    /// Rows of a layer that is split by rows.
+    rows: Option<Range<usize>>,
+    /// The part of a record's pixels or lines, and the number of parts.
+    part: (usize, usize),
+    /// The buffer of the pool with the tile's input.
+    pooled: Option<usize>,
+    workspace: Option<usize>,
+    /// The values of record n are in workspace n, for several threads.
+    few: bool,
+}
+
+impl Context {
+    /// This tile's part of `n` pixels or lines.
+    fn share(&self, n: usize) -> Range<usize> {
+        let (part, parts) = self.part;
+        n * part / parts..n * (part + 1) / parts
+    }
+}
+
+/// The state that the threads share. Only the contents of the buffers change.
+pub(super) struct Shared {
+    pub(super) schedule: Schedule,
+    pub(super) kernels: Kernels,
+    pub(super) steps: Vec<Step>,
+    pub(super) phases: Vec<Phase>,
+    /// The phases of a job of fewer records than threads, of a network with images.
+    pub(super) few: Vec<Phase>,
+    pub(super) workspaces: Workspaces,
+    /// The home of each hidden buffer.
+    pub(super) homes: Vec<Home>,
+    /// Values of a record that each step writes.
+    pub(super) rows: Vec<usize>,
+    pub(super) inputs: [Activations; SLOTS],
+    /// Records that the first phase decodes into `inputs`.
+    pub(super) deferred: [Undecoded; SLOTS],
+    /// Numbers of a record.
+    pub(super) width: usize,
+    /// Inputs of tiles of the first phase, if no other phase needs them.
+    pub(super) tile_inputs: TileInputs,
+    pub(super) scores: [Activations; SLOTS],
+    pub(super) hidden: Vec<Activations>,
+    pub(super) classes: [Vec<AtomicU32>; SLOTS],
+    /// Threads, the caller's included.
+    pub(super) threads: usize,
+    /// Measured times, if they are wanted.
+    pub(super) clock: Option<Mutex<Clock>>,
+}
+
+/// Measured times of the steps.
+pub(super) struct Clock {
+    pub(super) sums: StepClock,
+    /// Keeps each time by itself, if that is wanted.
+    pub(super) track: Option<Track>,
+}
+
+impl Serve for Shared {
+    fn serve(&self) {
+        self.schedule.serve(self);
+    }
+}
+
+impl Work for Shared {
+    fn phases(&self, records: usize) -> usize {
+        self.phases_of(records).len()
+    }
+
+    fn tiles(&self, phase: usize, records: usize) -> usize {
+        match &self.phases_of(records)[phase].split {
+            Split::Records => records.div_ceil(self.chunk(records)),
+            Split::Parts(parts) => records * parts,
+            Split::Rows(bounds) => bounds.len() - 1,
+        }
+    }
+
+    unsafe fn run(&self, tile: Tile) {
+        let phase = &self.phases_of(tile.records)[tile.phase];
+        let (mut records, mut rows, mut part) = (0..tile.records, None, (0, 1));
+        match &phase.split {
+            Split::Records => {
+                let chunk = self.chunk(tile.records);
+                records = tile.tile * chunk..tile.records.min((tile.tile + 1) * chunk);
+            }
+            Split::Parts(parts) => {
+                records = tile.tile / parts..tile.tile / parts + 1;
+                part = (tile.tile % parts, *parts);
+            }
+            Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
+        }
+        // SAFETY: the caller's promise is passed on; the first phase is split by records.
+        let pooled = if tile.phase == 0 {
+            unsafe { self.decode(tile.slot, records.clone()) }
+        } else {
+            None
+        };
+        let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
+        let (slot, few) = (tile.slot, self.is_few(tile.records));
+        let context = Context {
+            slot,
+            records,
+            rows,
+            part,
+            pooled,
+            workspace,
+            few,
+        };
+        for i in phase.steps.clone() {
+            let start = self.clock.is_some().then(Instant::now);
+            // SAFETY: the caller's promise is passed on.
+            unsafe { self.step(i, &context) };
+            let what = (tile.slot, context.records.len(), Name::Step(i));
+            self.timed(start, what, |clock, took| clock.record(i, took));
+        }
+        workspace.inspect(|&workspace| self.workspaces.give_back(workspace));
+        pooled.inspect(|&buffer| self.tile_inputs.give_back(buffer));
+    }
+}
+
+impl Shared {
+    /// # Panics
+    /// If sizes of steps and buffers do not fit together. The unsafe code relies on them.
+    pub(super) fn check(&self, rows: Rows<'_>) {
+        right(self.width <= rows.input && matches!(self.phases[0].split, Split::Records));
+        right(
+            self.few
+                .first()
+                .is_none_or(|p| matches!(p.split, Split::Records)),
+        );
+        for (home, rows) in self.homes.iter().zip(rows.hidden) {
+            right(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
+        }
+        self.steps
+            .iter()
+            .for_each(|step| check(step, rows, &self.kernels));
+    }
+
+    /// Records of a tile: as many as a micro-tile has. Fewer where the batch is too small for all
+    /// threads, or where their values between steps are many.
+    fn chunk(&self, records: usize) -> usize {
+        let most = if self.workspaces.arenas.is_empty() {
+            self.kernels.tile.0
+        } else {
+            self.workspaces.records
+        };
+        if self.is_few(records) {
+            1
+        } else {
+            records.div_ceil(self.threads).clamp(1, most)
+        }
+    }
+
+    /// True if threads share the pixels of a record instead of records.
+    fn is_few(&self, records: usize) -> bool {
+        !self.few.is_empty() && records < self.threads
+    }
+
+    /// The phases of a job.
+    fn phases_of(&self, records: usize) -> &[Phase] {
+        if self.is_few(records) {
+            &self.few
+        } else {
+            &self.phases
+        }
+    }
+
+    fn buffer(&self, place: Place, slot: usize) -> &Activations {
+        match place {
+            Place::Input => &self.inputs[slot],
+            Place::Hidden(i) => &self.hidden[i],
+            Place::Scores => &self.scores[slot],
+        }
+    }
+
+    /// Decodes those of some records that are bytes. If all of them are, they go into a buffer of
+    /// the pool, whose index is returned.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
+        // SAFETY: nobody writes to it as long as the job is under way.
+        let deferred = unsafe { &*self.deferred[slot].0.get() };
+        if deferred.is_empty() {
+            return None;
+        }
+        let start = self.clock.is_some().then(Instant::now);
+        let all = deferred.has_all(records.clone());
+        let pooled = if all { self.tile_inputs.borrow() } else { None };
+        let context = Context {
+            slot,
+            records: records.clone(),
+            rows: None,
+            part: (0, 1),
+            pooled,
+            workspace: None,
+            few: false,
+        };
+        for n in records.clone() {
+            let to = self.record(Place::Input, &context, n);
+            // SAFETY: a record of the input has `width` values at least; nobody else touches it.
+            deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
+        }
+        let what = (slot, records.len(), Name::Text("decode"));
+        self.timed(start, what, |clock, took| clock.decode += took);
+        pooled
+    }
+
+    pub(super) fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
+        self.clock
+            .as_ref()
+            .map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Where times are taken: adds the time since `start`, of some records of a slot.
+    #[inline(always)]
+    fn timed(
+        &self,
+        start: Option<Instant>,
+        (slot, records, name): (usize, usize, Name),
+        add: impl FnOnce(&mut StepClock, Duration),
+    ) {
+        let Some(start) = start else { return };
+        let took = start.elapsed();
+        let Some(mut clock) = self.clock() else {
+            return;
+        };
+        add(&mut clock.sums, took);
+        let track = clock.track;
+        drop(clock);
+        track
+            .into_iter()
+            .for_each(|track| track.span(name, slot, records, start, took));
+    }
+
+    /// The place of record `n` of a tile.
+    fn record(&self, place: Place, context: &Context, n: usize) -> *mut f32 {
+        let first = context.records.start;
+        match (place, context.pooled, context.workspace) {
+            (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
+            (Place::Hidden(i), _, Some(own)) => match self.homes[i] {
+                Home::Batch => self.buffer(place, context.slot).record(n),
+                Home::Workspace(at) => {
+                    let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
+                    let (arena, record) = if context.few {
+                        (n, 0)
+                    } else {
+                        (own, n - first)
+                    };
+                    arenas[arena].start.wrapping_add(record * stride + at)
+                }
+            },
+            _ => self.buffer(place, context.slot).record(n),
+        }
+    }
+
+    /// Floats from a record of a tile to the next.
+    fn stride(&self, place: Place, slot: usize) -> usize {
+        match place {
+            Place::Hidden(i) if self.homes[i] != Home::Batch => self.workspaces.stride,
+            _ => self.buffer(place, slot).stride,
+        }
+    }
+
+    /// One step for a tile: for some records, of a layer for some rows or all, of an image for some
+    /// pixels or all.
+    ///
+    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are
+    /// different records, different rows or different pixels. What it reads was written by an
+    /// earlier phase, or for the same records by this tile. `check` has compared all sizes.
+    unsafe fn step(&self, i: usize, context: &Context) {
+        let step = &self.steps[i];
+        // SAFETY, in every arm: the caller's promise.
+        match &step.action {
+            Action::Affine(dense) => unsafe { self.affine(step, dense, context) },
+            Action::Convolution(dense, geometry) => unsafe {
+                self.convolution(step, (dense, geometry), context);
+            },
+            Action::Tiles(dense, geometry) => unsafe {
+                self.tiles_of_image(step, (dense, geometry), context);
+            },
+            Action::Activate(activation) => unsafe { self.activation(i, *activation, context) },
+            Action::ArgMax(outputs) => {
+                for n in context.records.clone() {
+                    let scores = self.record(step.from, context, n);
+                    // SAFETY: see above.
+                    let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
+                    self.classes[context.slot][n].store(argmax(scores), Relaxed);
+                }
+            }
+            Action::Windows { .. }
+            | Action::Combine { .. }
+            | Action::Scale { .. }
+            | Action::Softmax { .. }
+            | Action::Gather { .. } => {
+                for n in context.records.clone() {
+                    // SAFETY: see above.
+                    unsafe { self.of_record(step, context, n) }
+                }
+            }
+        }
+    }
+
+    /// SAFETY: as `step`.
+    unsafe fn affine(&self, step: &Step, dense: &Dense, context: &Context) {
+        let first = context.records.start;
+        let part = Part {
+            rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
+            records: context.records.len(),
+            x: self.record(step.from, context, first),
+            x_stride: self.stride(step.from, context.slot),
+            runs: None,
+            result: self.record(step.to, context, first),
+            result_stride: self.stride(step.to, context.slot),
+        };
+        // SAFETY: `check` has compared the sizes.
+        unsafe { dense.product(&self.kernels, part) }
+    }
+
+    /// SAFETY: as `step`.
+    unsafe fn convolution(
+        &self,
+        step: &Step,
+        (dense, geometry): (&Dense, &Geometry),
+        context: &Context,
+    ) {
+        // Whole tiles.
+        let (tile, to) = (self.kernels.tile.0, geometry.output.1);
+        let tiles = context.share((to.h * to.w).div_ceil(tile));
+        let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
+        let product = |records: usize, (x, x_stride, runs): images::Windows, result| {
+            let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
+            let result_stride = geometry.output.0.pixel;
+            let part = Part {
+                rows,
+                records,
+                x,
+                x_stride,
+                runs,
+                result,
+                result_stride,
+            };
+            // SAFETY: `check` has compared the sizes.
+            unsafe { dense.product(&self.kernels, part) }
+        };
+        for n in context.records.clone() {
+            let (places, room) = (self.places(step, context, n), self.room(context));
+            // SAFETY: `check` has compared the sizes.
+            unsafe { images::convolve(geometry, tile, pixels.clone(), places, room, &product) }
+        }
+    }
+
+    /// SAFETY: as `step`.
+    unsafe fn tiles_of_image(
+        &self,
+        step: &Step,
+        (dense, geometry): (&Dense, &Geometry),
+        context: &Context,
+    ) {
+        let Some(transforms) = &self.kernels.transforms else {
+            return;
+        };
+        let mut layer = dense.layer(dense.weights.floats());
+        layer.activation = Activation::None;
+        // Whole tiles of records.
+        let (tile, count) = (self.kernels.tile.0, images::tiles(geometry));
+        let tiles = context.share(count.div_ceil(tile));
+        let tiles = tiles.start * tile..count.min(tiles.end * tile);
+        for n in context.records.clone() {
+            let (places, room) = (self.places(step, context, n), self.room(context));
+            let (with, layer) = ((&self.kernels, transforms), (&layer, dense.activation));
+            // SAFETY: `check` has compared the sizes.
+            unsafe { images::convolve_tiles(with, geometry, layer, tiles.clone(), places, room) }
+        }
+    }
+
+    /// SAFETY: as `step`.
+    unsafe fn activation(&self, i: usize, activation: Activation, context: &Context) {
+        let (place, records) = (self.steps[i].to, context.records.clone());
+        if self.workspaces.arenas.is_empty() {
+            let values = self.record(place, context, records.start);
+            let count = records.len() * self.stride(place, context.slot);
+            // SAFETY: whole records, whose stride is a multiple of all lanes.
+            unsafe { (self.kernels.activate)(activation, values, count) }
+            return;
+        }
+        let rows = self.rows[i].next_multiple_of(LINE);
+        for n in records {
+            // SAFETY: places are whole lines, which all lanes divide.
+            unsafe { (self.kernels.activate)(activation, self.record(place, context, n), rows) }
+        }
+    }
+
+    /// A step of one record that goes by lines of an image or moves rows.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn of_record(&self, step: &Step, context: &Context, n: usize) {
+        let (x, result) = self.places(step, context, n);
+        // SAFETY: `check` has compared the sizes.
+        unsafe {
+            match &step.action {
+                Action::Windows {
+                    made,
+                    weights,
+                    activation,
+                    geometry,
+                } => {
+                    let null = (std::ptr::null(), std::ptr::null());
+                    let arrays = weights.as_ref();
+                    let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
+                    let lines = context.share(geometry.output.1.h);
+                    let (kernels, places) = (&self.kernels, (x, result));
+                    images::windows(kernels, *made, arrays, geometry, *activation, lines, places);
+                }
+                Action::Combine {
+                    arithmetic,
+                    other,
+                    activation,
+                    geometry,
+                } => {
+                    let other = self.record(*other, context, n).cast_const();
+                    // Line by line: the activation finds it in the first-level cache.
+                    for line in context.share(geometry.output.1.h).map(|y| y..y + 1) {
+                        let (kernels, places) = (&self.kernels, (x, other, result));
+                        images::combine(kernels, *arithmetic, geometry, line.clone(), places);
+                        images::activate(kernels, geometry, *activation, line, result);
+                    }
+                }
+                Action::Scale {
+                    factors,
+                    biases,
+                    moves,
+                    activation,
+                } => {
+                    moves::scale(moves, (factors, biases.as_deref()), (x, result));
+                    let filled = moves.filled().next_multiple_of(LINE);
+                    (self.kernels.activate)(*activation, result, filled);
+                }
+                Action::Softmax {
+                    geometry,
+                    logarithm,
+                } => {
+                    let lines = context.share(geometry.output.1.h);
+                    images::softmax(geometry, *logarithm, lines, (x, result));
+                }
+                Action::Gather { moves, value } => moves::gather(moves, *value, (x, result)),
+                Action::Affine(_)
+                | Action::Convolution(..)
+                | Action::Tiles(..)
+                | Action::Activate(_)
+                | Action::ArgMax(_) => {}
+            }
+        }
+    }
+
+    /// Operand and result of a record.
+    fn places(&self, step: &Step, context: &Context, n: usize) -> (*const f32, *mut f32) {
+        let x = self.record(step.from, context, n).cast_const();
+        (x, self.record(step.to, context, n))
+    }
+
+    /// Zeros for the border, and room for windows.
+    fn room(&self, context: &Context) -> (*const f32, *mut f32) {
+        let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+        (self.workspaces.zeros.start.cast_const(), scratch.start)
+    }
+}
+
+/// Index of the largest value, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
+pub(super) fn argmax(values: &[f32]) -> u32 {
+    let (mut best, mut finite) = (0, true);
+    for (i, v) in values.iter().enumerate() {
+        finite &= v.is_finite();
+        if *v > values[best] {
+            best = i;
+        }
+    }
+    if finite { best as u32 } else { NAN_CLASS }
+}
