@@ -37,17 +37,16 @@ def read(text):
             options.append(dict(found.groupdict(), choices=[]))
             options[-1]["value"] = options[-1]["value"] or ""
             others.append(options[-1])
-        elif line.startswith(" " * 22) and others and isinstance(others[-1], dict):
-            others[-1]["text"] += " " + line.strip()
         else:
             others.append(line)
     for option in options:
-        # a | b | c, the last of them a word of its own; names in capitals stand for something else.
-        words = re.match(r"((?:[\w=:]+ \| )*)([\w:]+(?=$|,|:| [ (\[]))?", option["text"])
-        if words[1]:
-            choices = [word.rstrip(":") for word in words[1].split(" | ") + [words[2] or ""]]
+        # "…: a | b | c  [default]". Names in capitals stand for other values.
+        choices = re.search(r": (\S+(?: \| \S+)+)(?:  \[.*\])?$", option["text"])
+        if choices:
             option["choices"] = [
-                word for word in choices if word.islower() and word.replace("_", "").isalnum()
+                word
+                for word in choices[1].split(" | ")
+                if word.islower() and word.replace("_", "").isalnum()
             ]
     return options, others
 
@@ -97,6 +96,11 @@ def manual(name, command, text):
                 f"{letter}\\fB\\-\\-{escaped(line['name'])}\\fR{value}",
                 escaped(re.sub(r" {2,}", "  ", line["text"])),
             ]
+        elif re.fullmatch(r"\w.*:", line):
+            if plain:
+                page.append(".fi")
+            plain = False
+            page.append(f".SS {escaped(line[:-1])}")
         else:
             if not plain:
                 page += [".PP", ".nf"]

@@ -1,7 +1,8 @@
-//! `mortonnet-bake`: a model into a finished program, without a compiler. It reads what the build
-//! reads, with the same code and messages; the kernel library is that of its own block.
+//! `mortonnet-bake` puts a model into a finished program and needs no compiler. It reads what the
+//! build reads, with the same code and messages. The kernel library is that of its own block.
 
-use super::given::{Given, unknown, usage};
+use super::arguments::{Arguments, unknown, usage};
+use super::help::{self, HelpPage, OptionGroup, OptionSpec, option};
 use super::print;
 use crate::bake::{self, Baked, Mistakes, Names, Settings};
 use crate::baked;
@@ -20,101 +21,133 @@ use std::process::ExitCode;
 
 const NAME: &str = "mortonnet-bake";
 
-const HELP: &str = "\
+pub(super) static HELP: HelpPage = HelpPage {
+    head: &["\
 mortonnet-bake [OPTIONS] MODEL -o FILE      write a program that runs the network of MODEL
 
 MODEL is an ONNX or TensorFlow Lite model, a network JSON, or a folder with network.json.
+"],
+    groups: &[
+        OptionGroup {
+            title: "Output",
+            options: &[
+                option(
+                    "-o, --output FILE",
+                    "program to write; an existing file is replaced",
+                ),
+                option("-t, --target TARGET", "CPU of the program")
+                    .values("x86_64 | aarch64 | armv7")
+                    .default("this, or that of --program"),
+            ],
+        },
+        OptionGroup {
+            title: "Network",
+            options: &[
+                option("--plan PLAN", "plan of the library, or a plan file (.json)")
+                    .default("host; on ARM mali-midgard"),
+                option("--weights KIND", "how weights are stored")
+                    .values("f32 | f16 | i8 | i8:PERCENT")
+                    .default("f32"),
+                option("--program FILE", "finished program to copy")
+                    .default("mortonnet-TARGET, see below"),
+            ],
+        },
+        OptionGroup {
+            title: "Information",
+            options: &[
+                option("-h, --help", "show this page"),
+                option(
+                    "-V, --version",
+                    "show the version, which the written programs have, too",
+                ),
+            ],
+        },
+    ],
+    foot: "\
+With i8:PERCENT, at most that many of 100 classes may change by the smaller weights.
+The file mortonnet-TARGET is looked for beside mortonnet-bake and in ../lib/mortonnet.
+The network stands behind the program in the same file, which can be copied as any other. strip and
+UPX remove the network; the program reports that when it starts.
+Exit codes: 0 success, 1 a mistake in the model or an I/O error, 2 wrong command line.
+",
+};
 
-  -o, --output FILE       the program; one of that name is replaced
-  -t, --target TARGET     x86_64 | aarch64 | armv7: the CPU that it is for  [this one, or FILE's]
-      --plan PLAN         a plan of the library, or a plan file (.json)
-                          [host; for aarch64 and armv7 mali-midgard]
-      --weights KIND      f32 | f16 | i8 | i8:PERCENT: how weights are stored, and how many of 100
-                          classes may change by that                        [f32]
-      --program FILE      the finished program that is copied
-                          [mortonnet-TARGET beside mortonnet-bake, or in ../lib/mortonnet]
-  -h, --help              this page
-  -V, --version           the version; programs are of the same one
+/// A CPU that programs are written for.
+struct TargetCpu {
+    name: &'static str,
+    /// The name that Rust uses.
+    arch: &'static str,
+    /// `e_machine` of the ELF header.
+    machine: u16,
+}
 
-The network stands behind the program in the same file: copy it as any other. strip and UPX remove
-it, which the program says when it starts.
-Exit codes: 0 fine, 1 a mistake in the model or an I/O error, 2 usage.
-";
-
-/// Names of targets, their architecture as Rust calls it, and their machine in an ELF header.
-const TARGETS: [(&str, &str, u16); 3] = [
-    ("x86_64", "x86_64", 62),
-    ("aarch64", "aarch64", 183),
-    ("armv7", "arm", 40),
+static TARGETS: [TargetCpu; 3] = [
+    TargetCpu {
+        name: "x86_64",
+        arch: "x86_64",
+        machine: 62,
+    },
+    TargetCpu {
+        name: "aarch64",
+        arch: "aarch64",
+        machine: 183,
+    },
+    TargetCpu {
+        name: "armv7",
+        arch: "arm",
+        machine: 40,
+    },
 ];
 
-/// What a line asks for.
 #[derive(Debug)]
-struct Line {
+pub(super) struct BakeOptions {
     model: PathBuf,
     output: PathBuf,
+    /// Index into [`TARGETS`].
     target: Option<usize>,
     plan: Option<String>,
     weights: Option<String>,
     program: Option<PathBuf>,
 }
 
-/// A page, or what to bake.
-enum Asked {
+pub(super) enum BakeCommand {
+    /// Print a page.
     Page(String),
-    Bake(Line),
+    Bake(BakeOptions),
 }
 
-fn read(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Error> {
+pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeCommand, Error> {
     use lexopt::prelude::*;
-    const OPTIONS: [(&str, Option<char>); 5] = [
-        ("output", Some('o')),
-        ("target", Some('t')),
-        ("plan", None),
-        ("weights", None),
-        ("program", None),
-    ];
     let mut parser = lexopt::Parser::from_args(args);
-    let mut given = Given::default();
+    let mut given = Arguments::default();
     while let Some(arg) = parser.next().map_err(usage)? {
-        let option = OPTIONS.iter().find(|(long, letter)| match arg {
-            Long(name) => name == *long,
-            Short(short) => Some(short) == *letter,
-            Value(_) => false,
-        });
-        match (arg, option) {
-            (Short('h') | Long("help"), _) => return Ok(Asked::Page(HELP.into())),
+        let spec = help::find(HELP.options(), &arg);
+        match (arg, spec) {
+            (Short('h') | Long("help"), _) => return Ok(BakeCommand::Page(HELP.to_string())),
             (Short('V') | Long("version"), _) => {
-                return Ok(Asked::Page(format!(
-                    "{NAME} {}\n",
-                    env!("CARGO_PKG_VERSION")
-                )));
+                let version = env!("CARGO_PKG_VERSION");
+                return Ok(BakeCommand::Page(format!("{NAME} {version}\n")));
             }
             (Value(model), _) if given.values.is_empty() => given.values.push(model),
-            (_, Some((option, _))) => given.options.push((option, parser.value().map_err(usage)?)),
-            (Long(name), None) => return Err(unknown(name, OPTIONS.iter().map(|o| o.0))),
+            (_, Some(spec)) => given.add(spec.name(), spec.value(&mut parser).map_err(usage)?),
+            (Long(name), None) => return Err(unknown(name, HELP.options().map(OptionSpec::name))),
             (arg, None) => return Err(usage(arg.unexpected())),
         }
     }
     given.repeated().iter().for_each(|note| say(note));
     let target = given.parse("target", |name| {
-        let expected = || {
-            format!(
-                "expected one of {}, found \"{name}\"",
-                TARGETS.map(|t| t.0).join(", ")
-            )
-        };
-        TARGETS
-            .iter()
-            .position(|t| t.0 == name)
-            .ok_or_else(expected)
+        let found = TARGETS.iter().position(|t| t.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
+            format!("expected one of {}, found \"{name}\"", names.join(", "))
+        })
     })?;
     let (Some(model), Some(output)) = (given.values().pop(), given.path("output")) else {
         return Err(Error::usage(format!(
             "expected a model and -o FILE; {NAME} --help has all"
         )));
     };
-    Ok(Asked::Bake(Line {
+    Ok(BakeCommand::Bake(BakeOptions {
         model: model.into(),
         output,
         target,
@@ -124,9 +157,9 @@ fn read(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Error> {
     }))
 }
 
-/// The finished program of a target, where it was not named.
+/// Finds the finished program of a target.
 fn program_of(target: usize) -> Result<PathBuf, Error> {
-    let name = format!("mortonnet-{}", TARGETS[target].0);
+    let name = format!("mortonnet-{}", TARGETS[target].name);
     let own = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
     let folder = own.parent().unwrap_or(Path::new("."));
     let places = [
@@ -142,21 +175,23 @@ fn program_of(target: usize) -> Result<PathBuf, Error> {
     })
 }
 
-/// The target of a program's file.
+/// Returns the target of a program's file.
 fn target_of(program: &[u8]) -> Option<usize> {
     let machine = program
         .get(18..20)
         .filter(|_| program.starts_with(b"\x7fELF"))?;
-    TARGETS.iter().position(|t| t.2.to_le_bytes() == *machine)
+    TARGETS
+        .iter()
+        .position(|t| t.machine.to_le_bytes() == *machine)
 }
 
-/// True if both paths are one file now, by whatever names and links.
+/// Returns true if both paths lead to one file, also through links.
 fn same_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino()));
     matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Writes a program: all of it or nothing, and not into one that runs.
+/// Writes an executable file atomically. A program that runs from the old file is not disturbed.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path
         .file_name()
@@ -179,52 +214,75 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
-    let line = match read(args)? {
-        Asked::Page(page) => return print(&page),
-        Asked::Bake(line) => line,
-    };
-    let (model, output) = (line.model, line.output);
-    let own_file = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
-    let own = || TARGETS.iter().position(|t| t.1 == std::env::consts::ARCH);
-    let path = match (line.program, line.target.or_else(own)) {
-        (Some(program), _) => program,
-        (None, Some(target)) => program_of(target)?,
-        (None, None) => {
-            return Err(Error::usage(
-                "there is no program for this CPU: --target names another",
-            ));
-        }
-    };
-    let shown = path.display().to_string();
-    let program = fs::read(&path).map_err(|e| Error::io(&shown, e))?;
-    let (_, slot) = Slot::find(&program).map_err(|e| Error::check(format!("{shown}: {e}")))?;
-    let found = target_of(&program)
-        .ok_or_else(|| Error::check(format!("{shown}: it is for no CPU known here")))?;
-    if let Some(asked) = line.target.filter(|&asked| asked != found) {
-        return Err(Error::check(format!(
-            "{shown}: expected a program for {}, found one for {}",
-            TARGETS[asked].0, TARGETS[found].0
-        )));
+    match parse(args)? {
+        BakeCommand::Page(page) => print(&page),
+        BakeCommand::Bake(options) => write_program(options),
     }
-    let (name, arch, _) = TARGETS[found];
-    let stored = line.weights.unwrap_or("f32".into());
+}
+
+/// The finished program that a network is put into.
+struct FinishedProgram {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    target: &'static TargetCpu,
+    lab: bool,
+}
+
+impl FinishedProgram {
+    fn read(named: Option<PathBuf>, target: Option<usize>) -> Result<FinishedProgram, Error> {
+        let own = || {
+            TARGETS
+                .iter()
+                .position(|t| t.arch == std::env::consts::ARCH)
+        };
+        let path = match (named, target.or_else(own)) {
+            (Some(program), _) => program,
+            (None, Some(target)) => program_of(target)?,
+            (None, None) => {
+                return Err(Error::usage(
+                    "there is no program for this CPU: --target names another",
+                ));
+            }
+        };
+        let shown = path.display();
+        let bytes = fs::read(&path).map_err(|e| Error::io(shown.to_string(), e))?;
+        let (_, slot) = Slot::find(&bytes).map_err(|e| Error::check(format!("{shown}: {e}")))?;
+        let found = target_of(&bytes)
+            .ok_or_else(|| Error::check(format!("{shown}: it is for no CPU known here")))?;
+        if let Some(asked) = target.filter(|&asked| asked != found) {
+            return Err(Error::check(format!(
+                "{shown}: expected a program for {}, found one for {}",
+                TARGETS[asked].name, TARGETS[found].name
+            )));
+        }
+        Ok(FinishedProgram {
+            bytes,
+            target: &TARGETS[found],
+            lab: slot.lab(),
+            path,
+        })
+    }
+}
+
+fn write_program(options: BakeOptions) -> Result<(), Error> {
+    let own_file = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
+    let program = FinishedProgram::read(options.program, options.target)?;
+    let stored = options.weights.unwrap_or("f32".into());
     let (weights, changes) =
         bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
+    let default_plan = if program.target.arch == "x86_64" {
+        "host"
+    } else {
+        "mali-midgard"
+    };
     let settings = Settings {
         names: Names::Options,
         root: std::env::current_dir().map_err(|e| Error::io("the current folder", e))?,
-        model,
+        model: options.model,
         weights,
         changes,
-        plan: line.plan.unwrap_or(
-            if arch == "x86_64" {
-                "host"
-            } else {
-                "mali-midgard"
-            }
-            .into(),
-        ),
-        lab: slot.lab(),
+        plan: options.plan.unwrap_or(default_plan.into()),
+        lab: program.lab,
     };
     let library = (baked::library().clone(), baked::sources()?.clone());
     let made = bake::bake_with(&settings, Some(library), Mistakes::default(), Vec::new());
@@ -235,7 +293,8 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
             mistakes.0.len()
         ))
     })?;
-    for read in made.files.iter().chain([&path, &own_file]) {
+    let output = options.output;
+    for read in made.files.iter().chain([&program.path, &own_file]) {
         if same_file(&output, read) {
             return Err(Error::usage(format!(
                 "--output {}: this is {}, which was read; name another file (nothing was written)",
@@ -246,20 +305,22 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
     }
     verify(&made)?;
     let block = made.block();
-    let file = Slot::fill(&program, &block).map_err(|e| Error::check(format!("{shown}: {e}")))?;
+    let file = Slot::fill(&program.bytes, &block)
+        .map_err(|e| Error::check(format!("{}: {e}", program.path.display())))?;
     write(&output, &file).map_err(|e| Error::io(output.display().to_string(), e))?;
-    made.report("", arch, block.len())
+    made.report("", program.target.arch, block.len())
         .iter()
         .for_each(|note| say(note));
     say(&format!(
-        "{}: {} bytes, for {name}",
+        "{}: {} bytes, for {}",
         output.display(),
-        file.len()
+        file.len(),
+        program.target.name
     ));
     Ok(())
 }
 
-/// Runs the golden vectors through what has been baked.
+/// Runs the golden vectors on the baked network. Records that overflow are left to `--selftest`.
 fn verify(made: &Baked) -> Result<(), Error> {
     let constant = |i: usize| {
         let (c, offset) = (&made.plan.constants[i], made.offsets[i]);
@@ -274,7 +335,6 @@ fn verify(made: &Baked) -> Result<(), Error> {
         scores,
         ..
     } = &made.golden;
-    // Records that overflow are the self-test's.
     let golden = baked::Golden {
         count: *count,
         inputs,
@@ -284,12 +344,12 @@ fn verify(made: &Baked) -> Result<(), Error> {
     verify::verify(&model, &golden).map_err(|e| nothing(e.to_string()))
 }
 
-/// A message on stderr.
+/// Writes a message to stderr.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "{NAME}: {}", escape::lines(message));
 }
 
-/// The program.
+/// Runs `mortonnet-bake` and returns its exit code.
 pub fn main() -> ExitCode {
     match baked::check().and_then(|()| run(std::env::args_os().skip(1))) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
-//! Records in, classes out.
+//! The command that classifies records.
 
-use super::given::{self, Given};
+use super::arguments::{self, Arguments};
 use super::session::Session;
 use super::{Command, request};
 use crate::engine::select::Request;
@@ -10,74 +10,78 @@ use crate::stream::{Format, Output, Rows};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What a line without the name of a command asks for.
 #[derive(Debug)]
 pub(crate) struct Classify {
-    /// Input files; none is stdin, as is `-`.
+    /// Input files. `-`, or no file, is stdin.
     pub(crate) files: Vec<PathBuf>,
-    /// Input format, where it is not to be detected.
+    /// `None` to detect the format.
     pub(crate) format: Option<Format>,
-    /// Of a time series: which rows are a record.
+    /// The window and hop of a time series.
     pub(crate) rows: Option<Rows>,
-    /// Fields in front of each line's numbers, which go in front of its answer.
+    /// Number of fields at the start of each line that are copied to its answer.
     pub(crate) keys: usize,
-    /// Output, where it is not the network's default.
+    /// `None` for the network's default.
     pub(crate) output: Option<Output>,
     /// File of expected classes.
     pub(crate) expect: Option<PathBuf>,
-    /// Share of right classes below which the exit code is 1.
+    /// Accuracy below which the exit code is 1, from 0 to 1.
     pub(crate) min_accuracy: Option<f64>,
-    /// Scores to compare with.
+    /// File of expected scores.
     pub(crate) expect_scores: Option<PathBuf>,
-    /// How far they may be off, in units of the larger of 1 and the expected score.
+    /// Allowed error of a score, relative to max(1, |expected|).
     pub(crate) tolerance: Option<f64>,
-    /// Mark bad records and go on.
+    /// True to answer a bad record with an error mark and go on.
     pub(crate) mark: bool,
-    /// Compare every so many batches with the host; 0: none.
+    /// Compare every so many batches with the host. 0 compares none.
     pub(crate) verify: u64,
-    /// How long a call of a driver may take, where that is not the default; zero: for ever.
+    /// Limit of a driver's call, zero for no limit. `None` for the default.
     pub(crate) timeout: Option<Duration>,
-    /// Timing: format, and file unless stderr.
-    pub(crate) profile: Option<(ProfileFormat, Option<PathBuf>)>,
-    /// Say what runs.
+    pub(crate) profile: Option<ProfileOption>,
     pub(crate) verbose: bool,
-    /// Where it runs.
     pub(crate) request: Request,
 }
 
-pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
+/// The value of `--profile`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProfileOption {
+    pub(crate) format: ProfileFormat,
+    /// `None` for stderr.
+    pub(crate) file: Option<PathBuf>,
+}
+
+pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
     let on_error = |text: &str| match text {
         "stop" => Ok(false),
         "mark" => Ok(true),
         other => Err(format!("expected stop or mark, found \"{other}\"")),
     };
     let rows = |n: Option<u64>| n.map(|n| n as usize);
-    let window = rows(given.number("window", 1..=u64::from(u32::MAX))?);
-    let hop = rows(given.number("hop", 1..=u64::from(u32::MAX))?);
-    let keys = rows(given.number("key", 1..=1000)?).unwrap_or(0);
+    let window = rows(arguments.number("window", 1..=u64::from(u32::MAX))?);
+    let hop = rows(arguments.number("hop", 1..=u64::from(u32::MAX))?);
+    let keys = rows(arguments.number("key", 1..=1000)?).unwrap_or(0);
     let c = Classify {
-        files: given.values().into_iter().map(PathBuf::from).collect(),
-        format: given.parse("format", Format::parse)?,
+        files: arguments.values().into_iter().map(PathBuf::from).collect(),
+        format: arguments.parse("format", Format::parse)?,
         rows: window.map(|window| Rows {
             window,
             hop: hop.unwrap_or(window),
         }),
         keys,
-        output: given.parse("output", Output::parse)?,
-        expect: given.path("expect"),
-        min_accuracy: given.parse("min-accuracy", share)?,
-        expect_scores: given.path("expect-scores"),
-        tolerance: given.parse("tolerance", tolerance)?,
-        mark: given.parse("on-error", on_error)?.unwrap_or(false),
-        verify: given
+        output: arguments.parse("output", Output::parse)?,
+        expect: arguments.path("expect"),
+        min_accuracy: arguments.parse("min-accuracy", share)?,
+        expect_scores: arguments.path("expect-scores"),
+        tolerance: arguments.parse("tolerance", tolerance)?,
+        mark: arguments.parse("on-error", on_error)?.unwrap_or(false),
+        verify: arguments
             .number("verify", 0..=u64::from(u32::MAX))?
             .unwrap_or(0),
-        timeout: given.parse("timeout", given::seconds)?,
-        profile: given.parse("profile", profile)?,
-        verbose: given.flag("verbose"),
+        timeout: arguments.parse("timeout", arguments::seconds)?,
+        profile: arguments.parse("profile", profile)?,
+        verbose: arguments.flag("verbose"),
         request: Request {
-            sources: given.sources(),
-            ..request(given)?
+            sources: arguments.sources(),
+            ..request(arguments)?
         },
     };
     if hop.is_some() && c.rows.is_none() {
@@ -97,7 +101,7 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
     Ok(Command::Classify(Box::new(c)))
 }
 
-/// `0.97` or `97%`.
+/// Parses a share such as `0.97` or `97%`.
 fn share(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |t| (t, 100.0));
     let share = digits
@@ -116,8 +120,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
     tolerance.ok_or_else(|| format!("expected a number from 0 on, found \"{text}\""))
 }
 
-/// `table`, `json` or `trace`, each with `:FILE` or without.
-fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
+/// Parses `table`, `json` or `trace`, each with or without `:FILE`.
+fn profile(text: &str) -> Result<ProfileOption, String> {
     let (format, file) = text
         .split_once(':')
         .map_or((text, None), |(format, file)| (format, Some(file)));
@@ -129,12 +133,15 @@ fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
     };
     match file {
         Some("") => Err("a file name is missing after the colon".into()),
-        file => Ok((format, file.map(PathBuf::from))),
+        file => Ok(ProfileOption {
+            format,
+            file: file.map(PathBuf::from),
+        }),
     }
 }
 
 impl Classify {
-    /// Records in, classes out.
+    /// Classifies all records.
     pub(crate) fn run(self, start: Instant) -> Result<(), Error> {
         Session::new(self, start)?.run()
     }

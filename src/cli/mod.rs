@@ -1,10 +1,11 @@
-//! The command line: a contract that scripts rely on. A line is one command, with just the options
-//! that it uses.
+//! The command line, a contract that scripts rely on. A command line asks for one command and has
+//! only options that this command uses.
 
+mod arguments;
 #[cfg(feature = "bake")]
 pub(crate) mod bake;
 mod classify;
-mod given;
+mod help;
 pub(crate) mod info;
 #[cfg(feature = "lab")]
 mod lab;
@@ -23,219 +24,267 @@ use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::sys::io::was_open;
 use crate::sys::{signal, watchdog};
+use arguments::{Arguments, CommandSpec, usage};
 pub(crate) use classify::Classify;
-use given::{Follows, Form, Given, Spec, usage};
+use help::{HelpPage, OptionGroup, OptionSpec, option};
 pub(crate) use selftest::SelfTest;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The begin of `--help`; what the lab has comes behind it.
-const SYNOPSIS: &str = "\
-mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
-";
-
-/// The rest of `--help`.
-const HELP: &str = "
-  -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
-      --window N          time series: a record is the last N rows of the input (lines of CSV),
-      --hop M             one every M rows                                            [N]
-      --key N             the first N fields of a line (time, name) stand in front of its answer
-  -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
-  -b, --batch N           most records per launch                         [the plan's]
-      --max-memory BYTES  fewer, if constants, arena, input and results would need more: 64M
-  -d, --device DEV        auto | host | opencl | all | INDEX | part of a name, or several
-                          separated by commas, which share the records    [auto]
-      --compute-units N   the OpenCL device with N compute units
-      --plan NAME         baked | tuned | a plan of the library (see --info)
-      --kernels DIR       kernel sources from a folder instead of the baked ones
-      --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
-      --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
-      --expect-scores F   compare with the scores in F (csv, npy, idx), exit 1 if one is further off
-      --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
-      --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
-      --verify N          compare every N-th batch of a device with the host, stop where they differ
-      --timeout SECONDS   give up a device that takes longer (at start 6 times, compiling 20)  [10]
-      --profile[=FMT]     table | json | trace (ui.perfetto.dev), each with :FILE or not: timing
-      --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
-  -v, --verbose           say on stderr what runs the network, and why
-      --list-devices      the OpenCL devices, or why there are none; with -v all about them
-      --info[=block]      what is baked, what runs it, what plans take; -o json; block: all as text
-  -h, --help              this page
-  -V, --version           the program's version, and what is baked
-
+/// `--help`, and the options outside the lab.
+static HELP: HelpPage = HelpPage {
+    head: &[
+        "mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin\n",
+        lab::SYNOPSIS,
+    ],
+    groups: &[
+        OptionGroup {
+            title: "Input",
+            options: &[
+                option("-f, --format FMT", "input format")
+                    .values("csv | f32 | u8 | idx | npy")
+                    .default("detected, else csv"),
+                option(
+                    "--window N",
+                    "time series: one record is N successive rows (CSV lines)",
+                ),
+                option("--hop M", "time series: start a record every M rows")
+                    .default("N of --window"),
+                option(
+                    "--key N",
+                    "copy the first N fields of a line (time, name) to its answer",
+                ),
+                option(
+                    "--on-error ACTION",
+                    "stop at a bad record, or answer \"error\" and go on",
+                )
+                .values("stop | mark")
+                .default("stop"),
+            ],
+        },
+        OptionGroup {
+            title: "Output",
+            options: &[
+                option("-o, --output KIND", "answer to a record")
+                    .values("class | label | scores | probs | top=K | json"),
+                option(
+                    "--profile[=FMT]",
+                    "report times on stderr, with =FMT:FILE in a file",
+                )
+                .values("table | json | trace")
+                .implied("table"),
+                option(
+                    "-v, --verbose",
+                    "report on stderr which device and plan run, and why",
+                ),
+            ],
+        },
+        OptionGroup {
+            title: "Device",
+            options: &[
+                option("-d, --device DEV", "device to use")
+                    .values("auto | host | opencl | all | INDEX | NAME")
+                    .default("auto"),
+                option(
+                    "--compute-units N",
+                    "use the OpenCL device with N compute units",
+                ),
+                option(
+                    "--plan NAME",
+                    "plan to run: baked, tuned, or one that --info lists",
+                ),
+                option("-b, --batch N", "run at most N records per launch")
+                    .default("the plan's batch"),
+                option(
+                    "--max-memory BYTES",
+                    "limit device memory; smaller batches are used to fit (for example 64M)",
+                ),
+                option(
+                    "--kernels DIR",
+                    "compile the kernel sources in DIR instead of the baked ones",
+                ),
+                option(
+                    "--timeout SECONDS",
+                    "give up a device that hangs; start-up may take 6 times as long",
+                )
+                .default("10"),
+            ],
+        },
+        OptionGroup {
+            title: "Checking",
+            options: &[
+                option(
+                    "--expect FILE",
+                    "compare classes with FILE; print the number of correct ones on stderr",
+                ),
+                option(
+                    "--min-accuracy A",
+                    "with --expect: exit 1 if accuracy is below A (0.97 or 97%)",
+                ),
+                option(
+                    "--expect-scores F",
+                    "compare scores with file F (csv, npy, idx); exit 1 beyond --tolerance",
+                ),
+                option(
+                    "--tolerance T",
+                    "allowed error of a score, relative to max(1, |expected|)",
+                )
+                .default("0.0001"),
+                option(
+                    "--verify N",
+                    "compare every N-th batch of a device with the host; stop if they differ",
+                ),
+                option(
+                    "--selftest",
+                    "run the baked golden vectors on the device; exit 1 if a result is wrong",
+                ),
+            ],
+        },
+        OptionGroup {
+            title: "Information",
+            options: &[
+                option(
+                    "--list-devices",
+                    "list the OpenCL devices, or why there are none; -v adds details",
+                ),
+                option(
+                    "--info[=block]",
+                    "show network, device and plans (-o json); =block shows all baked data",
+                )
+                .implied("page"),
+                option("-h, --help", "show this page"),
+                option(
+                    "-V, --version",
+                    "show the version of the program and the name of the network",
+                ),
+            ],
+        },
+    ],
+    foot: "\
 Examples:
-  mortonnet vectors.csv                       a class per line
-  sensor | mortonnet -o json | jq .label      answers each record as soon as it is read
+  mortonnet vectors.csv                       print a class per line
+  sensor | mortonnet -o json | jq .label      answer each record as soon as it is read
   gunzip -c t10k-images-idx3-ubyte.gz | mortonnet --expect t10k-labels-idx1-ubyte
   mortonnet -d opencl --selftest && mortonnet -d opencl --profile < vectors.csv > classes.txt
 
-stdout carries results only. Exit codes: 0 fine, 1 input, device or I/O error, 2 usage.
-SIGINT and SIGTERM answer what was read, then end the program; SIGUSR1 prints the profile so far.
-MORTONNET_OPENCL: library. MORTONNET_CACHE (else CACHE_DIRECTORY, XDG_CACHE_HOME, HOME): its cache.
-";
+Device NAME is any part of a device's name. A list such as host,0 shares the records.
+Results go to stdout, everything else to stderr.
+Exit codes: 0 success, 1 input, device or I/O error or a failed check, 2 wrong command line.
+SIGINT and SIGTERM: answer the records that were read, then exit. SIGUSR1: print a profile so far.
+MORTONNET_OPENCL names the OpenCL library to load.
+MORTONNET_CACHE names the cache folder; the default is CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet or
+~/.cache/mortonnet.
+",
+};
 
-/// What a line asks for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Classify records.
     Classify(Box<Classify>),
-    /// Run the golden vectors.
     SelfTest(SelfTest),
-    /// List the OpenCL devices.
     ListDevices {
-        /// With all that plans depend on.
+        /// True to list everything that plans depend on.
         verbose: bool,
     },
-    /// Print what is baked, and what would run it.
     Info {
-        /// Where it would run.
         request: Request,
-        /// As JSON.
         json: bool,
     },
-    /// Print all that is baked.
+    /// `--info=block`: print the baked data as text.
     #[cfg(feature = "lab")]
     Block,
-    /// Benchmarks.
     #[cfg(feature = "lab")]
     Bench(crate::lab::Bench),
-    /// Find the fastest variant.
     #[cfg(feature = "lab")]
     Tune(crate::lab::tune::Tune),
     /// Print a page of help.
     Help(String),
-    /// Print the version.
     Version,
 }
 
-/// The options outside the lab.
-const OPTIONS: &[Spec] = {
-    use Follows::{Nothing, Value, ValueOr};
-    &[
-        ("format", Some('f'), Value),
-        ("output", Some('o'), Value),
-        ("max-memory", None, Value),
-        ("window", None, Value),
-        ("hop", None, Value),
-        ("key", None, Value),
-        ("batch", Some('b'), Value),
-        ("device", Some('d'), Value),
-        ("compute-units", None, Value),
-        ("plan", None, Value),
-        ("kernels", None, Value),
-        ("expect", None, Value),
-        ("min-accuracy", None, Value),
-        ("expect-scores", None, Value),
-        ("tolerance", None, Value),
-        ("on-error", None, Value),
-        ("verify", None, Value),
-        ("timeout", None, Value),
-        ("profile", None, ValueOr("table")),
-        ("verbose", Some('v'), Nothing),
-        ("selftest", None, Nothing),
-        ("list-devices", None, Nothing),
-        ("info", None, ValueOr("page")),
-    ]
-};
-
-/// The commands outside the lab. Those that are called like an option are asked for by it.
-static FORMS: [Form; 5] = [
-    Form {
+/// The commands outside the lab. An option selects the command that has its name.
+static COMMANDS: [CommandSpec; 5] = [
+    CommandSpec {
         name: "classifying records",
         take: classify::take,
     },
-    Form {
+    CommandSpec {
         name: "--selftest",
         take: selftest::take,
     },
-    Form {
+    CommandSpec {
         name: "--list-devices",
         take: take_list_devices,
     },
-    Form {
+    CommandSpec {
         name: "--info=block",
         take: lab::take_block,
     },
-    Form {
+    CommandSpec {
         name: "--info",
         take: take_info,
     },
 ];
 
+/// The options of all commands.
+fn options() -> impl Iterator<Item = &'static OptionSpec> {
+    HELP.options().chain(lab::options())
+}
+
+/// All commands, in the order in which messages list them.
+fn commands() -> Vec<&'static CommandSpec> {
+    COMMANDS.iter().chain(&lab::COMMANDS).collect()
+}
+
 impl Command {
-    /// Reads the arguments (without the program's name).
+    /// Parses the arguments (without the program's name).
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
         use lexopt::prelude::*;
         let mut parser = lexopt::Parser::from_args(args);
-        let mut given = Given::default();
-        let mut word = None;
+        let mut arguments = Arguments::default();
+        let mut subcommand = None;
         while let Some(arg) = parser.next().map_err(usage)? {
-            let spec = OPTIONS
-                .iter()
-                .chain(lab::OPTIONS)
-                .find(|(long, letter, _)| match arg {
-                    Long(name) => name == *long,
-                    Short(short) => Some(short) == *letter,
-                    Value(_) => false,
-                });
+            let spec = help::find(options(), &arg);
             match (arg, spec) {
-                (Value(value), _) if word.is_none() && given.values.is_empty() => {
-                    match lab::word(&value)? {
-                        Some(_) if given.has("output") => {
-                            let word = value.to_string_lossy();
-                            let e = format!(
-                                "{word} has an --output of its own: write it behind the word {word}"
-                            );
-                            return Err(Error::usage(e));
-                        }
-                        None => given.values.push(value),
-                        found => word = found,
+                (Value(value), _) if subcommand.is_none() && arguments.values.is_empty() => {
+                    subcommand = lab::subcommand(&value)?;
+                    if subcommand.is_none() {
+                        arguments.values.push(value);
+                    } else if arguments.has("output") {
+                        let word = value.to_string_lossy();
+                        return Err(Error::usage(format!(
+                            "{word} has an --output of its own: write it behind the word {word}"
+                        )));
                     }
                 }
-                (Value(value), _) => given.values.push(value),
-                // Help and version win over whatever else the line has, mistakes behind them
-                // included.
+                (Value(value), _) => arguments.values.push(value),
+                // Help and version win over the rest of the line, even if the rest is wrong.
                 (Short('h') | Long("help"), _) => {
-                    let help = || format!("{SYNOPSIS}{}{HELP}", lab::SYNOPSIS);
-                    return Ok(Command::Help(word.map_or_else(help, lab::help)));
+                    return Ok(Command::Help(
+                        subcommand.map_or(&HELP, lab::help).to_string(),
+                    ));
                 }
-                (Short('V') | Long("version"), _) if word.is_none() => return Ok(Command::Version),
-                (_, Some(&(option, _, follows))) => {
-                    let value = match follows {
-                        Follows::Nothing => None,
-                        Follows::ValueOr(default) => {
-                            parser.optional_value().or(Some(default.into()))
-                        }
-                        Follows::Value => Some(parser.value().map_err(usage)?),
-                    };
-                    given.options.push((option, value.unwrap_or_default()));
+                (Short('V') | Long("version"), _) if subcommand.is_none() => {
+                    return Ok(Command::Version);
+                }
+                (_, Some(spec)) => {
+                    let value = spec.value(&mut parser).map_err(usage)?;
+                    arguments.add(spec.name(), value);
                 }
                 (Long(name), None) => {
-                    let all = OPTIONS.iter().chain(lab::OPTIONS).map(|o| o.0);
-                    return Err(given::unknown(name, all));
+                    return Err(arguments::unknown(name, options().map(OptionSpec::name)));
                 }
                 (arg, None) => return Err(usage(arg.unexpected())),
             }
         }
-        given.repeated().iter().for_each(|note| say(note));
-        let asks = |(option, value): &(&str, OsString)| {
-            let whole = format!("--{option}={}", value.to_string_lossy());
-            FORMS
-                .iter()
-                .find(|form| form.name == whole || form.name.strip_prefix("--") == Some(option))
+        arguments.repeated().iter().for_each(|note| say(note));
+        let command = match subcommand {
+            Some(subcommand) => lab::command(subcommand, &arguments),
+            None => selected(&arguments),
         };
-        let form = match word {
-            Some(word) => lab::form(word, &given),
-            None => given
-                .options
-                .iter()
-                .rev()
-                .find_map(asks)
-                .unwrap_or(&FORMS[0]),
-        };
-        given.command(form, &forms())
+        arguments.command(command, &commands())
     }
 
     fn run(self, start: Instant) -> Result<(), Error> {
@@ -263,8 +312,19 @@ impl Command {
     }
 }
 
-/// Runs what has to do with devices and has no records to save: where a driver hangs an error is
-/// all that is left.
+/// Returns the command that the last option with a command's name selects, or classification.
+fn selected(arguments: &Arguments) -> &'static CommandSpec {
+    let named = arguments.options.iter().rev().find_map(|given| {
+        let whole = format!("--{}={}", given.name, given.value.to_string_lossy());
+        COMMANDS.iter().find(|command| {
+            command.name == whole || command.name.strip_prefix("--") == Some(given.name)
+        })
+    });
+    named.unwrap_or(&COMMANDS[0])
+}
+
+/// Runs a command that uses devices and has no records to save. If a driver hangs, the command ends
+/// with an error.
 fn watched(work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watch(|ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());
@@ -275,7 +335,7 @@ fn watched(work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watchdog::call(work)
 }
 
-/// The program: one call for each command.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     let start = Instant::now();
     let signals = signal::serve_questions().map_err(|e| Error::io("signals", e));
@@ -288,11 +348,11 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What ended the program, said where there is something to say; its exit code.
+/// Prints the error that ended the program, if it has a message, and returns the exit code.
 fn end(result: Result<(), Error>) -> u8 {
     match (result, signal::stop()) {
-        // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd
-        // counts it as clean.
+        // The exit status names the signal. A shell then ends its loop, and systemd counts the exit
+        // as clean.
         (Ok(()), Some(stop)) => signal::die(stop),
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => 0,
@@ -305,47 +365,42 @@ fn end(result: Result<(), Error>) -> u8 {
     }
 }
 
-/// Watches the calls of drivers; `hung` ends the program where one does not come back.
+/// Starts the watchdog. It calls `hung` and exits with the result if a driver's call hangs.
 fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> Result<(), Error> {
     watchdog::watch(hung).map_err(|e| Error::caused("cannot start a thread", e))
 }
 
-/// All commands, in the order in which messages list them.
-fn forms() -> Vec<&'static Form> {
-    FORMS.iter().chain(&lab::FORMS).collect()
-}
-
-fn take_list_devices(given: &mut Given) -> Result<Command, Error> {
-    given.flag("list-devices");
+fn take_list_devices(arguments: &mut Arguments) -> Result<Command, Error> {
+    arguments.flag("list-devices");
     Ok(Command::ListDevices {
-        verbose: given.flag("verbose"),
+        verbose: arguments.flag("verbose"),
     })
 }
 
-fn take_info(given: &mut Given) -> Result<Command, Error> {
-    given.parse("info", |value| match value {
+fn take_info(arguments: &mut Arguments) -> Result<Command, Error> {
+    arguments.parse("info", |value| match value {
         "page" => Ok(()),
         _ => Err(format!("expected nothing or block, found \"{value}\"")),
     })?;
-    let json = given.parse("output", |kind| match kind {
+    let json = arguments.parse("output", |kind| match kind {
         "json" => Ok(true),
         _ => Err(format!("--info has a page, or json, found \"{kind}\"")),
     })?;
     Ok(Command::Info {
-        request: request(given)?,
+        request: request(arguments)?,
         json: json.unwrap_or(false),
     })
 }
 
-/// Takes what says where the baked network runs.
-fn request(given: &mut Given) -> Result<Request, Error> {
-    let (device, compute_units) = given.device()?;
+/// Takes the options that select device, plan and batch.
+fn request(arguments: &mut Arguments) -> Result<Request, Error> {
+    let (device, compute_units) = arguments.device()?;
     Ok(Request {
         device,
         compute_units,
-        plan: given.text("plan")?,
-        batch: given.batch()?,
-        max_memory: given.parse("max-memory", given::bytes)?,
+        plan: arguments.text("plan")?,
+        batch: arguments.batch()?,
+        max_memory: arguments.parse("max-memory", arguments::bytes)?,
         wanted: Wanted {
             scores: true,
             classes: true,
@@ -358,9 +413,11 @@ fn request(given: &mut Given) -> Result<Request, Error> {
     })
 }
 
-/// The OpenCL devices; `all` that plans depend on.
+/// Prints the OpenCL devices. With `all`, prints everything that plans depend on.
+///
+/// # Errors
+/// There is no device. The printed page says why.
 pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
-    // Where there is nothing to list, the page says why, and the exit code is 1.
     let (page, failed) = match cl::Library::open() {
         Ok(library) => {
             let devices = cl::devices(library)?;
@@ -376,7 +433,7 @@ pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
     failed.map_or(Ok(()), |what| Err(Error::device(what)))
 }
 
-/// Warnings, and what runs if that is wanted.
+/// Prints warnings. With `verbose`, prints device, plan, reasons and where the kernels came from.
 fn introduce(verbose: bool, running: &Running) {
     running.warnings.iter().for_each(|warning| say(warning));
     if verbose {
@@ -403,7 +460,7 @@ fn introduce(verbose: bool, running: &Running) {
     }
 }
 
-/// Text on stdout.
+/// Writes `text` to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     was_open(1).map_err(|e| Error::io("stdout", e))?;
     let written = watchdog::outside(|| {

@@ -1,6 +1,6 @@
-//! A run of records through an engine, and its end: also that of a run whose driver hangs.
+//! A run of records through an engine. The run has an end even if the driver hangs.
 
-use super::classify::Classify;
+use super::classify::{Classify, ProfileOption};
 use super::{end, introduce, watch};
 use crate::baked::network;
 use crate::engine::Engine;
@@ -23,31 +23,30 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The inputs of a run, each opened when it is its turn.
-type Inputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
+/// The inputs of a run with their names. An input is opened when its turn comes.
+type OpenedInputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
 
-/// A run. It lives as long as the program, and whatever is needed to bring it to its end is here:
-/// where the driver hangs, and with it the thread that began, the watchdog's thread goes on.
+/// A run. If the driver hangs, the first thread hangs with it, and the watchdog's thread finishes
+/// the run. Everything that this takes is here and lives as long as the program.
 pub(super) struct Session {
     classify: Classify,
-    /// Where it runs, with what the outputs need.
+    /// The request of the command line, with what the outputs need.
     request: Request,
     start: Instant,
-    rows: usize,
-    pipeline: Mutex<Pipeline<'static, 'static, Stdout, FileSource, Inputs>>,
-    /// What computes, once it has started.
-    started: Mutex<Option<Started>>,
-    /// What came of it, once that is known.
+    /// Numbers in a row of the input.
+    row_width: usize,
+    pipeline: Mutex<Pipeline<'static, 'static, Stdout, FileSource, OpenedInputs>>,
+    /// `None` until an engine has started.
+    started: Mutex<Option<StartedEngine>>,
+    /// The result of the run, `None` until it is known.
     end: Mutex<Option<Result<(), Error>>>,
 }
 
-/// What runs the network.
 #[derive(Clone)]
-struct Started {
+struct StartedEngine {
     facts: Facts<'static>,
     took: Duration,
-    /// The inputs of batches without an answer, where the host is to compute what the device does
-    /// not.
+    /// The inputs of unanswered batches, if the host takes over from a device that hangs.
     kept: Option<Arc<Kept>>,
 }
 
@@ -60,43 +59,33 @@ fn leaked<T>(value: T) -> &'static mut T {
 }
 
 impl Session {
-    /// A run that has not begun: nothing of OpenCL is touched, no record is read.
+    /// Prepares a run. OpenCL is not touched and no record is read.
     pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
         let spec = OutputSpec::of(network());
         let output = classify.output.unwrap_or(Output::default_for(spec.kind));
-        let whole = InputShape {
-            keys: classify.keys,
-            ..InputShape::of(network())
-        };
-        let shape = classify
-            .rows
-            .map_or(Ok(whole), |rows| whole.of_rows(rows))
-            .map_err(Error::usage)?;
+        let shape = input_shape(&classify).map_err(Error::usage)?;
         stream::check(output, &spec).map_err(Error::usage)?;
         if classify.mark {
             stream::check_mark(output, &spec).map_err(Error::usage)?;
         }
-        let expected = classify
-            .expect
-            .as_deref()
-            .map(|file| Expected::read(file, &spec))
-            .transpose()?;
-        let read_scores = |file: &Path| {
-            let tolerance = classify.tolerance.unwrap_or(ExpectedScores::TOLERANCE);
-            ExpectedScores::read(file, tolerance, &spec)
+        let expected = match &classify.expect {
+            Some(file) => Some(Expected::read(file, &spec)?),
+            None => None,
         };
-        let expected_scores = classify
-            .expect_scores
-            .as_deref()
-            .map(read_scores)
-            .transpose()?;
+        let expected_scores = match &classify.expect_scores {
+            Some(file) => {
+                let tolerance = classify.tolerance.unwrap_or(ExpectedScores::TOLERANCE);
+                Some(ExpectedScores::read(file, tolerance, &spec)?)
+            }
+            None => None,
+        };
         let wanted = Wanted {
             scores: stream::needs_scores(output, &spec)
                 || expected_scores.is_some()
                 || classify.verify > 0,
             classes: stream::needs_argmax(output, &spec, expected.is_some()),
         };
-        let format = classify.profile.as_ref().map(|p| p.0);
+        let format = classify.profile.as_ref().map(|p| p.format);
         let track = (format == Some(ProfileFormat::Trace)).then(|| Track::new(start));
         classify.request.sources.check()?;
         let request = Request {
@@ -109,16 +98,15 @@ impl Session {
             [] => vec![PathBuf::from("-")],
             files => files.to_vec(),
         };
-        let inputs: Inputs = Box::new(files.into_iter().map(|file| open(&file)));
+        let inputs: OpenedInputs = Box::new(files.into_iter().map(|file| open(&file)));
         let stdout = Stdout::new().map_err(|e| Error::io("stdout", e))?;
+        let report_bad = |why: &Error| say(&why.to_string());
         let stream = Stream {
             format: classify.format,
             shape,
             writer: leaked(ResultWriter::new(stdout, output, spec)),
-            bad: classify
-                .mark
-                .then(|| leaked(|why: &Error| say(&why.to_string())) as _),
-            left: Some(leaked(left)),
+            bad: classify.mark.then(|| leaked(report_bad) as _),
+            left: Some(leaked(report_left)),
             expected: expected.map(leaked),
             expected_scores: expected_scores.map(leaked),
             times: format.map(|_| {
@@ -132,7 +120,7 @@ impl Session {
         Ok(leaked(Session {
             request,
             start,
-            rows: shape.width,
+            row_width: shape.width,
             pipeline: Mutex::new(stream.over(inputs)),
             started: Mutex::new(None),
             end: Mutex::new(None),
@@ -140,7 +128,7 @@ impl Session {
         }))
     }
 
-    /// Records in, classes out.
+    /// Classifies all records.
     pub(super) fn run(&'static self) -> Result<(), Error> {
         self.classify
             .timeout
@@ -152,12 +140,12 @@ impl Session {
         self.go(watchdog::call(|| select::start(&self.request))?)
     }
 
-    /// Whether the host goes on where the device does not.
+    /// Returns true if the host takes over from a device that fails.
     fn takes_over(&self) -> bool {
         select::is_auto(&self.request) && self.request.sources.folder.is_none()
     }
 
-    /// The same with the host behind it, where that has something to do.
+    /// Puts the host behind the engine if it has to take over or to verify.
     fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
         let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
@@ -190,7 +178,7 @@ impl Session {
             sizes,
         )?;
         let kept = duties.take_over.then(|| engine.kept());
-        // What finds a wrong step is where the answers are compared.
+        // The backed engine diagnoses wrong steps itself, when it compares answers.
         let diagnose = Box::new(|_: &[f32]| String::new());
         Ok((
             Running {
@@ -202,12 +190,12 @@ impl Session {
         ))
     }
 
-    /// All records through a started engine.
+    /// Runs all records through a started engine.
     fn go(&'static self, running: Running) -> Result<(), Error> {
         introduce(self.classify.verbose, &running);
         let (running, kept) = self.backed(running)?;
         if self.classify.files.is_empty() && std::io::stdin().is_terminal() {
-            let numbers = self.rows;
+            let numbers = self.row_width;
             let what = match self.classify.rows {
                 None => format!("records of {numbers} numbers"),
                 Some(Rows { window, .. }) => {
@@ -218,7 +206,7 @@ impl Session {
                 "reading {what} from the terminal, one a line; --help says more"
             ));
         }
-        // Until here a signal ends the program at once: no record was read.
+        // Until here no record was read, and a signal ends the program at once.
         signal::serve_stops();
         let took = self.start.elapsed();
         self.request
@@ -242,9 +230,9 @@ impl Session {
             phases,
             members,
         };
-        let started = Started { facts, took, kept };
-        // A trace is for the end; who asks on the way reads the table.
-        let wanted = self.classify.profile.as_ref().map(|p| p.0);
+        let started = StartedEngine { facts, took, kept };
+        // SIGUSR1 prints the table, also during a run that writes a trace at its end.
+        let wanted = self.classify.profile.as_ref().map(|p| p.format);
         let format = wanted
             .filter(|f| *f == ProfileFormat::Json)
             .unwrap_or(ProfileFormat::Table);
@@ -262,12 +250,12 @@ impl Session {
         let result = stream::run(&self.pipeline, engine.as_mut());
         let result = self.finish(result.map(drop), &started, engine.measured());
         *lock(&self.end) = Some(result);
-        // A driver may hang at its end, too.
+        // A driver may also hang when it is closed.
         watchdog::call(|| drop(engine));
         lock(&self.end).take().unwrap_or(Ok(()))
     }
 
-    /// What is left of a run whose driver does not answer.
+    /// Finishes a run whose driver hangs.
     #[cold]
     fn hung(&'static self, ticks: u32) -> Result<(), Error> {
         const ADVICE: &str = "the device or its driver hangs; --timeout allows more";
@@ -310,17 +298,17 @@ impl Session {
             None => (Err(error()), Measured::default()),
         };
         if result.is_err() {
-            // What was answered before goes out; the error is what counts.
+            // Print the earlier answers. An error of stdout counts less than that of the device.
             let _ = lock(&self.pipeline).stream.writer.flush();
         }
         self.finish(result, &started, measured)
     }
 
-    /// The end of a run: its profile, and whether what it was compared with was right.
+    /// Writes the profile and compares the answers with the expected ones.
     fn finish(
         &self,
         mut result: Result<(), Error>,
-        started: &Started,
+        started: &StartedEngine,
         measured: Measured,
     ) -> Result<(), Error> {
         let p = &mut *lock(&self.pipeline);
@@ -332,7 +320,8 @@ impl Session {
             ..
         } = &p.stream;
         let (marked, records) = (writer.marked(), writer.records());
-        if let (Some((format, file)), Some(times)) = (&self.classify.profile, times) {
+        if let (Some(ProfileOption { format, file }), Some(times)) = (&self.classify.profile, times)
+        {
             let summary = Summary {
                 records: times.records,
                 batches: times.batches,
@@ -345,7 +334,7 @@ impl Session {
             };
             let text = report::text(*format, started.facts, measured, Some(times), totals);
             result = Error::first(result, write_profile(file.as_deref(), &text));
-            // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
+            // A trace on stderr says so itself, and nothing may stand behind it.
             let dropped = self
                 .request
                 .track
@@ -369,7 +358,7 @@ impl Session {
                 .as_ref()
                 .is_err_and(|e| matches!(e.kind(), Kind::Stopped))
             {
-                // Every record has its line: the end is a signal's.
+                // A signal ended the run, and every record that was read has its line.
                 say(&count);
             } else {
                 result = Error::first(result, Err(Error::check(count)));
@@ -387,15 +376,27 @@ impl Session {
     }
 }
 
-/// Says that an input has rows left at its end.
-fn left(input: &str, rows: usize) {
+/// Returns the shape of the input, with the window and the keys of the command line.
+fn input_shape(classify: &Classify) -> Result<InputShape<'static>, String> {
+    let record = InputShape {
+        keys: classify.keys,
+        ..InputShape::of(network())
+    };
+    match classify.rows {
+        Some(rows) => record.of_rows(rows),
+        None => Ok(record),
+    }
+}
+
+/// Reports that an input ends with rows that make no record.
+fn report_left(input: &str, rows: usize) {
     let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
     say(&format!(
         "{input}: the last {rows} row{s} {are} part of no record"
     ));
 }
 
-/// `--expect` at the end of the run.
+/// Reports the accuracy of `--expect`. An accuracy below `least` is an error.
 fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
@@ -408,7 +409,7 @@ fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
     }
 }
 
-/// `--expect-scores` at the end of the run.
+/// Reports the comparison of `--expect-scores`. A score beyond the tolerance is an error.
 fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     let agreement = expected.finish()?;
     if !agreement.complete() {
@@ -418,7 +419,7 @@ fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     Ok(())
 }
 
-/// An input by its name; `-` is stdin.
+/// Opens an input and returns its name in messages. `-` is stdin.
 fn open(file: &Path) -> Result<(String, FileSource), Error> {
     let (place, source) = match file.to_str() {
         Some("-") => ("stdin".to_string(), FileSource::stdin()),

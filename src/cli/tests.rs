@@ -1,5 +1,6 @@
 //! The command line, line by line.
 
+use super::classify::ProfileOption;
 use super::*;
 use crate::engine::select::DeviceWish;
 use crate::lab::Bench;
@@ -14,7 +15,6 @@ fn parse(line: &str) -> Result<Command, String> {
     })
 }
 
-/// What a line asks of classifying.
 fn classify(line: &str) -> Classify {
     match parse(line) {
         Ok(Command::Classify(classify)) => *classify,
@@ -48,11 +48,10 @@ fn an_unknown_option_resembles_a_known_one() {
 #[test]
 fn an_option_with_several_values_is_named() {
     let given = |options: &[(&'static str, &str)]| {
-        let mut given = Given::default();
-        given.options = options
-            .iter()
-            .map(|(name, value)| (*name, OsString::from(value)))
-            .collect();
+        let mut given = Arguments::default();
+        for (name, value) in options {
+            given.add(name, OsString::from(value));
+        }
         given
     };
     let last = given(&[
@@ -104,15 +103,13 @@ fn the_contract_is_read() {
         DeviceWish::List(vec![DeviceWish::Host, DeviceWish::All])
     );
     let profile = |line| classify(line).profile;
-    assert_eq!(profile("--profile"), Some((ProfileFormat::Table, None)));
-    assert_eq!(
-        profile("--profile=json:x"),
-        Some((ProfileFormat::Json, Some("x".into())))
-    );
-    assert_eq!(
-        profile("--profile=trace:x"),
-        Some((ProfileFormat::Trace, Some("x".into())))
-    );
+    for (line, format, file) in [
+        ("--profile", ProfileFormat::Table, None),
+        ("--profile=json:x", ProfileFormat::Json, Some("x".into())),
+        ("--profile=trace:x", ProfileFormat::Trace, Some("x".into())),
+    ] {
+        assert_eq!(profile(line), Some(ProfileOption { format, file }));
+    }
     assert_eq!(
         classify("--expect e --min-accuracy 97%").min_accuracy,
         Some(0.97)
@@ -126,7 +123,7 @@ fn the_contract_is_read() {
     let memory = |line| classify(line).request.max_memory;
     assert_eq!((memory("--max-memory 5"), memory("")), (Some(5), None));
     assert_eq!(
-        ["3k", "3K", "3M", "3G"].map(|n| given::bytes(n).unwrap()),
+        ["3k", "3K", "3M", "3G"].map(|n| arguments::bytes(n).unwrap()),
         [3 << 10, 3 << 10, 3 << 20, 3 << 30]
     );
     let rows = |line| classify(line).rows;
@@ -226,8 +223,8 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
     }
 }
 
-/// Every option with every command: an `x` where it is used. Written from what the commands do, not
-/// from the table that the parser has.
+/// A table of every option with every command, written by hand from what the commands do. An `x`
+/// marks an option that the command uses.
 #[test]
 fn what_a_command_ignores_is_refused() {
     const COMMANDS: [(&str, &str); 11] = [
@@ -287,11 +284,11 @@ fn what_a_command_ignores_is_refused() {
         assert_eq!(marks.len(), COMMANDS.len(), "{option}");
         for ((line, name), used) in COMMANDS.into_iter().zip(marks) {
             let bench = line.starts_with("bench") || line == "tune";
-            // A name behind bench is a kernel's, before it that of a file called so.
+            // A name behind `bench` is a kernel, a name before it is a file.
             if bench && option == "file" {
                 continue;
             }
-            // With these two, bench is another command.
+            // These options turn `bench` into another command.
             let name = match option {
                 "--check" if line == "bench matmul" => continue,
                 "--check" | "--cache-model" | "--cache=line=64" | "--layout=R"
@@ -314,21 +311,20 @@ fn what_a_command_ignores_is_refused() {
                 Err(e) if long == "file" => {
                     assert!(!used && e.contains(name), "{line} {option}: {e}")
                 }
-                // Both --output options read their values before they are compared with the
-                // command.
+                // The value of --output is read before the option is compared with the command.
                 Err(e) if long == "--output" => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}")
                 }
                 Err(e) => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}");
-                    // While the names behind bench are not read, it is just bench.
+                    // Messages say `bench` until the names behind it are read.
                     assert!(
                         e.contains(name) || (bench && e.starts_with("bench ")),
                         "{line} {option}: {e}"
                     );
                 }
             }
-            // Before bench and tune as well, where the options of classifying stand.
+            // The option may also stand before the subcommand.
             let before = [
                 "batch",
                 "device",
@@ -352,14 +348,14 @@ fn what_a_command_ignores_is_refused() {
     assert!(pairs > 250, "{pairs}");
 }
 
-/// An option that nobody takes would be refused everywhere, and one that is taken but not known
-/// could not be given.
+/// An option that no command takes would be refused everywhere.
 #[test]
 fn every_option_has_a_user() {
-    for (option, ..) in OPTIONS.iter().chain(lab::OPTIONS) {
-        assert!(!given::users(option, &forms()).is_empty(), "{option}");
+    for option in options() {
+        let users = arguments::users(option.name(), &commands());
+        assert!(!users.is_empty(), "{}", option.name());
     }
-    // Where it stands, before the word or behind it, is all one.
+    // An option may stand before the subcommand or behind it.
     for line in [
         "bench --check -d 0",
         "-d 0 --check bench",
@@ -493,14 +489,142 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn help_fits_a_screen() {
-    for line in ["--help", "bench --help", "tune --help"] {
-        let Ok(Command::Help(page)) = parse(line) else {
-            panic!("{line}")
+fn lines_of_help_are_short() {
+    for page in [&HELP, &lab::BENCH_HELP, &lab::TUNE_HELP] {
+        for line in page.to_string().lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+}
+
+/// Examples of `docs/CLI.md` that use every option.
+const EXAMPLES: &[&str] = &[
+    "mortonnet -f u8 images.bin",
+    "mortonnet --window 16 --hop 4 sensor.csv",
+    "mortonnet --key 1 log.csv",
+    "mortonnet --on-error mark vectors.csv",
+    "mortonnet -o top=3 vectors.csv",
+    "mortonnet --profile=trace:run.json vectors.csv",
+    "mortonnet -v vectors.csv",
+    "mortonnet -d host,0 vectors.csv",
+    "mortonnet -d opencl --compute-units 4 vectors.csv",
+    "mortonnet --plan mali-midgard vectors.csv",
+    "mortonnet -b 32 vectors.csv",
+    "mortonnet --max-memory 64M vectors.csv",
+    "mortonnet -d 0 --kernels kernels vectors.csv",
+    "mortonnet -d 0 --timeout 30 vectors.csv",
+    "mortonnet --expect labels.csv --min-accuracy 97% vectors.csv",
+    "mortonnet --expect-scores scores.npy --tolerance 0.001 vectors.csv",
+    "mortonnet -d 0 --verify 100 vectors.csv",
+    "mortonnet -d opencl --selftest",
+    "mortonnet -v --list-devices",
+    "mortonnet --info -o json",
+    "mortonnet --help",
+    "mortonnet --version",
+    "mortonnet bench matmul --sizes 96,1000,1024",
+    "mortonnet bench matmul --kernels kernels",
+    "mortonnet bench --library mine.json",
+    "mortonnet bench -d 0",
+    "mortonnet bench -d opencl --compute-units 4",
+    "mortonnet bench matmul --repeat 50",
+    "mortonnet bench --time-limit 600",
+    "mortonnet bench thesis_6 --full",
+    "mortonnet bench -o md",
+    "mortonnet bench --report board.html",
+    "mortonnet bench --against other.json",
+    "mortonnet bench --check --inputs",
+    "mortonnet bench --cache-model --cache line=64,cores=4",
+    "mortonnet bench --layout C_4_2_C --sizes 8x8",
+    "mortonnet bench network --batch 256 --plan nvidia",
+    "mortonnet bench network --shape 784-100-10:relu --weights f16",
+    "mortonnet bench network --host",
+    "mortonnet tune -d 0",
+    "mortonnet tune -d opencl --compute-units 4",
+    "mortonnet tune --batch 1",
+    "mortonnet tune --kernels kernels",
+    "mortonnet tune --time-limit 60",
+    "mortonnet tune -o json",
+    "mortonnet tune --save plan.json",
+    "mortonnet-bake net.onnx -o net",
+    "mortonnet-bake net.onnx -o net --target aarch64",
+    "mortonnet-bake net.onnx -o net --plan host",
+    "mortonnet-bake net.onnx -o net --weights i8:1",
+    "mortonnet-bake net.onnx -o net --program mortonnet-armv7",
+    "mortonnet-bake --help",
+    "mortonnet-bake --version",
+];
+
+/// The options of a page as tables of Markdown, with an example of each.
+#[cfg(feature = "bake")]
+fn markdown(command: &str, page: &HelpPage) -> String {
+    let own_word = |line: &&&str| {
+        let subcommand = ["bench", "tune"]
+            .into_iter()
+            .find(|w| line.contains(&format!(" {w} ")));
+        let program = line.split(' ').next();
+        [program, subcommand]
+            .into_iter()
+            .flatten()
+            .eq(command.split(' '))
+    };
+    let mut text = String::new();
+    for group in page.groups {
+        text += &format!("\n{}:\n\n", group.title);
+        text += "| option | meaning | default | example |\n|---|---|---|---|\n";
+        for option in group.options {
+            let mut mine = EXAMPLES.iter().filter(own_word);
+            let example = mine.find(|line| {
+                let mut parser = lexopt::Parser::from_args(line.split(' ').skip(1));
+                let mut found = false;
+                while let Ok(Some(arg)) = parser.next() {
+                    found |= option.is(&arg);
+                    let _ = help::find(page.options(), &arg).map(|o| o.value(&mut parser));
+                }
+                found
+            });
+            let example = example.unwrap_or_else(|| panic!("no example of {}", option.name()));
+            text += &format!("{} `{example}` |\n", option.markdown());
+        }
+    }
+    text
+}
+
+/// `docs/CLI.md` lists the options of every page. `MORTONNET_BLESS=1` writes them anew.
+#[cfg(feature = "bake")]
+#[test]
+fn the_document_of_the_command_line_lists_every_option() {
+    for example in EXAMPLES {
+        let mut words = example.split(' ');
+        let program = words.next().unwrap();
+        let words = words.map(OsString::from);
+        let read = match program {
+            "mortonnet" => Command::parse(words).map(drop),
+            _ => bake::parse(words).map(drop),
         };
+        read.unwrap_or_else(|e| panic!("{example}: {e}"));
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/CLI.md");
+    let old = std::fs::read_to_string(&path).unwrap();
+    let mut new = old.clone();
+    for (command, page) in [
+        ("mortonnet", &HELP),
+        ("mortonnet bench", &lab::BENCH_HELP),
+        ("mortonnet tune", &lab::TUNE_HELP),
+        ("mortonnet-bake", &bake::HELP),
+    ] {
+        let begin = format!("<!-- options of {command}, from src/cli -->\n");
+        let end = "\n<!-- end of options -->";
+        let at = new.find(&begin).expect("a place for the options") + begin.len();
+        let length = new[at..].find(end).expect("an end of the options");
+        new.replace_range(at..at + length, &markdown(command, page));
+    }
+    if std::env::var_os("MORTONNET_BLESS").is_some() {
+        std::fs::write(&path, &new).unwrap();
+    } else {
         assert!(
-            page.lines().count() <= 40 && page.lines().all(|l| l.chars().count() <= 100),
-            "{line}"
+            old == new,
+            "{} differs; MORTONNET_BLESS=1 writes it anew, then read the change",
+            path.display()
         );
     }
 }

@@ -1,21 +1,23 @@
-//! What stands in for the commands of the lab in a program without it (cargo feature `lab`).
+//! Replaces the commands of the lab in a program without the cargo feature `lab`.
 
 use super::Command;
-use super::given::{Form, Given, Spec};
+use super::arguments::{Arguments, CommandSpec};
+use super::help::{HelpPage, OptionSpec};
 use crate::error::Error;
 use std::ffi::OsStr;
 
 pub(super) const SYNOPSIS: &str = "";
 
-pub(super) const OPTIONS: &[Spec] = &[];
+pub(super) static COMMANDS: [CommandSpec; 0] = [];
 
-pub(super) static FORMS: [Form; 0] = [];
+pub(super) fn options() -> impl Iterator<Item = &'static OptionSpec> {
+    std::iter::empty()
+}
 
-/// No word of the lab.
 #[derive(Clone, Copy)]
-pub(super) enum Word {}
+pub(super) enum Subcommand {}
 
-pub(super) fn word(value: &OsStr) -> Result<Option<Word>, Error> {
+pub(super) fn subcommand(value: &OsStr) -> Result<Option<Subcommand>, Error> {
     match value
         .to_str()
         .filter(|word| ["bench", "tune"].contains(word))
@@ -29,15 +31,15 @@ pub(super) fn word(value: &OsStr) -> Result<Option<Word>, Error> {
     }
 }
 
-pub(super) fn help(word: Word) -> String {
-    match word {}
+pub(super) fn help(subcommand: Subcommand) -> &'static HelpPage {
+    match subcommand {}
 }
 
-pub(super) fn form(word: Word, _: &Given) -> &'static Form {
-    match word {}
+pub(super) fn command(subcommand: Subcommand, _: &Arguments) -> &'static CommandSpec {
+    match subcommand {}
 }
 
-pub(super) fn take_block(_: &mut Given) -> Result<Command, Error> {
+pub(super) fn take_block(_: &mut Arguments) -> Result<Command, Error> {
     Err(Error::usage(
         "--info=block: this program was built without the lab: build it without \
          --no-default-features",

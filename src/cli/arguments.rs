@@ -1,5 +1,5 @@
-//! The options of a line: gathered first, then taken by the command that the line asks for. What it
-//! does not take is refused, so none can be ignored.
+//! The arguments of a command line. They are collected first, then the command takes those that it
+//! uses. An argument that is left over is an error, so no argument is ignored.
 
 use super::Command;
 use crate::engine::select::DeviceWish;
@@ -10,59 +10,61 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What follows an option.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Follows {
-    Nothing,
-    Value,
-    /// `--profile=json`; `--profile` alone has this value.
-    ValueOr(&'static str),
-}
-
-/// An option: long name, letter, what follows.
-pub(super) type Spec = (&'static str, Option<char>, Follows);
-
-/// A command as lines ask for it: its name in messages, and what takes its options. `take` asks for
-/// everything that it uses, whether it is there or not: that is how messages know who uses an
-/// option.
-pub(super) struct Form {
+/// A command: its name in messages, and the function that takes its arguments. `take` asks for every
+/// option that the command uses, given or not. Messages learn from that who uses an option.
+pub(super) struct CommandSpec {
     pub(super) name: &'static str,
-    pub(super) take: fn(&mut Given) -> Result<Command, Error>,
+    pub(super) take: fn(&mut Arguments) -> Result<Command, Error>,
 }
 
-/// What a line has.
+/// An option as it was given.
+pub(super) struct GivenOption {
+    /// The long name.
+    pub(super) name: &'static str,
+    /// Empty for an option that takes no value.
+    pub(super) value: OsString,
+}
+
 #[derive(Default)]
-pub(super) struct Given {
-    /// Long names with their values, in order.
-    pub(super) options: Vec<(&'static str, OsString)>,
-    /// What is no option.
+pub(super) struct Arguments {
+    /// In the order of the line.
+    pub(super) options: Vec<GivenOption>,
+    /// Files, or the names of kernels.
     pub(super) values: Vec<OsString>,
-    /// What the command asked for.
+    /// Names of the options that the command has asked for, and [`VALUES`].
     asked: Vec<&'static str>,
 }
 
-/// [`Given::asked`] of what is no option.
+/// Stands in [`Arguments::asked`] for the arguments that are no options.
 const VALUES: &str = "";
 
-impl Given {
-    /// Whether `option` is there, without taking it.
-    pub(super) fn has(&self, option: &str) -> bool {
-        self.options.iter().any(|o| o.0 == option)
+impl Arguments {
+    pub(super) fn add(&mut self, name: &'static str, value: OsString) {
+        self.options.push(GivenOption { name, value });
     }
 
-    /// Says of each option that has several values which one holds.
+    /// Returns true if `option` was given. Does not take the option.
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|o| o.name == option)
+    }
+
+    /// A note for each option that was given with different values. The last value holds.
     pub(super) fn repeated(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        for (i, (option, value)) in self.options.iter().enumerate() {
-            let more = || self.options[i + 1..].iter().filter(|o| o.0 == *option);
-            let before = self.options[..i].iter().any(|o| o.0 == *option);
-            if let (false, true, Some((_, last))) =
-                (before, more().any(|o| o.1 != *value), more().next_back())
-            {
-                notes.push(format!(
-                    "--{option} is there more than once: the last one holds, {}",
-                    last.to_string_lossy()
-                ));
+        for (i, first) in self.options.iter().enumerate() {
+            let same = |o: &&GivenOption| o.name == first.name;
+            if self.options[..i].iter().any(|o| same(&o)) {
+                continue;
+            }
+            let later: Vec<_> = self.options[i + 1..].iter().filter(same).collect();
+            if let Some(last) = later.last() {
+                if later.iter().any(|o| o.value != first.value) {
+                    notes.push(format!(
+                        "--{} is there more than once: the last one holds, {}",
+                        first.name,
+                        last.value.to_string_lossy()
+                    ));
+                }
             }
         }
         notes
@@ -74,57 +76,40 @@ impl Given {
         self.has(option)
     }
 
-    /// Takes what is no option.
+    /// Takes the arguments that are no options.
     pub(super) fn values(&mut self) -> Vec<OsString> {
         self.asked.push(VALUES);
         std::mem::take(&mut self.values)
     }
 
-    /// Takes a path.
     pub(super) fn path(&mut self, option: &'static str) -> Option<PathBuf> {
         self.asked.push(option);
         self.options
             .iter()
-            .rfind(|o| o.0 == option)
-            .map(|o| o.1.clone().into())
+            .rfind(|o| o.name == option)
+            .map(|o| o.value.clone().into())
     }
 
-    /// Takes a value that `read` understands. Where it is given twice all are read, and the last
-    /// one holds.
+    /// Takes an option and parses its value with `read`. Of several values all must be valid, and
+    /// the last one holds.
     pub(super) fn parse<T>(
         &mut self,
         option: &'static str,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
+        self.asked.push(option);
         let mut found = None;
-        self.each(option, &mut |value| {
-            found = Some(read(value)?);
-            Ok(())
-        })?;
+        for given in self.options.iter().filter(|o| o.name == option) {
+            let value = lexopt::ValueExt::string(given.value.clone()).map_err(usage)?;
+            found = Some(read(&value).map_err(|e| named(option, &e))?);
+        }
         Ok(found)
     }
 
-    fn each(
-        &mut self,
-        option: &'static str,
-        read: &mut dyn FnMut(&str) -> Result<(), String>,
-    ) -> Result<(), Error> {
-        self.asked.push(option);
-        self.options
-            .iter()
-            .filter(|o| o.0 == option)
-            .try_for_each(|(_, value)| {
-                let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
-                read(&value).map_err(|e| named(option, &e))
-            })
-    }
-
-    /// Takes a text.
     pub(super) fn text(&mut self, option: &'static str) -> Result<Option<String>, Error> {
         self.parse(option, |text| Ok(text.to_string()))
     }
 
-    /// Takes a number.
     pub(super) fn number(
         &mut self,
         option: &'static str,
@@ -156,67 +141,69 @@ impl Given {
         sources
     }
 
-    /// The command of `form`, which has a use for everything that is given.
-    pub(super) fn command(&mut self, form: &Form, all: &[&Form]) -> Result<Command, Error> {
-        let command = (form.take)(self)?;
-        if let Some((option, _)) = self.options.iter().find(|o| !self.asked.contains(&o.0)) {
-            return Err(unused(option, form, all));
+    /// Lets `spec` take the arguments. `all` are the commands that messages may name.
+    ///
+    /// # Errors
+    /// An argument has a wrong value, or the command does not use it.
+    pub(super) fn command(
+        &mut self,
+        spec: &CommandSpec,
+        all: &[&CommandSpec],
+    ) -> Result<Command, Error> {
+        let command = (spec.take)(self)?;
+        if let Some(o) = self.options.iter().find(|o| !self.asked.contains(&o.name)) {
+            return Err(unused(o.name, spec, all));
         }
         if !self.values.is_empty() {
-            let what = if form.name.starts_with("bench") {
+            let what = if spec.name.starts_with("bench") {
                 "NAME"
             } else {
                 "FILE"
             };
-            return Err(Error::usage(format!("{} takes no {what}", form.name)));
+            return Err(Error::usage(format!("{} takes no {what}", spec.name)));
         }
-        let device = self
-            .options
-            .iter()
-            .rfind(|o| o.0 == "device")
-            .and_then(|o| o.1.to_str());
-        if device.is_some_and(|d| DeviceWish::parse(d) == Ok(DeviceWish::Host)) {
-            if let Some(option) = ["compute-units", "kernels"]
-                .into_iter()
-                .find(|o| self.has(o))
-            {
-                return Err(Error::usage(format!(
-                    "--{option} is for OpenCL devices, --device host is none: name one, for \
-                     example -d opencl"
-                )));
-            }
+        let device = self.options.iter().rfind(|o| o.name == "device");
+        let on_host = device
+            .and_then(|o| o.value.to_str())
+            .is_some_and(|d| DeviceWish::parse(d) == Ok(DeviceWish::Host));
+        let of_opencl = ["compute-units", "kernels"];
+        match of_opencl.into_iter().find(|o| on_host && self.has(o)) {
+            Some(option) => Err(Error::usage(format!(
+                "--{option} is for OpenCL devices, --device host is none: name one, for example \
+                 -d opencl"
+            ))),
+            None => Ok(command),
         }
-        Ok(command)
     }
 }
 
-/// The commands that use an option.
-pub(super) fn users(option: &str, all: &[&Form]) -> Vec<&'static str> {
-    let uses = |form: &&&Form| {
-        let mut nothing = Given::default();
-        // What is missing is no matter: it asks for everything first.
-        let _ = (form.take)(&mut nothing);
+/// Names of the commands that use an option.
+pub(super) fn users(option: &str, all: &[&CommandSpec]) -> Vec<&'static str> {
+    let uses = |spec: &&&CommandSpec| {
+        let mut nothing = Arguments::default();
+        // An error about a missing option comes after the command has asked for all of them.
+        let _ = (spec.take)(&mut nothing);
         nothing.asked.contains(&option)
     };
-    all.iter().filter(uses).map(|form| form.name).collect()
+    all.iter().filter(uses).map(|spec| spec.name).collect()
 }
 
-/// `form` has no use for an option.
-fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
+/// The error for an option that `spec` does not use. It names the commands that do.
+fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
     let mut users = users(option, all);
     users.retain(|user| user.strip_prefix("--") != Some(option));
     Error::usage(match users.is_empty() {
-        true => format!("{} does not go together with --{option}", form.name),
+        true => format!("{} does not go together with --{option}", spec.name),
         false => format!(
             "{} does not use --{option}, which is for {}",
-            form.name,
+            spec.name,
             users.join(", ")
         ),
     })
 }
 
-/// There is no option of this name; says which one of all it resembles: it begins so, or a third of
-/// the letters differ.
+/// The error for an unknown option. It suggests an option that begins with `name`, or one of which at
+/// most a third of the letters differ.
 pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
     let rank = |option: &'s str| {
         (
@@ -233,7 +220,7 @@ pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Err
     Error::usage(format!("there is no option --{name}{meant}; see --help"))
 }
 
-/// Letters to insert, leave out or change between two words.
+/// The Levenshtein distance of two words, in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -249,17 +236,17 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// What lexopt found wrong.
+/// The error for a line that lexopt cannot parse.
 pub(super) fn usage(e: lexopt::Error) -> Error {
     Error::usage(format!("{e}; see --help"))
 }
 
-/// What is wrong with the value of an option.
+/// The error for a wrong value of an option.
 pub(super) fn named(option: &str, e: &str) -> Error {
     Error::usage(format!("--{option}: {e}"))
 }
 
-/// A number of bytes: `k`, `M` and `G` stand for 2^10, 2^20 and 2^30.
+/// Parses a number of bytes. `k`, `M` and `G` stand for 2^10, 2^20 and 2^30.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
@@ -277,7 +264,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Seconds, a day at most.
+/// Parses a number of seconds, at most a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse()
@@ -288,7 +275,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("expected seconds from 0 (for ever) to 86400, found \"{text}\""))
 }
 
-/// A number of `range`.
+/// Parses a whole number in `range`.
 pub(super) fn number(text: &str, range: &std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     text.parse()
         .ok()
