@@ -111,7 +111,7 @@ fn main() {
             write(block.leak(), &out);
         }
         Err((mistakes, _)) => mistakes
-            .0
+            .lines
             .iter()
             .for_each(|m| println!("cargo::error={}", one_line(m))),
     }

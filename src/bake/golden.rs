@@ -2,7 +2,7 @@
 //! here in float64.
 
 use super::Mistakes;
-use super::json::{Object, Value};
+use super::json::{Json, Object};
 use super::matrix::{self, Files};
 use crate::ir::network::{Kind, Network, Range, Transform};
 use crate::ops::bound::score_bound;
@@ -78,7 +78,7 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
 /// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh,
 /// except for the kind `values`, where they are the outputs.
 pub(crate) fn read(
-    check: &Value,
+    check: &Json,
     place: &str,
     folder: &Path,
     network: &Network,

@@ -1,12 +1,12 @@
 //! JSON files of models, libraries and plans, parsed by serde_json.
 
 use super::Mistakes;
-pub(crate) use crate::registry::json::{Map, Object, Value, found};
+pub(crate) use crate::registry::json::{Json, Map, Object, found};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// Parses a file's text; a syntax error names line and column.
-pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Value> {
+pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Json> {
     match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Unique(value)) => Some(value),
         Err(e) => {
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<V
 }
 
 /// A value none of whose objects has a key twice; serde_json's own keeps the last of them.
-struct Unique(Value);
+struct Unique(Json);
 
 impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Unique {
                     }
                     map.insert(key, value);
                 }
-                Ok(Unique(Value::Object(map)))
+                Ok(Unique(Json::Object(map)))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Unique, A::Error> {
@@ -50,31 +50,31 @@ impl<'de> Deserialize<'de> for Unique {
                 while let Some(Unique(value)) = items.next_element()? {
                     list.push(value);
                 }
-                Ok(Unique(Value::Array(list)))
+                Ok(Unique(Json::Array(list)))
             }
 
             fn visit_str<E>(self, v: &str) -> Result<Unique, E> {
-                Ok(Unique(Value::String(v.into())))
+                Ok(Unique(Json::String(v.into())))
             }
 
             fn visit_bool<E>(self, v: bool) -> Result<Unique, E> {
-                Ok(Unique(Value::Bool(v)))
+                Ok(Unique(Json::Bool(v)))
             }
 
             fn visit_u64<E>(self, v: u64) -> Result<Unique, E> {
-                Ok(Unique(Value::Whole(v)))
+                Ok(Unique(Json::Whole(v)))
             }
 
             fn visit_i64<E>(self, v: i64) -> Result<Unique, E> {
-                Ok(Unique(Value::Number(v as f64)))
+                Ok(Unique(Json::Number(v as f64)))
             }
 
             fn visit_f64<E>(self, v: f64) -> Result<Unique, E> {
-                Ok(Unique(Value::Number(v)))
+                Ok(Unique(Json::Number(v)))
             }
 
             fn visit_unit<E>(self) -> Result<Unique, E> {
-                Ok(Unique(Value::Null))
+                Ok(Unique(Json::Null))
             }
         }
         from.deserialize_any(Any)

@@ -4,7 +4,7 @@
 use super::Mistakes;
 use super::json::{self, Object};
 use super::matrix::Files;
-use crate::registry::read::{self, FORMAT, plan_recipe};
+use crate::registry::read::{self, FORMAT, LibraryFile, plan_recipe};
 use crate::registry::{Kernel, KernelSources, Library, PlanRecipe};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,12 @@ pub(crate) fn read(
             .to_string()
     };
     let all: Vec<String> = cl_files(&folder).iter().map(below).collect();
-    let found = read::read((LIBRARY, &text, &value), None, &mut source, &all, mistakes)?;
+    let file = LibraryFile {
+        name: LIBRARY,
+        text: &text,
+        value: &value,
+    };
+    let found = read::read(&file, None, &mut source, &all, mistakes)?;
     Some((found.library, found.sources))
 }
 

@@ -271,7 +271,7 @@ pub(crate) fn bake_with(
             );
         }
     }
-    let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else {
+    let Some(plan) = plan.filter(|_| mistakes.lines.is_empty()) else {
         return Err((mistakes, files));
     };
     if !settings.lab {
@@ -311,7 +311,7 @@ pub(crate) fn bake_with(
         offsets,
         golden,
         rounding,
-        notes: mistakes.1,
+        notes: mistakes.notes,
         files,
     })
 }

@@ -102,7 +102,7 @@ pub(crate) fn finish(
     let output = read_output(o, &given, mistakes);
     let input = read_input(o, &given, mistakes);
     check_names(o, &given, (&name, &labels, &features), output, mistakes);
-    if mistakes.0.len() > before {
+    if mistakes.lines.len() > before {
         return None;
     }
     let (draft, output, (order, transform)) = (given.draft?, output?, input?);

@@ -14,7 +14,7 @@ use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::options::Places;
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
 use crate::ir::values::Values;
-use crate::registry::{Covered, Kernel, Operation, PlanRecipe, Problem, Traits};
+use crate::registry::{Covered, CoveredNode, Kernel, Operation, PlanRecipe, Problem, Traits};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -97,7 +97,7 @@ impl Folder {
             changes,
             lab: true,
         })
-        .map_err(|e| e.0.0)
+        .map_err(|e| e.0.lines)
     }
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
@@ -1117,7 +1117,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         changes: 1.0,
         lab: true,
     };
-    bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
+    bake(&settings).err().map_or_else(Vec::new, |e| e.0.lines)
 }
 
 #[test]
@@ -1389,7 +1389,7 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     };
     let (with, without) = (
         f.bake().unwrap(),
-        bake(&settings).map_err(|e| e.0.0).unwrap(),
+        bake(&settings).map_err(|e| e.0.lines).unwrap(),
     );
     assert_eq!(
         without.library.hash, with.library.hash,
@@ -1440,7 +1440,7 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         plan: "nvidia-mma".into(),
         ..settings
     })
-    .map_err(|e| e.0.0)
+    .map_err(|e| e.0.lines)
     .unwrap();
     assert_eq!((class(&asked), there(&asked)), ("nvidia-mma".into(), true));
 }
@@ -2025,7 +2025,10 @@ fn fusion_follows_the_entries() {
     let covers = |operation: Operation, what: &'static [(Covered, bool)]| {
         move |k: &mut Kernel| {
             if k.operation == operation {
-                k.covers.chain = what.into();
+                let chain = what.iter();
+                k.covers.chain = chain
+                    .map(|&(node, optional)| CoveredNode { node, optional })
+                    .collect();
             }
         }
     };

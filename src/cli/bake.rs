@@ -287,10 +287,10 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     let library = (baked::library().clone(), baked::sources()?.clone());
     let made = bake::bake_with(&settings, Some(library), Mistakes::default(), Vec::new());
     let made = made.map_err(|(mistakes, _)| {
-        mistakes.0.iter().for_each(|mistake| say(mistake));
+        mistakes.lines.iter().for_each(|mistake| say(mistake));
         Error::check(format!(
             "nothing was written: mistakes: {}",
-            mistakes.0.len()
+            mistakes.lines.len()
         ))
     })?;
     let output = options.output;

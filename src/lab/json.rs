@@ -1,7 +1,7 @@
 //! JSON without a library: reports of other devices, and kernel libraries. Strict; a mistake has
 //! its line and column.
 
-use crate::registry::json::{Map, Value};
+use crate::registry::json::{Json, Map};
 
 /// A text and how far it is read.
 pub(super) struct Parser<'a> {
@@ -13,7 +13,7 @@ pub(super) struct Parser<'a> {
 const DEPTH: usize = 128;
 
 /// The value that a whole text is; an error is `line:column: what`.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
+pub(super) fn parse(text: &str) -> Result<Json, String> {
     let mut p = Parser::new(text.trim_start_matches('\u{feff}'));
     let value = p.value(DEPTH)?;
     p.blanks();
@@ -256,7 +256,7 @@ impl Parser<'_> {
     }
 
     /// Any value.
-    fn value(&mut self, depth: usize) -> Result<Value, String> {
+    fn value(&mut self, depth: usize) -> Result<Json, String> {
         let start = self.start();
         if depth == 0 {
             return Err(self.fail("nested too deeply"));
@@ -271,7 +271,7 @@ impl Parser<'_> {
                     map.insert(key.into(), p.value(depth - 1)?);
                     Ok(())
                 })?;
-                Value::Object(map)
+                Json::Object(map)
             }
             Some(b'[') => {
                 let mut list = Vec::new();
@@ -279,16 +279,16 @@ impl Parser<'_> {
                     list.push(p.value(depth - 1)?);
                     Ok(())
                 })?;
-                Value::Array(list)
+                Json::Array(list)
             }
-            Some(b'"') => Value::String(self.string()?),
-            Some(b't' | b'f') => Value::Bool(self.truth()?),
-            Some(b'n') => self.word("null").map(|()| Value::Null)?,
+            Some(b'"') => Json::String(self.string()?),
+            Some(b't' | b'f') => Json::Bool(self.truth()?),
+            Some(b'n') => self.word("null").map(|()| Json::Null)?,
             _ => {
                 let number = self.number()?;
                 self.text[start..self.at]
                     .parse()
-                    .map_or(Value::Number(number), Value::Whole)
+                    .map_or(Json::Number(number), Json::Whole)
             }
         })
     }

@@ -8,7 +8,7 @@ use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::escape;
 use crate::registry::mistakes::Mistakes;
-use crate::registry::read;
+use crate::registry::read::{self, BaseLibrary, LibraryFile};
 use std::borrow::Cow;
 use std::fs::read_to_string;
 use std::path::Path;
@@ -49,14 +49,21 @@ pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static,
         Some((format!("kernels/{path}"), text?))
     };
     let found = read::read(
-        (&name, &text, &value),
-        Some((library, baked)),
+        &LibraryFile {
+            name: &name,
+            text: &text,
+            value: &value,
+        },
+        Some(&BaseLibrary {
+            library,
+            sources: baked,
+        }),
         &mut texts,
         &[],
         &mut mistakes,
     );
     let Some(found) = found else {
-        return Err(Error::check(mistakes.0.join("\n")));
+        return Err(Error::check(mistakes.lines.join("\n")));
     };
     let kernels = found.library.kernels.iter();
     let own = kernels.filter(|k| k.source.is_some() && found.own.contains(&k.codename));

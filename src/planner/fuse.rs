@@ -63,14 +63,10 @@ pub(super) fn chain(
         true
     };
     let mut whole = || {
-        kernel
-            .covers
-            .chain
-            .iter()
-            .try_for_each(|&(what, optional)| {
-                let taken = take(what);
-                (taken || optional).then_some(())
-            })
+        kernel.covers.chain.iter().try_for_each(|covered| {
+            let taken = take(covered.node);
+            (taken || covered.optional).then_some(())
+        })
     };
     whole().filter(|()| !kernel.covers.chain.is_empty())?;
     while kernel.covers.repeated && whole().is_some() {}

@@ -1,42 +1,38 @@
-//! Which nodes of a graph a kernel computes in one launch, as its entry states it: `covers` and
-//! `epilogue`.
+//! The nodes of a graph that a kernel computes in one launch: `covers` and `epilogue` of its entry.
 
-use super::{Holds, Kernel, Operation};
+use super::{Holds, Kernel, Operation, Parameter};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::op::{Activation, Arithmetic, Op};
 use std::borrow::Cow;
 
-/// What a node must be for a kernel to compute it.
+/// A kind of node that kernels compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covered {
-    /// An affine layer.
     Affine,
     /// Any convolution.
     Convolution,
     /// A convolution of one group.
     Dense,
-    /// A convolution of one channel each.
+    /// A convolution with a group for each channel.
     Depthwise,
-    /// A maximum or a mean of windows.
     Pool,
-    /// Factors of channels or elements, with or without summands.
+    /// Scale or PReLU.
     Scale,
-    /// Two values, element by element.
+    /// An element-wise operation on two values.
     Combine,
     /// The sum of two values, one of which the kernel computes.
     Add,
-    /// Softmax of channels.
     Softmax,
-    /// An activation that kernels fuse ([`Activation::FUSED`]).
+    /// One of the activations that kernels fuse ([`Activation::FUSED`]).
     Activation,
     /// Any activation.
     Function,
-    /// This activation.
+    /// One activation, whatever its parameters.
     Only(Activation),
 }
 
 impl Covered {
-    /// Every one, as `library.json` calls them.
+    /// All kinds with their names in `library.json`.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, Covered)> {
         let activations = Activation::ALL
             .into_iter()
@@ -57,7 +53,13 @@ impl Covered {
         nodes.into_iter().chain(activations)
     }
 
-    /// Whether `node` of `graph` is one.
+    pub(crate) fn named(name: &str) -> Option<Covered> {
+        Covered::all()
+            .find(|(known, _)| *known == name)
+            .map(|(_, covered)| covered)
+    }
+
+    /// Returns true if `node` of `graph` is of this kind.
     pub(crate) fn fits(self, graph: &Graph, node: &Node) -> bool {
         let groups = if let Op::Convolution { groups, .. } = node.op {
             groups
@@ -86,7 +88,7 @@ impl Covered {
         }
     }
 
-    /// Whether it is an activation.
+    /// Returns true for an activation.
     fn activates(self) -> bool {
         matches!(
             self,
@@ -94,7 +96,7 @@ impl Covered {
         )
     }
 
-    /// Whether it is what sums of products begin with: it has weights and biases.
+    /// Returns true for a node with weights and biases.
     fn weighs(self) -> bool {
         matches!(
             self,
@@ -103,33 +105,43 @@ impl Covered {
     }
 }
 
-/// A chain of nodes, each the only reader of the one before it, that a kernel computes in one
-/// launch.
+/// A node of [`Covers::chain`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CoveredNode {
+    pub(crate) node: Covered,
+    /// True if a network may leave the node out (`"activation?"`).
+    pub(crate) optional: bool,
+}
+
+/// A chain of nodes that a kernel computes in one launch. Each node is the only reader of the node
+/// before it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Covers {
-    /// The nodes in order, and whether a network may do without (`"activation?"`).
-    pub(crate) chain: Cow<'static, [(Covered, bool)]>,
-    /// The chain stands as often as the network has it (`"..."` at its end).
+    pub(crate) chain: Cow<'static, [CoveredNode]>,
+    /// True if one launch computes the chain as often as it follows itself (`"..."` at its end).
     pub(crate) repeated: bool,
 }
 
 impl Covers {
-    /// What kernels of an operation cover that do not say it: the node of the same name. Those of
-    /// the others compute a part of a node, or none.
+    /// The default for kernels of an operation: the node of the operation's name. The chain is empty
+    /// if the operation is a part of a node or none.
     pub(crate) fn of(operation: Operation) -> Covers {
-        let own = Covered::all().find(|c| c.0 == operation.name());
+        let own = Covered::named(operation.name()).map(|node| CoveredNode {
+            node,
+            optional: false,
+        });
         Covers {
-            chain: own.map(|c| (c.1, false)).into_iter().collect(),
+            chain: own.into_iter().collect(),
             repeated: false,
         }
     }
 
-    /// Nodes of the chain that have weights and biases.
+    /// The number of nodes in the chain that have weights and biases.
     pub(crate) fn weighted(&self) -> usize {
-        self.chain.iter().filter(|c| c.0.weighs()).count()
+        self.chain.iter().filter(|c| c.node.weighs()).count()
     }
 
-    /// Most nodes that it covers; as good as no bound where the chain is repeated.
+    /// The most nodes that one launch computes. `usize::MAX` for a repeated chain.
     pub(crate) fn most_nodes(&self) -> usize {
         if self.repeated {
             usize::MAX
@@ -140,38 +152,32 @@ impl Covers {
 }
 
 impl Kernel {
-    /// Whether an activation can be part of it.
-    fn activates(&self) -> bool {
-        self.covers
-            .chain
-            .iter()
-            .map(|c| c.0)
-            .chain(self.epilogue.iter().copied())
-            .any(Covered::activates)
+    /// The nodes of the chain and the epilogue.
+    fn nodes(&self) -> impl Iterator<Item = Covered> {
+        let chain = self.covers.chain.iter().map(|c| c.node);
+        chain.chain(self.epilogue.iter().copied())
     }
 
-    /// Whether it is compiled for an activation that is fused into it.
+    fn activates(&self) -> bool {
+        self.nodes().any(Covered::activates)
+    }
+
+    /// Returns true if the source is compiled for one fused activation.
     pub(crate) fn fuses(&self) -> bool {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
     }
 
-    /// Those it is compiled for in turn in tests and checks: every one that is fused into it, with
-    /// some parameters.
+    /// The activations that can be fused, with some parameters. Tests and checks compile the kernel
+    /// for each of them.
     pub(crate) fn activations(&self) -> &'static [Activation] {
-        let chain = self
-            .covers
-            .chain
-            .iter()
-            .map(|c| c.0)
-            .chain(self.epilogue.iter().copied());
-        match chain.into_iter().find(|c| c.activates()) {
+        match self.nodes().find(|c| c.activates()) {
             Some(Covered::Function) => &Activation::ALL,
             Some(_) => &Activation::FUSED,
             None => &[],
         }
     }
 
-    /// The files below `kernels/` that stand in front of its source.
+    /// The files below `kernels/` that stand in front of the kernel's source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.arglist.contains('g');
         let mapped = self.restrictions.arglist.contains('f');
@@ -189,24 +195,29 @@ impl Kernel {
             (warp, "common/products.cl"),
         ];
         let any = self.options_of_layouts().then_some("common/place.cl");
-        files.into_iter().filter(|f| f.0).map(|f| f.1).chain(any)
+        let needed = files
+            .into_iter()
+            .filter_map(|(needed, file)| needed.then_some(file));
+        needed.chain(any)
     }
 
-    /// Whether it is compiled for the layouts of its operands.
+    /// Returns true if the source is compiled for the layouts of its operands.
     pub(crate) fn options_of_layouts(&self) -> bool {
         let any =
             |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
-        // Checks of a repack fix its layouts.
+        // Checks give a repack fixed layouts, so its operands do not show this.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }
 
-    /// Whether it is for few records: it takes its weights as those for full batches have them.
+    /// Returns true for a kernel of few records, which shares its weights with a kernel of full
+    /// batches.
     pub(crate) fn of_few(&self) -> bool {
         self.restrictions.a.as_ref().is_some_and(|a| a.panels)
     }
 
-    /// Whether it takes all constants of a network at once, and so computes all its nodes or none.
+    /// Returns true if the kernel takes all constants of a network at once. Such a kernel computes
+    /// all nodes of a network or none.
     pub(crate) fn takes_all(&self) -> bool {
         self.operation
             .parameters()
@@ -214,46 +225,47 @@ impl Kernel {
             .any(|p| p.holds == Holds::Constants)
     }
 
-    /// What its entry says to cover and its operands do not fit, or its source could not be
-    /// compiled for.
+    /// Checks that `covers` and `epilogue` fit the operands of the operation and can be compiled.
     pub(crate) fn check_covers(&self) -> Result<(), String> {
-        let (covers, operands) = (&self.covers, self.operation.parameters());
-        let weights = operands
-            .iter()
-            .filter(|p| p.holds == Holds::Weights)
-            .count();
         let name = self.operation.name();
-        if covers.repeated != self.takes_all() {
-            return Err(match covers.repeated {
-                true => {
-                    format!(
-                        "{name} has operands for its layers, so it covers no repeated chain \
-                         (\"...\")"
-                    )
-                }
-                false => {
-                    format!(
-                        "{name} takes all constants at once, so it covers a repeated chain \
-                         (\"...\")"
-                    )
-                }
+        if self.covers.repeated != self.takes_all() {
+            return Err(match self.covers.repeated {
+                true => format!(
+                    "{name} has operands for its layers, so it covers no repeated chain (\"...\")"
+                ),
+                false => format!(
+                    "{name} takes all constants at once, so it covers a repeated chain (\"...\")"
+                ),
             });
         }
-        // A matmul computes its node with a bias, a reduce with an affine kernel; so does a
-        // reducepair with the first of two.
-        let expected = match self.operation {
-            Operation::Affine | Operation::Pair | Operation::Convolution => weights,
-            Operation::ReducePair => weights + 1,
-            Operation::Layers => 1,
-            _ => 0,
-        };
-        if covers.weighted() != expected {
-            let found = covers.weighted();
+        let expected = self.weighted_nodes();
+        let found = self.covers.weighted();
+        if found != expected {
             return Err(format!(
                 "{name} has weights of {expected} nodes, its chain has {found}"
             ));
         }
-        let first = covers.chain.first().map(|c| c.0);
+        self.check_chain(expected)?;
+        self.check_epilogue(expected)
+    }
+
+    /// The number of nodes whose weights the kernel uses.
+    fn weighted_nodes(&self) -> usize {
+        let weights = |p: &&Parameter| p.holds == Holds::Weights;
+        let weights = self.operation.parameters().iter().filter(weights).count();
+        match self.operation {
+            Operation::Affine | Operation::Pair | Operation::Convolution => weights,
+            // An affine kernel has used the weights of the first of both nodes.
+            Operation::ReducePair => weights + 1,
+            Operation::Layers => 1,
+            // A matmul computes its node together with a bias, a reduce with an affine kernel.
+            _ => 0,
+        }
+    }
+
+    fn check_chain(&self, weighted: usize) -> Result<(), String> {
+        let chain = &self.covers.chain;
+        let first = chain.first().map(|c| c.node);
         let own = match self.operation {
             Operation::Affine | Operation::Pair | Operation::ReducePair | Operation::Layers => {
                 first == Some(Covered::Affine)
@@ -262,45 +274,39 @@ impl Kernel {
                 first.is_some_and(Covered::weighs) && first != Some(Covered::Affine)
             }
             Operation::Activation => first == Some(Covered::Function),
-            other => *covers == Covers::of(other),
+            other => self.covers == Covers::of(other),
         };
-        let chain =
-            covers.chain.first().is_none_or(|c| !c.1) && (expected > 0 || covers.chain.len() <= 1);
-        if !own || !chain {
-            return Err(match self.operation {
-                Operation::Convolution => "the chain begins with a convolution".into(),
-                _ if expected > 0 => "the chain begins with an affine node".into(),
-                _ => format!("{name} covers no other node and has no epilogue"),
-            });
+        let required = chain.first().is_none_or(|c| !c.optional);
+        if own && required && (weighted > 0 || chain.len() <= 1) {
+            return Ok(());
         }
-        let ends = [
-            Operation::Reduce,
-            Operation::Pool,
-            Operation::Scale,
-            Operation::Combine,
-        ];
-        if expected == 0 && !self.epilogue.is_empty() && !ends.contains(&self.operation) {
+        Err(match self.operation {
+            Operation::Convolution => "the chain begins with a convolution".into(),
+            _ if weighted > 0 => "the chain begins with an affine node".into(),
+            other => format!("{} covers no other node and has no epilogue", other.name()),
+        })
+    }
+
+    fn check_epilogue(&self, weighted: usize) -> Result<(), String> {
+        let name = self.operation.name();
+        let ends = matches!(
+            self.operation,
+            Operation::Reduce | Operation::Pool | Operation::Scale | Operation::Combine
+        );
+        if weighted == 0 && !self.epilogue.is_empty() && !ends {
             return Err(format!("{name} covers no other node and has no epilogue"));
         }
-        let epilogue = self.epilogue.iter();
-        if !epilogue
-            .skip(usize::from(self.adds()))
-            .all(|c| c.activates())
-        {
+        let mut behind = self.epilogue.iter().skip(usize::from(self.adds()));
+        if !behind.all(|c| c.activates()) {
             return Err("an epilogue is an activation, or \"add\" and an activation".into());
         }
-        if self.adds() && (operands.len() == self.parameters().len() || self.takes_hidden())
-            || covers.chain.iter().any(|c| c.0 == Covered::Add)
-        {
+        let operands = self.operation.parameters();
+        let no_operand = operands.len() == self.parameters().len() || self.takes_hidden();
+        let in_chain = self.covers.chain.iter().any(|c| c.node == Covered::Add);
+        if self.adds() && no_operand || in_chain {
             return Err(format!("{name} has no operand for what it adds"));
         }
-        let chain = covers.chain.iter().map(|c| c.0);
-        if chain
-            .chain(self.epilogue.iter().copied())
-            .filter(|c| c.activates())
-            .count()
-            > 1
-        {
+        if self.nodes().filter(|c| c.activates()).count() > 1 {
             return Err(
                 "covers and epilogue have one activation at most, which the kernel is compiled for"
                     .into(),

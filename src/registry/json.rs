@@ -1,97 +1,85 @@
-//! The values of a JSON file, whoever has parsed it, with a place for every mistake: typed access
-//! to the members of an object. The build parses with serde_json, the program, which has none, by
-//! itself (`bench --library`).
+//! Parsed JSON, and typed access to the members of an object with a place for every mistake. The
+//! build parses with serde_json. The program does not contain serde_json, so `bench --library` has a
+//! parser of its own.
 
 use super::mistakes::Mistakes;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The members of an object.
-pub(crate) type Map = BTreeMap<String, Value>;
+pub(crate) type Map = BTreeMap<String, Json>;
 
-/// A value.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    /// `null`
+pub(crate) enum Json {
     Null,
-    /// `true` or `false`
     Bool(bool),
-    /// A whole number of 0 or more, without a point or an exponent.
+    /// A whole number from 0 on that is written without a point or an exponent.
     Whole(u64),
     /// Any other number.
     Number(f64),
-    /// A string.
     String(String),
-    /// A list.
-    Array(Vec<Value>),
-    /// An object, none of whose keys is there twice.
+    Array(Vec<Json>),
+    /// An object. The parser has refused repeated keys.
     Object(Map),
 }
 
-impl Value {
-    /// Whether it is null.
+impl Json {
     pub(crate) fn is_null(&self) -> bool {
-        *self == Value::Null
+        *self == Json::Null
     }
 
-    /// The truth that it is.
     pub(crate) fn as_bool(&self) -> Option<bool> {
-        if let Value::Bool(truth) = self {
+        if let Json::Bool(truth) = self {
             Some(*truth)
         } else {
             None
         }
     }
 
-    /// The whole number of 0 or more that it is.
     pub(crate) fn as_u64(&self) -> Option<u64> {
-        if let Value::Whole(n) = self {
+        if let Json::Whole(n) = self {
             Some(*n)
         } else {
             None
         }
     }
 
-    /// The number that it is.
     pub(crate) fn as_f64(&self) -> Option<f64> {
         match self {
-            Value::Whole(n) => Some(*n as f64),
-            Value::Number(x) => Some(*x),
+            Json::Whole(n) => Some(*n as f64),
+            Json::Number(x) => Some(*x),
             _ => None,
         }
     }
 
-    /// The string that it is.
     pub(crate) fn as_str(&self) -> Option<&str> {
-        if let Value::String(text) = self {
+        if let Json::String(text) = self {
             Some(text)
         } else {
             None
         }
     }
 
-    /// The list that it is.
-    pub(crate) fn as_array(&self) -> Option<&Vec<Value>> {
-        if let Value::Array(list) = self {
+    pub(crate) fn as_array(&self) -> Option<&Vec<Json>> {
+        if let Json::Array(list) = self {
             Some(list)
         } else {
             None
         }
     }
 
-    /// Whether it is an object.
     pub(crate) fn is_object(&self) -> bool {
-        matches!(self, Value::Object(_))
+        matches!(self, Json::Object(_))
     }
 
-    /// A member, if it is an object that has it.
-    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+    /// Returns a member if the value is an object that has this key.
+    pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         self.as_object()?.get(key)
     }
 
-    /// The members of the object that it is.
     pub(crate) fn as_object(&self) -> Option<&Map> {
-        if let Value::Object(map) = self {
+        if let Json::Object(map) = self {
             Some(map)
         } else {
             None
@@ -99,9 +87,8 @@ impl Value {
     }
 }
 
-/// As JSON; in strings only quotes and backslashes are escaped, since messages replace what else
-/// would have to be.
-impl fmt::Display for Value {
+/// Writes JSON. Control characters in strings are left to the writer of messages, which replaces them.
+impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let string = |s: &str| {
             format!(
@@ -112,18 +99,18 @@ impl fmt::Display for Value {
             )
         };
         match self {
-            Value::Null => f.write_str("null"),
-            Value::Bool(truth) => truth.fmt(f),
-            Value::Whole(n) => n.fmt(f),
-            // Whole numbers below 0 have no point.
-            Value::Number(x) if x.fract() == 0.0 && *x < 0.0 && *x > -1e15 => write!(f, "{x}"),
-            Value::Number(x) => write!(f, "{x:?}"),
-            Value::String(s) => f.write_str(&string(s)),
-            Value::Array(list) => {
-                let items: Vec<String> = list.iter().map(Value::to_string).collect();
+            Json::Null => f.write_str("null"),
+            Json::Bool(truth) => truth.fmt(f),
+            Json::Whole(n) => n.fmt(f),
+            // A negative whole number is printed without a point.
+            Json::Number(x) if x.fract() == 0.0 && *x < 0.0 && *x > -1e15 => write!(f, "{x}"),
+            Json::Number(x) => write!(f, "{x:?}"),
+            Json::String(s) => f.write_str(&string(s)),
+            Json::Array(list) => {
+                let items: Vec<String> = list.iter().map(Json::to_string).collect();
                 write!(f, "[{}]", items.join(","))
             }
-            Value::Object(map) => {
+            Json::Object(map) => {
                 let members: Vec<String> = map
                     .iter()
                     .map(|(k, v)| format!("{}:{v}", string(k)))
@@ -140,8 +127,8 @@ pub(crate) struct Object<'v> {
     place: String,
 }
 
-/// How a found value is shown in a message: short.
-pub(crate) fn found(value: &Value) -> String {
+/// Returns a value as text for a message, in at most 40 characters.
+pub(crate) fn found(value: &Json) -> String {
     let text = value.to_string();
     if text.chars().count() > 40 {
         text.chars().take(37).chain("...".chars()).collect()
@@ -151,9 +138,9 @@ pub(crate) fn found(value: &Value) -> String {
 }
 
 impl<'v> Object<'v> {
-    /// `value` as an object with no other keys than `keys`.
+    /// Takes `value` as an object. Keys other than `keys` are mistakes.
     pub(crate) fn new(
-        value: &'v Value,
+        value: &'v Json,
         place: String,
         keys: &[&str],
         mistakes: &mut Mistakes,
@@ -174,38 +161,38 @@ impl<'v> Object<'v> {
         Some(o)
     }
 
-    /// `value` as an object with any keys.
+    /// Takes `value` as an object with any keys.
     ///
     /// # Errors
-    /// It is none.
-    pub(crate) fn any(value: &'v Value, place: String) -> Result<Object<'v>, String> {
+    /// The value is no object.
+    pub(crate) fn any(value: &'v Json, place: String) -> Result<Object<'v>, String> {
         match value {
-            Value::Object(map) => Ok(Object { map, place }),
+            Json::Object(map) => Ok(Object { map, place }),
             _ => Err(format!("expected an object {{…}}, found {}", found(value))),
         }
     }
 
-    /// Where the object stands.
+    /// The place of the object in messages.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
 
-    /// The member, if it is there.
-    pub(crate) fn get(&self, key: &str) -> Option<&'v Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'v Json> {
         self.map.get(key)
     }
 
-    /// The place of a member.
+    /// The place of a member in messages.
     pub(crate) fn at(&self, key: &str) -> String {
         format!("{}: {key}", self.place)
     }
 
+    /// Returns a converted member. A member that does not convert is a mistake.
     fn typed<T>(
         &self,
         key: &str,
         what: &str,
         mistakes: &mut Mistakes,
-        convert: impl Fn(&'v Value) -> Option<T>,
+        convert: impl Fn(&'v Json) -> Option<T>,
     ) -> Option<T> {
         let value = self.map.get(key)?;
         let converted = convert(value);
@@ -218,7 +205,14 @@ impl<'v> Object<'v> {
         converted
     }
 
-    /// Reports a missing member.
+    /// Reports each key that is missing.
+    pub(crate) fn require_all(&self, keys: &[&str], mistakes: &mut Mistakes) {
+        for key in keys {
+            self.require(key, mistakes);
+        }
+    }
+
+    /// Reports a missing key. Returns true if the key is there.
     pub(crate) fn require(&self, key: &str, mistakes: &mut Mistakes) -> bool {
         let there = self.map.contains_key(key);
         if !there {
@@ -227,27 +221,25 @@ impl<'v> Object<'v> {
         there
     }
 
-    /// A string member.
     pub(crate) fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v str> {
-        self.typed(key, "a string", mistakes, Value::as_str)
+        self.typed(key, "a string", mistakes, Json::as_str)
     }
 
-    /// A whole number of 0 or more.
     pub(crate) fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
         self.typed(key, "a whole number", mistakes, |v| {
             v.as_u64().and_then(|n| usize::try_from(n).ok())
         })
     }
 
-    /// A whole number of 0 or more, or a list of such.
+    /// A whole number, or a list of whole numbers.
     pub(crate) fn counts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<usize>> {
-        let count = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+        let count = |v: &Json| v.as_u64().and_then(|n| usize::try_from(n).ok());
         self.typed(
             key,
             "a whole number or a list of whole numbers",
             mistakes,
             |v| match v {
-                Value::Array(list) => list.iter().map(count).collect(),
+                Json::Array(list) => list.iter().map(count).collect(),
                 one => count(one).map(|n| vec![n]),
             },
         )
@@ -260,22 +252,19 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// true or false.
     pub(crate) fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
-        self.typed(key, "true or false", mistakes, Value::as_bool)
+        self.typed(key, "true or false", mistakes, Json::as_bool)
     }
 
-    /// A list.
-    pub(crate) fn list(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v Vec<Value>> {
-        self.typed(key, "a list […]", mistakes, Value::as_array)
+    pub(crate) fn list(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v Vec<Json>> {
+        self.typed(key, "a list […]", mistakes, Json::as_array)
     }
 
-    /// A list of strings.
     pub(crate) fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
         let number = self
             .map
             .get(key)
-            .and_then(Value::as_array)
+            .and_then(Json::as_array)
             .and_then(|l| l.iter().find(|v| v.as_f64().is_some()));
         let quoted = number.map_or(String::new(), |n| {
             format!(" (numbers in quotes: \"{}\")", found(n))
@@ -288,15 +277,15 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// A number, or a list of numbers; all finite.
+    /// A finite number, or a list of them.
     pub(crate) fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
-        let finite = |v: &Value| v.as_f64().filter(|x| x.is_finite());
+        let finite = |v: &Json| v.as_f64().filter(|x| x.is_finite());
         self.typed(
             key,
             "a number or a list of numbers",
             mistakes,
             |v| match v {
-                Value::Array(list) => list.iter().map(finite).collect(),
+                Json::Array(list) => list.iter().map(finite).collect(),
                 one => finite(one).map(|x| vec![x]),
             },
         )

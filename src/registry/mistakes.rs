@@ -1,31 +1,27 @@
-//! All mistakes of a file at once.
+//! Collects all mistakes of a file, so that they are reported at once.
 
-/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`; and notes on what is
-/// none.
 #[derive(Debug, Default)]
-pub(crate) struct Mistakes(pub(crate) Vec<String>, pub(crate) Vec<String>);
+pub(crate) struct Mistakes {
+    /// The mistakes, a line each: `FILE: PLACE: expected …, found …`.
+    pub(crate) lines: Vec<String>,
+    /// Lines that the author of a correct model should know.
+    pub(crate) notes: Vec<String>,
+}
 
 impl Mistakes {
-    /// Adds a mistake at `place`.
     pub(crate) fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
-        self.0.push(line(place, message));
+        self.lines.push(line(place, message));
     }
 
-    /// Adds a note: what whoever builds should know of a model that is fine.
     pub(crate) fn note(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
-        self.1.push(line(place, message));
-    }
-
-    /// The notes.
-    pub(crate) fn notes(&self) -> &[String] {
-        &self.1
+        self.notes.push(line(place, message));
     }
 }
 
-/// Most characters of a mistake or a note: sizes and names out of a file may be of any length.
+/// The most characters of a line. Names in a file may be of any length.
 pub(crate) const LONGEST: usize = 2000;
 
-/// A line of the build's output: a line break would cut the message there.
+/// Formats a line. A line break in it would end cargo's directive, so it becomes a blank.
 fn line(place: impl std::fmt::Display, message: impl std::fmt::Display) -> String {
     let mut text = format!("{place}: {message}").replace(|c: char| c.is_control(), " ");
     if let Some((end, _)) = text.char_indices().nth(LONGEST) {

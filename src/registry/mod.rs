@@ -1,9 +1,8 @@
-//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans,
-//! device classes.
+//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans and
+//! device classes. The keys follow the thesis, §4.4.1 and §8.3.
 //!
-//! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem
-//! and a device; the build calls it with the sizes it knows, the program calls it again with the
-//! limits of the device it found.
+//! [`Kernel::admits`] checks a kernel against a problem and a device. The build calls it with the
+//! sizes of the network, and the program again with the limits of the device.
 
 mod covers;
 pub(crate) mod json;
@@ -18,12 +17,12 @@ use crate::ir::op::Activation;
 pub(crate) use crate::ir::op::Operation;
 use crate::ir::options::StepOptions;
 pub(crate) use crate::ir::plan::{EngineKind, Problem};
-pub(crate) use covers::{Covered, Covers};
+pub(crate) use covers::{Covered, CoveredNode, Covers};
 pub(crate) use parameters::{Dim, Holds, Parameter, operands};
 use std::borrow::Cow;
 
 impl Operation {
-    /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
+    /// Returns true for a product of matrices, whose `flop` counts a multiply-add.
     pub(crate) fn is_product(self) -> bool {
         matches!(
             self,
@@ -31,7 +30,7 @@ impl Operation {
         )
     }
 
-    /// The one activation that its kernels compute.
+    /// The activation that all kernels of the operation compute.
     pub(crate) fn activation(self) -> Option<Activation> {
         match self {
             Operation::Sigmoid => Some(Activation::Sigmoid),
@@ -41,39 +40,39 @@ impl Operation {
     }
 }
 
-/// A matrix operand: its layout, and what its size must be a multiple of.
+/// A matrix operand of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Operand {
-    /// Layout; `None` where the kernel takes any (it works element by element).
+    /// The layout. `None` if the kernel takes any layout because it works element by element.
     pub(crate) representation: Option<Layout>,
     /// The number of rows is a multiple of this.
     pub(crate) row_align: usize,
     /// The number of columns is a multiple of this.
     pub(crate) col_align: usize,
-    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix
-    /// (b), or four rows of a column of the column-major one (a).
+    /// True if the operand is an RGBA float image. A pixel has four neighbouring columns of the
+    /// row-major matrix `b`, or four rows of a column of the column-major matrix `a`.
     pub(crate) image: bool,
-    /// Weights whose columns are contiguous may as well stand in panels of rows, `R_P_1_C` with P a
-    /// multiple of 4: the kernel is compiled for the panels that the plan has for full batches.
+    /// True if column-major weights may also be in panels of rows, `R_P_1_C` with P a multiple of 4.
+    /// The kernel is compiled for the panels that the plan has for full batches.
     pub(crate) panels: bool,
 }
 
-/// What a device must have.
+/// Properties that a device must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Needs {
-    /// The kernel is part of the host engine.
+    /// True if the kernel is part of the host engine.
     pub(crate) host: bool,
-    /// Images.
     pub(crate) images: bool,
-    /// `common/warp.cl` in front of its source: instructions of a warp, where the device's compiler
-    /// has any.
+    /// True if `common/warp.cl` stands in front of the source. It has a warp's instructions, if the
+    /// device's compiler knows them.
     pub(crate) warp: bool,
-    /// Bytes of local memory in a work-group.
+    /// Bytes of local memory per work-group.
     pub(crate) local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for; 0 is no bound. (Of several layers: the first one. Of a
-/// repeated chain: the most of any layer, and the weights of all.)
+/// The largest problem that a kernel is for. 0 is no bound. For several layers the sizes are those of
+/// the first layer. For a repeated chain they are the maximum over the layers, and `weights` is the
+/// sum over the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Most {
     /// Rows of the result.
@@ -82,77 +81,81 @@ pub(crate) struct Most {
     pub(crate) l: usize,
     /// Weights, h · l.
     pub(crate) weights: usize,
-    /// Affine layers of a repeated chain, whatever else the plan has.
+    /// Affine layers of a repeated chain. This bound holds even if the plan has no other kernel.
     pub(crate) layers: usize,
-    /// Work-groups along the records, whatever else the plan has.
+    /// Work-groups along the records. This bound holds even if the plan has no other kernel.
     pub(crate) groups: usize,
-    /// `Tensor::spread` of a layer's weights: where errors are in proportion to the largest value
-    /// of a record, that must not meet weights much smaller than others.
+    /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the largest
+    /// value of a record must not meet weights that are much smaller than others.
     pub(crate) spread: usize,
 }
 
 impl Most {
-    /// Whether layers of at most h rows and a common dimension of at most l are within, with so
-    /// many weights in all.
+    /// Returns true if `h` rows, a common dimension of `l` and `weights` in all are within bounds.
     pub(crate) fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
         let within = |size, most| most == 0 || size <= most;
         within(h, self.h) && within(l, self.l) && within(weights, self.weights)
     }
 }
 
-/// What a kernel demands of its problem and its device.
+/// The demands of a kernel on its problem and its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
-    /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h`
+    /// The arguments before the operands, a letter each: `l` common dimension, `w` width and `h`
     /// height of the result (all padded), `n` height without padding, `m` height of a pair's first
-    /// layer, `c` parts of the layer before.
+    /// layer, `c` number of parts of the previous layer, `p` parameters of the activation, `g`
+    /// geometry, `v` a value, `f` and `b` maps of moved and added values.
     pub(crate) arglist: Cow<'static, str>,
-    /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not
-    /// read.
+    /// True if the floats alpha and beta follow these arguments: R = alpha·A·B + beta·R. With
+    /// beta = 0, R is not read.
     pub(crate) scaled: bool,
-    /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per
-    /// column.
+    /// Rows and columns of the result per work-item. (0, 1) is one work-item per column.
     pub(crate) scale: (usize, usize),
-    /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else
-    /// over the rows.
+    /// True if dimension 0 of the work-items, which runs fastest, runs over the columns of the result
+    /// and not over the rows.
     pub(crate) columns_first: bool,
-    /// Work-items below the last row of the result return at once, so that rows need no more than
-    /// the alignments, whatever the work-group; its columns are those of whole work-groups.
+    /// True if work-items below the last row of the result return at once. The number of rows is then
+    /// independent of the work-group. Columns are still padded to whole work-groups.
     pub(crate) guarded: bool,
-    /// Left operand: weights, h × l.
+    /// The left operand: weights, h × l.
     pub(crate) a: Option<Operand>,
-    /// Right operand: activations, l × w, a column per record.
+    /// The right operand: activations, l × w, a column per record.
     pub(crate) b: Option<Operand>,
-    /// Result, h × w; also the operand of kernels that work in place.
+    /// The result, h × w. A kernel that works in place has no other operand.
     pub(crate) r: Option<Operand>,
-    /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
+    /// True if the kernel can read weights as halves, compiled with -DHALF_WEIGHTS=1.
     pub(crate) half: bool,
-    /// It can read its left operand as bytes, compiled with -DBYTE_WEIGHTS=1: the scales of rows
-    /// stand beside the biases.
+    /// True if the kernel can read weights as bytes, compiled with -DBYTE_WEIGHTS=1. The scales of
+    /// the rows are then beside the biases.
     pub(crate) bytes: bool,
-    /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
+    /// Floating-point operations per multiply-add of a product, else per element
+    /// ([`Kernel::flop`]).
     pub(crate) flop: u32,
-    /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses
-    /// where it is `None`.
+    /// The work-group in rows and columns of work-items. If `None`, the driver chooses.
     pub(crate) work_group: Option<(usize, usize)>,
-    /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
+    /// Work-groups that a benchmark tries in turn. The kernel runs with any work-group.
     pub(crate) sweep: Cow<'static, [(usize, usize)]>,
-    /// What the device must have.
     pub(crate) needs: Needs,
-    /// Rows and columns of the result that one work-group computes, where `scale` and `work_group`
-    /// do not say it. Such a kernel leaves out what is outside, so that sizes need no more than the
-    /// alignments.
+    /// Rows and columns of the result per work-group, if not given by `scale` and `work_group`. Such
+    /// a kernel skips elements outside the result, so its sizes are padded to the alignments only.
     pub(crate) tile: Option<(usize, usize)>,
-    /// The largest problem it is for: a plan takes the next kernel for larger ones.
+    /// The largest problem. A plan uses its next kernel for a larger one.
     pub(crate) most: Most,
-    /// Least common dimension of a layer; with fewer terms its sums may miss the bound.
+    /// The least common dimension of a layer. Sums of fewer terms may exceed the error bound.
     pub(crate) least_l: usize,
-    /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension,
-    /// and a `reduce` step adds their parts. 0: never.
+    /// The number of work-groups to aim at. If there are fewer tiles, work-groups share the common
+    /// dimension, and a `reduce` step adds their parts. 0 never shares it.
     pub(crate) split: usize,
-    /// Bytes of weights that it asks the device's last cache to keep for the next record, where a
-    /// network has more (`common/cache.cl` in front of its source); 0: it asks nothing.
+    /// Bytes of weights that the device's last cache is asked to keep for the next record, if the
+    /// network has more weights. `common/cache.cl` then stands in front of the source. 0 asks nothing.
     pub(crate) keeps: usize,
+}
+
+/// A constant of a kernel's source: `-DNAME=value` for the compiler.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Define {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) value: u32,
 }
 
 /// A kernel of the library.
@@ -160,79 +163,73 @@ pub(crate) struct Restrictions {
 pub(crate) struct Kernel {
     /// The name that plans use: `operation_variant`.
     pub(crate) codename: Cow<'static, str>,
-    /// Other names: of the same kernel in another document.
+    /// Names of the same kernel in other documents.
     pub(crate) aliases: Cow<'static, [Cow<'static, str>]>,
-    /// What this variant adds, in a line.
+    /// The idea of this variant, in a line.
     pub(crate) about: Cow<'static, str>,
     /// Document and section that the idea comes from.
     pub(crate) document: Cow<'static, str>,
-    /// What it computes.
     pub(crate) operation: Operation,
-    /// The nodes that it computes in one launch; none where it computes a part of a node, or none
+    /// The nodes that one launch computes. Empty if the kernel computes a part of a node, or no node
     /// of a network.
     pub(crate) covers: Covers,
-    /// What may stand behind them and is then computed in the same launch.
+    /// Nodes that may follow `covers` and are then computed in the same launch.
     pub(crate) epilogue: Cow<'static, [Covered]>,
-    /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the
-    /// host engine.
+    /// The function in the source, which is called `folder_stem` of the source file. Empty for
+    /// kernels of the host engine.
     pub(crate) function: Cow<'static, str>,
-    /// Path of the source below `kernels/`; `None` for kernels of the host engine.
+    /// The path of the source below `kernels/`. `None` for kernels of the host engine.
     pub(crate) source: Option<Cow<'static, str>>,
-    /// Constants that its source is compiled with.
-    pub(crate) defines: Cow<'static, [(Cow<'static, str>, u32)]>,
-    /// More options of the compiler, which may change results; a kernel that has some is for
-    /// benchmarks, never for a plan.
+    pub(crate) defines: Cow<'static, [Define]>,
+    /// Further options of the compiler. They may change results, so a kernel with options is only for
+    /// benchmarks and never in a plan.
     pub(crate) lab_options: Cow<'static, str>,
-    /// Demands.
     pub(crate) restrictions: Restrictions,
 }
 
-/// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for
-/// one network.
+/// A plan of the library, from which the planner makes the steps for a network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlanRecipe {
-    /// Name for `--plan` and `MORTONNET_PLAN`.
+    /// The name for `--plan` and `MORTONNET_PLAN`.
     pub(crate) name: Cow<'static, str>,
-    /// One sentence.
+    /// One sentence about the plan.
     pub(crate) about: Cow<'static, str>,
-    /// Which engine runs it.
     pub(crate) engine: EngineKind,
     /// Records of a full batch, before padding.
     pub(crate) batch: usize,
-    /// Codenames of its kernels. A node is computed by the kernel that covers the longest chain
-    /// from it on, takes its operand in the layout that is there and whose `most` admits the chain;
-    /// among equally long ones by that whose work-groups have the least to do, then by the first.
-    /// Where none admits it, by the shortest that can compute one layer.
+    /// Codenames of kernels. A node is computed by the kernel that covers the longest chain from the
+    /// node on. The kernel must take the operand in its layout, and `most` must admit the chain. Of
+    /// equally long chains, that with the least work per work-group is chosen, then the first. If no
+    /// kernel admits the node, the shortest chain of one layer is chosen.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
-    /// What batches of few records have kernels of their own for.
-    pub(crate) few: Option<Few>,
-    /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
+    /// A variant for batches of few records.
+    pub(crate) few: Option<FewRecords>,
+    /// Work-groups that tuning found. They replace those of the kernels.
     pub(crate) groups: Groups,
-    /// The plan that its devices have in a program without the lab, which leaves this one out: it
-    /// is for devices that no board has. Empty: every program has it.
+    /// The plan that takes this plan's place in a program without the lab, because no board has such
+    /// a device. Empty if every program has this plan.
     pub(crate) without_lab: Cow<'static, str>,
 }
 
-/// A plan's variant for batches of few records: over the same constants where their layouts allow
-/// it, input and results where full batches have them.
+/// A plan's variant for batches of few records. It shares the constants if their layouts allow it,
+/// and the buffers of input and results.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Few {
-    /// Most records of such a batch.
+pub(crate) struct FewRecords {
+    /// The most records of such a batch.
     pub(crate) records: usize,
-    /// Kernels that come before the plan's.
+    /// Kernels that are preferred to those of the plan.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
 }
 
-/// Kernels by codename, and a work-group for each, or [`DRIVERS_CHOICE`].
+/// Codenames of kernels with a work-group (rows, columns of work-items), or [`DRIVERS_CHOICE`].
 pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
 
-/// A plan's word for a kernel whose work-group the driver chooses, whatever the kernel's entry has
-/// (`null` in files).
+/// Lets the driver choose a work-group, even if the kernel's entry has one (`null` in files).
 pub(crate) const DRIVERS_CHOICE: (usize, usize) = (0, 0);
 
 impl PlanRecipe {
-    /// The recipe for few records alone.
-    pub(crate) fn of_few(&self, few: &Few) -> PlanRecipe {
+    /// Returns the recipe of the variant for few records.
+    pub(crate) fn of_few(&self, few: &FewRecords) -> PlanRecipe {
         let kernels = few
             .kernels
             .iter()
@@ -246,84 +243,79 @@ impl PlanRecipe {
         }
     }
 
-    /// The work-group that `kernel` runs in under this plan.
+    /// Returns the work-group of `kernel` in this plan. If `None`, the driver chooses.
     pub(crate) fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
-        let found = self.groups.iter().find(|g| g.0 == kernel.codename);
-        match found {
-            Some(group) => Some(group.1).filter(|&g| g != DRIVERS_CHOICE),
+        let mut groups = self.groups.iter();
+        match groups.find(|(name, _)| *name == kernel.codename) {
+            Some(&(_, group)) => Some(group).filter(|&g| g != DRIVERS_CHOICE),
             None => kernel.restrictions.work_group,
         }
     }
 }
 
-/// What recognises a device's class.
+/// Properties of a device that decide about its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits<'a> {
-    /// CL_DEVICE_VENDOR.
     pub(crate) vendor: &'a str,
-    /// CL_DEVICE_NAME.
     pub(crate) name: &'a str,
-    /// Whether its type is CPU.
+    /// True if the device's type is CPU.
     pub(crate) cpu: bool,
-    /// NVIDIA's compute capability, where the device tells it.
+    /// NVIDIA's compute capability (major, minor), if the device reports it.
     pub(crate) compute_capability: Option<(u32, u32)>,
 }
 
-/// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
+/// A class of devices: how to recognize them, their expected speed, and their plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DeviceClass {
-    /// Name.
     pub(crate) name: Cow<'static, str>,
-    /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any
-    /// make.
+    /// True to match only devices of the type CPU (`"kind": "cpu"`).
     pub(crate) cpu: bool,
-    /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
+    /// Texts of which the device's vendor or name contains one, ignoring case. Empty matches every
+    /// device.
     pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
-    /// Only devices that answer with at least this NVIDIA compute capability, (major, minor).
+    /// The least NVIDIA compute capability (major, minor). A device that reports none is not matched.
     pub(crate) compute_capability: Option<(u32, u32)>,
-    /// The plan for such devices.
+    /// The name of the plan for such devices.
     pub(crate) plan: Cow<'static, str>,
     /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published
     /// results: 149 (T604), 179 to 233 (T628).
     pub(crate) launch_us: f64,
-    /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host
-    /// classes.
+    /// Expected rate on networks in GFLOPS, of the whole device. For classes of hosts, of one thread.
     pub(crate) gflops: f64,
-    /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0
-    /// where there are none.
+    /// Floating-point operations per compute unit and clock cycle, by the maker's figures. 0 if
+    /// unknown.
     pub(crate) flop_per_cycle: f64,
-    /// After a kernel that failed, the driver refuses every later call: no launch has to be asked
-    /// how it ended.
+    /// True if the driver refuses every call after a kernel has failed. The engine then does not ask
+    /// each launch how it ended.
     pub(crate) stops_after_failure: bool,
 }
 
 impl DeviceClass {
-    /// Peak in GFLOPS by the maker's figures; 0 where there are none.
+    /// The peak in GFLOPS by the maker's figures. 0 if unknown.
     pub(crate) fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
         f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
     }
 }
 
-/// Path (below `kernels/`) and text of every kernel source.
+/// The path (below `kernels/`) and text of every kernel source.
 pub(crate) type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
 
-/// Everything in `kernels/library.json`.
+/// The content of `kernels/library.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Library {
-    /// Hash of library.json and all sources (hexadecimal).
+    /// A hash of library.json and all sources, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
     /// Kernels in teaching order.
     pub(crate) kernels: Cow<'static, [Kernel]>,
-    /// Plans.
     pub(crate) plans: Cow<'static, [PlanRecipe]>,
-    /// Classes of OpenCL devices; the first that matches counts.
+    /// Classes of OpenCL devices. The first that matches counts.
     pub(crate) devices: Cow<'static, [DeviceClass]>,
-    /// Classes of hosts by CPU architecture (as `std::env::consts::ARCH` has it).
+    /// Classes of hosts, which match `std::env::consts::ARCH`. The last one matches every host.
     pub(crate) hosts: Cow<'static, [DeviceClass]>,
 }
 
 impl Library {
-    /// The kernel called `codename` (or with that alias), with its index.
+    /// Finds a kernel and its index by codename or alias.
     pub(crate) fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
         self.kernels
             .iter()
@@ -331,8 +323,8 @@ impl Library {
             .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it
-    /// has none.
+    /// Returns the recipe without kernels that compute all layers in one launch. `None` if it has no
+    /// such kernel.
     pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
         let repeats =
             |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
@@ -347,7 +339,7 @@ impl Library {
         (other.kernels != recipe.kernels || other.few != recipe.few).then_some(other)
     }
 
-    /// The plan called `name`; the error lists the plans.
+    /// Finds a plan by its name. The error lists the plans.
     pub(crate) fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
         self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
@@ -358,25 +350,18 @@ impl Library {
         })
     }
 
-    /// The class of a device. One that does not tell what a class demands is not of that class.
     pub(crate) fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
         let text = format!("{} {}", device.vendor, device.name).to_ascii_lowercase();
-        let capable = |least| {
-            device
-                .compute_capability
-                .is_some_and(|found| found >= least)
-        };
-        let able =
-            |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
-        self.devices.iter().filter(able).find(|c| {
-            c.matches.is_empty()
-                || c.matches
-                    .iter()
-                    .any(|m| text.contains(&m.to_ascii_lowercase()))
+        let found = device.compute_capability;
+        self.devices.iter().find(|class| {
+            let capable = |least| found.is_some_and(|found| found >= least);
+            let named = |part: &Cow<'_, str>| text.contains(&part.to_ascii_lowercase());
+            (device.cpu || !class.cpu)
+                && class.compute_capability.is_none_or(capable)
+                && (class.matches.is_empty() || class.matches.iter().any(named))
         })
     }
 
-    /// The class of a host by its architecture; the last class fits every architecture.
     pub(crate) fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
         self.hosts
             .iter()
@@ -384,23 +369,22 @@ impl Library {
     }
 }
 
-/// Limits of a device, as far as kernels depend on them.
+/// The limits of a device that kernels depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceLimits {
-    /// Most work-items of a work-group.
+    /// The most work-items per work-group.
     pub(crate) work_group: usize,
-    /// Most work-items of a work-group in dimensions 0 and 1.
+    /// The most work-items per work-group in dimensions 0 and 1.
     pub(crate) work_items: (usize, usize),
     /// Local memory in bytes.
     pub(crate) local_bytes: usize,
-    /// Images.
     pub(crate) images: bool,
-    /// Largest buffer in bytes.
+    /// The largest buffer in bytes.
     pub(crate) max_alloc: u64,
 }
 
 impl Restrictions {
-    /// What it reads weights as where they are rounded to `wanted`.
+    /// The precision in which the kernel reads weights that are rounded to `wanted`.
     pub(crate) fn weights(&self, wanted: Precision) -> Precision {
         match wanted {
             Precision::F16 if self.half => wanted,
@@ -409,7 +393,7 @@ impl Restrictions {
         }
     }
 
-    /// Work-items over rows and columns of the result, as dimensions 0 and 1.
+    /// Orders a pair for rows and columns as dimensions 0 and 1 of the work-items.
     pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first {
             (cols, rows)
@@ -418,89 +402,35 @@ impl Restrictions {
         }
     }
 
-    /// Whether it works in place and element by element, in whatever layout.
+    /// Returns true for a kernel that works in place, element by element and in any layout.
     pub(crate) fn elementwise(&self) -> bool {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
-    /// What rows and columns of the result must be multiples of so that whole work-groups cover
-    /// them.
+    /// The numbers of which rows and columns of the result must be multiples, so that work-groups of
+    /// y × x work-items cover them exactly.
     pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
-        let rows = if self.guarded {
-            1
-        } else {
-            self.scale.0.max(1) * y
-        };
-        (rows, self.scale.1.max(1) * x)
+        let (rows, cols) = self.scale;
+        let rows = if self.guarded { 1 } else { rows.max(1) * y };
+        (rows, cols.max(1) * x)
     }
 }
 
 impl Kernel {
-    /// Whether the kernel may run this problem, on this device if one is known. Every restriction
-    /// that fails is one line of the error.
+    /// Checks that the kernel can run a problem, and on a device if one is known.
+    ///
+    /// # Errors
+    /// Every restriction that fails, a line each.
     pub(crate) fn admits(
         &self,
         problem: Problem,
         device: Option<&DeviceLimits>,
     ) -> Result<(), Vec<String>> {
         let mut failed = Vec::new();
-        let r = &self.restrictions;
-        let Problem { h, w, l } = problem;
-        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)]
-        {
-            let Some(o) = operand else { continue };
-            // A convolution's weights have sizes of their own.
-            if name == "a" && self.operation == Operation::Convolution {
-                continue;
-            }
-            if rows % o.row_align != 0 {
-                failed.push(format!(
-                    "{}: {name} has {rows} rows, not a multiple of {}",
-                    self.codename, o.row_align
-                ));
-            }
-            if cols % o.col_align != 0 {
-                failed.push(format!(
-                    "{}: {name} has {cols} columns, not a multiple of {}",
-                    self.codename, o.col_align
-                ));
-            }
-            if let Some(Err(e)) = o
-                .representation
-                .as_ref()
-                .map(|layout| layout.fits(rows, cols))
-            {
-                failed.push(format!("{}: {name}: {e}", self.codename));
-            }
-        }
-        if let Some(d) = device {
-            if let Some((y, x)) = r.work_group {
-                let (first, second) = r.dimensions((y, x));
-                // One of both limits is enough to say.
-                if y * x > d.work_group {
-                    failed.push(format!(
-                        "{}: work-groups of {y}×{x} work-items, the device allows {}",
-                        self.codename, d.work_group
-                    ));
-                } else if first > d.work_items.0 || second > d.work_items.1 {
-                    failed.push(format!(
-                        "{}: work-groups of {y}×{x} work-items, the device allows {}×{}",
-                        self.codename, d.work_items.0, d.work_items.1
-                    ));
-                }
-            }
-            if r.needs.local_bytes > d.local_bytes {
-                failed.push(format!(
-                    "{}: needs {} bytes of local memory, the device has {}",
-                    self.codename, r.needs.local_bytes, d.local_bytes
-                ));
-            }
-            if r.needs.images && !d.images {
-                failed.push(format!(
-                    "{}: needs images, the device has none",
-                    self.codename
-                ));
-            }
+        let mut fail = |why: String| failed.push(format!("{}: {why}", self.codename));
+        self.check_sizes(problem, &mut fail);
+        if let Some(device) = device {
+            self.check_device(device, &mut fail);
         }
         if failed.is_empty() {
             Ok(())
@@ -509,21 +439,76 @@ impl Kernel {
         }
     }
 
-    /// Floating-point operations of `problem` without padding: of a product so many a multiply-add,
-    /// and with alpha and beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels
-    /// so many an element.
+    fn check_sizes(&self, Problem { h, w, l }: Problem, fail: &mut impl FnMut(String)) {
+        let r = &self.restrictions;
+        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)]
+        {
+            let Some(o) = operand else { continue };
+            // The weights of a convolution do not have the sizes of the problem.
+            if name == "a" && self.operation == Operation::Convolution {
+                continue;
+            }
+            if rows % o.row_align != 0 {
+                let align = o.row_align;
+                fail(format!("{name} has {rows} rows, not a multiple of {align}"));
+            }
+            if cols % o.col_align != 0 {
+                let align = o.col_align;
+                fail(format!(
+                    "{name} has {cols} columns, not a multiple of {align}"
+                ));
+            }
+            let layout = o.representation.as_ref();
+            if let Some(Err(e)) = layout.map(|layout| layout.fits(rows, cols)) {
+                fail(format!("{name}: {e}"));
+            }
+        }
+    }
+
+    fn check_device(&self, device: &DeviceLimits, fail: &mut impl FnMut(String)) {
+        let r = &self.restrictions;
+        if let Some((y, x)) = r.work_group {
+            let (first, second) = r.dimensions((y, x));
+            let (most_first, most_second) = device.work_items;
+            // One of both limits is enough for a message.
+            if y * x > device.work_group {
+                fail(format!(
+                    "work-groups of {y}×{x} work-items, the device allows {}",
+                    device.work_group
+                ));
+            } else if first > most_first || second > most_second {
+                fail(format!(
+                    "work-groups of {y}×{x} work-items, the device allows \
+                     {most_first}×{most_second}"
+                ));
+            }
+        }
+        if r.needs.local_bytes > device.local_bytes {
+            fail(format!(
+                "needs {} bytes of local memory, the device has {}",
+                r.needs.local_bytes, device.local_bytes
+            ));
+        }
+        if r.needs.images && !device.images {
+            fail("needs images, the device has none".into());
+        }
+    }
+
+    /// The floating-point operations of `problem` without padding. A product has `flop` of them per
+    /// multiply-add, and alpha and beta add two per result (ARM, §1.4.9: 2N²(N+1)). Other kernels
+    /// have `flop` per element.
     pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
-        // What adds parts up and then multiplies is no product of two matrices.
+        // A reducepair counts as a product although `is_product` is false for it.
         if !self.operation.is_product() && self.operation != Operation::ReducePair {
             return results * flop;
         }
         results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
     }
 
-    /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes
-    /// rounded up to what alignments, layouts and whole work-groups of whole tiles demand.
+    /// The smallest problem that holds `real` and that the kernel runs in work-groups of `group`.
+    /// Sizes are rounded up to alignments, chunks of layouts, and whole work-groups.
     pub(crate) fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
@@ -548,22 +533,19 @@ impl Kernel {
         }
     }
 
-    /// A constant that its source is compiled with, if it has that.
     pub(crate) fn define(&self, name: &str) -> Option<usize> {
-        self.defines
-            .iter()
-            .find(|d| d.0 == name)
-            .map(|d| d.1 as usize)
+        let found = self.defines.iter().find(|d| d.name == name);
+        found.map(|d| d.value as usize)
     }
 
-    /// Terms of a sum that a work-group takes at a time (`BK`), of which parts of the common
-    /// dimension are whole multiples; 1 where it does not say so.
+    /// The number of terms of a sum that a work-group takes at a time (`BK`, 1 by default). Parts of
+    /// the common dimension are multiples of it.
     pub(crate) fn stage(&self) -> usize {
         self.define("BK").unwrap_or(1).max(1)
     }
 
-    /// The compiler options for a step: the language's version, the kernel's constants, the fused
-    /// activation, the work-group (dimensions 0 and 1), the step's own facts.
+    /// The compiler options for a step: the version of the language, the kernel's constants, the fused
+    /// activation, the work-group `local` (dimensions 0 and 1), and the options of the step.
     pub(crate) fn options(
         &self,
         activation: Activation,
@@ -575,7 +557,7 @@ impl Kernel {
         options.extend(
             self.defines
                 .iter()
-                .map(|(name, value)| format!("-D{name}={value}")),
+                .map(|Define { name, value }| format!("-D{name}={value}")),
         );
         if self.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
@@ -595,11 +577,9 @@ impl Kernel {
         options.join(" ")
     }
 
-    /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a
-    /// uint for each letter of the arglist (`p`: the parameters of its activation; `g`: a geometry;
-    /// `v`: a value; `f`, `b`: maps), then alpha and beta where it is scaled, then its operands,
-    /// with that which it adds, whatever the conditions of the preprocessor. The error says what
-    /// was expected.
+    /// Checks that `text` has one kernel function, with the kernel's name and parameters. Parameters
+    /// are the letters of `arglist`, alpha and beta of a scaled kernel, and the operands. Conditions
+    /// of the preprocessor are ignored.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
         let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();
@@ -667,7 +647,7 @@ impl Kernel {
     }
 }
 
-/// Least common multiple.
+/// Returns the least common multiple.
 pub(crate) fn lcm(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y != 0 {

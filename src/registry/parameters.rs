@@ -1,20 +1,19 @@
-//! The parameters of each operation's kernels: what their operands hold, how large they are, where
-//! they stand.
+//! The parameters of each operation's kernels: name, content and size of every operand.
 
 use super::{Covered, Kernel, Operation};
 use crate::ir::layout::Layout;
 use crate::ir::plan::{Arg, Step};
 
-/// What the operand of a parameter holds.
+/// The content of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Weights: a constant that may be stored as halves, or an image.
+    /// A constant of weights, stored as floats, halves, bytes or an image.
     Weights,
-    /// Summands of rows: a constant of floats.
+    /// A constant of floats, one for each row.
     Biases,
-    /// Factors of single elements: a constant of floats.
+    /// A constant of floats, by which elements are multiplied.
     Factors,
-    /// Every constant of the network, one after the other.
+    /// All constants of the network in one buffer.
     Constants,
     /// A matrix of floats, a column for each record.
     Values,
@@ -26,48 +25,43 @@ pub(crate) enum Holds {
     Words,
 }
 
-/// A number of rows or columns.
+/// The number of rows or columns of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dim {
-    /// 1
     One,
-    /// Rows of the result.
+    /// The rows of the result.
     H,
-    /// Columns of the result: records.
+    /// The columns of the result, one per record.
     W,
-    /// Common dimension.
+    /// The common dimension.
     L,
-    /// Rows of a pair's first layer.
+    /// The rows of a pair's first layer.
     M,
-    /// Rows of the result, once for each part of the common dimension.
+    /// The rows of the result times the number of parts of the common dimension.
     Parts,
-    /// The common dimension, once for each part of that of the layer before.
+    /// The common dimension times the number of parts of the previous layer's common dimension.
     PartsOfL,
-    /// Rows of a convolution's weights.
+    /// The rows of a convolution's weights.
     Outputs,
-    /// Columns of a convolution's weights.
+    /// The columns of a convolution's weights.
     Taps,
-    /// Rows of the second of two operands.
+    /// The rows of the second of two operands.
     Second,
-    /// Numbers of an array of factors.
+    /// The length of an array of factors.
     Factors,
-    /// Numbers of an array of summands.
+    /// The length of an array of summands.
     Summands,
-    /// What the plan gives it: values between layers.
+    /// A size that the plan has.
     Plan,
 }
 
-/// A parameter of a kernel for an operand: its name in the source, what it holds, its rows and
-/// columns.
+/// A parameter of a kernel for an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Name in the source.
+    /// The name in the source.
     pub(crate) name: &'static str,
-    /// What it holds.
     pub(crate) holds: Holds,
-    /// Rows.
     pub(crate) rows: Dim,
-    /// Columns.
     pub(crate) cols: Dim,
 }
 
@@ -80,109 +74,91 @@ const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Pa
     }
 }
 
+/// A matrix of floats with a column per record.
+const fn values(name: &'static str, rows: Dim) -> Parameter {
+    parameter(name, Holds::Values, rows, Dim::W)
+}
+
 const A: Parameter = parameter("a", Holds::Weights, Dim::H, Dim::L);
-const B: Parameter = parameter("b", Holds::Values, Dim::L, Dim::W);
-const R: Parameter = parameter("r", Holds::Values, Dim::H, Dim::W);
-const ADDED: Parameter = parameter("c", Holds::Values, Dim::H, Dim::W);
+const B: Parameter = values("b", Dim::L);
+const R: Parameter = values("r", Dim::H);
+const ADDED: Parameter = values("c", Dim::H);
+const PROBED: Parameter = values("a", Dim::H);
 const BIAS: Parameter = parameter("bias", Holds::Biases, Dim::H, Dim::One);
+const BIAS_2: Parameter = parameter("bias2", Holds::Biases, Dim::H, Dim::One);
 const TAPS: Parameter = parameter("a", Holds::Weights, Dim::Outputs, Dim::Taps);
 const OUTPUTS: Parameter = parameter("bias", Holds::Biases, Dim::Outputs, Dim::One);
 const CONSTANTS: Parameter = parameter("a", Holds::Constants, Dim::Plan, Dim::One);
-const HIDDEN: Parameter = parameter("hidden", Holds::Values, Dim::Plan, Dim::W);
+const HIDDEN: Parameter = values("hidden", Dim::Plan);
 const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
 
 impl Operation {
-    /// What a kernel of this operation takes after its sizes, in order.
+    /// The operands that every kernel of this operation takes, in order.
     pub(crate) fn parameters(self) -> &'static [Parameter] {
         self.operands(false)
     }
 
-    /// The same; with what only some kernels of it take, too: a value that is added to their sums,
-    /// which stands as the result does, or a place for what is between layers.
+    /// The operands in order. With `more`, they include one that only some kernels take: a value to
+    /// add, in the layout of the result, or a buffer for the values between layers.
     pub(crate) fn operands(self, more: bool) -> &'static [Parameter] {
+        const AFFINE: [Parameter; 4] = [A, B, BIAS, values("r", Dim::Parts)];
+        const REDUCE: [Parameter; 3] = [values("b", Dim::Parts), BIAS, R];
+        const PAIR: [Parameter; 6] = [
+            parameter("a", Holds::Weights, Dim::M, Dim::L),
+            parameter("bias", Holds::Biases, Dim::M, Dim::One),
+            parameter("a2", Holds::Weights, Dim::H, Dim::M),
+            BIAS_2,
+            B,
+            R,
+        ];
+        const REDUCE_PAIR: [Parameter; 5] = [
+            values("b", Dim::PartsOfL),
+            parameter("bias", Holds::Biases, Dim::L, Dim::One),
+            parameter("a2", Holds::Weights, Dim::H, Dim::L),
+            BIAS_2,
+            R,
+        ];
+        const SCALE: [Parameter; 4] = [
+            parameter("factors", Holds::Factors, Dim::Factors, Dim::One),
+            B,
+            parameter("bias", Holds::Biases, Dim::Summands, Dim::One),
+            R,
+        ];
+        const COMBINE: [Parameter; 3] = [B, values("c", Dim::Second), R];
+        const SOBEL: [Parameter; 3] = [
+            parameter("image", Holds::Bytes, Dim::H, Dim::W),
+            parameter("dx", Holds::Bytes, Dim::H, Dim::W),
+            parameter("dy", Holds::Bytes, Dim::H, Dim::W),
+        ];
+        const ORDER: [Parameter; 2] = [
+            parameter("counter", Holds::Words, Dim::One, Dim::One),
+            parameter("r", Holds::Words, Dim::H, Dim::W),
+        ];
         match self {
-            Operation::Matmul => const { &[A, B, R] },
-            Operation::Bias => const { &[R, BIAS] },
-            Operation::Affine => {
-                const {
-                    &[
-                        A,
-                        B,
-                        BIAS,
-                        parameter("r", Holds::Values, Dim::Parts, Dim::W),
-                    ]
-                }
-            }
-            Operation::Reduce => {
-                const { &[parameter("b", Holds::Values, Dim::Parts, Dim::W), BIAS, R] }
-            }
-            Operation::Pair => {
-                const {
-                    &[
-                        parameter("a", Holds::Weights, Dim::M, Dim::L),
-                        parameter("bias", Holds::Biases, Dim::M, Dim::One),
-                        parameter("a2", Holds::Weights, Dim::H, Dim::M),
-                        parameter("bias2", Holds::Biases, Dim::H, Dim::One),
-                        B,
-                        R,
-                    ]
-                }
-            }
-            Operation::ReducePair => {
-                const {
-                    &[
-                        parameter("b", Holds::Values, Dim::PartsOfL, Dim::W),
-                        parameter("bias", Holds::Biases, Dim::L, Dim::One),
-                        parameter("a2", Holds::Weights, Dim::H, Dim::L),
-                        parameter("bias2", Holds::Biases, Dim::H, Dim::One),
-                        R,
-                    ]
-                }
-            }
-            Operation::Layers if more => const { &[CONSTANTS, B, HIDDEN, R, CLASSES] },
-            Operation::Layers => const { &[CONSTANTS, B, R, CLASSES] },
-            Operation::Convolution if more => const { &[TAPS, B, OUTPUTS, ADDED, R] },
-            Operation::Convolution => const { &[TAPS, B, OUTPUTS, R] },
-            Operation::Sigmoid | Operation::Relu | Operation::Activation => const { &[R] },
-            Operation::Pool | Operation::Softmax => const { &[B, R] },
-            Operation::Scale => {
-                const {
-                    &[
-                        parameter("factors", Holds::Factors, Dim::Factors, Dim::One),
-                        B,
-                        parameter("bias", Holds::Biases, Dim::Summands, Dim::One),
-                        R,
-                    ]
-                }
-            }
-            Operation::Combine => {
-                const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] }
-            }
-            Operation::Gather | Operation::Repack => const { &[B, R] },
-            Operation::ArgMax => const { &[B, CLASSES] },
-            Operation::Sobel => {
-                const {
-                    &[
-                        parameter("image", Holds::Bytes, Dim::H, Dim::W),
-                        parameter("dx", Holds::Bytes, Dim::H, Dim::W),
-                        parameter("dy", Holds::Bytes, Dim::H, Dim::W),
-                    ]
-                }
-            }
-            Operation::Order => {
-                const {
-                    &[
-                        parameter("counter", Holds::Words, Dim::One, Dim::One),
-                        parameter("r", Holds::Words, Dim::H, Dim::W),
-                    ]
-                }
-            }
-            Operation::Probe => const { &[parameter("a", Holds::Values, Dim::H, Dim::W), R] },
+            Operation::Matmul => &[A, B, R],
+            Operation::Bias => &[R, BIAS],
+            Operation::Affine => &AFFINE,
+            Operation::Reduce => &REDUCE,
+            Operation::Pair => &PAIR,
+            Operation::ReducePair => &REDUCE_PAIR,
+            Operation::Layers if more => &[CONSTANTS, B, HIDDEN, R, CLASSES],
+            Operation::Layers => &[CONSTANTS, B, R, CLASSES],
+            Operation::Convolution if more => &[TAPS, B, OUTPUTS, ADDED, R],
+            Operation::Convolution => &[TAPS, B, OUTPUTS, R],
+            Operation::Sigmoid | Operation::Relu | Operation::Activation => &[R],
+            Operation::Pool | Operation::Softmax => &[B, R],
+            Operation::Scale => &SCALE,
+            Operation::Combine => &COMBINE,
+            Operation::Gather | Operation::Repack => &[B, R],
+            Operation::ArgMax => &[B, CLASSES],
+            Operation::Sobel => &SOBEL,
+            Operation::Order => &ORDER,
+            Operation::Probe => &[PROBED, R],
         }
     }
 }
 
-/// The operands of a step: the parameters of its kernel, and their arguments.
+/// Returns the parameters of a step's kernel and the arguments for them.
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| {
         matches!(
@@ -196,22 +172,22 @@ pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
 }
 
 impl Kernel {
-    /// What it takes after its sizes, in order; where it can add a value to its sums, that, too.
+    /// The operands of this kernel, in order.
     pub(crate) fn parameters(&self) -> &'static [Parameter] {
         self.operation.operands(self.adds() || self.takes_hidden())
     }
 
-    /// Whether it takes `hidden`, a buffer for the values between the layers that it computes.
+    /// Returns true if the kernel takes `hidden`, a buffer for the values between layers.
     pub(crate) fn takes_hidden(&self) -> bool {
         self.operation == Operation::Layers && !self.of_few()
     }
 
-    /// Whether it can add a value to its sums.
+    /// Returns true if the kernel can add a value to its sums.
     pub(crate) fn adds(&self) -> bool {
         self.epilogue.contains(&Covered::Add)
     }
 
-    /// The layout in which the kernel takes `parameter`; row major where it does not say.
+    /// The layout of the operand for `parameter`, row by row by default.
     pub(crate) fn layout(&self, parameter: &Parameter) -> Layout {
         let r = &self.restrictions;
         let of = match parameter.name {
@@ -225,7 +201,7 @@ impl Kernel {
             .unwrap_or(Layout::R)
     }
 
-    /// Whether it reads `parameter` as an image.
+    /// Returns true if the operand for `parameter` is an image.
     pub(crate) fn reads_image(&self, parameter: &Parameter) -> bool {
         let of = match parameter.name {
             "a" => &self.restrictions.a,

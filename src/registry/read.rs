@@ -1,14 +1,16 @@
-//! The kernel library out of its file, `kernels/library.json`, and the kernel sources, checked
-//! against each other: an entry, a name or a signature that disagrees is a mistake. For the build,
-//! and for `bench --library`.
+//! Reads the kernel library from a file like `kernels/library.json`, and the kernel sources. Both
+//! are checked against each other. The build reads the library that it bakes; `bench --library`
+//! reads a file on top of the baked library.
 
-use super::json::{Object, Value};
+mod kernel;
+mod source;
+
+use super::json::{Json, Object};
 use super::mistakes::Mistakes;
 use super::{
-    Covered, Covers, DRIVERS_CHOICE, DeviceClass, EngineKind, Few, Groups, Kernel, KernelSources,
-    Library, Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
+    DRIVERS_CHOICE, DeviceClass, EngineKind, FewRecords, Groups, Kernel, KernelSources, Library,
+    Operation, PlanRecipe,
 };
-use crate::ir::layout::Layout;
 use crate::ir::plan::MOST_RECORDS;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -16,599 +18,187 @@ use std::borrow::Cow;
 /// The version of the file's format.
 pub(crate) const FORMAT: usize = 1;
 
-/// Largest size of a tile, a group or an operand's multiple: work-items are counted in 32 bits.
+/// The largest tile, work-group or alignment. Work-items are counted in 32 bits.
 const MOST_SIZE: usize = 1 << 16;
 
-/// Gives the text of a source by its path below the folder of kernels, and the name of its file;
-/// the second argument is the place that asks for it.
-pub(crate) type Texts<'t> =
+/// Finds a source by its path below the folder of kernels. The second argument is the place that
+/// asks for the source. Returns the name of the source's file and its text.
+pub(crate) type FindSource<'t> =
     &'t mut dyn FnMut(&str, &str, &mut Mistakes) -> Option<(String, String)>;
 
-/// What the file `name` says.
-pub(crate) struct Found {
-    /// The library.
+/// A file that holds a library.
+pub(crate) struct LibraryFile<'f> {
+    /// The name in messages.
+    pub(crate) name: &'f str,
+    pub(crate) text: &'f str,
+    /// The parsed text.
+    pub(crate) value: &'f Json,
+}
+
+/// A library that a file extends.
+pub(crate) struct BaseLibrary<'b> {
+    pub(crate) library: &'b Library,
+    pub(crate) sources: &'b KernelSources,
+}
+
+/// A library that was read.
+pub(crate) struct LoadedLibrary {
     pub(crate) library: Library,
-    /// The sources of its kernels: path below the folder of kernels, text.
     pub(crate) sources: KernelSources,
-    /// Names of the kernels of the file itself.
+    /// Codenames of the kernels in the file itself.
     pub(crate) own: Vec<Cow<'static, str>>,
 }
 
-/// Reads the library that the file `name` is, whose text is `text` and whose value is `value`. On
-/// top of a `base` its entries stand before those of the base, in place of those of the same names,
-/// and it needs kernels only. `files` are those that must belong to a kernel.
+/// Reads a library. With a `base` the file needs kernels only. The file's entries stand before those
+/// of the base and replace entries of the same name. Every one of `files` must belong to a kernel.
 pub(crate) fn read(
-    (name, text, value): (&str, &str, &Value),
-    base: Option<(&Library, &KernelSources)>,
-    texts: Texts<'_>,
+    file: &LibraryFile<'_>,
+    base: Option<&BaseLibrary<'_>>,
+    find: FindSource<'_>,
     files: &[String],
     mistakes: &mut Mistakes,
-) -> Option<Found> {
-    let before = mistakes.0.len();
-    let keys = ["format", "sources", "plans", "devices", "hosts"];
-    let o = Object::new(value, name.into(), &keys, mistakes)?;
-    keys[..if base.is_some() { 2 } else { keys.len() }]
-        .iter()
-        .for_each(|k| {
-            o.require(k, mistakes);
-        });
+) -> Option<LoadedLibrary> {
+    const KEYS: [&str; 5] = ["format", "sources", "plans", "devices", "hosts"];
+    let before = mistakes.lines.len();
+    let name = file.name;
+    let o = Object::new(file.value, name.into(), &KEYS, mistakes)?;
+    o.require_all(if base.is_some() { &KEYS[..2] } else { &KEYS }, mistakes);
     if let Some(format) = o.count("format", mistakes).filter(|&f| f != FORMAT) {
         mistakes.add(
             o.at("format"),
             format_args!("expected {FORMAT}, found {format}"),
         );
     }
-    let items = |key: &str, mistakes: &mut Mistakes| -> Vec<(Value, String)> {
-        let list = o.list(key, mistakes).cloned().unwrap_or_default();
-        list.into_iter()
-            .enumerate()
-            .map(|(i, v)| (v, format!("{name}: {key}[{i}]")))
+    let mut kernels = read_own_kernels(&o, mistakes);
+    let names: Vec<_> = kernels.iter().map(|k| k.codename.clone()).collect();
+    let library = base.map(|b| b.library);
+    extend_missing(&mut kernels, library.map(|l| &*l.kernels), |a, b| {
+        a.codename == b.codename
+    });
+    let mut plans: Vec<PlanRecipe> = entries(&o, "plans", mistakes)
+        .into_iter()
+        .filter_map(|entry| read_plan(entry, &kernels, mistakes))
+        .collect();
+    extend_missing(&mut plans, library.map(|l| &*l.plans), |a, b| {
+        a.name == b.name
+    });
+    let mut classes = |key: &str, engine: EngineKind| -> Vec<DeviceClass> {
+        let own = entries(&o, key, mistakes).into_iter();
+        own.filter_map(|entry| read_class(entry, engine, &plans, mistakes))
             .collect()
     };
-    let own: Vec<Kernel> = items("sources", mistakes)
-        .into_iter()
-        .filter_map(|(v, p)| read_kernel(&v, p, mistakes))
-        .collect();
-    for (i, kernel) in own.iter().enumerate() {
-        if own[..i].iter().any(|k| k.codename == kernel.codename) {
-            mistakes.add(
-                format_args!("{name}: sources[{i}]"),
-                format_args!("{} is there twice", kernel.codename),
-            );
-        }
-    }
-    let names: Vec<_> = own.iter().map(|k| k.codename.clone()).collect();
-    let mut kernels = own;
-    let under = base
-        .iter()
-        .flat_map(|b| b.0.kernels.iter())
-        .filter(|k| !names.contains(&k.codename));
-    kernels.extend(under.cloned());
-    let mut plans: Vec<PlanRecipe> = items("plans", mistakes)
-        .into_iter()
-        .filter_map(|(v, p)| read_plan(&v, p, &kernels, mistakes))
-        .collect();
-    let under: Vec<_> = base
-        .iter()
-        .flat_map(|b| b.0.plans.iter())
-        .cloned()
-        .collect();
-    let under: Vec<_> = under
-        .into_iter()
-        .filter(|u| !plans.iter().any(|p| p.name == u.name))
-        .collect();
-    plans.extend(under);
-    let classes = |key: &str, engine: EngineKind, mistakes: &mut Mistakes| -> Vec<DeviceClass> {
-        let list = items(key, mistakes).into_iter();
-        list.filter_map(|(v, p)| read_class(&v, p, engine, &plans, mistakes))
-            .collect()
-    };
-    let mut devices = classes("devices", EngineKind::OpenCl, mistakes);
-    let mut hosts = classes("hosts", EngineKind::Host, mistakes);
+    let mut devices = classes("devices", EngineKind::OpenCl);
+    let mut hosts = classes("hosts", EngineKind::Host);
     let own = &kernels[..names.len()];
-    let mut sources = read_sources(name, own, texts, mistakes);
-    let shared = common(own);
-    let used = |file: &str| {
-        own.iter().any(|k| k.source.as_deref() == Some(file)) || shared.contains(&file)
-    };
-    for file in files.iter().filter(|file| !used(file)) {
-        mistakes.add(
-            format_args!("kernels/{file}"),
-            format_args!("no entry of {name} uses this file"),
-        );
+    let mut sources = source::read(name, own, find, mistakes);
+    check_files(name, own, files, mistakes);
+    if let Some(base) = base {
+        devices.extend(base.library.devices.iter().cloned());
+        hosts.extend(base.library.hosts.iter().cloned());
     }
-    if let Some((base, texts)) = base {
-        devices.extend(base.devices.iter().cloned());
-        hosts.extend(base.hosts.iter().cloned());
-        let under: Vec<_> = texts
-            .iter()
-            .filter(|t| !sources.iter().any(|s| s.0 == t.0))
-            .collect();
-        sources.extend(
-            under
-                .into_iter()
-                .map(|t| (t.0.to_string(), t.1.to_string())),
-        );
-    }
-    for (i, plan) in plans
-        .iter()
-        .enumerate()
-        .filter(|(_, p)| !p.without_lab.is_empty())
-    {
-        if !plans
-            .iter()
-            .any(|p| p.name == plan.without_lab && p.without_lab.is_empty())
-        {
-            mistakes.add(
-                format_args!("{name}: plans[{i}].withoutLab"),
-                format_args!(
-                    "expected a plan of every program, found \"{}\"",
-                    plan.without_lab
-                ),
-            );
-        }
-    }
-    let mut sha = Sha256::new();
-    sha.update(text);
-    sources
-        .iter()
-        .for_each(|(path, text)| sha.update(format!("{path}\0{text}\0")));
-    let hash: String = sha.finalize()[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    extend_missing(
+        &mut sources,
+        base.map(|b| &**b.sources),
+        |(a, _), (b, _)| a == b,
+    );
+    check_without_lab(name, &plans, mistakes);
     let library = Library {
-        hash: hash.into(),
+        hash: hash(file.text, &sources).into(),
         kernels: kernels.into(),
         plans: plans.into(),
         devices: devices.into(),
         hosts: hosts.into(),
     };
-    let sources: Vec<(Cow<'static, str>, Cow<'static, str>)> = sources
-        .into_iter()
-        .map(|(path, text)| (path.into(), text.into()))
-        .collect();
-    let found = Found {
+    let loaded = LoadedLibrary {
         library,
         sources: sources.into(),
         own: names,
     };
-    (mistakes.0.len() == before).then_some(found)
+    (mistakes.lines.len() == before).then_some(loaded)
 }
 
-fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {
-    let keys = [
-        "codename",
-        "aliases",
-        "about",
-        "document",
-        "function",
-        "source",
-        "defines",
-        "options",
-        "covers",
-        "epilogue",
-        "restrictions",
-    ];
-    let o = Object::new(value, place, &keys, mistakes)?;
-    o.require("codename", mistakes);
-    o.require("restrictions", mistakes);
-    let codename = o.text("codename", mistakes)?;
-    let function = o.text("function", mistakes).unwrap_or("");
-    let source = o.text("source", mistakes);
-    let Some(operation) = Operation::ALL
+/// An entry of a list in the file.
+struct Entry<'v> {
+    value: &'v Json,
+    /// The place in messages, for example `kernels/library.json: plans[3]`.
+    place: String,
+}
+
+fn entries<'v>(o: &Object<'v>, key: &str, mistakes: &mut Mistakes) -> Vec<Entry<'v>> {
+    let list = o.list(key, mistakes).into_iter().flatten().enumerate();
+    list.map(|(i, value)| Entry {
+        value,
+        place: format!("{}[{i}]", o.at(key)),
+    })
+    .collect()
+}
+
+/// Appends those of `base` that are not the `same` as one of `own`.
+fn extend_missing<T: Clone>(own: &mut Vec<T>, base: Option<&[T]>, same: impl Fn(&T, &T) -> bool) {
+    let base = base.unwrap_or_default().iter();
+    let missing: Vec<T> = base
+        .filter(|b| !own.iter().any(|o| same(o, b)))
+        .cloned()
+        .collect();
+    own.extend(missing);
+}
+
+fn read_own_kernels(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Kernel> {
+    let kernels: Vec<Kernel> = entries(o, "sources", mistakes)
         .into_iter()
-        .find(|op| codename.starts_with(&format!("{}_", op.name())))
-    else {
-        let names: Vec<&str> = Operation::ALL.iter().map(|op| op.name()).collect();
-        mistakes.add(
-            o.at("codename"),
-            format_args!(
-                "expected OPERATION_VARIANT with one of {}, found \"{codename}\"",
-                names.join(", ")
-            ),
-        );
-        return None;
-    };
-    let keys = [
-        "arglist",
-        "scaled",
-        "scale",
-        "columnsFirst",
-        "guarded",
-        "flop",
-        "workGroup",
-        "half",
-        "bytes",
-        "sweep",
-        "needs",
-        "a",
-        "b",
-        "r",
-        "tile",
-        "most",
-        "least",
-        "split",
-        "keeps",
-    ];
-    let r = Object::new(
-        o.get("restrictions")?,
-        o.at("restrictions"),
-        &keys,
-        mistakes,
-    )?;
-    ["arglist", "scale", "flop"].iter().for_each(|k| {
-        r.require(k, mistakes);
-    });
-    let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhnmscpgvfb".contains(*c)) {
-        mistakes.add(
-            r.at("arglist"),
-            format_args!("expected letters of \"lwhnmscpgvfb\", found '{bad}'"),
-        );
-    }
-    let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
-    let needs = r.get("needs").map_or(Some(Needs::default()), |v| {
-        read_needs(v, r.at("needs"), mistakes)
-    })?;
-    if needs.host != source.is_none() || needs.host != function.is_empty() {
-        mistakes.add(
-            o.place(),
-            "expected a function and a source, or needs.host (a kernel of the host engine)",
-        );
-    }
-    if let Some(source) = source {
-        let stem = source.strip_suffix(".cl").map(|s| s.replace('/', "_"));
-        if stem.as_deref() != Some(function)
-            || !source.starts_with(&format!("{}/", operation.name()))
-        {
-            mistakes.add(
-                o.place(),
-                format_args!(
-                    "the function is FOLDER_FILE of the source and the folder is the \
-                    operation; found {function} and {source}"
-                ),
-            );
-        }
-    }
-    let mut operand = |key: &str| {
-        r.get(key)
-            .and_then(|v| read_operand(v, r.at(key), mistakes))
-    };
-    let (a, b, result) = (operand("a"), operand("b"), operand("r"));
-    // The probes' operands are plain numbers, no matrices with a layout.
-    let plain = matches!(operation, Operation::Order | Operation::Probe);
-    let wants = |name: &str| !plain && operation.parameters().iter().any(|o| o.name == name);
-    for (name, there) in [
-        ("a", a.is_some()),
-        ("b", b.is_some()),
-        ("r", result.is_some()),
-    ] {
-        if wants(name) != there && r.get(name).is_some() == there {
-            let what = if there { "takes no" } else { "needs an" };
-            mistakes.add(
-                r.place(),
-                format_args!("{} {what} operand {name}", operation.name()),
-            );
-        }
-    }
-    if let (true, Operation::Affine, Some(l)) = (
-        needs.host,
-        operation,
-        a.as_ref().and_then(|a| a.representation.as_ref()),
-    ) {
-        if l.panel_rows().is_none() {
-            mistakes.add(
-                r.at("a"),
-                format_args!(
-                    "the host engine takes weights in R_P_1_C, P a multiple of 4; found {l}"
-                ),
-            );
-        }
-    }
-    let work_group = r
-        .get("workGroup")
-        .and_then(|v| sizes(v, &r.at("workGroup"), mistakes));
-    let sweep = r.list("sweep", mistakes).map_or(&[][..], |l| l);
-    let sweep: Vec<(usize, usize)> = sweep
-        .iter()
-        .filter_map(|v| sizes(v, &r.at("sweep"), mistakes))
+        .filter_map(|entry| kernel::read(entry, mistakes))
         .collect();
-    let tile = pair(r.get("tile"), &r.at("tile"), ["rows", "cols"], mistakes);
-    let most = r.get("most").map_or(Some(Most::default()), |v| {
-        read_most(v, r.at("most"), mistakes)
-    })?;
-    let least = r
-        .get("least")
-        .and_then(|v| Object::new(v, r.at("least"), &["l"], mistakes));
-    let least_l = least
-        .and_then(|least| least.count("l", mistakes))
-        .unwrap_or(0);
-    let defines: Vec<(String, u32)> = match o.get("defines") {
-        None => Vec::new(),
-        Some(Value::Object(map))
-            if map
-                .values()
-                .all(|v| v.as_u64().is_some_and(|n| n <= u64::from(u32::MAX))) =>
-        {
-            map.iter()
-                .map(|(name, v)| (name.clone(), v.as_u64().unwrap_or(0) as u32))
-                .collect()
+    for (i, kernel) in kernels.iter().enumerate() {
+        if kernels[..i].iter().any(|k| k.codename == kernel.codename) {
+            mistakes.add(
+                format_args!("{}[{i}]", o.at("sources")),
+                format_args!("{} is there twice", kernel.codename),
+            );
         }
-        Some(_) => {
-            mistakes.add(o.at("defines"), "expected {NAME: whole number, …}");
-            Vec::new()
-        }
-    };
-    let lab_options = o
-        .get("options")
-        .and_then(|_| o.text("options", mistakes))
-        .unwrap_or("");
-    if let Some(bad) = lab_options
-        .split_whitespace()
-        .find(|option| !option.starts_with("-cl-"))
-    {
-        mistakes.add(
-            o.at("options"),
-            format_args!(
-                "expected options of OpenCL's compiler (-cl-…), found \"{bad}\"; constants are \
-                 defines"
-            ),
-        );
     }
-    let flop = r.count("flop", mistakes).unwrap_or(0) as u32;
-    if operation.is_product() && r.get("flop").is_some() && flop == 0 {
-        mistakes.add(r.at("flop"), "expected the flop of a multiply-add, found 0");
-    }
-    let text = |key: &str, mistakes: &mut Mistakes| o.text(key, mistakes).unwrap_or("").to_string();
-    let (covers, epilogue) = (
-        read_covers(&o, operation, mistakes),
-        read_epilogue(&o, mistakes),
-    );
-    let kernel = Kernel {
-        codename: codename.to_string().into(),
-        aliases: o
-            .texts("aliases", mistakes)
-            .unwrap_or_default()
-            .into_iter()
-            .map(Into::into)
-            .collect::<Vec<_>>()
-            .into(),
-        about: text("about", mistakes).into(),
-        document: text("document", mistakes).into(),
-        operation,
-        covers,
-        epilogue: epilogue.into(),
-        function: function.to_string().into(),
-        source: source.map(|s| s.to_string().into()),
-        defines: defines
-            .into_iter()
-            .map(|(n, v)| (n.into(), v))
-            .collect::<Vec<_>>()
-            .into(),
-        lab_options: lab_options.to_string().into(),
-        restrictions: Restrictions {
-            arglist: arglist.to_string().into(),
-            scaled: r.flag("scaled", mistakes).unwrap_or(false),
-            scale,
-            columns_first: r.flag("columnsFirst", mistakes).unwrap_or(false),
-            guarded: r.flag("guarded", mistakes).unwrap_or(false),
-            half: r.flag("half", mistakes).unwrap_or(false),
-            bytes: r.flag("bytes", mistakes).unwrap_or(false),
-            a,
-            b,
-            r: result,
-            flop,
-            work_group,
-            sweep: sweep.into(),
-            needs,
-            tile,
-            most,
-            least_l,
-            split: r.count("split", mistakes).unwrap_or(0),
-            keeps: r.count("keeps", mistakes).unwrap_or(0),
-        },
-    };
-    use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
-    let adds_biases = matches!(
-        operation,
-        Affine | Pair | Layers | Convolution | Reduce | ReducePair
-    );
-    if kernel.restrictions.bytes && !adds_biases {
-        mistakes.add(
-            o.at("restrictions"),
-            "bytes: only a kernel that adds biases takes weights as bytes",
-        );
-    }
-    if let Err(e) = kernel.check_covers() {
-        mistakes.add(o.place(), e);
-    }
-    Some(kernel)
+    kernels
 }
 
-/// `"covers": ["affine", "activation?", "..."]`: nodes in order, `?` behind one that may be
-/// missing, `...` at the end where the whole is repeated. Without it, what kernels of the operation
-/// cover.
-fn read_covers(o: &Object<'_>, operation: Operation, mistakes: &mut Mistakes) -> Covers {
-    if o.get("covers").is_none() {
-        return Covers::of(operation);
-    }
-    let mut names = o.texts("covers", mistakes).unwrap_or_default();
-    let repeated = names.last().is_some_and(|name| name == "...");
-    names.truncate(names.len() - usize::from(repeated));
-    let node = |name: &String| {
-        let required = name.trim_end_matches('?');
-        Some((
-            covered(required, o.at("covers"), mistakes)?,
-            required.len() < name.len(),
-        ))
-    };
-    Covers {
-        chain: names.iter().filter_map(node).collect(),
-        repeated,
+/// Checks that each of `files` is the source of a kernel, or a part that sources share.
+fn check_files(name: &str, kernels: &[Kernel], files: &[String], mistakes: &mut Mistakes) {
+    let shared = source::common(kernels);
+    for file in files {
+        let own = kernels.iter().any(|k| k.source.as_deref() == Some(file));
+        if !own && !shared.contains(&&**file) {
+            mistakes.add(
+                format_args!("kernels/{file}"),
+                format_args!("no entry of {name} uses this file"),
+            );
+        }
     }
 }
 
-/// `"epilogue": ["activation"]`
-fn read_epilogue(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Covered> {
-    let names = o
-        .get("epilogue")
-        .and_then(|_| o.texts("epilogue", mistakes))
-        .unwrap_or_default();
-    names
+/// Checks that each `withoutLab` names a plan that every program has.
+fn check_without_lab(name: &str, plans: &[PlanRecipe], mistakes: &mut Mistakes) {
+    for (i, plan) in plans.iter().enumerate() {
+        let other = &plan.without_lab;
+        let everywhere = |p: &PlanRecipe| p.name == *other && p.without_lab.is_empty();
+        if !other.is_empty() && !plans.iter().any(everywhere) {
+            mistakes.add(
+                format_args!("{name}: plans[{i}].withoutLab"),
+                format_args!("expected a plan of every program, found \"{other}\""),
+            );
+        }
+    }
+}
+
+/// The first 8 bytes of the SHA-256 of the library's text and all sources, in hexadecimal.
+fn hash(text: &str, sources: &[(Cow<'static, str>, Cow<'static, str>)]) -> String {
+    let mut sha = Sha256::new();
+    sha.update(text);
+    for (path, text) in sources {
+        sha.update(format!("{path}\0{text}\0"));
+    }
+    let bytes = sha.finalize();
+    bytes[..8]
         .iter()
-        .filter_map(|name| covered(name, o.at("epilogue"), mistakes))
+        .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-fn covered(name: &str, place: String, mistakes: &mut Mistakes) -> Option<Covered> {
-    let found = Covered::all().find(|c| c.0 == name).map(|c| c.1);
-    if found.is_none() {
-        let names: Vec<&str> = Covered::all().map(|c| c.0).collect();
-        mistakes.add(
-            place,
-            format_args!(
-                "expected nodes out of {}, found \"{name}\"",
-                names.join(", ")
-            ),
-        );
-    }
-    found
-}
-
-/// `[rows, columns]`, both above 0.
-fn sizes(value: &Value, place: &str, mistakes: &mut Mistakes) -> Option<(usize, usize)> {
-    let list = value.as_array().map_or(&[][..], |l| l);
-    let sizes: Vec<usize> = list
-        .iter()
-        .filter_map(|v| usize::try_from(v.as_u64()?).ok())
-        .filter(|n| (1..=MOST_SIZE).contains(n))
-        .collect();
-    if let (2, [y, x]) = (list.len(), sizes.as_slice()) {
-        return Some((*y, *x));
-    }
-    mistakes.add(
-        place,
-        format_args!("expected two sizes from 1 to {MOST_SIZE}"),
-    );
-    None
-}
-
-/// `{"rows": …, "cols": …}`, both above 0.
-fn pair(
-    value: Option<&Value>,
-    place: &str,
-    keys: [&str; 2],
-    mistakes: &mut Mistakes,
-) -> Option<(usize, usize)> {
-    let o = Object::new(value?, place.to_string(), &keys, mistakes)?;
-    let mut size = |key| {
-        o.require(key, mistakes);
-        Some(from_one(&o, key, MOST_SIZE, mistakes)?.unwrap_or(1))
-    };
-    let (y, x) = (size(keys[0]), size(keys[1]));
-    Some((y?, x?))
-}
-
-/// A number from 1 to `most`; the inner `None` is another one, which is reported.
-fn from_one(
-    o: &Object<'_>,
-    key: &str,
-    most: usize,
-    mistakes: &mut Mistakes,
-) -> Option<Option<usize>> {
-    let n = o.count(key, mistakes)?;
-    let fits = (1..=most).contains(&n);
-    if !fits {
-        mistakes.add(
-            o.at(key),
-            format_args!("expected a number from 1 to {most}, found {n}"),
-        );
-    }
-    Some(fits.then_some(n))
-}
-
-fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Needs> {
-    let o = Object::new(
-        value,
-        place,
-        &["host", "images", "warp", "localBytes"],
-        mistakes,
-    )?;
-    Some(Needs {
-        host: o.flag("host", mistakes).unwrap_or(false),
-        images: o.flag("images", mistakes).unwrap_or(false),
-        warp: o.flag("warp", mistakes).unwrap_or(false),
-        local_bytes: o.count("localBytes", mistakes).unwrap_or(0),
-    })
-}
-
-fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Most> {
-    let o = Object::new(
-        value,
-        place,
-        &["h", "l", "weights", "layers", "groups", "spread"],
-        mistakes,
-    )?;
-    let mut size = |key| o.count(key, mistakes).unwrap_or(0);
-    Some(Most {
-        h: size("h"),
-        l: size("l"),
-        weights: size("weights"),
-        layers: size("layers"),
-        groups: size("groups"),
-        spread: size("spread"),
-    })
-}
-
-fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
-    let o = Object::new(
-        value,
-        place,
-        &["representation", "rowAlign", "colAlign", "image", "panels"],
-        mistakes,
-    )?;
-    let mut align = |key| {
-        o.require(key, mistakes);
-        Some(from_one(&o, key, MOST_SIZE, mistakes)?.unwrap_or(1))
-    };
-    let (row_align, col_align) = (align("rowAlign"), align("colAlign"));
-    o.require("representation", mistakes);
-    let representation = match o.text("representation", mistakes)? {
-        "any" => None,
-        text => match Layout::parse(text) {
-            Ok(layout) => Some(layout),
-            Err(e) => {
-                mistakes.add(o.at("representation"), e);
-                return None;
-            }
-        },
-    };
-    let (row_align, col_align) = (row_align?, col_align?);
-    if let Some(Err(e)) = representation
-        .as_ref()
-        .map(|l| l.fits(row_align, col_align))
-    {
-        mistakes.add(
-            o.place(),
-            format_args!("rowAlign and colAlign allow sizes that the layout does not: {e}"),
-        );
-    }
-    let panels = o.flag("panels", mistakes).unwrap_or(false);
-    if panels && (representation != Some(Layout::C) || row_align % 4 != 0) {
-        mistakes.add(
-            o.at("panels"),
-            "expected representation C and a rowAlign that is a multiple of 4",
-        );
-    }
-    let image = o.flag("image", mistakes).unwrap_or(false);
-    Some(Operand {
-        representation,
-        row_align,
-        col_align,
-        image,
-        panels,
-    })
 }
 
 fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
@@ -626,12 +216,7 @@ fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
     }
 }
 
-fn read_plan(
-    value: &Value,
-    place: String,
-    kernels: &[Kernel],
-    mistakes: &mut Mistakes,
-) -> Option<PlanRecipe> {
+fn read_plan(entry: Entry<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> Option<PlanRecipe> {
     let keys = [
         "name",
         "engine",
@@ -642,33 +227,26 @@ fn read_plan(
         "workGroups",
         "withoutLab",
     ];
-    let o = Object::new(value, place, &keys, mistakes)?;
+    let o = Object::new(entry.value, entry.place, &keys, mistakes)?;
     let recipe = plan_recipe(&o, kernels, mistakes)?;
-    let without_lab = o
-        .get("withoutLab")
-        .and_then(|_| o.text("withoutLab", mistakes))
-        .unwrap_or("");
+    let without_lab = o.text("withoutLab", mistakes).unwrap_or("");
     Some(PlanRecipe {
         without_lab: without_lab.to_string().into(),
         ..recipe
     })
 }
 
-/// A plan of the library, or of a plan file that has more keys than these.
+/// Reads the keys that a plan of the library and a plan file share.
 pub(crate) fn plan_recipe(
     o: &Object<'_>,
     kernels: &[Kernel],
     mistakes: &mut Mistakes,
 ) -> Option<PlanRecipe> {
-    ["name", "engine", "batch", "about", "kernels"]
-        .iter()
-        .for_each(|k| {
-            o.require(k, mistakes);
-        });
+    o.require_all(&["name", "engine", "batch", "about", "kernels"], mistakes);
     let engine = engine(o, mistakes);
     let names = o.texts("kernels", mistakes)?;
     let engine = engine?;
-    read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
+    check_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
     let few = o
         .get("few")
         .and_then(|value| read_few(value, o.at("few"), engine, kernels, mistakes));
@@ -685,9 +263,9 @@ pub(crate) fn plan_recipe(
     })
 }
 
-/// Whether there are such kernels, of the plan's engine, and one for each operation that is not
-/// chosen by size.
-fn read_kernels(
+/// Checks that the kernels exist and run on the plan's engine. Only affine and convolution kernels
+/// are chosen by size, so of other operations there may be one each.
+fn check_kernels(
     place: String,
     names: &[String],
     engine: EngineKind,
@@ -718,31 +296,29 @@ fn read_kernels(
     }
 }
 
-/// `"few": {"records": …, "kernels": […]}`
+/// Reads `"few": {"records": …, "kernels": […]}`.
 fn read_few(
-    value: &Value,
+    value: &Json,
     place: String,
     engine: EngineKind,
     kernels: &[Kernel],
     mistakes: &mut Mistakes,
-) -> Option<Few> {
+) -> Option<FewRecords> {
     let o = Object::new(value, place, &["records", "kernels"], mistakes)?;
-    ["records", "kernels"].iter().for_each(|k| {
-        o.require(k, mistakes);
-    });
+    o.require_all(&["records", "kernels"], mistakes);
     let records = from_one(&o, "records", MOST_RECORDS, mistakes)?.unwrap_or(1);
     let names = o.texts("kernels", mistakes)?;
     if engine == EngineKind::Host {
         mistakes.add(o.place(), "expected a plan of the opencl engine");
     }
-    read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
-    Some(Few {
+    check_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
+    Some(FewRecords {
         records,
         kernels: names.into_iter().map(Into::into).collect(),
     })
 }
 
-/// `"workGroups": {"affine_…": [4, 16], …}`, each for a kernel of the plan.
+/// Reads `"workGroups": {"affine_…": [4, 16], …}`, whose keys are kernels of the plan.
 fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Groups {
     let place = o.at("workGroups");
     let Some(value) = o.get("workGroups") else {
@@ -768,8 +344,7 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
 }
 
 fn read_class(
-    value: &Value,
-    place: String,
+    entry: Entry<'_>,
     engine: EngineKind,
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,
@@ -785,10 +360,8 @@ fn read_class(
         "kind",
         "leastComputeCapability",
     ];
-    let o = Object::new(value, place, &keys, mistakes)?;
-    keys[..5].iter().for_each(|k| {
-        o.require(k, mistakes);
-    });
+    let o = Object::new(entry.value, entry.place, &keys, mistakes)?;
+    o.require_all(&keys[..5], mistakes);
     let plan = o.text("plan", mistakes)?;
     if !plans.iter().any(|p| p.name == plan && p.engine == engine) {
         mistakes.add(
@@ -796,7 +369,7 @@ fn read_class(
             format_args!("no plan of the {engine} engine is called \"{plan}\""),
         );
     }
-    let kind = o.get("kind").and_then(|_| o.text("kind", mistakes));
+    let kind = o.text("kind", mistakes);
     if kind.is_some_and(|k| k != "cpu") {
         mistakes.add(o.at("kind"), "expected \"cpu\"");
     }
@@ -809,23 +382,16 @@ fn read_class(
             .map(Into::into)
             .collect::<Vec<_>>()
             .into(),
-        compute_capability: o
-            .get("leastComputeCapability")
-            .and_then(|_| capability(&o, mistakes)),
+        compute_capability: capability(&o, mistakes),
         plan: plan.to_string().into(),
         launch_us: o.number("launchUs", mistakes)?,
         gflops: o.number("gflops", mistakes)?,
-        flop_per_cycle: o
-            .get("flopPerCycle")
-            .and_then(|_| o.number("flopPerCycle", mistakes))
-            .unwrap_or(0.0),
-        stops_after_failure: o
-            .get("stopsAfterFailure")
-            .is_some_and(|_| o.flag("stopsAfterFailure", mistakes) == Some(true)),
+        flop_per_cycle: o.number("flopPerCycle", mistakes).unwrap_or(0.0),
+        stops_after_failure: o.flag("stopsAfterFailure", mistakes).unwrap_or(false),
     })
 }
 
-/// `"leastComputeCapability": "8.6"`; text, because 12.10 comes after 12.9.
+/// Reads `"leastComputeCapability": "8.6"`. The key is text because 12.10 comes after 12.9.
 fn capability(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<(u32, u32)> {
     let text = o.text("leastComputeCapability", mistakes)?;
     let found = text
@@ -841,130 +407,38 @@ fn capability(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<(u32, u32)> {
     found
 }
 
-/// Reads each source once, in the order of the library, and compares signatures.
-fn read_sources(
-    name: &str,
-    kernels: &[Kernel],
-    texts: Texts<'_>,
-    mistakes: &mut Mistakes,
-) -> Vec<(String, String)> {
-    let mut sources: Vec<(String, String)> = Vec::new();
-    let mut files: Vec<String> = Vec::new();
-    for kernel in kernels {
-        let Some(path) = &kernel.source else { continue };
-        let place = format!("{name}: {}", kernel.codename);
-        let at = match sources.iter().position(|s| s.0 == **path) {
-            Some(at) => at,
-            None => {
-                let Some((file, text)) = texts(path, &place, mistakes) else {
-                    continue;
-                };
-                files.push(file);
-                sources.push((path.to_string(), without_comments(&text)));
-                files.len() - 1
-            }
-        };
-        if let Err(e) = kernel.check_source(&sources[at].1) {
-            mistakes.add(&files[at], e);
-        }
-    }
-    for path in common(kernels) {
-        if let Some((_, text)) = texts(path, &format!("kernels/{path}"), mistakes) {
-            sources.push((path.to_string(), without_comments(&text)));
-        }
-    }
-    sources
-}
-
-/// The files that sources of these kernels share.
-fn common(kernels: &[Kernel]) -> Vec<&str> {
-    let mut common: Vec<&str> = Vec::new();
-    for path in kernels
+/// Reads `[rows, columns]`, both from 1 to [`MOST_SIZE`].
+fn sizes(value: &Json, place: &str, mistakes: &mut Mistakes) -> Option<(usize, usize)> {
+    let list = value.as_array().map_or(&[][..], |l| l);
+    let sizes: Vec<usize> = list
         .iter()
-        .filter(|k| k.source.is_some())
-        .flat_map(Kernel::common)
-    {
-        if !common.contains(&path) {
-            common.push(path);
-        }
+        .filter_map(|v| usize::try_from(v.as_u64()?).ok())
+        .filter(|n| (1..=MOST_SIZE).contains(n))
+        .collect();
+    if let (2, [y, x]) = (list.len(), sizes.as_slice()) {
+        return Some((*y, *x));
     }
-    common
+    mistakes.add(
+        place,
+        format_args!("expected two sizes from 1 to {MOST_SIZE}"),
+    );
+    None
 }
 
-/// The text without comments, indentation and blanks between tokens: a third of it goes to the
-/// board. Lines keep their numbers.
-fn without_comments(text: &str) -> String {
-    let code = |line: &str| without_blanks(line.split("//").next().unwrap_or("").trim());
-    text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
-}
-
-/// A line without the blanks that no token needs. Texts and directives stay as they are, but for
-/// what a macro stands for.
-fn without_blanks(line: &str) -> String {
-    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-    let define = line
-        .strip_prefix("#define ")
-        .filter(|rest| !rest.contains(['"', '\'', '#']));
-    if let Some((name, body)) =
-        define.and_then(|rest| rest.split_at_checked(rest.find(|c| !word(c))?))
-    {
-        // A blank tells a macro without parameters from one with.
-        let blank = if body.starts_with('(') { "" } else { " " };
-        return format!("#define {name}{blank}{}", without_blanks(body));
-    }
-    if line.starts_with('#') || line.contains(['"', '\'']) {
-        return line.into();
-    }
-    let operator = |c: char| "+-*/%&|^<>=!~?:".contains(c);
-    let mut text = String::with_capacity(line.len());
-    let mut blank = false;
-    for c in line.chars() {
-        if c == ' ' || c == '\t' {
-            blank = true;
-            continue;
-        }
-        let last = text.chars().next_back().unwrap_or('(');
-        // An exponent's sign would join what is in front of it: 0xe + 1.
-        let exponent = "eEpP".contains(last) && "+-".contains(c);
-        if blank
-            && (word(last) && word(c) || operator(last) && operator(c) || exponent || c == '\\')
-        {
-            text.push(' ');
-        }
-        blank = false;
-        text.push(c);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blanks_that_no_token_needs_go() {
-        for (line, expected) in [
-            (
-                "const float4 a = b[i + 1] * -c ;",
-                "const float4 a=b[i+1]* -c;",
-            ),
-            ("x = y - -1; z = a / *p;", "x=y- -1;z=a/ *p;"),
-            ("i = 0xe + 3; f = 1.0e + e - 1;", "i=0xe +3;f=1.0e +e -1;"),
-            ("return (int) -1 ? p->q : 2 .x;", "return(int)-1?p->q:2 .x;"),
-            ("else if (a && !b) \\", "else if(a&& !b) \\"),
-            ("#define F (x)  + 1", "#define F (x)+1"),
-            ("#define F(a, b) (a) * - b", "#define F(a,b)(a)* -b"),
-            ("#define F(a, b) \\", "#define F(a,b) \\"),
-            ("#define N  (M - 1) / 2", "#define N (M-1)/2"),
-            ("#define F(x) #x \"a  b\"", "#define F(x) #x \"a  b\""),
-            ("#define EMPTY", "#define EMPTY"),
-            ("#if A  && B", "#if A  && B"),
-        ] {
-            assert_eq!(without_blanks(line), expected);
-        }
-        assert_eq!(
-            without_comments("a; // b\n  // c\n\td , e;\n"),
-            "a;\n\nd,e;\n"
+/// Reads a number from 1 to `most`. The inner `None` is a number outside, which is reported.
+fn from_one(
+    o: &Object<'_>,
+    key: &str,
+    most: usize,
+    mistakes: &mut Mistakes,
+) -> Option<Option<usize>> {
+    let n = o.count(key, mistakes)?;
+    let fits = (1..=most).contains(&n);
+    if !fits {
+        mistakes.add(
+            o.at(key),
+            format_args!("expected a number from 1 to {most}, found {n}"),
         );
     }
+    Some(fits.then_some(n))
 }

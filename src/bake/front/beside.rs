@@ -5,7 +5,7 @@ use super::tail::Tail;
 use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
-use crate::bake::json::{self, Map, Object, Value as Json};
+use crate::bake::json::{self, Json, Map, Object};
 use crate::bake::matrix::Files;
 use crate::bake::model::{self, Given, Read};
 use crate::ir::graph::Value;
@@ -63,7 +63,7 @@ pub(super) fn read(
     mistakes: &mut Mistakes,
     lower: impl FnOnce(&Place<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Lowered>,
 ) -> Option<Read> {
-    let before = mistakes.0.len();
+    let before = mistakes.lines.len();
     let file = files.shown(source.path);
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
     let beside = source.path.with_extension("json");

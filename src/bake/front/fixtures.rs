@@ -19,8 +19,8 @@ pub(super) fn folder(format: &str) -> PathBuf {
 pub(crate) fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
     let (read, files, mistakes) = read_with_notes(path);
     match read {
-        Some(read) if mistakes.0.is_empty() => Ok((read, files)),
-        _ => Err(mistakes.0),
+        Some(read) if mistakes.lines.is_empty() => Ok((read, files)),
+        _ => Err(mistakes.lines),
     }
 }
 

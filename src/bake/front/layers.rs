@@ -5,7 +5,7 @@
 
 use crate::bake::Mistakes;
 use crate::bake::draft::{self, Draft};
-use crate::bake::json::{Object, Value, found};
+use crate::bake::json::{Json, Object, found};
 use crate::bake::matrix::{self, Files};
 use crate::ir::graph::{self, Role, Shape};
 use crate::ir::network::FinalActivation;
@@ -219,7 +219,7 @@ impl Layers {
         files: &mut Files<'_>,
         mistakes: &mut Mistakes,
     ) -> Layers {
-        let before = mistakes.0.len();
+        let before = mistakes.lines.len();
         o.require("layers", mistakes);
         let list = o.list("layers", mistakes).map_or(&[][..], |l| l);
         if let Some(size) = o.count("size", mistakes) {
@@ -260,7 +260,7 @@ impl Layers {
                 None | Some(Kind::Op(Op::Affine) | Kind::Convolution(..))
             )
         };
-        if !layers.iter().any(weights) && mistakes.0.len() == before {
+        if !layers.iter().any(weights) && mistakes.lines.len() == before {
             let message = "expected at least one AffineLayer or ConvLayer, found none";
             mistakes.add(format_args!("{}: layers", o.place()), message);
         }
@@ -272,7 +272,7 @@ impl Layers {
         let said = o
             .get("input")
             .is_some_and(|i| !i.is_object() || i.get("shape").is_some());
-        if mistakes.0.len() == before && !said && inputs.is_empty() {
+        if mistakes.lines.len() == before && !said && inputs.is_empty() {
             report_missing_shape(o.place(), &layers, input, mistakes);
         }
         let (ops, shapes) = follow(o.place(), &layers, input, mistakes);
@@ -292,7 +292,7 @@ impl Layers {
         } else {
             vec![end]
         };
-        if mistakes.0.len() == before {
+        if mistakes.lines.len() == before {
             report_unread(o.place(), &layers, (&ends, several), mistakes);
         }
         let shapes: Option<Vec<Shape>> = ends
@@ -499,7 +499,7 @@ fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
 
 /// Reads the layer behind `earlier`, of which the first `own` are the network's inputs.
 fn layer(
-    value: &Value,
+    value: &Json,
     file: &str,
     (earlier, own): (&[Layer], usize),
     last: bool,
@@ -514,12 +514,12 @@ fn layer(
         inputs: None,
         arrays: Vec::new(),
     };
-    if let Some(name) = value.get("name").and_then(Value::as_str) {
+    if let Some(name) = value.get("name").and_then(Json::as_str) {
         layer.shown = format!("layers[{i}] ({name})");
         layer.name = name.to_string();
     }
     let place = format!("{file}: {}", layer.shown);
-    let kind = value.get("layer").and_then(Value::as_str);
+    let kind = value.get("layer").and_then(Json::as_str);
     let Some(form) = LAYERS.iter().find(|l| Some(l.0) == kind).map(|l| l.1) else {
         let names: Vec<&str> = LAYERS.iter().map(|l| l.0).collect();
         let what = value.get("layer").unwrap_or(value);
@@ -1033,7 +1033,7 @@ impl Reader<'_, '_, '_> {
 
     /// (x − mean) / √(variance + ε) · scale + offset, as one factor and one summand.
     fn batch_norm(&mut self) -> Vec<Array> {
-        let before = self.mistakes.0.len();
+        let before = self.mistakes.lines.len();
         let epsilon = if self.l.get("epsilon").is_some() {
             self.l.number("epsilon", self.mistakes)
         } else {
@@ -1075,7 +1075,7 @@ impl Reader<'_, '_, '_> {
             size: mean.size,
             data: Vec::new(),
         };
-        let (Some(epsilon), true) = (epsilon, self.mistakes.0.len() == before) else {
+        let (Some(epsilon), true) = (epsilon, self.mistakes.lines.len() == before) else {
             return vec![unknown(Role::Factors), unknown(Role::Biases)];
         };
         let at = |a: &Option<Array>, i: usize, none: f64| a.as_ref().map_or(none, |a| a.data[i]);

@@ -16,7 +16,7 @@ pub(super) fn read(
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Read> {
-    let before = mistakes.0.len();
+    let before = mistakes.lines.len();
     let file = files.shown(source.path);
     let text = matrix::utf8(source.bytes, &file, mistakes)?;
     let value = json::parse(text, &file, mistakes)?;
@@ -46,7 +46,7 @@ pub(super) fn read(
         ..Given::default()
     };
     let draft = match given.input {
-        Some(input) if mistakes.0.len() == before => layers
+        Some(input) if mistakes.lines.len() == before => layers
             .draft(input)
             .map_err(|e| mistakes.add(o.place(), e))
             .ok(),

@@ -290,8 +290,8 @@ impl<'p> Call<'p> {
                 .unwrap_or((&option[2..], "1"));
             (found == name).then(|| value.to_string())
         });
-        let entry = self.kernel.defines.iter().find(|d| d.0 == name);
-        of_step.or_else(|| entry.map(|d| d.1.to_string()))
+        let entry = self.kernel.defines.iter().find(|d| d.name == name);
+        of_step.or_else(|| entry.map(|d| d.value.to_string()))
     }
 
     /// A whole number among the options.

@@ -907,7 +907,7 @@ impl<'p> Machine<'p> {
     /// `kernels/convolution`.
     fn convolution(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
-        let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.0 == what);
+        let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.node == what);
         let taps = image.window.0 * image.window.1;
         let columns = self.read(call, "b", call.size('l'))?;
         let depthwise = covers(Covered::Depthwise);

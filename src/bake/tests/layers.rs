@@ -25,10 +25,10 @@ fn read(model: PathBuf) -> Result<(Network, Tensors, Golden), Vec<String>> {
     let own = format!("{}/", settings.model.display());
     let without = |m: String| m.replace(&own, "");
     match read {
-        Some((network, tensors, golden, _)) if mistakes.0.is_empty() => {
+        Some((network, tensors, golden, _)) if mistakes.lines.is_empty() => {
             Ok((network, tensors, golden))
         }
-        _ => Err(mistakes.0.into_iter().map(without).collect()),
+        _ => Err(mistakes.lines.into_iter().map(without).collect()),
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 /// What is read is without mistakes, and what is not has some, a line each.
 pub(crate) fn told(read: bool, mistakes: &Mistakes) {
-    assert_eq!(read, mistakes.0.is_empty(), "{:?}", mistakes.0);
-    for line in mistakes.0.iter().chain(mistakes.notes()) {
+    assert_eq!(read, mistakes.lines.is_empty(), "{:?}", mistakes.lines);
+    for line in mistakes.lines.iter().chain(mistakes.notes) {
         assert!(
             line.contains(": ") && !line.contains(char::is_control),
             "{line:?}"
@@ -324,7 +324,7 @@ pub fn plan_file(data: &[u8]) {
     if read.is_none() {
         told(false, &mistakes);
     }
-    let Some(file) = read.filter(|_| mistakes.0.is_empty()) else {
+    let Some(file) = read.filter(|_| mistakes.lines.is_empty()) else {
         return;
     };
     canonical(&file.recipe);

@@ -315,7 +315,7 @@ fn lower(
         values,
         ..
     } = *place;
-    let before = mistakes.0.len();
+    let before = mistakes.lines.len();
     let Some(graph) = &model.model.graph else {
         mistakes.add(file, "not an ONNX model: it has no graph");
         return None;
@@ -409,7 +409,7 @@ fn lower(
                 continue;
             }
             // Behind a mistake, which no network is made of.
-            let wrong = mistakes.0.len() > before;
+            let wrong = mistakes.lines.len() > before;
             let assumed = || {
                 assumed(
                     builder.as_mut().filter(|_| wrong)?,
@@ -434,7 +434,7 @@ fn lower(
             mistakes.add(format_args!("{file}: output {name}"), e);
         }
     }
-    if mistakes.0.len() > before {
+    if mistakes.lines.len() > before {
         return None;
     }
     let Builder {

@@ -28,12 +28,12 @@ impl Tensors<'_, '_> {
         place: &str,
         mistakes: &mut Mistakes,
     ) -> Option<Constant> {
-        let before = mistakes.0.len();
+        let before = mistakes.lines.len();
         let external = if tensor.data_location == Some(DataLocation::EXTERNAL) {
             match self.external(tensor, place, mistakes) {
                 Some(bytes) => Some(bytes),
                 None => {
-                    if mistakes.0.len() == before {
+                    if mistakes.lines.len() == before {
                         mistakes.add(place, "its data cannot be read");
                     }
                     return None;

@@ -1283,8 +1283,8 @@ fn node_test(folder: &Path, mut model: Model) -> String {
     };
     let lowered = lower(&model, &place, &mut files, &mut mistakes);
     let Some((draft, order, tail, _)) = lowered else {
-        assert!(!mistakes.0.is_empty());
-        return format!("refused: {}", mistakes.0.join("; "));
+        assert!(!mistakes.lines.is_empty());
+        return format!("refused: {}", mistakes.lines.join("; "));
     };
     let (first, output) = (first.unwrap(), tensor(&data.join("output_0.pb")).unwrap());
     let others: Vec<TensorProto> = (1..tail.outputs.len())

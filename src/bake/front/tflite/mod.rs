@@ -404,7 +404,7 @@ pub(super) fn read(
 
 /// What becomes of a model. All mistakes are reported.
 fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
-    let (before, file) = (mistakes.0.len(), place.file);
+    let (before, file) = (mistakes.lines.len(), place.file);
     let mut known: HashMap<i32, Held> = HashMap::new();
     let wanted = match place.wanted(graph.outputs.iter().map(|&o| (o, graph.called(o)))) {
         Ok(wanted) => wanted,
@@ -451,7 +451,7 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
         for &o in &operator.outputs {
             // The sizes that the model states stand for what a mistake has left out, so that
             // mistakes behind it are found too.
-            let wrong = mistakes.0.len() > before;
+            let wrong = mistakes.lines.len() > before;
             let assumed = || {
                 let tensor = graph.tensor(o)?;
                 let sizes = tensor
@@ -472,7 +472,7 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
             known.insert(o, value);
         }
     }
-    if mistakes.0.len() > before {
+    if mistakes.lines.len() > before {
         return None;
     }
     let mut builder = builder?;

@@ -218,7 +218,7 @@ fn quantised_models_are_computed_in_floats() {
                 }
             }
             assert!(compared > 2 || name == "implied", "{name}: {compared}");
-            let notes = mistakes.notes();
+            let notes = &mistakes.notes;
             assert_eq!(notes.len(), 1 + usize::from(ends), "{notes:?}");
             assert!(
                 notes[0].contains("computed in f32 with the weights that its integers stand for")
@@ -235,7 +235,7 @@ fn quantised_models_are_computed_in_floats() {
     assert!(wrong.is_empty(), "{wrong:?}");
     let path = fixtures::folder("tflite").join("cnn_f16.tflite");
     assert!(
-        read_with_notes(&path).2.notes().is_empty(),
+        read_with_notes(&path).2.notes.is_empty(),
         "halves are no integers"
     );
 }
@@ -246,7 +246,7 @@ fn a_json_beside_the_model_makes_records_of_integers() {
     let path = fixtures::folder("tflite").join("cnn_uint8_ends.tflite");
     let (read, _, mistakes) = read_with_notes(&path);
     let (real, tensors, ..) = read.unwrap();
-    let note = &mistakes.notes()[1];
+    let note = &mistakes.notes[1];
     let json = &note[note.find('{').unwrap()..=note.rfind('}').unwrap()];
     let f = Folder::new("tflite");
     f.copy("cnn_uint8_ends").put("net.json", json);
