@@ -13,12 +13,12 @@ use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform
 use crate::ir::op::{Arithmetic, Axis, Op, Window};
 use crate::ir::values;
 use crate::observe::profile::Phases;
-use crate::ops::edges::{Builder, random, single};
+use crate::ops::edges::{EdgeGraph, random, single};
 use crate::ops::random::Random;
 use crate::registry::EngineKind;
 
 /// The network of a graph.
-fn network(b: Builder, kind: Kind, order: InputOrder) -> Case {
+fn network(b: EdgeGraph, kind: Kind, order: InputOrder) -> Case {
     let width = b.graph.values[0].shape.len();
     let baked = crate::baked::network().clone();
     let network = Network {
@@ -201,7 +201,7 @@ fn single_nodes_are_right_on_opencl_under_other_plans() {
 #[test]
 fn pixels_are_widened_where_they_are_made() {
     for arithmetic in [Arithmetic::Add, Arithmetic::Multiply] {
-        let mut b = Builder::new(Shape { c: 3, h: 3, w: 3 }, 5);
+        let mut b = EdgeGraph::new(Shape { c: 3, h: 3, w: 3 }, 5);
         let scaled = b
             .of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases])
             .unwrap();
@@ -254,7 +254,7 @@ fn rows_of_padding_hold_nothing_of_other_records() {
         .iter()
         .filter(|p| p.engine == EngineKind::OpenCl)
     {
-        let mut b = Builder::new(Shape::vector(3), 5);
+        let mut b = EdgeGraph::new(Shape::vector(3), 5);
         let value = b.push(Op::PRelu, &[0], &[(Role::Factors, 3, 1)]).unwrap();
         b.push(
             Op::Affine,
@@ -315,7 +315,7 @@ fn rows_of_padding_hold_nothing_of_other_records() {
 /// Two operands that are the same rows turned the same way: their copies share a constant.
 #[test]
 fn values_that_are_turned_twice() {
-    let mut b = Builder::new(Shape { c: 16, h: 4, w: 4 }, 5);
+    let mut b = EdgeGraph::new(Shape { c: 16, h: 4, w: 4 }, 5);
     let turned = b
         .push(Op::Transpose([Axis::X, Axis::Y, Axis::C]), &[0], &[])
         .unwrap();
@@ -337,7 +337,7 @@ fn a_residual_that_is_the_output() {
         Shape { c: 3, h: 2, w: 2 },
     ] {
         for plan in library().plans.iter() {
-            let mut b = Builder::new(shape, 5);
+            let mut b = EdgeGraph::new(shape, 5);
             let arrays = [
                 (Role::Weights, shape.c, shape.c),
                 (Role::Biases, shape.c, 1),

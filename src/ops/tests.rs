@@ -2,7 +2,7 @@
 //! by what undoes them.
 
 use super::bound::{excess, score_bound, too_close};
-use super::edges::{Builder, random, single};
+use super::edges::{EdgeGraph, random, single};
 use super::random::Random;
 use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
@@ -730,7 +730,7 @@ fn random_numbers_are_those_of_the_generator() {
 /// they name.
 #[test]
 fn graphs_of_checks_have_all_operations() {
-    let all_windows = |graphs: &[Builder]| -> Vec<Window> {
+    let all_windows = |graphs: &[EdgeGraph]| -> Vec<Window> {
         let nodes = graphs.iter().flat_map(|b| b.graph.nodes.iter());
         nodes
             .filter_map(|n| match n.op {
@@ -739,13 +739,13 @@ fn graphs_of_checks_have_all_operations() {
             })
             .collect()
     };
-    let has = |graphs: &[Builder], what: &dyn Fn(&Op) -> bool| {
+    let has = |graphs: &[EdgeGraph], what: &dyn Fn(&Op) -> bool| {
         graphs
             .iter()
             .any(|b| b.graph.nodes.iter().any(|n| what(&n.op)))
     };
-    let edges: Vec<Builder> = single().into_iter().map(|(_, builder)| builder).collect();
-    let random: Vec<Builder> = (0..200).map(random).collect();
+    let edges: Vec<EdgeGraph> = single().into_iter().map(|(_, builder)| builder).collect();
+    let random: Vec<EdgeGraph> = (0..200).map(random).collect();
     for b in edges.iter().chain(&random) {
         assert_eq!(b.tensors.len(), b.graph.tensors.len());
         for (numbers, t) in b.tensors.iter().zip(b.graph.tensors.iter()) {

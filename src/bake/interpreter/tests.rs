@@ -10,7 +10,7 @@ use crate::ir::options::{Function, LayerOptions, LayersOptions};
 use crate::ir::plan::{BufferRole, Constant, Extent, Placing, Step};
 use crate::ir::values;
 use crate::ir::view::{Geometry, Moved};
-use crate::ops::edges::{Builder, random, single};
+use crate::ops::edges::{EdgeGraph, random, single};
 use crate::planner;
 use crate::planner::bind::fault::{self, Fault};
 use crate::registry::{EngineKind, Operation};
@@ -25,7 +25,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(b: Builder, kind: Kind, weights: Precision) -> Case {
+    fn new(b: EdgeGraph, kind: Kind, weights: Precision) -> Case {
         let baked = baked::network().clone();
         let network = Network {
             width: b.graph.values[0].shape.len(),
@@ -59,7 +59,7 @@ impl Case {
 
     /// A graph, whose arrays are filled with random numbers.
     fn of(graph: Graph, kind: Kind) -> Case {
-        let mut b = Builder::new(graph.values[0].shape, 3);
+        let mut b = EdgeGraph::new(graph.values[0].shape, 3);
         let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
         b.tensors = sizes
             .map(|n| (0..n).map(|_| b.random.float()).collect())
@@ -100,7 +100,7 @@ impl Case {
 const BATCHES: [Option<usize>; 3] = [None, Some(1), Some(19)];
 
 /// Judges every plan of the library for a network.
-fn judge_all(what: &str, b: Builder, turn: usize, batches: &[Option<usize>]) {
+fn judge_all(what: &str, b: EdgeGraph, turn: usize, batches: &[Option<usize>]) {
     let kind = if turn % 2 == 0 {
         Kind::Values
     } else {
@@ -151,7 +151,7 @@ fn chains_of_layers_are_right_under_every_plan() {
     ];
     for (turn, sizes) in sizes.into_iter().enumerate() {
         let build = || {
-            let mut b = Builder::new(Shape::vector(sizes[0]), 5);
+            let mut b = EdgeGraph::new(Shape::vector(sizes[0]), 5);
             let mut value = 0;
             for (n, pair) in sizes.windows(2).enumerate() {
                 let arrays = [
@@ -541,7 +541,7 @@ fn node_name(case: &Case, node: usize) -> &str {
 #[test]
 fn changed_scales_are_found() {
     for plan in ["host", "mali-midgard", "nvidia-mma", "cpu-simd"] {
-        let mut b = Builder::new(Shape::vector(40), 5);
+        let mut b = EdgeGraph::new(Shape::vector(40), 5);
         b.push(
             Op::Affine,
             &[0],

@@ -10,7 +10,7 @@ use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform
 use crate::ir::op::Op;
 use crate::ir::plan::{Arg, BufferRole, Step};
 use crate::ir::values;
-use crate::ops::edges::{self, Builder};
+use crate::ops::edges::{self, EdgeGraph};
 use crate::planner::bind::touched;
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
@@ -94,7 +94,7 @@ impl Lab {
         group: Group,
         family: Option<&str>,
         name: &str,
-        builder: Builder,
+        builder: EdgeGraph,
         (weights, canaries): (Precision, bool),
     ) -> Result<Option<(f64, bool)>, Trouble> {
         let shape = builder.graph.values[0].shape;

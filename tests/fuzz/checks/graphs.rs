@@ -14,7 +14,7 @@ use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, Softm
 use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::{score_bound, too_close};
-use crate::ops::edges::Builder;
+use crate::ops::edges::EdgeGraph;
 use crate::ops::random::Random;
 use crate::planner;
 use crate::registry::{EngineKind, PlanRecipe};
@@ -37,7 +37,7 @@ impl Case {
             0 => (1 + input.below(70), 1, 1),
             _ => (1 + input.below(20), 1 + input.below(9), 1 + input.below(9)),
         };
-        let mut b = Builder::new(Shape { c, h, w }, u64::from(input.byte()));
+        let mut b = EdgeGraph::new(Shape { c, h, w }, u64::from(input.byte()));
         for _ in 0..1 + input.below(12) {
             // What does not fit is left out.
             let _ = add(&mut b, input);
@@ -217,7 +217,7 @@ impl Case {
 }
 
 /// Adds an operation, or a few, on values that are there.
-fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
+fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
     let count = b.graph.values.len();
     // Mostly the last one: chains are longer then.
     let pick = |input: &mut Input<'_>| {
@@ -372,7 +372,7 @@ fn add(b: &mut Builder, input: &mut Input<'_>) -> Result<usize, String> {
 
 /// The operation's value, if it is not too large.
 fn push(
-    b: &mut Builder,
+    b: &mut EdgeGraph,
     op: Op,
     inputs: &[usize],
     arrays: &[(Role, usize, usize)],
@@ -386,7 +386,7 @@ fn push(
     b.push(op, inputs, arrays)
 }
 
-fn affine(b: &mut Builder, value: usize, outputs: usize) -> Result<usize, String> {
+fn affine(b: &mut EdgeGraph, value: usize, outputs: usize) -> Result<usize, String> {
     let inputs = b.graph.values[value].shape.len();
     push(
         b,
