@@ -1,27 +1,14 @@
-//! Bakes a network: inputs, bake, report. The work is in `src/bake`, what the program shares in
-//! `src/ir`, `ops`, `registry`, `planner`.
+//! Bakes a network into the program. The work is in `src/bake`, and `src/shared.rs` lists what the
+//! program shares with it.
 
 #[path = "src/bake/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // `mortonnet-bake` and tests use the rest.
 mod bake;
-#[path = "src/block.rs"]
-#[allow(dead_code)]
-mod block;
-#[path = "src/ir/mod.rs"]
-#[allow(dead_code)]
-mod ir;
-#[path = "src/ops/mod.rs"]
-#[allow(dead_code)]
-mod ops;
-#[path = "src/planner/mod.rs"]
-#[allow(dead_code)]
-mod planner;
-#[path = "src/registry/mod.rs"]
-#[allow(dead_code)]
-mod registry;
-#[path = "src/simd/mod.rs"]
-mod simd;
+#[path = "src/shared.rs"]
+#[allow(dead_code)] // The program uses the rest.
+mod shared;
 
+use shared::*;
 use std::path::{Path, PathBuf};
 
 fn main() {
@@ -37,8 +24,7 @@ fn main() {
         Ok(stored) => stored,
         Err(e) => return println!("cargo::error=MORTONNET_WEIGHTS: {}", one_line(e)),
     };
-    // A program has the host's kernels for what its weights are stored as; with the lab, which
-    // tries others, all.
+    // A program has only the host's kernels for the precision of its weights. The lab has all.
     println!("cargo::rustc-check-cfg=cfg(mortonnet_weights, values(\"f32\", \"f16\", \"i8\"))");
     println!("cargo::rustc-cfg=mortonnet_weights=\"{}\"", weights.name());
     let default_plan = if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") {
@@ -55,17 +41,12 @@ fn main() {
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
         lab: std::env::var_os("CARGO_FEATURE_LAB").is_some(),
     };
-    for path in [
-        "build.rs",
-        "src/bake",
-        "src/block.rs",
-        "src/ir",
-        "src/ops",
-        "src/planner",
-        "src/registry",
-        "src/simd",
-        "kernels",
-    ] {
+    let shared = include_str!("src/shared.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]"))
+        .map(|path| format!("src/{}", path.trim_end_matches("/mod.rs")));
+    let others = ["build.rs", "src/shared.rs", "src/bake", "kernels"].map(String::from);
+    for path in shared.chain(others) {
         println!("cargo::rerun-if-changed={path}");
     }
     micro_kernels();
@@ -73,8 +54,8 @@ fn main() {
         && ["OS", "ENV", "ARCH"].map(|about| cargo(&format!("CARGO_CFG_TARGET_{about}")))
             == ["linux", "gnu", "x86_64"]
     {
-        // No index of unwinding tables, 12 KB: nothing unwinds where a panic ends the program, and
-        // libraries have their own.
+        // The index of unwinding tables has 12 KB and is not used: a panic ends the program, and
+        // libraries have tables of their own.
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
     }
     let out = PathBuf::from(cargo("OUT_DIR"));
@@ -103,8 +84,8 @@ fn main() {
                 (None, None) => " (the default: MORTONNET_MODEL is not set)",
                 (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
             };
-            // Always, so that nobody ships the network of an earlier or a later build: all go into
-            // the same file. Cargo repeats it when there is nothing to build.
+            // All builds write the same file, so each build says which network the file has. Cargo
+            // repeats the lines when there is nothing to build.
             for line in baked.report(why, &cargo("CARGO_CFG_TARGET_ARCH"), block.len()) {
                 println!("cargo::warning={}", one_line(line));
             }
@@ -117,18 +98,18 @@ fn main() {
     }
 }
 
-/// What the host's micro-kernels need of the compilers.
+/// Compiles the micro-kernels that are C, and sets the `cfg` of those that need a recent compiler.
 fn micro_kernels() {
     const NEON: &str = "src/engine/simd/micro/neon.c";
     println!("cargo::rerun-if-changed={NEON}");
     println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
-    // AVX-512 is stable from Rust 1.89 on, the package compiles from 1.85 on.
+    // The package compiles from Rust 1.85 on, but AVX-512 is stable only from 1.89 on.
     if compiler_minor().is_some_and(|minor| minor >= 89) {
         println!("cargo::rustc-cfg=mortonnet_avx512");
     }
     if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "arm") {
-        // Twice: for NEON alone, and with VFPv4. Compilers other than zig take the unit from -mfpu,
-        // zig from the CPU.
+        // Compiled for NEON alone and with VFPv4. zig takes the unit from the CPU, other compilers
+        // take it from -mfpu.
         for (name, unit, cpu, fused) in [
             ("mortonnet_neon", "neon", "neon", "0"),
             ("mortonnet_vfpv4", "neon-vfpv4", "neon+vfp4", "1"),
@@ -144,7 +125,7 @@ fn micro_kernels() {
     }
 }
 
-/// N of Rust 1.N.
+/// Returns N of Rust 1.N.
 fn compiler_minor() -> Option<u32> {
     let output = std::process::Command::new(std::env::var_os("RUSTC")?)
         .arg("--version")
@@ -158,16 +139,16 @@ fn compiler_minor() -> Option<u32> {
         .ok()
 }
 
-/// Text for a directive to cargo: a line break would begin another directive.
+/// Returns text for a directive to cargo, in which a line break would begin another directive.
 fn one_line(text: impl std::fmt::Display) -> String {
     text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
-/// Writes the block (or the slot for one) and the assembly that includes it: one page-aligned,
+/// Writes the block or its slot, and the assembly that puts it into the program as one page-aligned,
 /// read-only symbol.
 fn write(block: &'static [u8], out: &Path) {
-    // Its hash stands in the text because compilers' caches look at the text only, not at what
-    // `.incbin` includes.
+    // The hash makes the text differ for each block. Compilers' caches see only the text, not the
+    // file that `.incbin` includes.
     let hash = block::Block::open(block).map_or("slot".into(), block::Block::hash);
     let assembly = format!(
         ".section .rodata.mortonnet,\"a\",%progbits\n\

@@ -56,11 +56,6 @@ impl Constant {
         self.padded.0 * self.padded.1
     }
 
-    /// Whether there is nothing in it (never so in a checked plan).
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Bytes as stored.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * self.precision.bytes()

@@ -8,13 +8,11 @@ mod affine;
 pub(crate) mod bound;
 mod convolution;
 #[cfg(any(test, feature = "lab"))]
-#[allow(dead_code)] // Tests use the rest.
 pub(crate) mod edges;
 mod elements;
 mod evaluate;
 mod moves;
 mod pool;
-#[allow(dead_code)] // The build uses the rest.
 pub(crate) mod products;
 pub(crate) mod random;
 #[cfg(test)]
