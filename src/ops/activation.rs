@@ -1,12 +1,11 @@
-//! Element-wise functions. Their exponentials are of libm: the same bits wherever a network is
-//! baked and run.
+//! Activations. Their exponentials come from libm, so a network that is baked on another machine
+//! has the same bits.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Activation;
 
 impl Activation {
-    /// The function of each value, in place: what [`Activation::apply`] gives, without asking which
-    /// it is each time.
+    /// Applies [`Activation::apply`] to each value in place, with one `match` for all values.
     pub(crate) fn apply_all(self, values: &mut [f64]) {
         match self {
             Activation::None => {}
@@ -50,8 +49,8 @@ impl Activation {
         }
     }
 
-    /// Whether its values are between −1 and 1, and those it is computed of are those of an
-    /// exponential.
+    /// Returns true for a function that is computed from an exponential and has values from −1 to
+    /// 1.
     pub(crate) fn bounded(self) -> bool {
         match self {
             Activation::Sigmoid | Activation::Tanh => true,
@@ -67,7 +66,7 @@ impl Activation {
         }
     }
 
-    /// The most that its value changes where `x` changes by 1.
+    /// The largest absolute value of the derivative.
     fn steepest(self) -> f64 {
         let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
         match self {
@@ -81,8 +80,8 @@ impl Activation {
         }
     }
 
-    /// What computing it in f32 adds to its error, beside roundings of `x` and of its value: that
-    /// of exponentials.
+    /// The error that exponentials in f32 add. The rounding of `x` and of the result is not
+    /// included.
     pub(crate) fn own_error(self) -> f64 {
         match self {
             Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
@@ -97,7 +96,7 @@ impl Activation {
         }
     }
 
-    /// How far its value may be off where `x` is off by `error`, computed in f32.
+    /// The largest error of the result, computed in f32, for an `x` with the given error.
     pub(crate) fn error(self, error: f64) -> f64 {
         if self.bounded() {
             error.min(2.0) + 1e-6
@@ -107,12 +106,12 @@ impl Activation {
     }
 }
 
-/// `x`, and 0 instead of what is below it; NaN stays NaN.
+/// max(x, 0), where NaN stays NaN.
 fn relu(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// `x` between the two; NaN stays NaN.
+/// min(max(x, low), high), where NaN stays NaN.
 fn clip(x: f64, low: f64, high: f64) -> f64 {
     if x < low {
         low

@@ -4,7 +4,7 @@ use super::products::{self, Panels};
 use crate::ir::graph::Shape;
 
 pub(super) fn shape(inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
-    let (&[input], &[(outputs, takes), biases]) = (inputs, tensors) else {
+    let (&[input], &[(outputs, takes), (rows, cols)]) = (inputs, tensors) else {
         return Err("an affine layer has one input, weights and biases".into());
     };
     if input.len() != takes {
@@ -13,10 +13,9 @@ pub(super) fn shape(inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shap
             input.len()
         ));
     }
-    if biases != (outputs, 1) {
+    if (rows, cols) != (outputs, 1) {
         return Err(format!(
-            "expected {outputs} × 1 biases, found {} × {}",
-            biases.0, biases.1
+            "expected {outputs} × 1 biases, found {rows} × {cols}"
         ));
     }
     Ok(Shape::vector(outputs))
@@ -36,7 +35,6 @@ pub(super) fn reference(inputs: &[&[f64]], weights: &[f32], biases: &[f32]) -> V
     if let &[input] = inputs {
         return vec![biased(products::with_one(weights, input))];
     }
-    // A column for each record.
     let (count, depth) = (inputs.len(), inputs.first().map_or(0, |x| x.len()));
     let mut sums = vec![0.0; biases.len() * count];
     Panels::new(weights, depth).add(count, &mut sums, |columns, width, laid| {

@@ -1,12 +1,11 @@
-//! How far an engine's answer may be from that of the network in float64.
+//! The allowed difference between an engine's scores and the scores in float64.
 
-/// Largest difference that a score may have: 1e-4 · max(1, |score|).
+/// The largest allowed difference of a score: 1e-4 · max(1, |score|).
 pub(crate) fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
 }
 
-/// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN
-/// counts as infinite.
+/// The largest difference of a record's scores in units of the bound. NaN counts as infinite.
 pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
     expected
         .iter()
@@ -16,8 +15,8 @@ pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 
         .fold(0.0, f64::max)
 }
 
-/// Whether the two largest scores are so close that rounding may swap them: classes are compared
-/// only where they are not.
+/// Returns true if the two largest scores are so close that rounding may swap them. Classes are not
+/// compared then.
 pub(crate) fn too_close(scores: &[f64]) -> bool {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &s in scores {

@@ -1,5 +1,5 @@
 //! R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation − top, …] +
-//! b[o]; what lies outside of the image is 0.
+//! b[o]. I is 0 outside of the image.
 
 use super::products::Panels;
 use crate::ir::graph::Shape;
@@ -11,7 +11,7 @@ pub(super) fn shape(
     window: &Window,
     groups: usize,
 ) -> Result<Shape, String> {
-    let (&[input], &[(outputs, columns), biases]) = (inputs, tensors) else {
+    let (&[input], &[(outputs, columns), (rows, cols)]) = (inputs, tensors) else {
         return Err("a convolution has one input, weights and biases".into());
     };
     if groups == 0 || input.c % groups != 0 || outputs % groups != 0 {
@@ -20,28 +20,27 @@ pub(super) fn shape(
             input.c
         ));
     }
-    let expected = window.size.0 * window.size.1 * (input.c / groups);
+    let expected = window.elements() * (input.c / groups);
     if columns != expected {
+        let (height, width) = window.size;
         return Err(format!(
-            "expected {expected} weights of an output ({}×{} of {} channels), found {columns}",
-            window.size.0,
-            window.size.1,
+            "expected {expected} weights of an output ({height}×{width} of {} channels), found \
+             {columns}",
             input.c / groups
         ));
     }
-    if biases != (outputs, 1) {
+    if (rows, cols) != (outputs, 1) {
         return Err(format!(
-            "expected {outputs} × 1 biases, found {} × {}",
-            biases.0, biases.1
+            "expected {outputs} × 1 biases, found {rows} × {cols}"
         ));
     }
     let (h, w) = window.output(input)?;
     Ok(Shape { c: outputs, h, w })
 }
 
-/// Every element of a window counts, inside the image or not.
+/// The floating-point operations. Elements of a window count even outside of the image.
 pub(super) fn flop(input: Shape, output: Shape, window: &Window, groups: usize) -> u64 {
-    2 * output.len() as u64 * (window.size.0 * window.size.1 * (input.c / groups.max(1))) as u64
+    2 * output.len() as u64 * (window.elements() * (input.c / groups.max(1))) as u64
 }
 
 pub(super) fn reference(
@@ -53,7 +52,7 @@ pub(super) fn reference(
     groups: usize,
 ) -> Vec<Vec<f64>> {
     let (group, outputs) = (from.c / groups, output.c / groups);
-    let (taps, pixels) = (window.size.0 * window.size.1, output.h * output.w);
+    let (taps, pixels) = (window.elements(), output.h * output.w);
     let begun = || {
         biases
             .iter()
@@ -61,7 +60,7 @@ pub(super) fn reference(
             .collect::<Vec<f64>>()
     };
     let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
-    // Of single channels there is nothing to share.
+    // A depthwise convolution has no columns that several rows of weights share.
     if (group, outputs) == (1, 1) {
         for (input, result) in inputs.iter().zip(&mut results) {
             let planes = input
@@ -103,24 +102,23 @@ pub(super) fn reference(
     results
 }
 
-/// Adds the windows of one channel to its result, line by line.
+/// Adds the products of one channel to its result, row by row.
 fn plane(
     (input, from): (&[f64], Shape),
     weights: &[f32],
     (result, output): (&mut [f64], Shape),
     window: &Window,
 ) {
+    let (rows, columns) = (window.rows(), window.columns());
     for (y, line) in result.chunks_exact_mut(output.w).enumerate() {
         for (tap, &w) in weights.iter().enumerate() {
-            let (ky, kx) = (tap / window.size.1, tap % window.size.1);
-            let row = (y * window.stride.0 + ky * window.dilation.0).checked_sub(window.border.top);
-            let Some(row) = row.filter(|&row| row < from.h) else {
+            let (ky, kx) = (tap / columns.size, tap % columns.size);
+            let Some(row) = rows.place(y, ky, from.h) else {
                 continue;
             };
             let input = &input[row * from.w..][..from.w];
-            // Columns whose element is inside the image: x · stride + shift − left.
-            let (shift, left, stride) =
-                (kx * window.dilation.1, window.border.left, window.stride.1);
+            // Column x of the result uses column x · stride + shift − left of the image, if inside.
+            let (shift, left, stride) = (kx * columns.dilation, columns.before, columns.stride);
             let first = left.saturating_sub(shift).div_ceil(stride);
             let end = (from.w + left)
                 .saturating_sub(shift)

@@ -58,8 +58,7 @@ impl EdgeGraph {
         window: Window,
         groups: usize,
     ) -> Result<usize, String> {
-        let (rows, cols) = window.size;
-        let taps = rows * cols * (self.shape(value).c / groups);
+        let taps = window.elements() * (self.shape(value).c / groups);
         let arrays = [(Role::Weights, outputs, taps), (Role::Biases, outputs, 1)];
         self.push(Op::Convolution { window, groups }, &[value], &arrays)
     }

@@ -1,10 +1,10 @@
-//! What works on single elements: factors, two values, softmax over the channels of a pixel.
+//! Element-wise operations: scale, PReLU, operations on two values, and softmax over channels.
 
 use super::shaped;
 use crate::ir::graph::Shape;
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 
-/// Arrays of `expected` values, one for each channel or for each element.
+/// The shape rule of operations with arrays that have a number per channel or per element.
 pub(super) fn scaled(
     inputs: &[Shape],
     tensors: &[(usize, usize)],
@@ -44,7 +44,7 @@ pub(super) fn combined(inputs: &[Shape]) -> Result<Shape, String> {
     Ok(a)
 }
 
-/// Element `i` of an array for each channel or for each value.
+/// The number for element `i` from an array with one per channel or per element.
 fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
     f64::from(if array.len() == shape.c {
         array[i / (shape.h * shape.w)]
@@ -64,7 +64,6 @@ pub(super) fn prelu(values: &[f64], shape: Shape, slopes: &[f32]) -> Vec<f64> {
 }
 
 impl Arithmetic {
-    /// The two combined.
     pub(crate) fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             Arithmetic::Add => a + b,

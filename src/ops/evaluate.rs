@@ -1,4 +1,4 @@
-//! Graphs and networks in float64: what every engine is measured against.
+//! Computes graphs and networks in float64, the reference for every engine.
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
 use crate::ir::network::Network;
@@ -7,12 +7,12 @@ use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
 impl Graph {
-    /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns;
-    /// its value is the graph's output until another node is added. Gives the number of the value.
-    /// Arrays that work on single elements have a number for each channel or for each element.
+    /// Adds a node with arrays of the given role, rows and columns. Arrays of an element-wise
+    /// operation have a number per channel or per element. The new value becomes the graph's
+    /// output. Returns the index of the value.
     ///
     /// # Errors
-    /// What the operation says of shapes that do not meet, or that its value is too large.
+    /// The shapes do not fit each other, or the value is too large.
     pub(crate) fn push(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -27,10 +27,10 @@ impl Graph {
         self.push_mapped(name, op, inputs, &tensors)
     }
 
-    /// The same with arrays whose map may say which number belongs to each element of the value.
+    /// Adds a node as [`Graph::push`] does. A map says which number of its array each element uses.
     ///
     /// # Errors
-    /// As [`Graph::push`], and of maps that do not fit.
+    /// As for [`Graph::push`], or a map does not fit.
     pub(crate) fn push_mapped(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -88,8 +88,7 @@ impl Graph {
         Ok(output)
     }
 
-    /// The arrays of a node as its reference takes them: those that work on single elements have a
-    /// number for each.
+    /// Returns the arrays of a node. Arrays of an element-wise operation have a number per element.
     pub(crate) fn arrays<'t>(&self, node: &Node, tensors: &'t [Vec<f32>]) -> Vec<Cow<'t, [f32]>> {
         let array = |&t: &usize| match self.tensors[t].map {
             Some(map) if !map.is_plain() => Cow::Owned(map.rows().map(|i| tensors[t][i]).collect()),
@@ -98,16 +97,16 @@ impl Graph {
         node.tensors.iter().map(array).collect()
     }
 
-    /// Floating-point operations of node `i` for one record.
+    /// The floating-point operations of node `i` for one record.
     pub(crate) fn flop(&self, i: usize) -> u64 {
         let node = &self.nodes[i];
         let shapes: Vec<Shape> = node.inputs.iter().map(|&v| self.values[v].shape).collect();
         node.op.flop(&shapes, self.values[node.output].shape)
     }
 
-    /// The outputs of one record in float64: `values[i]` is that of `Graph::values[i]`, and empty
-    /// where that is none of the outputs; `seen` is told every value before it is forgotten.
-    /// `tensors` has the numbers of `Graph::tensors`.
+    /// Computes one record. `tensors` has the numbers of `Graph::tensors`. Element i of the result
+    /// is the value `Graph::values[i]` if that is an output, and else empty. `seen` is called with
+    /// the index and the numbers of every value.
     pub(crate) fn evaluate(
         &self,
         tensors: &[Vec<f32>],
@@ -120,7 +119,8 @@ impl Graph {
         .swap_remove(0)
     }
 
-    /// The same of several records, for each its outputs; `seen` is told the record first.
+    /// Computes several records as [`Graph::evaluate`] does. The first argument of `seen` is the
+    /// record.
     pub(crate) fn evaluate_all(
         &self,
         tensors: &[Vec<f32>],
@@ -167,24 +167,24 @@ impl Graph {
     }
 }
 
-/// True for a finite number that f32 does not hold.
+/// Returns true for a finite number that is beyond the range of f32.
 fn leaves_f32(x: f64) -> bool {
     x.is_finite() && x.abs() > f32::MAX.into()
 }
 
-/// Values of records that are computed at a time, so many numbers.
+/// The numbers of all values that are computed at a time, 64 MB.
 const AT_A_TIME: usize = 1 << 23;
 
 impl Network {
-    /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in
-    /// the thesis).
+    /// The floating-point operations of one record, two per multiply-add. As in the thesis, biases
+    /// and activations do not count.
     pub(crate) fn flop(&self) -> u64 {
         (0..self.graph.nodes.len())
             .map(|i| self.graph.flop(i))
             .sum()
     }
 
-    /// The graph's input for raw inputs: scaled, in the graph's order.
+    /// Scales raw inputs and puts them into the order of the graph.
     pub(crate) fn graph_input(&self, raw: &[f64]) -> Vec<f64> {
         let mut input = vec![0.0; raw.len()];
         for (i, &x) in raw.iter().enumerate() {
@@ -193,15 +193,15 @@ impl Network {
         input
     }
 
-    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the
-    /// graph's. They are NaN where a value on the way leaves the range of f32, which every engine
-    /// refuses. (An infinity is a constant's: what is computed of f32 stays finite in float64.)
+    /// Computes the last values of one record from raw inputs. They are NaN if any value on the way
+    /// is beyond the range of f32, because every engine refuses such a record. An infinite value
+    /// does not count: it comes from a constant.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
         self.scores_of_inputs(tensors, vec![self.graph_input(raw)])
             .swap_remove(0)
     }
 
-    /// The same of several records, from the graph's inputs.
+    /// Computes the last values of several records from inputs of the graph.
     fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let mut overflows = vec![false; inputs.len()];
         let values = self
@@ -220,8 +220,7 @@ impl Network {
         values.into_iter().zip(overflows).map(of).collect()
     }
 
-    /// The first node whose value leaves the range of f32 for a record of raw inputs, and that
-    /// value.
+    /// Returns the first node whose value is beyond the range of f32, and the value.
     pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
         let mut found = None;
         self.graph
@@ -232,8 +231,7 @@ impl Network {
         found.map(|(value, x)| (&*self.graph.values[value].name, x))
     }
 
-    /// The [`scores`](Self::scores) of several records, each of as many raw inputs as the network
-    /// has.
+    /// Computes the [`scores`](Self::scores) of several records, which follow each other in `raw`.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
         let numbers: usize = self.graph.values.iter().map(|v| v.shape.len()).sum();
         let at_a_time = (AT_A_TIME / numbers.max(1)).max(1);

@@ -1,7 +1,9 @@
-//! The operations that a network is made of: shape rule, work, float64 reference.
+//! The operations of networks: shapes, numbers of floating-point operations, and reference values
+//! in float64.
 //!
-//! Elements of a value are in the order c, y, x; columns of a convolution's weights in the order
-//! ky, kx, c. `docs/EXTENDING.md`, "A new operation", lists all places that a new one touches.
+//! The elements of a value are in the order c, y, x, the columns of a convolution's weights in the
+//! order ky, kx, c. `docs/EXTENDING.md`, "A new operation", lists all places that a new operation
+//! touches.
 
 mod activation;
 mod affine;
@@ -23,10 +25,10 @@ use crate::ir::graph::Shape;
 use crate::ir::op::Op;
 
 impl Op {
-    /// The shape of its value, from those of its inputs and the rows and columns of its weights.
+    /// Returns the shape of the result. `tensors` has the rows and columns of each array.
     ///
     /// # Errors
-    /// Expected and found, where they do not meet.
+    /// The shapes do not fit each other. The text says what was expected and found.
     pub(crate) fn shape(
         self,
         inputs: &[Shape],
@@ -60,8 +62,8 @@ impl Op {
         }
     }
 
-    /// Floating-point operations for one record. As in the thesis, those of biases and activations
-    /// are not counted, nor are those of other single elements.
+    /// The floating-point operations of one record. As in the thesis, biases, activations and other
+    /// element-wise operations do not count.
     pub(crate) fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
         match self {
             Op::Affine => affine::flop(inputs, output),
@@ -82,25 +84,23 @@ impl Op {
         }
     }
 
-    /// Its values of some records, each of shape `output`, in float64, from the inputs of each with
-    /// their shapes. Weights are read once for all of them.
+    /// Computes the results of several records in float64. Each record has its inputs with their
+    /// shapes, and `output` is the shape of a result. Weights are read once for all records.
     pub(crate) fn references(
         self,
         records: &[Vec<(&[f64], Shape)>],
         tensors: &[&[f32]],
         output: Shape,
     ) -> Vec<Vec<f64>> {
-        let first = || {
-            records
-                .iter()
-                .map(|inputs| inputs[0].0)
-                .collect::<Vec<&[f64]>>()
+        let first = || -> Vec<&[f64]> {
+            let first = records.iter().map(|inputs| inputs[0]);
+            first.map(|(values, _)| values).collect()
         };
-        match (self, records.first()) {
+        match (self, records.first().map(|inputs| inputs[0])) {
             (Op::Affine, Some(_)) => affine::reference(&first(), tensors[0], tensors[1]),
-            (Op::Convolution { window, groups }, Some(inputs)) => convolution::reference(
+            (Op::Convolution { window, groups }, Some((_, shape))) => convolution::reference(
                 &first(),
-                inputs[0].1,
+                shape,
                 (tensors[0], tensors[1]),
                 output,
                 &window,
@@ -113,7 +113,7 @@ impl Op {
         }
     }
 
-    /// Its value of one record, of shape `output`, in float64, from its inputs with their shapes.
+    /// Computes the result of one record in float64. `output` is its shape.
     pub(crate) fn reference(
         self,
         inputs: &[(&[f64], Shape)],
@@ -133,7 +133,10 @@ impl Op {
             }
             Op::PRelu => elements::prelu(values, shape, tensors[0]),
             Op::Scale => elements::scale(values, shape, (tensors[0], tensors[1])),
-            Op::Combine(arithmetic) => elements::combine(arithmetic, inputs[0], inputs[1].0),
+            Op::Combine(arithmetic) => {
+                let (other, _) = inputs[1];
+                elements::combine(arithmetic, inputs[0], other)
+            }
             Op::Concat(axis) => moves::concat(inputs, axis, output),
             Op::Slice { axis, first, .. } => moves::slice(inputs[0], axis, first, output),
             Op::Pad { border, value } => moves::pad(inputs[0], border, value.get(), output),
@@ -144,7 +147,7 @@ impl Op {
     }
 }
 
-/// The elements of a value of this shape, in order.
+/// Computes the elements of a value of this shape, in order.
 fn shaped(shape: Shape, element: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
     let Shape { h, w, .. } = shape;
     (0..shape.len())

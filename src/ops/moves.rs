@@ -1,12 +1,11 @@
-//! What moves elements and computes nothing: concatenation, parts, borders, other shapes, other
-//! orders of the axes.
+//! Operations that move elements: concatenation, slices, borders, reshaping and transposition.
 
 use super::shaped;
 use crate::ir::graph::Shape;
 use crate::ir::op::{Axis, Border};
 
 impl Shape {
-    /// Its size along an axis.
+    /// The size along an axis.
     pub(crate) fn along(self, axis: Axis) -> usize {
         match axis {
             Axis::C => self.c,
@@ -15,12 +14,12 @@ impl Shape {
         }
     }
 
-    /// Elements from one to the next along c, y and x.
+    /// The distance between neighbouring elements along c, y and x.
     fn steps(self) -> [usize; 3] {
         [self.h * self.w, self.w, 1]
     }
 
-    /// The same with another size along an axis.
+    /// Returns the shape with another size along an axis.
     pub(crate) fn with(mut self, axis: Axis, n: usize) -> Shape {
         match axis {
             Axis::C => self.c = n,
@@ -90,7 +89,7 @@ pub(super) fn transposed(input: Shape, axes: [Axis; 3]) -> Result<Shape, String>
 
 pub(super) fn concat(inputs: &[(&[f64], Shape)], axis: Axis, output: Shape) -> Vec<f64> {
     let mut result = Vec::with_capacity(output.len());
-    // What stands along the axis and behind it is in one piece.
+    // The elements along the axis and all inner axes are contiguous.
     let piece = |shape: Shape| shape.along(axis) * output.steps()[axis as usize];
     for i in 0..output.len() / piece(output) {
         for &(values, shape) in inputs {
@@ -102,8 +101,9 @@ pub(super) fn concat(inputs: &[(&[f64], Shape)], axis: Axis, output: Shape) -> V
 }
 
 pub(super) fn slice(input: (&[f64], Shape), axis: Axis, first: usize, output: Shape) -> Vec<f64> {
-    let steps = input.1.steps();
-    stepped(&input.0[first * steps[axis as usize]..], steps, output)
+    let (values, shape) = input;
+    let steps = shape.steps();
+    stepped(&values[first * steps[axis as usize]..], steps, output)
 }
 
 pub(super) fn pad(
@@ -129,8 +129,8 @@ pub(super) fn transpose(
     stepped(values, axes.map(|a| from.steps()[a as usize]), output)
 }
 
-/// The elements of a value of this shape, so many of `values` from one to the next along c, y and
-/// x.
+/// Returns a value of shape `output` whose neighbours along c, y and x have distances `steps` in
+/// `values`.
 fn stepped(values: &[f64], steps: [usize; 3], output: Shape) -> Vec<f64> {
     shaped(output, |c, y, x| {
         values[c * steps[0] + y * steps[1] + x * steps[2]]

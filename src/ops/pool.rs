@@ -1,4 +1,4 @@
-//! The largest value of each window, or its mean, channel by channel.
+//! The maximum or the mean of each window, channel by channel.
 
 use super::shaped;
 use crate::ir::graph::Shape;
@@ -10,7 +10,7 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     };
     let (h, w) = window.output(input)?;
     let output = Shape { h, w, ..input };
-    // Rows are alike, and columns: the first ones tell.
+    // All windows of a row, and all of a column, are alike. The first row and column are enough.
     let empty = |&(y, x): &(usize, usize)| window.inside(input, (y, x)).next().is_none();
     let mut all = (0..h).map(|y| (y, 0)).chain((0..w).map(|x| (0, x)));
     match all.find(empty) {
@@ -21,9 +21,9 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     }
 }
 
-/// A maximum or a sum for each element of a window, as additions of means are counted.
+/// One operation per element of a window, a maximum or an addition.
 pub(super) fn flop(output: Shape, window: &Window) -> u64 {
-    (output.len() * window.size.0 * window.size.1) as u64
+    (output.len() * window.elements()) as u64
 }
 
 pub(super) fn reference(
@@ -35,7 +35,7 @@ pub(super) fn reference(
     shaped(output, |c, y, x| {
         let inside = window
             .inside(from, (y, x))
-            .map(|(_, (iy, ix))| values[from.index(c, iy, ix)]);
+            .map(|(_, (row, column))| values[from.index(c, row, column)]);
         match kind {
             Pool::Max => inside.fold(
                 f64::NEG_INFINITY,

@@ -1,29 +1,26 @@
-//! Sums of products in float64: rows of weights with columns of values, in blocks that stay in
-//! registers.
-//!
-//! Each sum adds its terms in their order, whatever the block: results are the same to the bit on
-//! every machine.
+//! Matrix products in float64, in tiles that stay in registers. Every sum adds its terms in their
+//! order, so results are the same to the bit on every machine.
 
 use crate::simd::wide::{Work, widest};
 
-/// Rows of a block.
+/// Rows of a tile, and of a panel of weights.
 const ROWS: usize = 4;
 
-/// Columns of a block: sums of four rows stay in half of AVX's registers.
+/// Columns of a tile. The sums of four rows fill half of AVX's registers.
 const COLUMNS: usize = 8;
 
-/// Numbers of columns that are laid down at a time: they stay in a core's second-level cache.
+/// Numbers of columns that are packed at a time. They fit a core's second-level cache.
 const LAID_DOWN: usize = 1 << 14;
 
-/// Weights in panels of [`ROWS`] rows: of each column the rows stand side by side, zeros behind the
-/// last row.
+/// Weights in panels of [`ROWS`] rows. The numbers of a column of a panel are contiguous, and zeros
+/// pad the last panel.
 pub(crate) struct Panels {
     depth: usize,
     numbers: Vec<f64>,
 }
 
 impl Panels {
-    /// The panels of a matrix with rows of `depth`.
+    /// Packs a matrix with rows of `depth` numbers.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Panels {
         let rows = weights.len() / depth.max(1);
         let mut numbers = vec![0.0; rows.next_multiple_of(ROWS) * depth];
@@ -35,9 +32,9 @@ impl Panels {
         Panels { depth, numbers }
     }
 
-    /// Adds the products with `count` columns to `sums`, a row for each row of the weights. `lay`
-    /// writes some columns: number k of the j-th of those from a first one on stands at k times the
-    /// second argument plus j.
+    /// Adds the products with `count` columns to `sums`, which has a row for each row of the
+    /// weights. `lay` writes a range of columns into a matrix with a row of `width`, its second
+    /// argument, for each number of a column.
     pub(crate) fn add(
         &self,
         count: usize,
@@ -51,7 +48,6 @@ impl Panels {
         for first in (0..count).step_by(width) {
             let columns = first..count.min(first + width);
             lay(columns.clone(), width, &mut laid);
-            // Of each block of columns the numbers stand side by side.
             for (block, to) in blocks.chunks_exact_mut(COLUMNS * depth).enumerate() {
                 let lines = laid
                     .chunks_exact(width)
@@ -62,7 +58,7 @@ impl Panels {
             }
             let used = columns.len().div_ceil(COLUMNS) * COLUMNS * depth;
             let blocks = &blocks[..used];
-            widest(Block {
+            widest(ColumnBlock {
                 panels: self,
                 blocks,
                 columns,
@@ -73,18 +69,18 @@ impl Panels {
     }
 }
 
-/// The products of all panels with some of the columns.
-struct Block<'b> {
+/// The products of all panels with a range of columns.
+struct ColumnBlock<'b> {
     panels: &'b Panels,
-    /// The columns in blocks of [`COLUMNS`]: of each the numbers stand side by side.
+    /// The columns in groups of [`COLUMNS`]. A group has its rows one after the other.
     blocks: &'b [f64],
-    /// Which they are of all `count` columns.
+    /// The range among all `count` columns.
     columns: std::ops::Range<usize>,
     count: usize,
     sums: &'b mut [f64],
 }
 
-impl Work for Block<'_> {
+impl Work for ColumnBlock<'_> {
     #[inline(always)]
     fn run(self) {
         let (depth, count) = (self.panels.depth.max(1), self.count);
@@ -106,7 +102,7 @@ impl Work for Block<'_> {
     }
 }
 
-/// Adds the products of a panel with a block of columns.
+/// Adds the products of a panel with a group of columns.
 #[inline(always)]
 fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64; COLUMNS]; ROWS] {
     for (w, x) in panel.chunks_exact(ROWS).zip(block.chunks_exact(COLUMNS)) {
@@ -122,7 +118,8 @@ fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64;
     tile
 }
 
-/// Products with one column: rows side by side, so that a sum need not wait for the one before it.
+/// Multiplies with one column. Several rows are summed in turn, so that no addition waits for the
+/// one before it.
 pub(crate) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
     const SIDE: usize = 8;
     let depth = column.len().max(1);

@@ -1,38 +1,38 @@
-//! Random inputs for checks: of no use for secrets.
+//! Random inputs for checks. The generator is not fit for secrets.
 
 /// A small random generator (xorshift64*).
-pub(crate) struct Random(u64);
+pub(crate) struct Random {
+    state: u64,
+}
 
 impl Random {
-    /// One of 2^64 − 1 sequences.
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed | 1)
+        Random { state: seed | 1 }
     }
 
     fn next(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// Another sequence, which this one decides.
+    /// Returns a generator of another sequence, seeded by this one.
     pub(crate) fn split(&mut self) -> Random {
         let (high, low) = (u64::from(self.next()), u64::from(self.next()));
         Random::new(high << 32 | low)
     }
 
-    /// From −1 to 1.
+    /// Returns a number from −1 to 1.
     pub(crate) fn float(&mut self) -> f32 {
         (self.next() >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// 0 to 255.
     pub(crate) fn byte(&mut self) -> u8 {
         (self.next() >> 24) as u8
     }
 
-    /// 0 to `n` − 1.
+    /// Returns a number from 0 to `n` − 1.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.next() as usize % n.max(1)
     }

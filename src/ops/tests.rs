@@ -1,5 +1,5 @@
-//! The operations against what they are said to be: by single elements, by hand-made numbers, and
-//! by what undoes them.
+//! Compares operations with their definitions, element by element, with numbers computed by hand,
+//! and with their inverses.
 
 use super::bound::{excess, score_bound, too_close};
 use super::edges::{EdgeGraph, random, single};
@@ -13,12 +13,12 @@ fn shape(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
 
-/// The positions of a value in the order of its elements.
+/// The positions (c, y, x) of a value in the order of its elements.
 fn positions(s: Shape) -> impl Iterator<Item = [usize; 3]> {
     (0..s.c).flat_map(move |c| (0..s.h).flat_map(move |y| (0..s.w).map(move |x| [c, y, x])))
 }
 
-/// Numbers that are all different, of either sign, without a pattern along an axis.
+/// Different numbers of both signs, without a pattern along an axis.
 fn numbers(n: usize) -> Vec<f64> {
     (0..n)
         .map(|i| ((i * i + 3 * i + 1) % 251) as f64 / 16.0 - 5.0 + i as f64 / 4096.0)
@@ -31,7 +31,7 @@ fn singles(n: usize) -> Vec<f32> {
 
 /// The value of an operation without weights.
 fn value(op: Op, inputs: &[(&[f64], Shape)]) -> (Vec<f64>, Shape) {
-    let shapes: Vec<Shape> = inputs.iter().map(|i| i.1).collect();
+    let shapes: Vec<Shape> = inputs.iter().map(|&(_, shape)| shape).collect();
     let output = op.shape(&shapes, &[]).unwrap();
     let found = op.reference(inputs, &[], output);
     assert_eq!(found.len(), output.len(), "{op:?}");
@@ -45,7 +45,7 @@ fn near(found: &[f64], expected: &[f64]) {
     }
 }
 
-/// What stands at a pixel that may be outside of the image.
+/// The value of a pixel. `None` outside of the image.
 fn pixel((values, s): (&[f64], Shape), c: usize, y: isize, x: isize) -> Option<f64> {
     let inside = y >= 0 && x >= 0 && (y as usize) < s.h && (x as usize) < s.w;
     inside.then(|| values[s.index(c, y as usize, x as usize)])
@@ -81,14 +81,13 @@ fn windows() -> Vec<Window> {
     ]
 }
 
-/// Sums over windows with zeros around the image, by groups of channels.
 #[test]
 fn convolutions_are_sums_over_windows() {
     let input = shape(4, 6, 7);
     let values = numbers(input.len());
     for window in windows() {
         for (groups, outputs) in [(1, 3), (2, 6), (4, 4)] {
-            let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
+            let (taps, group) = (window.elements(), input.c / groups);
             let op = Op::Convolution { window, groups };
             let output = op
                 .shape(&[input], &[(outputs, taps * group), (outputs, 1)])
@@ -96,13 +95,14 @@ fn convolutions_are_sums_over_windows() {
             let (weights, biases) = (singles(outputs * taps * group), singles(outputs));
             let found = op.reference(&[(&values, input)], &[&weights, &biases], output);
             let mut expected: Vec<f64> = Vec::new();
+            let (rows, columns) = (window.rows(), window.columns());
             for [o, y, x] in positions(output) {
                 let mut weight = weights[o * taps * group..].iter();
                 let mut sum = f64::from(biases[o]);
-                for ky in 0..window.size.0 {
-                    for kx in 0..window.size.1 {
-                        let iy = y * window.stride.0 + ky * window.dilation.0;
-                        let ix = x * window.stride.1 + kx * window.dilation.1;
+                for ky in 0..rows.size {
+                    for kx in 0..columns.size {
+                        let iy = y * rows.stride + ky * rows.dilation;
+                        let ix = x * columns.stride + kx * columns.dilation;
                         let at = |c| {
                             let (top, left) =
                                 (window.border.top as isize, window.border.left as isize);
@@ -117,7 +117,6 @@ fn convolutions_are_sums_over_windows() {
                 expected.push(sum);
             }
             near(&found, &expected);
-            // Two for each weight of each element.
             assert_eq!(
                 op.flop(&[input], output),
                 (2 * output.len() * taps * group) as u64
@@ -172,7 +171,6 @@ fn affine_layers_are_sums_of_products() {
     }
 }
 
-/// Windows see the image, or its border as well; each has something of the image.
 #[test]
 fn pools_are_the_largest_or_the_mean_of_windows() {
     let input = shape(2, 6, 7);
@@ -183,13 +181,14 @@ fn pools_are_the_largest_or_the_mean_of_windows() {
             let (found, output) = value(Op::Pool { kind, window }, &[(&values, input)]);
             assert_eq!(output, shape(2, h, w));
             let mut expected = Vec::new();
+            let (rows, columns) = (window.rows(), window.columns());
             for [c, y, x] in positions(output) {
                 let (mut seen, mut with_border) = (Vec::new(), 0);
-                for ky in 0..window.size.0 {
-                    for kx in 0..window.size.1 {
+                for ky in 0..rows.size {
+                    for kx in 0..columns.size {
                         let (top, left) = (window.border.top as isize, window.border.left as isize);
-                        let iy = (y * window.stride.0 + ky * window.dilation.0) as isize - top;
-                        let ix = (x * window.stride.1 + kx * window.dilation.1) as isize - left;
+                        let iy = (y * rows.stride + ky * rows.dilation) as isize - top;
+                        let ix = (x * columns.stride + kx * columns.dilation) as isize - left;
                         seen.extend(pixel((&values, input), c, iy, ix));
                         let below = (input.h + window.border.bottom) as isize;
                         let right = (input.w + window.border.right) as isize;
@@ -204,7 +203,7 @@ fn pools_are_the_largest_or_the_mean_of_windows() {
                 });
             }
             near(&found, &expected);
-            let taps = window.size.0 * window.size.1;
+            let taps = window.elements();
             assert_eq!(
                 Op::Pool { kind, window }.flop(&[input], output),
                 (output.len() * taps) as u64
@@ -213,7 +212,6 @@ fn pools_are_the_largest_or_the_mean_of_windows() {
     }
 }
 
-/// A maximum does not lose a NaN, wherever in the window it is.
 #[test]
 fn the_largest_of_a_window_with_nan_is_nan() {
     let (input, window) = (shape(1, 1, 3), Window::of((1, 3)));
@@ -224,24 +222,23 @@ fn the_largest_of_a_window_with_nan_is_nan() {
     for place in 0..3 {
         let mut values = [1.0, 2.0, 3.0];
         values[place] = f64::NAN;
-        assert!(value(pool, &[(&values, input)]).0[0].is_nan());
+        let (found, _) = value(pool, &[(&values, input)]);
+        assert!(found[0].is_nan());
     }
-    assert_eq!(
-        value(pool, &[(&[f64::NEG_INFINITY; 3], input)]).0,
-        [f64::NEG_INFINITY]
-    );
+    let (found, _) = value(pool, &[(&[f64::NEG_INFINITY; 3], input)]);
+    assert_eq!(found, [f64::NEG_INFINITY]);
 }
 
-/// The last window may begin inside the image, or in the border before it, and never behind.
+/// The last window begins inside the image or in the border before it, but never behind it.
 #[test]
 fn windows_have_the_places_that_fit() {
     let of = |n: usize, window: Window| window.output(shape(1, n, 1)).map(|(h, w)| (h, w == 1));
-    let tall = |size, stride, dilation, border: (usize, usize), ceil| Window {
+    let tall = |size, stride, dilation, (top, bottom), ceil| Window {
         stride: (stride, 1),
         dilation: (dilation, 1),
         border: Border {
-            top: border.0,
-            bottom: border.1,
+            top,
+            bottom,
             left: 0,
             right: 0,
         },
@@ -255,7 +252,7 @@ fn windows_have_the_places_that_fit() {
         (8, tall(3, 2, 1, (0, 0), true), 4),
         (8, tall(3, 2, 1, (1, 2), false), 5),
         (8, tall(3, 1, 3, (0, 0), false), 2),
-        // The fourth window would begin at row 6, of which there are 4 and one before them.
+        // A fourth window would begin at row 6, but the image and the border before it have 5 rows.
         (4, tall(1, 2, 1, (1, 1), false), 3),
         (4, tall(2, 3, 1, (1, 1), true), 2),
         (4, tall(2, 3, 1, (0, 2), true), 2),
@@ -287,7 +284,7 @@ fn windows_have_the_places_that_fit() {
     );
 }
 
-/// Values at points that anyone can look up; NaN stays NaN.
+/// Values of functions at known points. NaN stays NaN.
 #[test]
 fn activations_have_the_values_of_their_definitions() {
     let elu = Activation::Elu {
@@ -379,8 +376,7 @@ fn activations_have_the_values_of_their_definitions() {
     );
 }
 
-/// What an error of an argument becomes is as much as the steepest place makes of it, and hardly
-/// more.
+/// The bound of an error holds, and is not much larger than the error at the steepest place.
 #[test]
 fn errors_of_activations_are_those_of_their_steepest_place() {
     let mut all = Activation::ALL.to_vec();
@@ -418,7 +414,7 @@ fn errors_of_activations_are_those_of_their_steepest_place() {
             "{activation:?}: {steepest}, {said} is said"
         );
         if activation.bounded() {
-            // No two of its values are further apart.
+            // Values of the function differ by at most 2.
             assert!((2.0..2.1).contains(&activation.error(1e9)));
         } else {
             assert!(
@@ -452,7 +448,7 @@ fn bounds_of_scores_grow_with_them() {
     }
 }
 
-/// One array serves the channels, or each value has its own.
+/// An array has a number per channel or per element.
 #[test]
 fn factors_are_of_channels_or_of_values() {
     let s = shape(2, 1, 3);
@@ -525,12 +521,12 @@ fn two_values_are_combined_by_elements_or_by_channels() {
     }
 }
 
-/// The probabilities of a pixel's channels sum to 1 and stand to each other as the exponentials do.
+/// The probabilities of a pixel sum to 1, and their ratios are those of the exponentials.
 #[test]
 fn softmax_is_of_the_channels_of_each_pixel() {
     let s = shape(3, 2, 2);
     let mut values = numbers(s.len());
-    // Far beyond what e^x can be.
+    // e^x is not finite for these values.
     values[5] += 1000.0;
     let (linear, _) = value(Op::Softmax(SoftmaxOf::Linear), &[(&values, s)]);
     let (logarithm, _) = value(Op::Softmax(SoftmaxOf::Logarithm), &[(&values, s)]);
@@ -546,7 +542,7 @@ fn softmax_is_of_the_channels_of_each_pixel() {
     }
 }
 
-/// Parts of a value along an axis, one behind the other again, are that value.
+/// The concatenation of a value's slices is the value.
 #[test]
 fn parts_side_by_side_are_the_whole() {
     let s = shape(4, 3, 5);
@@ -636,7 +632,6 @@ fn axes_change_places_and_shapes_keep_their_elements() {
     assert_eq!(refused, "2×3×4 has 24 values, 5×1×6 has 30");
 }
 
-/// A graph's values are those of its nodes, one after the other.
 #[test]
 fn graphs_are_evaluated_node_by_node() {
     let mut graph = Graph::new(Shape::vector(2));
@@ -660,7 +655,7 @@ fn graphs_are_evaluated_node_by_node() {
         (both, [3.0, -3.0]),
     ];
     assert_eq!(seen, expected.map(|(value, x)| (value, x.to_vec())));
-    // What is read no more is forgotten.
+    // Values that no later node reads are dropped.
     assert_eq!(values, [vec![], vec![], vec![], vec![3.0, -3.0]]);
     assert_eq!(
         (graph.outputs.to_vec(), graph.flop(0), graph.flop(2)),
@@ -685,7 +680,7 @@ fn graphs_are_evaluated_node_by_node() {
         sides.1
     );
     assert_eq!(refused.unwrap_err(), expected);
-    // Nor does what no number counts pass for little.
+    // NaN counts as a large error.
     assert!(
         Shape {
             c: usize::MAX / 2 + 1,
@@ -726,8 +721,7 @@ fn random_numbers_are_those_of_the_generator() {
     assert_eq!(random.below(0), 0);
 }
 
-/// Graphs for checks reach every operation, windows of all kinds, and have an array for each that
-/// they name.
+/// The graphs for checks have every operation and windows of all kinds.
 #[test]
 fn graphs_of_checks_have_all_operations() {
     let all_windows = |graphs: &[EdgeGraph]| -> Vec<Window> {
@@ -812,7 +806,7 @@ fn graphs_of_checks_have_all_operations() {
             ..
         }
     )));
-    // A part that is not put beside the other again.
+    // A slice that is not concatenated again.
     assert!(random.iter().any(|b| {
         let b = std::slice::from_ref(b);
         has(b, &|op| matches!(op, Op::Slice { first: 1.., .. }))
@@ -820,7 +814,7 @@ fn graphs_of_checks_have_all_operations() {
     }));
 }
 
-/// Blocks and records at once change no sum: each adds its terms in their order, to the bit.
+/// Tiles and batches do not change the bits of a sum, because its terms are added in their order.
 #[test]
 fn products_in_blocks_are_sums_in_order() {
     let wide = Window {
@@ -841,7 +835,7 @@ fn products_in_blocks_are_sums_in_order() {
             ..wide
         },
     ];
-    // Rows, columns and depths around those of a block; and more columns than are laid down at a
+    // Rows, columns and depths around the size of a tile, and more columns than are packed at a
     // time.
     for (input, groups, outputs) in [
         (shape(5, 7, 9), 1, 6),
@@ -850,7 +844,7 @@ fn products_in_blocks_are_sums_in_order() {
         (shape(40, 20, 31), 1, 3),
     ] {
         for window in windows {
-            let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
+            let (taps, group) = (window.elements(), input.c / groups);
             let op = Op::Convolution { window, groups };
             let output = op
                 .shape(&[input], &[(outputs, taps * group), (outputs, 1)])
@@ -870,7 +864,8 @@ fn products_in_blocks_are_sums_in_order() {
                     let mut sum = f64::from(biases[o]);
                     for ((ky, kx), (iy, ix)) in window.inside(input, (y, x)) {
                         for c in 0..group {
-                            let w = weights[(o * taps + ky * window.size.1 + kx) * group + c];
+                            let tap = ky * window.columns().size + kx;
+                            let w = weights[(o * taps + tap) * group + c];
                             sum += f64::from(w)
                                 * values[input.index(o * groups / outputs * group + c, iy, ix)];
                         }

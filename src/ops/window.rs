@@ -1,123 +1,132 @@
-//! Windows that run over an image: their sizes, and what is in them.
+//! Windows that move over an image: the size of the result, and the elements in a window.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Window;
 
-impl Window {
-    /// Height and width of what it gives on an image of the size of `input`.
-    ///
-    /// # Errors
-    /// A window without a place.
-    pub(crate) fn output(&self, input: Shape) -> Result<(usize, usize), String> {
-        let Window {
+/// A window along one axis of an image, the rows or the columns.
+#[derive(Clone, Copy)]
+pub(super) struct WindowAxis {
+    pub(super) size: usize,
+    pub(super) stride: usize,
+    pub(super) dilation: usize,
+    /// The border before and behind the image.
+    pub(super) before: usize,
+    pub(super) after: usize,
+}
+
+impl WindowAxis {
+    /// The number of positions on an image of size `n`.
+    fn positions(self, n: usize, ceil: bool) -> Result<usize, String> {
+        let WindowAxis {
             size,
             stride,
             dilation,
-            border,
-            ceil,
-        } = *self;
-        let along = |n: usize,
-                     size: usize,
-                     stride: usize,
-                     dilation: usize,
-                     (before, after): (usize, usize)| {
-            if size == 0 || stride == 0 || dilation == 0 {
-                return Err("expected sizes, strides and dilations above 0".to_string());
-            }
-            let (all, covered) = (before + n + after, dilation * (size - 1) + 1);
-            let room = all.checked_sub(covered).ok_or_else(|| {
-                format!(
-                    "a window that covers {covered} does not fit on {n} with a border of {before} \
-                     and {after}"
-                )
-            })?;
-            let steps = if ceil {
-                room.div_ceil(stride)
-            } else {
-                room / stride
-            };
-            // The window that `ceil` adds is left out where it would begin behind the image and the
-            // border before it.
-            Ok(if ceil && steps * stride >= n + before {
-                steps
-            } else {
-                steps + 1
-            })
+            before,
+            after,
+        } = self;
+        if size == 0 || stride == 0 || dilation == 0 {
+            return Err("expected sizes, strides and dilations above 0".to_string());
+        }
+        let (all, covered) = (before + n + after, dilation * (size - 1) + 1);
+        let room = all.checked_sub(covered).ok_or_else(|| {
+            format!(
+                "a window that covers {covered} does not fit on {n} with a border of {before} and \
+                 {after}"
+            )
+        })?;
+        let steps = if ceil {
+            room.div_ceil(stride)
+        } else {
+            room / stride
         };
-        let h = along(
-            input.h,
-            size.0,
-            stride.0,
-            dilation.0,
-            (border.top, border.bottom),
-        )?;
-        let w = along(
-            input.w,
-            size.1,
-            stride.1,
-            dilation.1,
-            (border.left, border.right),
-        )?;
+        // With `ceil`, a window that would begin behind the image and the border before it is left
+        // out.
+        Ok(if ceil && steps * stride >= n + before {
+            steps
+        } else {
+            steps + 1
+        })
+    }
+
+    /// The place in an image of size `n` of element `k` of the window at position `at`.
+    pub(super) fn place(self, at: usize, k: usize, n: usize) -> Option<usize> {
+        let place = (at * self.stride + k * self.dilation).checked_sub(self.before)?;
+        (place < n).then_some(place)
+    }
+
+    /// The number of elements inside the image with its border, of the window at position `at`.
+    fn inside_border(self, at: usize, n: usize) -> usize {
+        let all = self.before + n + self.after;
+        let inside = |k: &usize| at * self.stride + k * self.dilation < all;
+        (0..self.size).filter(inside).count()
+    }
+}
+
+impl Window {
+    pub(super) fn rows(&self) -> WindowAxis {
+        let ((size, _), (stride, _), (dilation, _)) = (self.size, self.stride, self.dilation);
+        WindowAxis {
+            size,
+            stride,
+            dilation,
+            before: self.border.top,
+            after: self.border.bottom,
+        }
+    }
+
+    pub(super) fn columns(&self) -> WindowAxis {
+        let ((_, size), (_, stride), (_, dilation)) = (self.size, self.stride, self.dilation);
+        WindowAxis {
+            size,
+            stride,
+            dilation,
+            before: self.border.left,
+            after: self.border.right,
+        }
+    }
+
+    /// The number of elements of the window.
+    pub(super) fn elements(&self) -> usize {
+        self.rows().size * self.columns().size
+    }
+
+    /// Height and width of the result for an image of the size of `input`.
+    ///
+    /// # Errors
+    /// The window does not fit the image.
+    pub(crate) fn output(&self, input: Shape) -> Result<(usize, usize), String> {
+        let h = self.rows().positions(input.h, self.ceil)?;
+        let w = self.columns().positions(input.w, self.ceil)?;
         Ok((h, w))
     }
 
-    /// The elements of the window at (y, x) of the result that are inside an image of the size of
-    /// `input`: (ky, kx) with the pixel that it stands on.
+    /// The elements (ky, kx) of the window at (y, x) of the result that are inside an image of the
+    /// size of `input`, with the row and column of the pixel.
     pub(super) fn inside(
         &self,
         input: Shape,
         (y, x): (usize, usize),
-    ) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
-        let (window, (top, left)) = (*self, (self.border.top, self.border.left));
-        let at = |o: usize, stride: usize, k: usize, dilation: usize, before: usize, n: usize| {
-            (o * stride + k * dilation)
-                .checked_sub(before)
-                .filter(|&i| i < n)
-        };
-        (0..window.size.0).flat_map(move |ky| {
-            (0..window.size.1).filter_map(move |kx| {
-                let iy = at(y, window.stride.0, ky, window.dilation.0, top, input.h)?;
-                let ix = at(x, window.stride.1, kx, window.dilation.1, left, input.w)?;
-                Some(((ky, kx), (iy, ix)))
+    ) -> impl Iterator<Item = ((usize, usize), (usize, usize))> + use<> {
+        let (rows, columns) = (self.rows(), self.columns());
+        (0..rows.size).flat_map(move |ky| {
+            (0..columns.size).filter_map(move |kx| {
+                let row = rows.place(y, ky, input.h)?;
+                Some(((ky, kx), (row, columns.place(x, kx, input.w)?)))
             })
         })
     }
 
-    /// The pixel, line by line, that element `tap` of the window at (y, x) of the result stands on,
-    /// if that is inside an image of the size of `input`.
+    /// The pixel, numbered row by row, of element `tap` of the window at (y, x) of the result.
+    /// `None` outside of an image of the size of `input`.
     pub(super) fn pixel(&self, input: Shape, (y, x): (usize, usize), tap: usize) -> Option<usize> {
-        let (ky, kx) = (tap / self.size.1, tap % self.size.1);
-        let row = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.border.top)?;
-        let column = (x * self.stride.1 + kx * self.dilation.1).checked_sub(self.border.left)?;
-        (row < input.h && column < input.w).then_some(row * input.w + column)
+        let (rows, columns) = (self.rows(), self.columns());
+        let row = rows.place(y, tap / columns.size, input.h)?;
+        let column = columns.place(x, tap % columns.size, input.w)?;
+        Some(row * input.w + column)
     }
 
-    /// Elements of the window at (y, x) that are inside the image with its border.
+    /// The number of elements of the window at (y, x) that are inside the image with its border.
     pub(crate) fn inside_border(&self, input: Shape, (y, x): (usize, usize)) -> usize {
-        let Window {
-            size,
-            stride,
-            dilation,
-            border,
-            ..
-        } = *self;
-        let along = |o: usize, size: usize, stride: usize, dilation: usize, all: usize| {
-            (0..size)
-                .filter(|k| o * stride + k * dilation < all)
-                .count()
-        };
-        along(
-            y,
-            size.0,
-            stride.0,
-            dilation.0,
-            border.top + input.h + border.bottom,
-        ) * along(
-            x,
-            size.1,
-            stride.1,
-            dilation.1,
-            border.left + input.w + border.right,
-        )
+        self.rows().inside_border(y, input.h) * self.columns().inside_border(x, input.w)
     }
 }
