@@ -1,39 +1,34 @@
-//! A network as a graph: values, and the nodes that compute them from other values and from
-//! weights.
-//!
-//! Plain data in topological order. What a node computes stands in `ops`, one file an operation.
+//! A network as a graph of values and nodes, in topological order. A node computes a value from
+//! other values and from weights. The room `ops` defines each operation.
 
 use super::op::Op;
 use super::view::RowMap;
 use std::borrow::Cow;
 
-/// Most elements of a value of one record, 256 MB of floats: the build computes them in float64,
-/// several at a time.
+/// The most elements of a value of one record, 256 MB of floats. The build computes several such
+/// values at a time in float64.
 pub(crate) const MOST_VALUES: usize = if cfg!(fuzzing) { 1 << 20 } else { 1 << 26 };
 
 /// The shape of a value of one record: channels × height × width. A vector has height and width 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Channels.
     pub(crate) c: usize,
-    /// Height in pixels.
     pub(crate) h: usize,
-    /// Width in pixels.
     pub(crate) w: usize,
 }
 
 impl Shape {
-    /// A vector of `n` values.
+    /// The shape of a vector of `n` elements.
     pub(crate) const fn vector(n: usize) -> Shape {
         Shape { c: n, h: 1, w: 1 }
     }
 
-    /// Values of a record.
+    /// The number of elements.
     pub(crate) const fn len(self) -> usize {
         self.c * self.h * self.w
     }
 
-    /// Refuses what has more than [`MOST_VALUES`].
+    /// Returns the shape, or an error if it has more than [`MOST_VALUES`] elements.
     pub(crate) fn bounded(self) -> Result<Shape, String> {
         let len = self
             .c
@@ -47,18 +42,18 @@ impl Shape {
         }
     }
 
-    /// Whether there is nothing in it (never so in a checked graph).
+    /// Returns true if there are no elements. A checked graph has no such shape.
     pub(crate) const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Where an element stands in the order c, y, x.
+    /// The index of an element in the order c, y, x.
     pub(crate) const fn index(self, c: usize, y: usize, x: usize) -> usize {
         (c * self.h + y) * self.w + x
     }
 }
 
-/// `1×28×28`, or `10` of a vector.
+/// Writes `1×28×28`, or `10` for a vector.
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -68,28 +63,27 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// Something that is computed of each record, or its input.
+/// The input, or a value that is computed for each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// Its name, for messages: that of the node that computes it, or `input`.
+    /// The name in messages: that of the node that computes the value, or `input`.
     pub(crate) name: Cow<'static, str>,
-    /// Its shape.
     pub(crate) shape: Shape,
 }
 
-/// What an array of weights is to its node.
+/// The role of an array in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Factors, a row for each output.
+    /// A matrix of factors with a row per output.
     Weights,
-    /// Summands, one for each output.
+    /// A summand per output.
     Biases,
-    /// Factors of single channels, or of single values.
+    /// A factor per channel or per element.
     Factors,
 }
 
 impl Role {
-    /// Its name in messages.
+    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Weights => "weights",
@@ -99,26 +93,22 @@ impl Role {
     }
 }
 
-/// An array of weights: a row-major matrix. Its numbers stand beside the graph.
+/// An array of weights, a row-major matrix. The numbers are kept in [`Tensors`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
-    /// The name of its node, for messages.
+    /// The name of the node, for messages.
     pub(crate) name: Cow<'static, str>,
-    /// The part that it plays in its node.
     pub(crate) role: Role,
-    /// Rows.
     pub(crate) rows: usize,
-    /// Columns.
     pub(crate) cols: usize,
-    /// For an array that works on single elements: the number for each element of the node's value.
+    /// For an array of an element-wise operation, the number that each element of the value uses.
     pub(crate) map: Option<RowMap>,
-    /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has
-    /// looked.
+    /// The [`spread`] of weights, 0 if it was not computed.
     pub(crate) spread: usize,
 }
 
-/// The binary logarithm, rounded up, of the largest number of an array by the largest of the column
-/// where that is least; [`COLUMN_OF_ZEROS`] where a column is all zeros.
+/// Returns log2, rounded up, of the largest column maximum over the smallest, by absolute values.
+/// Returns [`COLUMN_OF_ZEROS`] if a column has only zeros.
 pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     let mut most = vec![0.0f32; cols];
     for row in array.chunks_exact(cols.max(1)) {
@@ -140,41 +130,38 @@ pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
 /// The spread of an array with a column of zeros.
 pub(crate) const COLUMN_OF_ZEROS: usize = 1 << 10;
 
-/// The numbers of each array of a graph, in its order.
+/// The numbers of each array of a graph, in the order of `Graph::tensors`.
 pub(crate) type Tensors = Vec<Vec<f32>>;
 
 /// One operation on values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// The name that it had in its file: `layers[2]`.
+    /// The name in the model's file, for example `layers[2]`.
     pub(crate) name: Cow<'static, str>,
-    /// What it computes.
     pub(crate) op: Op,
-    /// Values that it reads (indices in `Graph::values`).
+    /// The values that the node reads, as indices into `Graph::values`.
     pub(crate) inputs: Cow<'static, [usize]>,
-    /// Arrays of weights that it reads (indices in `Graph::tensors`).
+    /// The arrays that the node reads, as indices into `Graph::tensors`.
     pub(crate) tensors: Cow<'static, [usize]>,
-    /// The value that it computes.
+    /// The value that the node computes.
     pub(crate) output: usize,
 }
 
-/// A network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Graph {
-    /// Values; a node's output stands behind its inputs.
+    /// The value of a node has a higher index than the node's inputs.
     pub(crate) values: Cow<'static, [Value]>,
-    /// Arrays of weights.
     pub(crate) tensors: Cow<'static, [Tensor]>,
-    /// Nodes, each behind those whose outputs it reads.
+    /// A node has a higher index than the nodes whose values it reads.
     pub(crate) nodes: Cow<'static, [Node]>,
-    /// Values that come from outside.
+    /// The inputs of the network, as indices into `values`.
     pub(crate) inputs: Cow<'static, [usize]>,
-    /// Values that go out.
+    /// The outputs of the network, as indices into `values`.
     pub(crate) outputs: Cow<'static, [usize]>,
 }
 
 impl Graph {
-    /// A graph of one input and no nodes.
+    /// A graph with one input and no nodes.
     pub(crate) fn new(input: Shape) -> Graph {
         let value = Value {
             name: "input".into(),
@@ -188,7 +175,7 @@ impl Graph {
         }
     }
 
-    /// The node that computes `value`; `None` for an input.
+    /// The node that computes `value`. `None` for an input.
     pub(crate) fn producer(&self, value: usize) -> Option<usize> {
         self.nodes.iter().position(|n| n.output == value)
     }
@@ -202,8 +189,8 @@ impl Graph {
             .map(|(i, _)| i)
     }
 
-    /// The one node that reads `value`, where exactly one does and it does not go out: what may be
-    /// fused with the node that computes it.
+    /// The node that reads `value`, if there is only one and `value` is no output of the network.
+    /// Such a node may be fused with the node that computes `value`.
     pub(crate) fn only_consumer(&self, value: usize) -> Option<usize> {
         let mut found = self.consumers(value);
         let one = found.next().filter(|_| !self.outputs.contains(&value))?;
@@ -216,7 +203,6 @@ mod tests {
     use super::*;
     use crate::ir::op::{Activation, Arithmetic};
 
-    /// A value may be fused with its reader where there is no other reader and it does not go out.
     #[test]
     fn producers_and_readers_of_values_are_found() {
         let mut graph = Graph::new(Shape { c: 2, h: 3, w: 4 });
@@ -239,7 +225,6 @@ mod tests {
         assert_eq!([0, twice].map(|v| graph.only_consumer(v)), [Some(0), None]);
     }
 
-    /// Columns are compared by their largest numbers, whatever their signs.
     #[test]
     fn columns_of_weights_differ_by_their_largest_numbers() {
         assert_eq!(spread(&[1.0, -1.0, 0.5, 0.25], 2), 0);

@@ -1,14 +1,15 @@
-//! Half precision (IEEE 754 binary16) as bits: weights may be stored so, sums are always of f32.
+//! Half precision (IEEE 754 binary16) as bits. Weights may be stored as halves, sums are always
+//! f32.
 
-/// The half nearest to `x`, ties to even; too large values become infinite.
+/// Rounds to the nearest half, ties to even. Too large values become infinite.
 pub(crate) fn from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
     if magnitude > 0x7f80_0000 {
         return sign | 0x7e00;
     }
-    // Below 2^-14 halves are multiples of 2^-24: adding 0.5, whose last bit is worth that, rounds
-    // to one of them.
+    // Below 2^-14, halves are multiples of 2^-24. The last bit of 0.5 is worth 2^-24, so adding 0.5
+    // rounds to such a multiple.
     if magnitude < 0x3880_0000 {
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0.5f32.to_bits()) as u16;
@@ -17,7 +18,6 @@ pub(crate) fn from_f32(x: f32) -> u16 {
     sign | (rounded >> 13).min(0x7c00) as u16
 }
 
-/// The value of a half.
 pub(crate) fn to_f32(half: u16) -> f32 {
     let (sign, magnitude) = (
         u32::from(half & 0x8000) << 16,
@@ -25,7 +25,7 @@ pub(crate) fn to_f32(half: u16) -> f32 {
     );
     let value = match magnitude {
         0x0f80_0000.. => f32::from_bits(magnitude | 0x7000_0000),
-        // Scaling by 2^112 moves the exponent, of normal and subnormal halves alike.
+        // The factor 2^112 corrects the exponent of normal and subnormal halves.
         _ => f32::from_bits(magnitude) * f32::from_bits(0x7780_0000),
     };
     f32::from_bits(value.to_bits() | sign)
@@ -35,7 +35,7 @@ pub(crate) fn to_f32(half: u16) -> f32 {
 mod tests {
     use super::*;
 
-    /// The definition: sign, exponent of five bits, fraction of ten.
+    /// The value by definition: sign, five bits of exponent, ten bits of fraction.
     fn exact(half: u16) -> f64 {
         let (exponent, fraction) = (
             i32::from(half >> 10 & 0x1f),

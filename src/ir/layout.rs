@@ -1,14 +1,14 @@
-//! The layout grammar: where element (row, column) of a matrix stands in memory.
+//! The grammar of layouts. A layout maps element (row, column) of a matrix to an index in memory.
 //!
-//! Source: the thesis, §8.2, with its misprints corrected. A layout is
+//! The source is the thesis, §8.2, with misprints corrected. A layout is
 //!
 //! ```text
 //! Y0 X0 Base0  Y1 X1 Base1  …  1 1 A
 //! ```
 //!
-//! where Y0×X0 is the matrix, Yk×Xk the chunks of level k, and `Base` (R or C) the order in which
-//! the chunks of the next level stand inside a chunk of this one. The first and the last pair are
-//! redundant and not written:
+//! where Y0×X0 is the matrix, Yk×Xk are the chunks of level k, and `Base` (R or C) is the order of
+//! the chunks of the next level in a chunk of this level. The first and the last pair are redundant
+//! and are not written:
 //!
 //! | written       | meaning                                                                      |
 //! |---------------|------------------------------------------------------------------------------|
@@ -21,64 +21,58 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Order of the chunks (or elements) inside a chunk.
+/// The order of the chunks (or elements) inside a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Row major: the columns of a row are neighbours.
+    /// Row major. The columns of a row are neighbours.
     R,
-    /// Column major: the rows of a column are neighbours.
+    /// Column major. The rows of a column are neighbours.
     C,
 }
 
-/// One level of a layout: chunks of `rows` × `cols` elements, and the order of what is inside them.
+/// One level of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// Rows of the chunk, in elements (Y of the grammar).
+    /// The rows of the chunk in elements (Y of the grammar).
     pub(crate) rows: usize,
-    /// Columns of the chunk, in elements (X of the grammar).
+    /// The columns of the chunk in elements (X of the grammar).
     pub(crate) cols: usize,
-    /// Order of the next smaller chunks inside.
+    /// The order of the next smaller chunks inside.
     pub(crate) order: Order,
 }
 
-/// A layout: the order of the outermost chunks, then the levels from the outside in.
+/// A layout.
 ///
-/// Two layouts are equal when they are written equally; [`Layout::same_placement`] compares what
-/// they do.
+/// Two layouts are equal if their texts are equal. [`Layout::same_placement`] compares indices.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Order of the outermost chunks in the matrix (Base0).
+    /// The order of the outermost chunks in the matrix (Base0).
     pub(crate) outer: Order,
-    /// Chunks from the largest to the smallest; each size divides the one before it.
+    /// The chunks from the largest to the smallest. Each size divides the previous one.
     pub(crate) chunks: Cow<'static, [Chunk]>,
 }
 
-/// The two parts of an index: element (r, c) stands at `rows[r] + cols[c]`.
+/// The row and column parts of indices. Element (r, c) has the index `rows[r] + cols[c]`.
 ///
-/// Every level of the grammar places chunk (i, j) at i·a + j·b, and (i, j) depend on r and c
-/// separately, so an index is always the sum of a row part and a column part. This makes packing,
-/// reading records and printing scores one addition for every layout.
+/// Every level of the grammar places chunk (i, j) at i·a + j·b, where i depends only on r and j
+/// only on c. An index is therefore the sum of a row part and a column part in every layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offsets {
-    /// Row part of the index, one for each row.
     pub(crate) rows: Vec<u32>,
-    /// Column part of the index, one for each column.
     pub(crate) cols: Vec<u32>,
 }
 
 impl Layout {
-    /// Plain row-major order.
     pub(crate) const R: Layout = Layout {
         outer: Order::R,
         chunks: Cow::Borrowed(&[]),
     };
-    /// Plain column-major order.
     pub(crate) const C: Layout = Layout {
         outer: Order::C,
         chunks: Cow::Borrowed(&[]),
     };
 
-    /// Reads a layout; the error says what was expected at which part.
+    /// Parses a layout. The error names the expected part.
     pub(crate) fn parse(text: &str) -> Result<Layout, String> {
         let fail = |what: String| format!("layout \"{text}\": {what}");
         let parts: Vec<&str> = text.split('_').collect();
@@ -122,12 +116,12 @@ impl Layout {
         })
     }
 
-    /// Rows and columns of the largest chunk: a matrix's size must be a multiple of both.
+    /// The rows and columns of the largest chunk. The size of a matrix must be a multiple of them.
     pub(crate) fn granularity(&self) -> (usize, usize) {
         self.chunks.first().map_or((1, 1), |c| (c.rows, c.cols))
     }
 
-    /// Whether a `rows` × `cols` matrix can be stored in this layout; the error names sizes and
+    /// Checks that a `rows` × `cols` matrix can be stored in this layout. The error names sizes and
     /// chunks.
     pub(crate) fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
         let (y, x) = self.granularity();
@@ -145,9 +139,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Where element (`row`, `col`) of a `rows` × `cols` matrix stands; `fits(rows, cols)` must
-    /// hold.
-    ///
+    /// The index of element (`row`, `col`) of a `rows` × `cols` matrix, which must fit. This is
     /// `MIndex` of the thesis, §8.2, with `MIndex(1, 1) = 0`.
     pub(crate) fn index(&self, rows: usize, cols: usize, row: usize, col: usize) -> usize {
         let (mut index, mut order) = (0, self.outer);
@@ -170,8 +162,7 @@ impl Layout {
         index
     }
 
-    /// The row and column parts of every index of a `rows` × `cols` matrix; `fits(rows, cols)` must
-    /// hold.
+    /// The row and column parts of every index of a `rows` × `cols` matrix, which must fit.
     pub(crate) fn offsets(&self, rows: usize, cols: usize) -> Offsets {
         Offsets {
             rows: (0..rows)
@@ -183,10 +174,9 @@ impl Layout {
         }
     }
 
-    /// The row and the column parts of every index of a `rows` × `cols` matrix as nested loops from
-    /// the outermost in: how often each turns, and by how much the index grows from a turn to the
-    /// next. There are as few of them as possible, so that equal placements have equal loops,
-    /// without a look at each of a million rows. `fits(rows, cols)` must hold.
+    /// The row and the column parts of all indices as nested loops from the outermost in. A loop
+    /// has a number of turns and the step of the index per turn. Loops are merged where possible,
+    /// so equal placements have equal loops. The matrix must fit.
     fn loops(&self, rows: usize, cols: usize) -> [Vec<(usize, usize)>; 2] {
         let mut loops = [Vec::new(), Vec::new()];
         let (mut y, mut x, mut order) = (rows, cols, self.outer);
@@ -197,27 +187,20 @@ impl Layout {
         };
         for chunk in self.chunks.iter().chain(std::iter::once(&element)) {
             let (down, along, size) = (y / chunk.rows, x / chunk.cols, chunk.rows * chunk.cols);
-            let steps = match order {
+            let (row_step, col_step) = match order {
                 Order::R => (along * size, size),
                 Order::C => (size, down * size),
             };
-            for (loops, (n, step)) in loops.iter_mut().zip([(down, steps.0), (along, steps.1)]) {
-                match loops.last_mut() {
-                    _ if n == 1 => {}
-                    // The outer loop steps over whole inner ones.
-                    Some((outer, before)) if *before == n * step => {
-                        (*outer, *before) = (*outer * n, step)
-                    }
-                    _ => loops.push((n, step)),
-                }
-            }
+            let [rows, cols] = &mut loops;
+            add_loop(rows, down, row_step);
+            add_loop(cols, along, col_step);
             (y, x, order) = (chunk.rows, chunk.cols, chunk.order);
         }
         loops
     }
 
-    /// From an element of a column to the next below it, where that is the same in all of a `rows`
-    /// × `cols` matrix.
+    /// The distance in memory between an element and the one below it, if all rows of a `rows` ×
+    /// `cols` matrix have the same distance.
     pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
         match self.loops(rows, cols)[0][..] {
             [(_, step)] => Some(step as u32),
@@ -225,12 +208,13 @@ impl Layout {
         }
     }
 
-    /// Whether both layouts place every element of a `rows` × `cols` matrix at the same index.
+    /// Returns true if every element of a `rows` × `cols` matrix has the same index in both
+    /// layouts.
     pub(crate) fn same_placement(&self, other: &Layout, rows: usize, cols: usize) -> bool {
         self == other || self.loops(rows, cols) == other.loops(rows, cols)
     }
 
-    /// `R_rows_1_C`
+    /// The layout of panels, `R_P_1_C` with P rows.
     pub(crate) fn panels(rows: usize) -> Layout {
         Layout {
             outer: Order::R,
@@ -242,37 +226,36 @@ impl Layout {
         }
     }
 
-    /// Rows of a panel, where the layout is `R_P_1_C` (panels whose columns are contiguous) and P a
-    /// multiple of 4.
+    /// The rows of a panel if the layout is `R_P_1_C` (panels whose columns are contiguous) and P
+    /// is a multiple of 4.
     pub(crate) fn panel_rows(&self) -> Option<usize> {
-        let p = self.granularity().0;
-        let cols = 3 * self.granularity().1;
-        (p % 4 == 0 && self.same_placement(&Layout::panels(p), 2 * p, cols)).then_some(p)
+        let (p, columns) = self.granularity();
+        let panels = self.same_placement(&Layout::panels(p), 2 * p, 3 * columns);
+        (p % 4 == 0 && panels).then_some(p)
     }
 
-    /// How many columns at a time form a prefix of the memory, if columns are outermost: the first
-    /// `n` columns of a matrix, `n` a multiple of this, are its first `n · rows` elements.
+    /// The number of columns of which every multiple is a prefix of the memory: the first `n`
+    /// columns are the first `n · rows` elements. `None` if there is no such number.
     pub(crate) fn column_prefix(&self) -> Option<usize> {
-        (self.outer == Order::C).then(|| self.granularity().1)
+        let (_, columns) = self.granularity();
+        (self.outer == Order::C).then_some(columns)
     }
 
-    /// Lays a row-major `rows` × `cols` matrix out, in a padded matrix whose other elements are
-    /// `pad`.
-    ///
-    /// `fits(padded.0, padded.1)` must hold, and the padded size must cover the matrix.
+    /// Copies a row-major `rows` × `cols` matrix into this layout. The padded matrix must cover it
+    /// and must fit. Its other elements are `pad`.
     pub(crate) fn pack<T: Copy>(
         &self,
         matrix: &[T],
         (rows, cols): (usize, usize),
-        padded: (usize, usize),
+        (padded_rows, padded_cols): (usize, usize),
         pad: T,
     ) -> Vec<T> {
         assert!(
-            matrix.len() == rows * cols && rows <= padded.0 && cols <= padded.1,
+            matrix.len() == rows * cols && rows <= padded_rows && cols <= padded_cols,
             "not of this size"
         );
-        let at = self.offsets(padded.0, padded.1);
-        let mut packed = vec![pad; padded.0 * padded.1];
+        let at = self.offsets(padded_rows, padded_cols);
+        let mut packed = vec![pad; padded_rows * padded_cols];
         for (line, &r) in matrix.chunks_exact(cols).zip(&at.rows) {
             for (&value, &c) in line.iter().zip(&at.cols) {
                 packed[(r + c) as usize] = value;
@@ -281,23 +264,35 @@ impl Layout {
         packed
     }
 
-    /// The row-major `rows` × `cols` matrix inside a padded, laid-out one: undoes [`Layout::pack`].
+    /// Copies a matrix back into row-major order, the inverse of [`Layout::pack`].
     pub(crate) fn unpack<T: Copy>(
         &self,
         packed: &[T],
         (rows, cols): (usize, usize),
-        padded: (usize, usize),
+        (padded_rows, padded_cols): (usize, usize),
     ) -> Vec<T> {
         assert!(
-            packed.len() == padded.0 * padded.1 && rows <= padded.0 && cols <= padded.1,
+            packed.len() == padded_rows * padded_cols && rows <= padded_rows && cols <= padded_cols,
             "not of this size"
         );
-        let at = self.offsets(padded.0, padded.1);
+        let at = self.offsets(padded_rows, padded_cols);
         let mut matrix = Vec::with_capacity(rows * cols);
         for &r in &at.rows[..rows] {
             matrix.extend(at.cols[..cols].iter().map(|&c| packed[(r + c) as usize]));
         }
         matrix
+    }
+}
+
+/// Adds an inner loop. Merges the loop with the previous one if that steps over exactly all its
+/// turns.
+fn add_loop(loops: &mut Vec<(usize, usize)>, turns: usize, step: usize) {
+    match loops.last_mut() {
+        _ if turns == 1 => {}
+        Some((outer, before)) if *before == turns * step => {
+            (*outer, *before) = (*outer * turns, step);
+        }
+        _ => loops.push((turns, step)),
     }
 }
 
@@ -358,28 +353,28 @@ mod tests {
             let (y, x) = l.granularity();
             for rows in 1..=33usize {
                 for cols in 1..=33usize {
-                    let padded = (rows.next_multiple_of(y), cols.next_multiple_of(x));
-                    l.fits(padded.0, padded.1).unwrap();
-                    let at = l.offsets(padded.0, padded.1);
-                    let mut seen = vec![false; padded.0 * padded.1];
-                    for r in 0..padded.0 {
-                        for c in 0..padded.1 {
-                            let i = l.index(padded.0, padded.1, r, c);
+                    let (h, w) = (rows.next_multiple_of(y), cols.next_multiple_of(x));
+                    l.fits(h, w).unwrap();
+                    let at = l.offsets(h, w);
+                    let mut seen = vec![false; h * w];
+                    for r in 0..h {
+                        for c in 0..w {
+                            let i = l.index(h, w, r, c);
                             assert_eq!(
                                 i,
                                 (at.rows[r] + at.cols[c]) as usize,
-                                "{text} {padded:?} ({r}, {c})"
+                                "{text} {h}×{w} ({r}, {c})"
                             );
                             assert!(
                                 !std::mem::replace(&mut seen[i], true),
-                                "{text} {padded:?}: {i} twice"
+                                "{text} {h}×{w}: {i} twice"
                             );
                         }
                     }
                     let matrix: Vec<u32> = (1..=(rows * cols) as u32).collect();
-                    let packed = l.pack(&matrix, (rows, cols), padded, 0);
+                    let packed = l.pack(&matrix, (rows, cols), (h, w), 0);
                     assert_eq!(
-                        l.unpack(&packed, (rows, cols), padded),
+                        l.unpack(&packed, (rows, cols), (h, w)),
                         matrix,
                         "{text} {rows}×{cols}"
                     );
@@ -578,10 +573,10 @@ mod tests {
     }
 
     proptest! {
-        /// Random depth and chunk factors: still a permutation, still printed as read.
+        /// Layouts of random depth and chunks are permutations, and are printed as they were read.
         #[test]
-        fn any_depth(factors in prop::collection::vec((1usize..4, 1usize..4, any::<bool>()), 0..5), outer: bool,
-                     reps in (1usize..4, 1usize..4)) {
+        fn any_depth(factors in prop::collection::vec((1usize..4, 1usize..4, any::<bool>()), 0..5),
+                     outer: bool, (down, along) in (1usize..4, 1usize..4)) {
             let name = |b: bool| if b { "R" } else { "C" };
             let (mut y, mut x, mut tail) = (1, 1, String::new());
             for (fy, fx, o) in factors {
@@ -591,7 +586,7 @@ mod tests {
             let text = format!("{}{tail}", name(outer));
             let l = Layout::parse(&text).unwrap();
             prop_assert_eq!(l.to_string(), text);
-            let (rows, cols) = (y * reps.0, x * reps.1);
+            let (rows, cols) = (y * down, x * along);
             let mut all: Vec<usize> =
                 (0..rows * cols).map(|i| l.index(rows, cols, i / cols, i % cols)).collect();
             all.sort_unstable();

@@ -1,4 +1,4 @@
-//! A network as the program knows it: sizes and meanings; the weights are constants beside it.
+//! A network with the meaning of its inputs and outputs. The weights are kept beside it.
 
 use crate::ir::graph::{Graph, Shape, Value};
 pub(crate) use crate::ir::op::Activation;
@@ -6,16 +6,16 @@ use crate::ir::op::Op;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// What the last values of the network mean.
+/// The meaning of the last values of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One class: the arg-max.
+    /// A value per class. The class is the arg-max.
     Classes,
-    /// One value: class 1 above the threshold.
+    /// One value. It means class 1 if its probability is above the threshold, else class 0.
     Binary,
-    /// Several independent yes/no values.
+    /// A value per label. A label applies if its probability is above the threshold.
     Multilabel,
-    /// Numbers, no class.
+    /// Numbers without a class.
     Values,
 }
 
@@ -31,16 +31,13 @@ impl Kind {
     }
 }
 
-/// How probabilities (or, for `values`, outputs) follow from the last values.
+/// The function from the last values to probabilities, or to the outputs of [`OutputKind::Values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalActivation {
     /// e^x / Σ e^x
     Softmax,
-    /// The sigmoid of each value.
     Sigmoid,
-    /// The tanh of each value.
     Tanh,
-    /// The values themselves.
     None,
 }
 
@@ -55,7 +52,7 @@ impl FinalActivation {
         }
     }
 
-    /// Applies the function to the last values of one record, in float64. They are finite.
+    /// Applies the function to the last values of one record, which are finite.
     pub(crate) fn apply(self, values: &mut [f64]) {
         match self {
             FinalActivation::Softmax => {
@@ -76,38 +73,33 @@ impl FinalActivation {
 /// The meaning of the last values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Output {
-    /// What they are.
     pub(crate) kind: Kind,
-    /// From values to probabilities (or outputs).
     pub(crate) activation: FinalActivation,
-    /// Probability above which a class of `Binary` and `Multilabel` is given.
+    /// The probability above which a class of `Binary` or a label of `Multilabel` applies.
     pub(crate) threshold: f64,
 }
 
-/// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for
-/// all features or one per feature.
+/// The scaling of raw inputs, computed in float64 before rounding to f32. Each list has one entry
+/// for all features or one per feature.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Transform {
-    /// The network takes the input as it is (or the scaling is folded into the first layer).
+    /// No scaling, or the scaling is folded into the first layer.
     Identity,
-    /// x·scale + offset
+    /// The function x·scale + offset.
     ScaleOffset {
-        /// Factors.
         scale: Cow<'static, [f64]>,
-        /// Summands.
         offset: Cow<'static, [f64]>,
     },
-    /// (x − mean) / std
+    /// The function (x − mean) / std.
     MeanStd {
-        /// Means.
         mean: Cow<'static, [f64]>,
-        /// Standard deviations, none 0.
+        /// Standard deviations, none of which is 0.
         std: Cow<'static, [f64]>,
     },
 }
 
 impl Transform {
-    /// The network's input for raw value `x` of feature `i`.
+    /// Returns the network's input for the raw value `x` of feature `i`.
     pub(crate) fn apply(&self, i: usize, x: f64) -> f64 {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
@@ -117,7 +109,7 @@ impl Transform {
         }
     }
 
-    /// The same as factor and summand of feature `i`: `apply(i, x) = x·factor + summand`.
+    /// Returns factor and summand of feature `i`, such that `apply(i, x) = x·factor + summand`.
     pub(crate) fn linear(&self, i: usize) -> (f64, f64) {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
@@ -127,25 +119,25 @@ impl Transform {
         }
     }
 
-    /// The raw value whose network input is `z`.
+    /// Returns the raw value of feature `i` for which the network's input is `z`.
     pub(crate) fn invert(&self, i: usize, z: f64) -> f64 {
         let (factor, summand) = self.linear(i);
         (z - summand) / factor
     }
 }
 
-/// The order in which a record has the values of an image.
+/// The order of an image's values in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum InputOrder {
-    /// Channel by channel.
+    /// One channel after the other.
     #[default]
     Chw,
-    /// Pixel by pixel, its channels side by side.
+    /// One pixel after the other, each with all channels.
     Hwc,
 }
 
 impl InputOrder {
-    /// Which element (in the order c, y, x) of the network's input value `i` of a record is.
+    /// Returns the element (in the order c, y, x) of the network's input for value `i` of a record.
     pub(crate) fn element(self, shape: Shape, i: usize) -> usize {
         match self {
             InputOrder::Chw => i,
@@ -156,23 +148,22 @@ impl InputOrder {
     }
 }
 
-/// How weights are stored. Sums are of f32 either way.
+/// The format of stored weights. Sums are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Precision {
-    /// Four bytes.
     #[default]
     F32,
-    /// Two bytes, rounded to the nearest (`super::half`).
+    /// Half precision, rounded to nearest (`super::half`).
     F16,
-    /// One byte: a whole number from −127 to 127 times the scale of its row (`super::scale`).
+    /// A whole number from −127 to 127 times the scale of the row (`super::scale`).
     I8,
 }
 
 impl Precision {
-    /// All, the largest first.
+    /// All formats, the largest first.
     pub(crate) const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::I8];
 
-    /// Its name in MORTONNET_WEIGHTS and `--weights`.
+    /// The name in `MORTONNET_WEIGHTS` and `--weights`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
@@ -181,12 +172,11 @@ impl Precision {
         }
     }
 
-    /// Reads a name.
     pub(crate) fn parse(name: &str) -> Option<Precision> {
         Precision::ALL.into_iter().find(|e| e.name() == name)
     }
 
-    /// Bytes of a weight.
+    /// The bytes of a weight.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Precision::F32 => 4,
@@ -196,14 +186,13 @@ impl Precision {
     }
 }
 
-/// How large inputs may be before sums overflow f32.
+/// The size of inputs up to which no sum overflows f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Range {
-    /// The size of raw inputs up to which no sum overflows: `f32::MAX` if none ever does, 0 if no
-    /// such size is known.
+    /// The bound of raw inputs. `f32::MAX` if no sum ever overflows, 0 if no bound is known.
     pub(crate) up_to: f32,
-    /// True if golden vectors overflow where they are a million times as large: real inputs may do
-    /// so, too.
+    /// True if golden vectors overflow when multiplied by a million. Real inputs may then overflow,
+    /// too.
     pub(crate) near: bool,
 }
 
@@ -228,47 +217,42 @@ impl fmt::Display for Range {
     }
 }
 
-/// A network: what comes in, the layers, what goes out.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Network {
-    /// Its name, for people.
+    /// The name in messages.
     pub(crate) name: Cow<'static, str>,
-    /// Hash of everything the build read of it (hexadecimal).
+    /// A hash of all files that the build read for the network, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
-    /// Values of one input record.
+    /// The number of values in an input record.
     pub(crate) width: usize,
-    /// Their order.
     pub(crate) order: InputOrder,
-    /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it
-    /// belongs to [`Output`].
+    /// The operations up to the last values. A final softmax, sigmoid or tanh is part of `output`.
     pub(crate) graph: Graph,
-    /// What the last values mean.
     pub(crate) output: Output,
-    /// Names of the classes (or outputs); empty where none were given.
+    /// The names of the classes or outputs. May be empty.
     pub(crate) labels: Cow<'static, [Cow<'static, str>]>,
-    /// Names of the inputs; empty where none were given.
+    /// The names of the inputs. May be empty.
     pub(crate) features: Cow<'static, [Cow<'static, str>]>,
-    /// What the reader does to every value (identity where the build folded it into the first
-    /// layer).
+    /// The scaling that the reader applies to every value.
     pub(crate) transform: Transform,
-    /// The scaling that was folded into the first layer's weights, for `--info`.
+    /// True if the build folded the scaling into the first layer. Only `--info` uses this.
     pub(crate) folded: bool,
-    /// What weights were rounded to, whatever the plan stores them as.
+    /// The precision to which weights were rounded. The plan may store them with more bits.
     pub(crate) weights: Precision,
-    /// The model's inputs, which stand one behind the other in a record; empty where it has one.
+    /// The inputs of a model with several, in the order in which a record has them. Else empty.
     pub(crate) inputs: Cow<'static, [Value]>,
-    /// The model's outputs, which stand one behind the other in the last value; empty where it has
-    /// one.
+    /// The outputs of a model with several, in the order in which the last value has them. Else
+    /// empty.
     pub(crate) outputs: Cow<'static, [Value]>,
 }
 
 impl Network {
-    /// The shape of its input.
+    /// The shape of the input.
     pub(crate) fn input(&self) -> Shape {
         self.graph.values[self.graph.inputs[0]].shape
     }
 
-    /// Values of a record after the last layer.
+    /// The number of last values of a record.
     pub(crate) fn outputs(&self) -> usize {
         self.graph
             .outputs
@@ -276,8 +260,7 @@ impl Network {
             .map_or(self.width, |&v| self.graph.values[v].shape.len())
     }
 
-    /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold
-    /// for `Binary`. `None` for the kinds without a single class.
+    /// Returns the class for the last values of a record. `None` for kinds without a single class.
     pub(crate) fn class(&self, scores: &[f64]) -> Option<u32> {
         match self.output.kind {
             Kind::Classes => Some(argmax(scores)),
@@ -290,8 +273,8 @@ impl Network {
         }
     }
 
-    /// `1×28×28-20×24×24-10 relu`: the shapes behind layers with weights, and the activations where
-    /// they are all the same or listed otherwise.
+    /// Returns the shapes of layers with weights and the activations, for example
+    /// `1×28×28-20×24×24-10 relu`. Repeated activations are named once.
     pub(crate) fn shape(&self) -> String {
         let mut sizes = vec![self.input().to_string()];
         let mut activations: Vec<&str> = Vec::new();
@@ -313,7 +296,7 @@ impl Network {
     }
 }
 
-/// Inputs or outputs with their shapes: `a 3, b 1×8×8`.
+/// Returns the names and shapes of inputs or outputs, for example `a 3, b 1×8×8`.
 pub(crate) fn named(values: &[Value]) -> String {
     let mut text = String::new();
     for v in values {
@@ -323,7 +306,7 @@ pub(crate) fn named(values: &[Value]) -> String {
     text
 }
 
-/// Index of the largest value; the lowest of equal ones.
+/// Returns the index of the largest value, the lowest index of equal values.
 pub(crate) fn argmax(values: &[f64]) -> u32 {
     let mut best = 0;
     for (i, v) in values.iter().enumerate() {
@@ -360,8 +343,8 @@ mod tests {
         }
     }
 
-    /// One entry serves all features; what `linear` says is what `apply` does, and `invert` undoes
-    /// it.
+    /// `linear` agrees with `apply`, and `invert` is its inverse, for shared and for separate
+    /// entries.
     #[test]
     fn transforms_are_linear_and_can_be_undone() {
         let scaled = |scale: &'static [f64], offset: &'static [f64]| Transform::ScaleOffset {
@@ -414,7 +397,7 @@ mod tests {
             values
         };
         let near = |a: [f64; 2], b: [f64; 2]| (a[0] - b[0]).abs().max((a[1] - b[1]).abs()) < 1e-12;
-        // Far beyond what e^x can be.
+        // e^1000 is not finite.
         assert!(near(
             applied(FinalActivation::Softmax, [1000.0, 1000.0 + 3f64.ln()]),
             [0.25, 0.75]

@@ -1,44 +1,34 @@
 //! The header of NumPy's .npy format (versions 1 to 3) and the decoding of its elements.
 //!
-//! Format: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. A header is the magic, a version,
-//! a length and a Python dictionary with the keys `descr`, `fortran_order` and `shape`.
+//! A header has the magic, a version, a length and a Python dictionary with the keys `descr`,
+//! `fortran_order` and `shape`. The format is defined at
+//! <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
 
 /// The first bytes of every .npy file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// Longest dictionary that is read: longer ones belong to structured types, which are no feature
-/// vectors.
+/// The longest dictionary that is read. Longer ones are those of structured types.
 const LONGEST: usize = 1 << 16;
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dtype {
-    /// 32-bit float.
     F4,
-    /// 64-bit float.
     F8,
-    /// Signed integers of 1, 2, 4 and 8 bytes.
     I1,
-    /// 16 bits, signed.
     I2,
-    /// 32 bits, signed.
     I4,
-    /// 64 bits, signed.
     I8,
-    /// Unsigned integers of 1, 2, 4 and 8 bytes.
     U1,
-    /// 16 bits, unsigned.
     U2,
-    /// 32 bits, unsigned.
     U4,
-    /// 64 bits, unsigned.
     U8,
-    /// One byte, 0 or 1.
+    /// A byte, 0 or 1.
     Bool,
 }
 
 impl Dtype {
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub(crate) fn size(self) -> usize {
         match self {
             Dtype::I1 | Dtype::U1 | Dtype::Bool => 1,
@@ -48,7 +38,7 @@ impl Dtype {
         }
     }
 
-    /// The value of one element; `bytes` has `size()` bytes.
+    /// Decodes an element from `size()` bytes.
     pub(crate) fn decode(self, bytes: &[u8], big_endian: bool) -> f64 {
         match self {
             Dtype::F8 => f64::from_bits(unsigned(bytes, big_endian)),
@@ -59,7 +49,8 @@ impl Dtype {
         }
     }
 
-    /// The same, rounded once to f32 (a 64-bit integer by way of f64 would be rounded twice).
+    /// Decodes an element as f32, rounded once. A 64-bit integer must not become f64 on the way,
+    /// because it would be rounded twice.
     pub(crate) fn decode_f32(self, bytes: &[u8], big_endian: bool) -> f32 {
         match self {
             Dtype::U8 => unsigned(bytes, big_endian) as f32,
@@ -69,7 +60,7 @@ impl Dtype {
     }
 }
 
-/// 1 to 8 bytes as an integer.
+/// Decodes 1 to 8 bytes as an unsigned integer.
 fn unsigned(bytes: &[u8], big_endian: bool) -> u64 {
     let join = |n: u64, b: &u8| n << 8 | u64::from(*b);
     if big_endian {
@@ -79,39 +70,37 @@ fn unsigned(bytes: &[u8], big_endian: bool) -> u64 {
     }
 }
 
-/// 1 to 8 bytes as an integer in two's complement.
+/// Decodes 1 to 8 bytes as a signed integer.
 fn signed(bytes: &[u8], big_endian: bool) -> i64 {
     let unused = 64 - 8 * bytes.len() as u32;
     (unsigned(bytes, big_endian) << unused) as i64 >> unused
 }
 
-/// What a header says. The data is in C order: `parse_header` refuses the other.
+/// A parsed header. The data is in C order, because `parse_header` refuses Fortran order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Element type.
     pub(crate) dtype: Dtype,
-    /// Byte order of the elements.
     pub(crate) big_endian: bool,
-    /// Sizes, outermost first; empty for a single number.
+    /// The sizes, the outermost first. Empty for a single number.
     pub(crate) shape: Vec<usize>,
-    /// Bytes before the first element.
+    /// The number of bytes before the first element.
     pub(crate) data_offset: usize,
 }
 
 impl Header {
-    /// The value of one element of `dtype.size()` bytes.
+    /// Decodes an element from `dtype.size()` bytes.
     pub(crate) fn decode(&self, bytes: &[u8]) -> f64 {
         self.dtype.decode(bytes, self.big_endian)
     }
 
-    /// The same, rounded once to f32.
+    /// Decodes an element as f32, rounded once.
     pub(crate) fn decode_f32(&self, bytes: &[u8]) -> f32 {
         self.dtype.decode_f32(bytes, self.big_endian)
     }
 }
 
-/// The header at the start of `bytes`; `None` where more bytes are needed. The error says what to
-/// do.
+/// Parses the header at the start of `bytes`. `None` if more bytes are needed. The error says what
+/// to do.
 pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
@@ -152,7 +141,7 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
         )
     })?;
     let (dtype, big_endian) = dtype(&fields.descr)?;
-    // With at most one size above 1 both orders are the same.
+    // Both orders are the same if at most one size is above 1.
     if fields.fortran && fields.shape.iter().filter(|&&n| n > 1).count() > 1 {
         return Err(
             "expected an array in C order, found Fortran order: save np.ascontiguousarray(array)"
@@ -167,7 +156,7 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     }))
 }
 
-/// The element type of a `descr` such as `<f4`.
+/// Parses a `descr` such as `<f4`.
 fn dtype(descr: &str) -> Result<(Dtype, bool), String> {
     let refused = |what: &str| {
         let advice = "save array.astype(np.float32)";
@@ -217,14 +206,13 @@ fn shorten(text: &str) -> String {
     cut
 }
 
-/// The three keys of the dictionary.
 struct Fields {
     descr: String,
     fortran: bool,
     shape: Vec<usize>,
 }
 
-/// Reads the part of Python's literal syntax that headers use.
+/// Parses the part of Python's literal syntax that headers use.
 struct Python<'a> {
     rest: &'a str,
 }
@@ -247,7 +235,7 @@ impl<'a> Python<'a> {
                 break;
             }
         }
-        // Behind it blanks and a line end fill up to a multiple of bytes.
+        // Blanks and a line end pad the header.
         self.rest.trim_start().is_empty().then_some(())?;
         Some(Fields {
             descr: descr?,
@@ -256,7 +244,7 @@ impl<'a> Python<'a> {
         })
     }
 
-    /// The next character that is no blank, if it is `c`.
+    /// Takes the next character that is no blank, if it is `c`.
     fn sign(&mut self, c: char) -> Option<()> {
         self.rest = self.rest.trim_start().strip_prefix(c)?;
         Some(())
@@ -270,7 +258,7 @@ impl<'a> Python<'a> {
         Some(text)
     }
 
-    /// A type as text; a structured one (a list) as `[`.
+    /// Parses a type as text. A structured type, which is a list, is returned as `[`.
     fn descr(&mut self) -> Option<String> {
         if !self.rest.trim_start().starts_with('[') {
             return self.text().map(String::from);
@@ -307,7 +295,7 @@ impl<'a> Python<'a> {
             let rest = self.rest.trim_start();
             let digits = rest.find(|c: char| !c.is_ascii_digit())?;
             shape.push(rest[..digits].parse().ok()?);
-            // Python 2 wrote 3L.
+            // Python 2 wrote sizes like 3L.
             self.rest = rest[digits..].trim_start_matches('L');
             if self.sign(',').is_none() {
                 self.sign(')')?;
@@ -325,7 +313,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_panics(dictionary in "[{}()\\[\\]:,'\"0-9a-zL ]{0,40}|\\PC{0,40}", cut in 0usize..60) {
+        fn no_header_panics(
+            dictionary in "[{}()\\[\\]:,'\"0-9a-zL ]{0,40}|\\PC{0,40}",
+            cut in 0usize..60,
+        ) {
             let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {dictionary}");
             for bytes in [file(1, &dictionary), file(2, &text)] {
                 let _ = parse_header(&bytes);
@@ -488,7 +479,7 @@ mod tests {
             4e9
         );
         assert_eq!(header(Dtype::Bool, false).decode(&[2]), 1.0);
-        // 2^60 + 2^36 + 1 is just above the middle of two f32; f64 loses the 1.
+        // 2^60 + 2^36 + 1 is just above the middle of two f32, but f64 drops the 1.
         let n = (1u64 << 60) + (1 << 36) + 1;
         assert_eq!(
             header(Dtype::U8, false).decode_f32(&n.to_le_bytes()),

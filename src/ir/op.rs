@@ -1,63 +1,54 @@
-//! What nodes of a graph and kernels compute, as plain data. `ops` knows what it means.
+//! The operations of graphs and kernels as plain data. The room `ops` computes them.
 
 use super::graph::Shape;
 
-/// What a node computes. Values are in the order c, y, x; each operation's file in `ops` says more.
+/// The operation of a node. The elements of a value are in the order c, y, x. The files in `ops`
+/// define each operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
     /// R = W·I + b, W of outputs × inputs.
     Affine,
-    /// Weights that a window carries over the image: W of outputs × (ky, kx, c), c of one group.
+    /// A convolution with W of outputs × (ky, kx, c), where c are the channels of a group.
     Convolution {
-        /// Where it looks.
         window: Window,
-        /// Groups of channels, each of which sees its own channels only.
         groups: usize,
     },
-    /// The largest value of a window, or their mean.
+    /// The maximum or mean of each window.
     Pool {
-        /// Which of the two.
         kind: Pool,
-        /// Where it looks.
         window: Window,
     },
-    /// An element-wise function.
     Activation(Activation),
-    /// x where it is above 0, else slope · x, with a slope of each channel.
+    /// x above 0, else slope · x, with a slope for each channel.
     PRelu,
-    /// x · factor + bias, of each channel or of each element.
+    /// x · factor + bias, with a factor and a bias for each channel or each element.
     Scale,
-    /// Two values, element by element; of the second each channel may have one element for all
-    /// pixels.
+    /// An element-wise operation on two values. The second may have one element per channel, which
+    /// is used for all pixels.
     Combine(Arithmetic),
-    /// Values one behind the other along an axis.
+    /// The concatenation of values along an axis.
     Concat(Axis),
-    /// A part: elements side by side along an axis.
+    /// The `size` neighbouring elements from `first` on along an axis.
     Slice {
-        /// The axis.
         axis: Axis,
-        /// The first of them.
         first: usize,
-        /// How many.
         size: usize,
     },
-    /// A border of a constant.
+    /// The image with a border of a constant.
     Pad {
-        /// Its rows and columns.
         border: Border,
-        /// The constant.
         value: Float,
     },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax(SoftmaxOf),
-    /// The same elements in another shape.
+    /// The elements in their order, in another shape.
     Reshape(Shape),
-    /// The axes in another order: axis i of the result is axis `.0[i]` of the operand.
+    /// The axes in another order. Axis i of the result is axis `.0[i]` of the operand.
     Transpose([Axis; 3]),
 }
 
 impl Op {
-    /// Its name in `library.json`.
+    /// The name in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Affine => "affine",
@@ -84,24 +75,22 @@ impl Op {
     }
 }
 
-/// How a window runs over an image, (height, width) each. What it covers of the border does not
-/// count, or counts as 0.
+/// A window that moves over an image. Pairs are (height, width). Elements of the window in the
+/// border do not count, or count as 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Its size.
     pub(crate) size: (usize, usize),
-    /// From one to the next.
+    /// The distance from one position of the window to the next.
     pub(crate) stride: (usize, usize),
-    /// From one of its elements to the next.
+    /// The distance between neighbouring elements of the window.
     pub(crate) dilation: (usize, usize),
-    /// What stands around the image.
     pub(crate) border: Border,
-    /// The last window may begin inside the image and end outside of its border.
+    /// True if the last window may end outside of the border.
     pub(crate) ceil: bool,
 }
 
 impl Window {
-    /// A window of `size` that stands side by side.
+    /// A window with stride 1 and no border.
     pub(crate) const fn of(size: (usize, usize)) -> Window {
         let border = Border {
             top: 0,
@@ -122,53 +111,42 @@ impl Window {
 /// Rows and columns around an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
-    /// Rows above.
     pub(crate) top: usize,
-    /// Columns to the left.
     pub(crate) left: usize,
-    /// Rows below.
     pub(crate) bottom: usize,
-    /// Columns to the right.
     pub(crate) right: usize,
 }
 
-/// What a pooling makes of a window.
+/// The value that pooling computes from a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// The largest value; NaN where there is one.
+    /// The maximum, or NaN if the window has one.
     Max,
     /// The mean of the values inside the image.
     Mean,
-    /// The mean with zeros in the border.
+    /// The mean, where elements in the border count as 0.
     PaddedMean,
 }
 
-/// An axis of a value.
+/// An axis of a value: channels (c), rows (y) or columns (x) of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Channels.
     C,
-    /// Rows of the image.
     Y,
-    /// Columns of the image.
     X,
 }
 
-/// How two values are combined.
+/// An element-wise operation on two values a and b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
-    /// a + b
     Add,
-    /// a − b
     Subtract,
-    /// a · b
     Multiply,
-    /// a / b
     Divide,
 }
 
 impl Arithmetic {
-    /// Every one, in the order of their codes.
+    /// All of them, in the order of their codes.
     pub(crate) const ALL: [Arithmetic; 4] = [
         Arithmetic::Add,
         Arithmetic::Subtract,
@@ -176,7 +154,7 @@ impl Arithmetic {
         Arithmetic::Divide,
     ];
 
-    /// Its name in `library.json`.
+    /// The name in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Arithmetic::Add => "add",
@@ -187,54 +165,45 @@ impl Arithmetic {
     }
 }
 
-/// What a softmax gives.
+/// The result of a softmax: probabilities or their logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SoftmaxOf {
-    /// Probabilities.
     Linear,
-    /// Their logarithms.
     Logarithm,
 }
 
 /// An element-wise function between layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Activation {
-    /// x
+    /// The identity: x is not changed.
     None,
     /// 1 / (1 + e^−x)
     Sigmoid,
-    /// max(x, 0), NaN stays NaN
+    /// max(x, 0). NaN stays NaN.
     Relu,
-    /// tanh x
     Tanh,
-    /// x above 0, slope · x below; NaN stays NaN
+    /// x above 0, slope · x below. NaN stays NaN.
     LeakyRelu(Float),
-    /// x between the two: min(max(x, low), high); NaN stays NaN
+    /// min(max(x, low), high), where the limits may be infinite. NaN stays NaN.
     Clip {
-        /// The lower limit, which may be −∞.
         low: Float,
-        /// The upper limit, which may be ∞.
         high: Float,
     },
-    /// γ · x above 0, γ · α · (eˣ − 1) below
+    /// γ · x above 0, γ · α · (eˣ − 1) below. ELU has γ = 1, SELU a larger γ.
     Elu {
-        /// α
         alpha: Float,
-        /// γ: 1 for the ELU, more for the SELU.
         gamma: Float,
     },
-    /// x · Φ(x), Φ the normal distribution's
+    /// x · Φ(x), where Φ is the distribution function of the normal distribution.
     Gelu,
     /// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))
     GeluTanh,
-    /// α · x + β between 0 and 1
+    /// α · x + β, limited to 0 and 1.
     HardSigmoid {
-        /// α
         alpha: Float,
-        /// β
         beta: Float,
     },
-    /// x · (x / 6 + 1/2, between 0 and 1)
+    /// x · min(max(x / 6 + 1/2, 0), 1)
     HardSwish,
 }
 
@@ -243,12 +212,10 @@ pub(crate) enum Activation {
 pub(crate) struct Float(u32);
 
 impl Float {
-    /// Of a number.
     pub(crate) const fn new(x: f32) -> Float {
         Float(x.to_bits())
     }
 
-    /// The number.
     pub(crate) const fn get(self) -> f32 {
         f32::from_bits(self.0)
     }
@@ -261,8 +228,7 @@ impl std::fmt::Debug for Float {
 }
 
 impl Activation {
-    /// Those that kernels apply to their results, with some parameters: kernels and entries serve
-    /// every other, tests use these.
+    /// The activations that kernels can fuse. The parameters are those of tests. Kernels take any.
     pub(crate) const FUSED: [Activation; 5] = [
         Activation::Sigmoid,
         Activation::Relu,
@@ -274,7 +240,7 @@ impl Activation {
         },
     ];
 
-    /// Every one that is a function, in the order of their codes.
+    /// All but `None`, in the order of their codes.
     pub(crate) const ALL: [Activation; 10] = [
         Activation::FUSED[0],
         Activation::FUSED[1],
@@ -294,7 +260,7 @@ impl Activation {
         Activation::HardSwish,
     ];
 
-    /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.cl`).
+    /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {
         match self {
             Activation::None => 0,
@@ -311,7 +277,7 @@ impl Activation {
         }
     }
 
-    /// Its lower-case name; `none` for the identity.
+    /// The lower-case name, `none` for the identity.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Activation::None => "none",
@@ -328,8 +294,7 @@ impl Activation {
         }
     }
 
-    /// Its parameters, of which kernels have arguments: a slope, or two limits; 0 where it has
-    /// none.
+    /// The parameters that kernels get as arguments, 0 for each parameter that does not exist.
     pub(crate) fn parameters(self) -> [f32; 2] {
         match self {
             Activation::LeakyRelu(slope) => [slope.get(), 0.0],
@@ -347,59 +312,59 @@ impl Activation {
     }
 }
 
-/// What a kernel computes.
+/// The operation of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
-    /// R = A·B
+    /// R = A·B, a product of matrices
     Matmul,
-    /// R += b, the same summand for every column
+    /// R += b, with the same b for every column
     Bias,
     /// R = activation(A·B + b) in one kernel
     Affine,
-    /// R = activation(sum of `l` parts + b): ends an affine layer whose common dimension
-    /// work-groups have shared
+    /// R = activation(sum of `l` parts + b). Ends an affine layer whose common dimension several
+    /// work-groups have shared.
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
-    /// R = A2·activation(sum of `c` parts + b) + b2: ends an affine layer as `Reduce` does, and
-    /// computes the next one
+    /// R = A2·activation(sum of `c` parts + b) + b2. Ends an affine layer as `Reduce` does, and
+    /// computes the next layer.
     ReducePair,
-    /// all affine layers with their activations, then the arg-max: a network in one kernel
+    /// A whole network in one kernel: all affine layers with their activations, then the arg-max.
     Layers,
-    /// R = activation(convolution of B with A, + b)
+    /// R = activation(convolution of B with A + b)
     Convolution,
-    /// R = the largest value, or the mean, of each window of B
+    /// R = maximum or mean of each window of B
     Pool,
-    /// R = sigmoid(R)
+    /// R = sigmoid(R), in place
     Sigmoid,
-    /// R = max(R, 0)
+    /// R = max(R, 0), in place
     Relu,
-    /// R = f(R), f any element-wise function
+    /// R = f(R), where f is any activation
     Activation,
-    /// R = B · factor + bias; or R = B, times a factor where it is below 0
+    /// R = B · factor + bias, or PReLU
     Scale,
-    /// R = B and C, element by element
+    /// An element-wise operation on B and C.
     Combine,
-    /// R = softmax of each pixel's channels, or its logarithm
+    /// R = softmax over the channels of each pixel, or its logarithm
     Softmax,
-    /// rows of one matrix as rows of another
+    /// Copies rows of one matrix to rows of another.
     Gather,
-    /// the same matrix in another layout
+    /// Copies a matrix into another layout.
     Repack,
-    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS`
-    /// if one is NaN or infinite
+    /// The class of every column: the row of the largest value, the lowest row of equal values, or
+    /// `NAN_CLASS` if a value is NaN or infinite.
     ArgMax,
-    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1); the border stays as it
-    /// is
+    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1). The border is not
+    /// changed.
     Sobel,
-    /// r[i] = number of work-items before this one (the thesis, fig. 12.1)
+    /// r[i] = number of work-items that ran before work-item i (the thesis, fig. 12.1)
     Order,
-    /// Measures the device: multiply-adds in registers, or a copy
+    /// Measures the device by multiply-adds in registers, or by a copy.
     Probe,
 }
 
 impl Operation {
-    /// Every operation, in the order of a layer.
+    /// All operations, in the order of a layer.
     pub(crate) const ALL: [Operation; 21] = [
         Operation::Matmul,
         Operation::Bias,
@@ -424,7 +389,7 @@ impl Operation {
         Operation::Probe,
     ];
 
-    /// Its name in `library.json`, and the folder of its kernels.
+    /// The name in `library.json`, which is also the folder of the kernels.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Operation::Matmul => "matmul",
@@ -456,7 +421,7 @@ impl Operation {
 mod tests {
     use super::*;
 
-    /// Kernels know activations by their codes, files know operations by their names.
+    /// Codes identify activations in kernels, names identify operations in files.
     #[test]
     fn codes_and_names_tell_one_from_another() {
         assert_eq!(Activation::None.code(), 0);

@@ -1,7 +1,7 @@
-//! Sorting by numbers, in one place: the standard library's sort is compiled anew for every type
-//! and key.
+//! Sorting by numbers. One function serves all callers, because the standard library's sort is
+//! compiled for every type and key.
 
-/// The places of `keys` in ascending order, those of equal ones as they stand.
+/// Returns the indices of `keys` in ascending order of the keys. Equal keys keep their order.
 pub(crate) fn ascending(keys: impl Iterator<Item = [u64; 3]>) -> Vec<usize> {
     let mut all: Vec<[u64; 4]> = keys
         .zip(0..)

@@ -1,30 +1,30 @@
-//! Weights as bytes: whole numbers from −127 to 127, times a scale for each row.
+//! Quantization of weights to bytes: whole numbers from −127 to 127, times a scale for each row.
 //!
-//! An array of rounded weights holds its scales: every weight of a row is the product of its number
-//! and the scale, rounded to a float. Of a row that is rounded here the largest number is 127, and
-//! the scale has at most [`DIGITS`] binary digits, so that products are floats exactly. Weights
-//! that were such numbers before keep their numbers, whatever the largest.
+//! Rounded weights are kept as floats, each the product of its number and the scale of its row.
+//! The scale can be found again from the row. [`round`] chooses scales of at most [`DIGITS`] binary
+//! digits, so that products are exact, and the largest number of a row is 127. Weights of a model
+//! that was quantized before keep their numbers.
 
-/// The largest number.
+/// The largest number of a quantized weight.
 pub(crate) const MOST: f32 = 127.0;
 
-/// Biases and scales are the columns of a matrix in panels of so many rows, a vector of any kernel:
-/// so many biases, then the scales of these rows.
+/// Biases and scales are stored in panels of this many rows: the biases of the rows, then their
+/// scales. Every vector of a kernel divides it.
 pub(crate) const BESIDE: usize = 16;
 
-/// Binary digits of a scale: with the seven of a number they are those of a float.
+/// Binary digits of a scale. Together with the 7 digits of a number, a product fits a float.
 const DIGITS: u32 = 16;
 
-/// Rows whose weights are all smaller become zero.
+/// A row becomes zero if all its weights are smaller.
 const LEAST: f32 = 1e-30;
 
-/// The scale of a row of rounded weights; 0 where all are.
+/// Returns the scale of a row of rounded weights. 0 for a row of zeros.
 pub(crate) fn of_row(row: &[f32]) -> f32 {
     of_numbers(row, 0.0).unwrap_or(largest(row) / MOST)
 }
 
-/// A scale with which all weights of a row are whole numbers from −127 to 127, each off by at most
-/// `error` of itself: the least one, of the largest numbers.
+/// Returns the smallest scale with which all weights of a row are whole numbers from −127 to 127,
+/// up to the relative `error`.
 fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     let largest = largest(row);
     let fits = |scale: f32| {
@@ -34,7 +34,7 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
                 number.abs() <= MOST && (number * scale - w).abs() <= error * w.abs()
             })
     };
-    // The quotient may be a digit away from the scale that gave the product.
+    // The quotient may differ from the original scale in the last bits.
     let near = |scale: f32| {
         [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)))
     };
@@ -44,11 +44,11 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     scales.into_iter().find(|&scale| fits(scale))
 }
 
-/// Weights that training or a quantised model left as products of whole numbers and a scale are so
-/// but for rounding, of the product itself and of a factor that was folded into it.
+/// The relative error of weights that a quantized model has as numbers times a scale. It comes from
+/// rounding the product, and a factor that was folded into the row.
 const ROUNDED: f32 = 1.0 / (1 << 21) as f32;
 
-/// The number that stands for a rounded weight of a row with this scale.
+/// Returns the number of a rounded weight in a row with this scale.
 pub(crate) fn number(weight: f32, scale: f32) -> i8 {
     if scale > 0.0 {
         (weight / scale).round() as i8
@@ -61,10 +61,10 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |most, w| w.abs().max(most))
 }
 
-/// Rounds a row to numbers times a scale. Weights that are whole numbers times one scale keep
-/// these. Else the scale is the one of those tried with the least sum of the squares of each
-/// weight's error times its column's `sizes`. Smaller scales than that of the largest weight cut
-/// the few largest weights, and round the others better.
+/// Rounds a row to numbers times a scale. Weights that already are numbers times a scale keep them.
+/// Else several scales are tried. The error of each weight is multiplied by its column's entry in
+/// `sizes`, and the scale with the least sum of squares is chosen. A scale that is too small for
+/// the largest weights clips them, but rounds the other weights better.
 pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
     let largest = largest(row);
     if largest < LEAST {
@@ -83,15 +83,18 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
             .map(|(&w, size)| (rounded(w, scale) - w) * size);
         errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
     };
-    // In steps of 1/32, from the largest weight to half of it.
+    // The scales fit the largest weight down to half of it, in steps of 1/32.
     let scales = (0..=16).map(|step| of_digits(largest * (1.0 - step as f32 / 32.0) / MOST));
-    let all = scales.map(|scale| (scale, error(scale)));
-    let best = all.reduce(|best, next| if next.1 < best.1 { next } else { best });
-    let scale = best.map_or(1.0, |best| best.0);
+    let errors = scales.map(|scale| (scale, error(scale)));
+    let best = errors.reduce(|(scale, least), (other, error)| match error < least {
+        true => (other, error),
+        false => (scale, least),
+    });
+    let scale = best.map_or(1.0, |(scale, _)| scale);
     row.iter_mut().for_each(|w| *w = rounded(*w, scale));
 }
 
-/// The nearest float with so few digits.
+/// Rounds to [`DIGITS`] binary digits.
 fn of_digits(x: f32) -> f32 {
     let rest = 24 - DIGITS;
     f32::from_bits((x.to_bits() + (1 << (rest - 1))) >> rest << rest)
@@ -103,8 +106,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Rounded rows are their numbers times their scale, exactly, and none is farther off than
-        /// half of the largest scale; whoever rounds them again changes nothing.
+        /// Rounded weights are exactly their numbers times the scale, and rounding them again
+        /// changes nothing.
         #[test]
         fn a_rounded_row_holds_its_scale(
             row in proptest::collection::vec(-2.0f32..2.0, 1..40),
@@ -112,7 +115,8 @@ mod tests {
             seed: u32,
         ) {
             let row: Vec<f32> = row.iter().map(|w| w * 2f32.powi(power)).collect();
-            let sizes: Vec<f32> = (0..row.len()).map(|i| (seed >> (i % 20)) as f32 / u32::MAX as f32).collect();
+            let size = |i| (seed >> (i % 20)) as f32 / u32::MAX as f32;
+            let sizes: Vec<f32> = (0..row.len()).map(size).collect();
             let mut rounded = row.clone();
             round(&mut rounded, &sizes);
             let scale = of_row(&rounded);
@@ -120,7 +124,8 @@ mod tests {
                 prop_assert_eq!(f32::from(number(w, scale)) * scale, w);
             }
             if largest(&row) >= LEAST {
-                prop_assert_eq!(rounded.iter().map(|&w| number(w, scale).unsigned_abs()).max(), Some(127));
+                let numbers = rounded.iter().map(|&w| number(w, scale).unsigned_abs());
+                prop_assert_eq!(numbers.max(), Some(127));
             }
             let mut plain = row.clone();
             round(&mut plain, &vec![1.0; row.len()]);
@@ -136,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Weights that came from integers keep them, also where the largest is below 127 and where
+        /// Weights of a quantized model keep their numbers, also if the largest is below 127 and if
         /// a factor was folded into the row.
         #[test]
         fn a_models_own_integers_stay(
@@ -148,8 +153,9 @@ mod tests {
             let weight = |&n: &i8| (f64::from(n) * f64::from(scale) * factor) as f32;
             let row: Vec<f32> = numbers.iter().map(weight).collect();
             let mut rounded = row.clone();
-            // Sizes that would have the largest weight cut.
-            let sizes: Vec<f32> = numbers.iter().map(|n| 1.0 / (1.0 + f32::from(n.unsigned_abs()))).collect();
+            // With these sizes, the search for a scale would clip the largest weight.
+            let size = |n: &i8| 1.0 / (1.0 + f32::from(n.unsigned_abs()));
+            let sizes: Vec<f32> = numbers.iter().map(size).collect();
             round(&mut rounded, &sizes);
             for (&before, &after) in row.iter().zip(&rounded) {
                 prop_assert!((before - after).abs() <= ROUNDED * before.abs(), "{before} {after}");

@@ -1,4 +1,4 @@
-//! The numbers of constants, as they are stored.
+//! The stored numbers of constants.
 
 use super::graph::{Graph, Role};
 use super::half;
@@ -7,14 +7,13 @@ use super::plan::{Constant, Placing};
 use super::scale;
 use std::borrow::Cow;
 
-/// The values of a constant, as stored.
+/// The stored numbers of a constant.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
-    /// Floats.
     F32(Cow<'static, [f32]>),
-    /// Halves, as bits.
+    /// The bits of halves.
     F16(Cow<'static, [u16]>),
-    /// Numbers that the scales of their rows belong to.
+    /// Numbers that are multiplied by the scales of their rows. The scales are elsewhere.
     I8(Cow<'static, [i8]>),
 }
 
@@ -25,33 +24,33 @@ impl Default for Values {
 }
 
 impl Values {
-    /// The array of `c` in its layout, as what it is stored as. `array` gives the numbers of the
-    /// graph's arrays.
+    /// Packs the array of constant `c` in its layout and precision. `array` returns the numbers of
+    /// the graph's arrays.
     pub(crate) fn pack<'a>(c: &Constant, array: &dyn Fn(usize) -> Cow<'a, [f32]>) -> Values {
         let plain = array(c.tensor);
-        let (mut placed, size) = place(c, &plain);
+        let (rows, columns) = placed_size(c);
+        let mut placed = place(c, &plain);
         if let Some(weights) = c.scales.map(array) {
-            let rows = weights.chunks_exact((weights.len() / size.0.max(1)).max(1));
+            let weights = weights.chunks_exact((weights.len() / rows.max(1)).max(1));
             let both: Vec<f32> = placed
                 .iter()
-                .zip(rows)
+                .zip(weights)
                 .flat_map(|(&b, row)| [b, scale::of_row(row)])
                 .collect();
-            return Values::F32(Cow::Owned(c.layout.pack(&both, (size.0, 2), c.padded, 0.0)));
+            let packed = c.layout.pack(&both, (rows, 2), c.padded, 0.0);
+            return Values::F32(Cow::Owned(packed));
         }
         if c.precision == Precision::I8 {
-            let rows = placed
-                .to_mut()
-                .chunks_exact_mut(size.1.max(1))
-                .zip(plain.chunks_exact(c.size.1.max(1)));
-            for (placed, row) in rows {
+            let (_, plain_columns) = c.size;
+            let placed = placed.to_mut().chunks_exact_mut(columns.max(1));
+            for (placed, row) in placed.zip(plain.chunks_exact(plain_columns.max(1))) {
                 let scale = scale::of_row(row);
                 placed
                     .iter_mut()
                     .for_each(|w| *w = scale::number(*w, scale).into());
             }
         }
-        let packed = c.layout.pack(&placed, size, c.padded, 0.0);
+        let packed = c.layout.pack(&placed, (rows, columns), c.padded, 0.0);
         match c.precision {
             Precision::F32 => Values::F32(packed.into()),
             Precision::F16 => Values::F16(packed.into_iter().map(half::from_f32).collect()),
@@ -59,7 +58,7 @@ impl Values {
         }
     }
 
-    /// The values of `c` from its bytes as stored, little-endian.
+    /// Reads the numbers of constant `c` from little-endian bytes.
     pub(crate) fn read(c: &Constant, bytes: &[u8]) -> Values {
         match c.precision {
             Precision::F32 => {
@@ -78,37 +77,37 @@ impl Values {
         }
     }
 
-    /// The array of `c`. Of bytes the numbers, without the scales of their rows.
+    /// Returns the array of constant `c`, the inverse of [`Values::pack`]. Numbers that are stored
+    /// as bytes are not multiplied by their scales.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
-        let size = placed_size(c);
+        let (rows, placed_columns) = placed_size(c);
         let stored: Cow<'_, [f32]> = match self {
             Values::F32(values) => Cow::Borrowed(values),
             Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
             Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
         };
-        let columns = if c.scales.is_some() { 2 } else { size.1 };
-        let mut placed = c.layout.unpack(&stored, (size.0, columns), c.padded);
         if c.scales.is_some() {
-            // Without the scales.
-            placed = placed.chunks_exact(2).map(|pair| pair[0]).collect();
+            // The second column has the scales.
+            let both = c.layout.unpack(&stored, (rows, 2), c.padded);
+            return both.chunks_exact(2).map(|pair| pair[0]).collect();
         }
+        let placed = c.layout.unpack(&stored, (rows, placed_columns), c.padded);
         let Placing::Columns(map) = &c.placing else {
             return placed;
         };
-        let columns: Vec<usize> = map.rows().collect();
-        let mut plain = vec![0.0; c.size.0 * c.size.1];
-        for (row, from) in plain
-            .chunks_exact_mut(c.size.1)
-            .zip(placed.chunks_exact(size.1))
-        {
+        let places: Vec<usize> = map.rows().collect();
+        let (_, columns) = c.size;
+        let mut plain = vec![0.0; rows * columns];
+        let rows = plain.chunks_exact_mut(columns);
+        for (row, from) in rows.zip(placed.chunks_exact(placed_columns)) {
             row.iter_mut()
-                .zip(&columns)
-                .for_each(|(to, &column)| *to = from[column]);
+                .zip(&places)
+                .for_each(|(to, &place)| *to = from[place]);
         }
         plain
     }
 
-    /// The bytes as stored, little-endian.
+    /// Returns the stored bytes, little-endian.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Values::F32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -118,7 +117,7 @@ impl Values {
     }
 }
 
-/// Rounds the weights among a graph's arrays to what they are stored as, all columns alike.
+/// Rounds the weights of a graph to the precision in which they are stored.
 pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) {
     let arrays = tensors.iter_mut().zip(graph.tensors.iter());
     for (weights, tensor) in arrays.filter(|(_, t)| t.role == Role::Weights) {
@@ -128,17 +127,17 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
                 .iter_mut()
                 .for_each(|w| *w = half::to_f32(half::from_f32(*w))),
             Precision::I8 => {
-                let alike = vec![1.0; tensor.cols];
+                let sizes = vec![1.0; tensor.cols];
                 weights
                     .chunks_exact_mut(tensor.cols.max(1))
-                    .for_each(|row| scale::round(row, &alike));
+                    .for_each(|row| scale::round(row, &sizes));
             }
         }
     }
 }
 
-/// The array that constant `i` of `all` holds, whose values `of` gives: numbers stored as bytes
-/// with the scales of their rows, which stand beside the biases.
+/// Returns the array of constant `i` of `all`. `of` returns the stored numbers of a constant. Bytes
+/// are multiplied by the scales of their rows, which are stored beside the biases.
 pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
     let c = &all[i];
     let mut array = of(i).unpack(c);
@@ -146,42 +145,42 @@ pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) ->
         .iter()
         .position(|s| c.precision == Precision::I8 && s.scales == Some(c.tensor));
     if let Some((s, Values::F32(both))) = scales.map(|at| (&all[at], of(at))) {
-        let both = s.layout.unpack(&both, (c.size.0, 2), s.padded);
+        let (rows, columns) = c.size;
+        let both = s.layout.unpack(&both, (rows, 2), s.padded);
         let rows = array
-            .chunks_exact_mut(c.size.1.max(1))
+            .chunks_exact_mut(columns.max(1))
             .zip(both.chunks_exact(2));
         rows.for_each(|(row, pair)| row.iter_mut().for_each(|w| *w *= pair[1]));
     }
     array
 }
 
-/// Rows and columns of an array once its numbers stand where they belong, without padding behind
-/// them.
+/// Rows and columns of the array after [`place`], without padding.
 fn placed_size(c: &Constant) -> (usize, usize) {
+    let (rows, columns) = c.size;
     match &c.placing {
-        Placing::Plain => c.size,
-        Placing::Columns(map) => (c.size.0, map.end()),
+        Placing::Plain => (rows, columns),
+        Placing::Columns(map) => (rows, map.end()),
     }
 }
 
-/// The numbers of an array where they belong, and rows and columns.
-fn place<'p>(c: &Constant, plain: &'p [f32]) -> (Cow<'p, [f32]>, (usize, usize)) {
-    let size = placed_size(c);
+/// Moves the columns of an array to the places that the constant's map gives them.
+fn place<'p>(c: &Constant, plain: &'p [f32]) -> Cow<'p, [f32]> {
     let Placing::Columns(map) = &c.placing else {
-        return (Cow::Borrowed(plain), size);
+        return Cow::Borrowed(plain);
     };
-    let columns: Vec<usize> = map.rows().collect();
-    let mut placed = vec![0.0; size.0 * size.1];
-    for (row, from) in placed
-        .chunks_exact_mut(size.1)
-        .zip(plain.chunks_exact(c.size.1))
-    {
-        columns
+    let places: Vec<usize> = map.rows().collect();
+    let (rows, placed_columns) = placed_size(c);
+    let (_, columns) = c.size;
+    let mut placed = vec![0.0; rows * placed_columns];
+    let rows = placed.chunks_exact_mut(placed_columns);
+    for (row, from) in rows.zip(plain.chunks_exact(columns)) {
+        places
             .iter()
             .zip(from)
-            .for_each(|(&column, &v)| row[column] = v);
+            .for_each(|(&place, &v)| row[place] = v);
     }
-    (Cow::Owned(placed), size)
+    Cow::Owned(placed)
 }
 
 #[cfg(test)]
@@ -211,12 +210,12 @@ mod tests {
         }
     }
 
-    /// Each number stands in the row and the column that its placing says, zeros stand everywhere
-    /// else, and all come back.
+    /// Each number is in the row and the column that its placing says, and comes back. All other
+    /// places are zero.
     #[test]
     fn numbers_stand_where_their_placing_says() {
         let shape = Shape { c: 3, h: 2, w: 2 };
-        // Images with gaps, whose rows are in another order than the elements.
+        // An image with gaps, whose rows and elements have different orders.
         let map = RowMap::image(
             Image {
                 first: 1,
@@ -237,7 +236,8 @@ mod tests {
             ),
         ];
         for (mut c, places) in all {
-            let plain: Vec<f32> = (1..=c.size.0 * c.size.1).map(|i| i as f32).collect();
+            let ((rows, columns), (padded_rows, padded_columns)) = (c.size, c.padded);
+            let plain: Vec<f32> = (1..=rows * columns).map(|i| i as f32).collect();
             for precision in [Precision::F32, Precision::F16] {
                 c.precision = precision;
                 let packed = Values::pack(&c, &|_| Cow::Borrowed(&plain[..]));
@@ -245,19 +245,19 @@ mod tests {
                 assert_eq!(packed.unpack(&c), plain, "{:?}", c.placing);
                 assert_eq!(Values::read(&c, &packed.bytes()).unpack(&c), plain);
                 let number = |row: usize, col: usize| {
-                    let at = c.layout.index(c.padded.0, c.padded.1, row, col);
+                    let at = c.layout.index(padded_rows, padded_columns, row, col);
                     match &packed {
                         Values::F32(v) => v[at],
                         Values::F16(v) => half::to_f32(v[at]),
                         Values::I8(_) => f32::NAN,
                     }
                 };
-                let mut expected = vec![vec![0.0; c.padded.1]; c.padded.0];
+                let mut expected = vec![vec![0.0; padded_columns]; padded_rows];
                 for (i, &v) in plain.iter().enumerate() {
-                    expected[i / c.size.1][places[i % c.size.1]] = v;
+                    expected[i / columns][places[i % columns]] = v;
                 }
                 for (row, line) in expected.iter().enumerate() {
-                    let found: Vec<f32> = (0..c.padded.1).map(|col| number(row, col)).collect();
+                    let found: Vec<f32> = (0..padded_columns).map(|col| number(row, col)).collect();
                     assert_eq!(&found, line, "{:?}, row {row}", c.placing);
                 }
             }

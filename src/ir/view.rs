@@ -1,32 +1,32 @@
-//! Where the elements of a value stand among the rows of its matrix.
+//! Maps from the elements of a value to the rows of its matrix.
 //!
-//! A matrix has a column for each record. The elements of an image stand pixel by pixel, the
-//! channels of a pixel side by side, with rows of padding behind them where kernels want that: row
-//! `first + y · line + x · pixel + c`. Then a flattened image is the same rows in another order, a
-//! part of it is a view with another first row, and channels behind one another are a wider pixel.
+//! A matrix has a column for each record. Element (c, y, x) of an image is in row
+//! `first + y · line + x · pixel + c`. A pixel may have rows of padding behind its channels. A
+//! flattened image has the same rows in another order, a slice is a map with another first row, and
+//! concatenated channels make a wider pixel.
 
 use super::graph::Shape;
 use super::op::Window;
 use std::fmt;
 
-/// Rows for the elements of a value in their order (c, y, x): nested loops over them, from the
-/// outermost in. Loops that turn once stand in front. The same type says which number of an array
-/// belongs to each element: there a step of 0 repeats a number.
+/// The rows of a value's elements in the order (c, y, x), as nested loops. Also the numbers of an
+/// array that elements use, where a step of 0 repeats a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
     pub(crate) first: usize,
-    /// How often each loop turns, and rows from a turn to the next.
+    /// The turns of each loop and its rows per turn, from the outermost loop in. Loops of one turn
+    /// come first.
     pub(crate) loops: [(usize, usize); 3],
 }
 
-/// `2+28×448+16×1`: the first row, then turns and step of each loop.
+/// Writes the first row, then turns and step of each loop, for example `2+28×448+16×1`.
 impl fmt::Debug for RowMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.first)?;
         self.loops
             .iter()
-            .filter(|l| l.0 != 1)
+            .filter(|(turns, _)| *turns != 1)
             .try_for_each(|(n, step)| write!(f, "+{n}×{step}"))
     }
 }
@@ -38,7 +38,7 @@ impl Default for RowMap {
 }
 
 impl RowMap {
-    /// `n` rows one after the other.
+    /// The map of a vector of `n` elements to the first `n` rows.
     pub(crate) const fn vector(n: usize) -> RowMap {
         let last = if n == 1 { (1, 0) } else { (n, 1) };
         RowMap {
@@ -47,13 +47,13 @@ impl RowMap {
         }
     }
 
-    /// The map of these loops with as few of them as possible; `None` where three are too few.
+    /// The map of nested loops, which are merged where possible. `None` if more than three remain.
     pub(crate) fn of(first: usize, loops: &[(usize, usize)]) -> Option<RowMap> {
         let mut merged: Vec<(usize, usize)> = Vec::new();
-        for &(n, step) in loops.iter().filter(|l| l.0 != 1) {
+        for &(n, step) in loops.iter().filter(|(turns, _)| *turns != 1) {
             match merged.last_mut() {
-                // The outer loop steps over whole inner ones.
-                Some(outer) if outer.1 == n * step => *outer = (outer.0 * n, step),
+                // Each turn of the outer loop steps over all turns of the inner loop.
+                Some((turns, rows)) if *rows == n * step => (*turns, *rows) = (*turns * n, step),
                 _ => merged.push((n, step)),
             }
         }
@@ -66,12 +66,12 @@ impl RowMap {
         Some(map)
     }
 
-    /// The map of one loop an axis, which three loops always suffice for.
+    /// The map of one loop per axis.
     fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
         RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }
 
-    /// An image of `shape`.
+    /// The map of an image.
     pub(crate) fn image(image: Image, shape: Shape) -> RowMap {
         RowMap::of_axes(
             image.first,
@@ -79,26 +79,26 @@ impl RowMap {
         )
     }
 
-    /// The numbers of an array that has one for each channel of `shape`.
+    /// The map to an array with a number per channel.
     pub(crate) fn of_channels(shape: Shape) -> RowMap {
         RowMap::of_axes(0, [(shape.c, 1), (shape.h, 0), (shape.w, 0)])
     }
 
-    /// The one number of an array for all of `n` elements.
+    /// The map of `n` elements to an array with one number.
     pub(crate) fn of_all(n: usize) -> RowMap {
         RowMap::of_axes(0, [(1, 0), (1, 0), (n, 0)])
     }
 
-    /// Elements.
+    /// The number of elements.
     pub(crate) fn len(&self) -> usize {
-        self.loops.iter().map(|l| l.0).product()
+        self.loops.iter().map(|(turns, _)| turns).product()
     }
 
     /// The row of element `i`.
     pub(crate) fn row(&self, i: usize) -> usize {
-        let [_, (middle, b), (inner, c)] = self.loops;
+        let [(_, a), (middle, b), (inner, c)] = self.loops;
         let (rest, last) = (i / inner, i % inner);
-        self.first + rest / middle * self.loops[0].1 + rest % middle * b + last * c
+        self.first + rest / middle * a + rest % middle * b + last * c
     }
 
     /// The rows in the order of the elements.
@@ -112,41 +112,37 @@ impl RowMap {
         })
     }
 
-    /// The row behind the last one that it uses.
+    /// The row behind the last row of the map.
     pub(crate) fn end(&self) -> usize {
-        self.first
-            + self
-                .loops
-                .iter()
-                .map(|&(n, step)| (n - 1) * step)
-                .sum::<usize>()
-            + 1
+        let loops = self.loops.iter().map(|&(n, step)| (n - 1) * step);
+        self.first + loops.sum::<usize>() + 1
     }
 
-    /// True if element i is row i.
+    /// Returns true if element i is in row i.
     pub(crate) fn is_plain(&self) -> bool {
         *self == RowMap::vector(self.len())
     }
 
-    /// True if no row belongs to two elements, and each loop steps over all rows of those with
-    /// smaller steps. Then the element of a row is found by division.
+    /// Returns true if no row belongs to two elements, and each loop steps over all rows of the
+    /// loops with smaller steps. Kernels then find the element of a row by division.
     pub(crate) fn is_nested(&self) -> bool {
         let mut loops = self.loops;
-        loops.sort_by_key(|l| l.1);
+        loops.sort_by_key(|&(_, step)| step);
         let mut covered = 1;
-        loops.iter().filter(|l| l.0 > 1).all(|&(n, step)| {
+        let mut turning = loops.iter().filter(|(turns, _)| *turns > 1);
+        turning.all(|&(n, step)| {
             let above = step >= covered;
             covered += (n - 1) * step;
             above
         })
     }
 
-    /// The rows from one element to the next along c, y and x of `shape`; `None` where it has no
-    /// such loops.
+    /// The distance in rows between neighbours along c, y and x of `shape`. `None` if the loops do
+    /// not follow these axes.
     pub(crate) fn steps(&self, shape: Shape) -> Option<[usize; 3]> {
-        let mut loops: Vec<(usize, usize)> =
-            self.loops.iter().copied().filter(|l| l.0 > 1).collect();
-        // From the innermost axis out, each takes whole loops, or a part of one.
+        let turning = |l: &(usize, usize)| l.0 > 1;
+        let mut loops: Vec<(usize, usize)> = self.loops.into_iter().filter(turning).collect();
+        // From the innermost axis out, each axis takes whole loops or a part of a loop.
         let mut axis = |n: usize| -> Option<usize> {
             let (mut left, mut steps) = (n, None);
             while left > 1 {
@@ -154,7 +150,7 @@ impl RowMap {
                 if left % turns == 0 {
                     match steps {
                         None => steps = Some(step),
-                        // A second loop goes on where the first ends.
+                        // The second loop continues where the first ends.
                         Some(first) if step == first * (n / left) => {}
                         Some(_) => return None,
                     }
@@ -177,7 +173,7 @@ impl RowMap {
         Some([axis(shape.c)?, y, x])
     }
 
-    /// It as an image of `shape`, if the channels of a pixel are neighbours.
+    /// The map as an image of `shape`, if the channels of a pixel are in neighbouring rows.
     pub(crate) fn as_image(&self, shape: Shape) -> Option<Image> {
         let [c, y, x] = self.steps(shape)?;
         // An axis of one element has any step.
@@ -196,16 +192,15 @@ impl RowMap {
         })
     }
 
-    /// The map of the value with its axes in another order; `None` where its loops do not follow
-    /// the axes.
+    /// The map of the transposed value. `None` if the loops do not follow the axes.
     pub(crate) fn transposed(&self, shape: Shape, axes: [super::op::Axis; 3]) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let turn = |axis: super::op::Axis| (shape.along(axis), steps[axis as usize]);
         Some(RowMap::of_axes(self.first, axes.map(turn)))
     }
 
-    /// The map of a part of the value, of shape `part` from element (c, y, x) on; `None` where its
-    /// loops do not follow the axes.
+    /// The map of a slice of shape `part` from element `at` on. `None` if the loops do not follow
+    /// the axes.
     pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
@@ -216,21 +211,19 @@ impl RowMap {
     }
 }
 
-/// Elements that a step takes from one place for another: element i is read at `from`(i) and
-/// belongs to row `to`(i).
+/// Elements that a step copies. Element i is read from row `from`(i) and written to row `to`(i).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Rows of a matrix that are read, or numbers of an array.
+    /// The rows of a matrix, or the numbers of an array.
     pub(crate) from: RowMap,
-    /// Rows of the result. See [`RowMap::is_nested`].
+    /// The rows of the result. [`RowMap::is_nested`] holds.
     pub(crate) to: RowMap,
-    /// The step writes the rows of the result below this one, those of no element too. 0: the rows
-    /// of elements alone.
+    /// The step writes all rows of the result below this one. 0 writes only rows of elements.
     pub(crate) filled: usize,
 }
 
 impl Moved {
-    /// Work-items that carry it out: one for each row that is written.
+    /// The number of work-items, one for each row that is written.
     pub(crate) fn items(&self) -> usize {
         if self.filled > 0 {
             self.filled
@@ -239,15 +232,14 @@ impl Moved {
         }
     }
 
-    /// The kernels' argument, `kernels/common/moved.cl`.
+    /// The argument of kernels, `kernels/common/moved.cl`.
     pub(crate) fn words(&self) -> [u32; 16] {
-        // How many elements a turn of each loop goes on by.
+        // The elements per turn of each loop.
         let within = |map: &RowMap| {
-            let inner = map.loops[2].0;
-            [map.loops[1].0 * inner, inner, 1]
+            let [_, (middle, _), (inner, _)] = map.loops;
+            [middle * inner, inner, 1]
         };
-        // Divisor, turns and weight of each loop over what a work-item's number says: the row, or
-        // the element.
+        // Divisor, turns and weight of each loop. A work-item's number is a row or an element.
         let mut loops = [(u32::MAX, 1, 0); 3];
         for ((to, &(n, step)), elements) in
             loops.iter_mut().zip(&self.to.loops).zip(within(&self.to))
@@ -261,49 +253,32 @@ impl Moved {
                 *to = (divisor as u32, n as u32, weight as u32);
             }
         }
-        loops.sort_by_key(|l| std::cmp::Reverse(l.0));
+        loops.sort_by_key(|&(divisor, ..)| std::cmp::Reverse(divisor));
+        let [(a, mut b, c), (d, e, f), (g, h, i)] = loops;
         if self.filled == 0 {
-            // Work-items number elements.
-            loops[0].1 = 0;
+            // 0 turns of the outermost loop say that the number is an element.
+            b = 0;
         }
-        let [(a, b, c), (d, e, f), (g, h, i)] = loops;
-        let ([first, second, _], steps) = (within(&self.from), self.from.loops.map(|l| l.1 as u32));
+        let [first, second, _] = within(&self.from).map(|elements| elements as u32);
+        let [x, y, z] = self.from.loops.map(|(_, step)| step as u32);
         let (from, to) = (self.from.first as u32, self.to.first as u32);
-        let [x, y, z] = steps;
-        [
-            from,
-            to,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            g,
-            h,
-            i,
-            first as u32,
-            x,
-            second as u32,
-            y,
-            z,
-        ]
+        [from, to, a, b, c, d, e, f, g, h, i, first, x, second, y, z]
     }
 }
 
-/// An image among the rows of a matrix.
+/// The place of an image in the rows of a matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// The row of its first element.
+    /// The row of the first element.
     pub(crate) first: usize,
-    /// Rows from a pixel to the next.
+    /// The rows from one pixel to the next.
     pub(crate) pixel: usize,
-    /// Rows from a line of pixels to the next.
+    /// The rows from one line of pixels to the next.
     pub(crate) line: usize,
 }
 
 impl Image {
-    /// An image whose pixels take `pixel` rows each, one after the other.
+    /// An image without gaps, whose pixels have `pixel` rows each.
     pub(crate) fn dense(shape: Shape, pixel: usize) -> Image {
         Image {
             first: 0,
@@ -313,23 +288,23 @@ impl Image {
     }
 }
 
-/// Where a kernel that knows of images reads and writes, and how its window runs.
+/// The images that a kernel reads and writes, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// What it reads; of two operands the second.
+    /// The image that is read. Of two operands, the second.
     pub(crate) input: (Image, Shape),
-    /// What it writes.
+    /// The image that is written.
     pub(crate) output: (Image, Shape),
-    /// Its window: one pixel where it has none.
+    /// The window, one pixel for a kernel without a window.
     pub(crate) window: Window,
-    /// Groups of channels; 1 where it has none.
+    /// The groups of channels, 1 for a kernel without groups.
     pub(crate) groups: usize,
 }
 
 impl Geometry {
-    /// The kernels' argument, `kernels/common/geometry.cl`.
+    /// The argument of kernels, `kernels/common/geometry.cl`.
     pub(crate) fn words(&self) -> [u32; 16] {
-        let two = |low: usize, high: usize| low as u32 | (high as u32) << 16;
+        let two = |(low, high): (usize, usize)| low as u32 | (high as u32) << 16;
         let ((input, from), (output, to)) = (self.input, self.output);
         let Window {
             size,
@@ -343,23 +318,23 @@ impl Geometry {
             input.first as u32,
             input.pixel as u32,
             input.line as u32,
-            two(from.h, from.w),
+            two((from.h, from.w)),
             output.first as u32,
             output.pixel as u32,
             output.line as u32,
-            two(to.h, to.w),
-            two(size.0, size.1),
-            two(stride.0, stride.1),
-            two(dilation.0, dilation.1),
-            two(border.top, border.left),
-            two(border.bottom, border.right),
+            two((to.h, to.w)),
+            two(size),
+            two(stride),
+            two(dilation),
+            two((border.top, border.left)),
+            two((border.bottom, border.right)),
             (from.c / groups) as u32,
             (to.c / groups) as u32,
             to.c as u32,
         ]
     }
 
-    /// Whether its sizes fit the halves of the kernels' argument.
+    /// Returns true if all sizes fit half a word of the kernels' argument.
     pub(crate) fn fits(&self) -> bool {
         let ((_, from), (_, to)) = (self.input, self.output);
         let Window {
@@ -389,10 +364,14 @@ mod tests {
     }
 
     proptest! {
-        /// An image is found again in its map, in every shape that keeps its axes; its rows are
-        /// those of the formula.
+        /// The rows of a map follow the formula, and `as_image` finds the image again.
         #[test]
-        fn images_and_maps(shape in shape(), padding in 0usize..3, first in 0usize..9, gap in 0usize..4) {
+        fn images_and_maps(
+            shape in shape(),
+            padding in 0usize..3,
+            first in 0usize..9,
+            gap in 0usize..4,
+        ) {
             let pixel = shape.c + padding;
             let image = Image { first, pixel, line: shape.w * pixel + gap };
             let map = RowMap::image(image, shape);
@@ -411,16 +390,22 @@ mod tests {
             prop_assert_eq!(RowMap::image(found, shape), map);
         }
 
-        /// A part has the rows of its elements.
         #[test]
-        fn parts_of_maps(shape in shape(), pixel in 5usize..7, from in (0usize..4, 0usize..4, 0usize..4)) {
-            let (c, y, x) = (from.0 % shape.c, from.1 % shape.h, from.2 % shape.w);
+        fn parts_of_maps(
+            shape in shape(),
+            pixel in 5usize..7,
+            (c, y, x) in (0usize..4, 0usize..4, 0usize..4),
+        ) {
+            let (c, y, x) = (c % shape.c, y % shape.h, x % shape.w);
             let part = Shape { c: shape.c - c, h: (shape.h - y).min(2), w: (shape.w - x).min(2) };
             let map = RowMap::image(Image::dense(shape, pixel), shape);
             let rows: Vec<usize> = map.rows().collect();
-            let found: Vec<usize> = map.sliced(shape, [c, y, x], part).expect("loops of axes").rows().collect();
+            let found = map.sliced(shape, [c, y, x], part).expect("loops of axes");
+            let found: Vec<usize> = found.rows().collect();
             let element = |i: usize| (i / (part.h * part.w), i / part.w % part.h, i % part.w);
-            let expected = (0..part.len()).map(element).map(|e| rows[shape.index(c + e.0, y + e.1, x + e.2)]);
+            let expected = (0..part.len())
+                .map(element)
+                .map(|(dc, dy, dx)| rows[shape.index(c + dc, y + dy, x + dx)]);
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
@@ -432,7 +417,8 @@ mod tests {
             let turned = map.transposed(shape, [Axis::X, Axis::C, Axis::Y]).expect("loops of axes");
             let other: Vec<usize> = turned.rows().collect();
             let to = Shape { c: shape.w, h: shape.c, w: shape.h };
-            for (c, y, x) in (0..shape.c).flat_map(|c| (0..shape.h).flat_map(move |y| (0..shape.w).map(move |x| (c, y, x)))) {
+            let lines = (0..shape.c).flat_map(|c| (0..shape.h).map(move |y| (c, y)));
+            for (c, y, x) in lines.flat_map(|(c, y)| (0..shape.w).map(move |x| (c, y, x))) {
                 prop_assert_eq!(other[to.index(x, c, y)], rows[shape.index(c, y, x)]);
             }
             prop_assert_eq!(turned.transposed(to, [Axis::Y, Axis::X, Axis::C]), Some(map));

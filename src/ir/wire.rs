@@ -1,24 +1,25 @@
-//! Plain data as bytes: how the build writes networks, plans and the kernel library, and how the
-//! program reads them back.
+//! Converts plain data to bytes and back. The build writes networks, plans and the kernel library,
+//! and the program reads them.
 //!
-//! The same on every machine: numbers are little-endian, a size is as long as it needs to be
-//! (LEB128: seven bits a byte, the lowest first, the eighth says that more follow), an index of an
-//! enum a byte; text and lists follow their length. Reading never panics, whatever the bytes are:
-//! what does not fit is [`Damaged`].
+//! The bytes are the same on every machine. Numbers are little-endian. A size is LEB128: seven bits
+//! a byte, the lowest first, and the eighth bit is set if more bytes follow. The variant of an enum
+//! is a byte. A length stands in front of texts and lists. Reading never panics. Bytes that are no
+//! such data are [`Damaged`].
 
 use std::borrow::Cow;
 
-/// Bytes that are no such data.
+/// The error for bytes that hold no value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// Bytes that are read from the front.
-pub(crate) struct Reader(pub(crate) &'static [u8]);
+/// Takes bytes from the front.
+pub(crate) struct ByteReader(pub(crate) &'static [u8]);
 
-impl Reader {
+impl ByteReader {
     fn bytes(&mut self, n: usize) -> Result<&'static [u8], Damaged> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(Damaged)?;
-        self.0 = tail;
+        let ByteReader(rest) = self;
+        let (head, tail) = rest.split_at_checked(n).ok_or(Damaged)?;
+        *rest = tail;
         Ok(head)
     }
 
@@ -27,39 +28,38 @@ impl Reader {
     }
 }
 
-/// A type with a form as bytes.
+/// A type that can be written as bytes.
 pub(crate) trait Wire: Sized {
-    /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads what `put` wrote.
+    /// Reads bytes that `put` wrote.
     ///
     /// # Errors
-    /// The bytes end too early, or hold what is no such value.
-    fn take(from: &mut Reader) -> Result<Self, Damaged>;
+    /// The bytes end too early or hold no such value.
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged>;
 }
 
-/// The bytes of `value`.
+/// Returns the bytes of `value`.
 pub(crate) fn bytes(value: &impl Wire) -> Vec<u8> {
     let mut out = Vec::new();
     value.put(&mut out);
     out
 }
 
-/// The value that `bytes` hold, all of them.
+/// Reads a value that takes all of `bytes`.
 ///
 /// # Errors
-/// They hold another, or more.
+/// The bytes hold no such value, or more.
 pub(crate) fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
-    let mut reader = Reader(bytes);
+    let mut reader = ByteReader(bytes);
     let value = T::take(&mut reader)?;
-    if reader.0.is_empty() {
+    let ByteReader(rest) = reader;
+    if rest.is_empty() {
         Ok(value)
     } else {
         Err(Damaged)
     }
 }
 
-/// Numbers are their little-endian bytes.
 macro_rules! numbers {
     ($($type:ty),*) => {$(
         impl Wire for $type {
@@ -67,7 +67,7 @@ macro_rules! numbers {
                 out.extend(self.to_le_bytes());
             }
 
-            fn take(from: &mut Reader) -> Result<Self, Damaged> {
+            fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
                 Ok(<$type>::from_le_bytes(from.array()?))
             }
         }
@@ -86,12 +86,12 @@ impl Wire for usize {
         out.push(rest as u8);
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         let (mut value, mut shift) = (0, 0);
         loop {
             let byte = u8::take(from)?;
             let bits = usize::from(byte & 0x7f);
-            // Bits that a size of this machine has no room for, and bytes that add none.
+            // Too many bits for a size of this machine, or a last byte without bits.
             if shift >= usize::BITS || bits << shift >> shift != bits || (byte == 0 && shift > 0) {
                 return Err(Damaged);
             }
@@ -109,7 +109,7 @@ impl Wire for bool {
         u8::from(*self).put(out);
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         match u8::take(from)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -124,7 +124,7 @@ impl Wire for Cow<'static, str> {
         out.extend(self.as_bytes());
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         let n = usize::take(from)?;
         std::str::from_utf8(from.bytes(n)?)
             .map(Cow::Borrowed)
@@ -138,9 +138,9 @@ impl<T: Wire + Clone> Wire for Cow<'static, [T]> {
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         let n = usize::take(from)?;
-        // Every item has a byte at least: a length that is no length takes no memory.
+        // Every item has at least a byte, so a wrong length is refused before memory is taken.
         if n > from.0.len() {
             return Err(Damaged);
         }
@@ -158,7 +158,7 @@ impl<T: Wire> Wire for Option<T> {
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         bool::take(from)?.then(|| T::take(from)).transpose()
     }
 }
@@ -168,24 +168,25 @@ impl<T: Wire> Wire for [T; 3] {
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         Ok([T::take(from)?, T::take(from)?, T::take(from)?])
     }
 }
 
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
-        self.0.put(out);
-        self.1.put(out);
+        let (a, b) = self;
+        a.put(out);
+        b.put(out);
     }
 
-    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+    fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         let a = A::take(from)?;
         Ok((a, B::take(from)?))
     }
 }
 
-/// A struct is its fields in this order; a field that is missing here does not compile.
+/// Writes structs as their fields in this order. A missing field does not compile.
 macro_rules! fields {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl $crate::ir::wire::Wire for $type {
@@ -193,7 +194,9 @@ macro_rules! fields {
                 $(self.$field.put(out);)*
             }
 
-            fn take(from: &mut $crate::ir::wire::Reader) -> Result<Self, $crate::ir::wire::Damaged> {
+            fn take(
+                from: &mut $crate::ir::wire::ByteReader,
+            ) -> Result<Self, $crate::ir::wire::Damaged> {
                 $(let $field = $crate::ir::wire::Wire::take(from)?;)*
                 Ok($type { $($field),* })
             }
@@ -201,10 +204,12 @@ macro_rules! fields {
     )*};
 }
 
-/// An enum is the index of its variant in this list, then the variant's fields; a variant that is
-/// missing here does not compile.
+/// Writes enums as the index of the variant in this list, then the variant's fields. A missing
+/// variant does not compile.
 macro_rules! variants {
-    ($($type:ident { $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)? })*) => {$(
+    ($($type:ident {
+        $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)?
+    })*) => {$(
         impl $crate::ir::wire::Wire for $type {
             #[allow(unused_assignments)]
             fn put(&self, out: &mut Vec<u8>) {
@@ -217,14 +222,19 @@ macro_rules! variants {
                     }
                     index += 1;
                 )*
-                // Every variant is in the list.
+                // Does not compile if a variant is missing.
                 match self {
-                    $($type::$variant $(($inner))? $({ $($field),* })? => { $(let _ = $inner;)? $($(let _ = $field;)*)? })*
+                    $($type::$variant $(($inner))? $({ $($field),* })? => {
+                        $(let _ = $inner;)?
+                        $($(let _ = $field;)*)?
+                    })*
                 }
             }
 
             #[allow(unused_assignments)]
-            fn take(from: &mut $crate::ir::wire::Reader) -> Result<Self, $crate::ir::wire::Damaged> {
+            fn take(
+                from: &mut $crate::ir::wire::ByteReader,
+            ) -> Result<Self, $crate::ir::wire::Damaged> {
                 let found = <u8 as $crate::ir::wire::Wire>::take(from)?;
                 let mut index = 0u8;
                 $(
@@ -244,8 +254,6 @@ macro_rules! variants {
 pub(crate) use {fields, variants};
 
 mod data {
-    //! The types of this room.
-
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
     use crate::ir::network::{
@@ -259,7 +267,7 @@ mod data {
         Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
     };
     use crate::ir::view::{Geometry, Image, Moved, RowMap};
-    use crate::ir::wire::{Damaged, Reader, Wire};
+    use crate::ir::wire::{ByteReader, Damaged, Wire};
 
     variants! {
         Order { R, C }
@@ -271,21 +279,21 @@ mod data {
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
         Precision { F32, F16, I8 }
         Activation {
-            None, Sigmoid, Relu, Tanh, LeakyRelu(slope), Clip { low, high }, Elu { alpha, gamma }, Gelu, GeluTanh,
-            HardSigmoid { alpha, beta }, HardSwish
+            None, Sigmoid, Relu, Tanh, LeakyRelu(slope), Clip { low, high }, Elu { alpha, gamma },
+            Gelu, GeluTanh, HardSigmoid { alpha, beta }, HardSwish
         }
         Op {
-            Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function), PRelu, Scale,
-            Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of), Reshape(shape), Transpose(axes),
-            Slice { axis, first, size }
+            Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
+            PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of),
+            Reshape(shape), Transpose(axes), Slice { axis, first, size }
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
         Arithmetic { Add, Subtract, Multiply, Divide }
         SoftmaxOf { Linear, Logarithm }
         Operation {
-            Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid, Relu, Activation, Scale, Combine,
-            Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
+            Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
+            Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
         }
         EngineKind { Host, OpenCl }
         Function { Only, Pool(kind), PRelu, Combine(arithmetic), Softmax(of) }
@@ -293,7 +301,8 @@ mod data {
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
         Arg {
-            Size(value), Scalar(value), Pair(values), Geometry(geometry), Moved(moved), Constant(index), Buffer(index), Constants
+            Size(value), Scalar(value), Pair(values), Geometry(geometry), Moved(moved),
+            Constant(index), Buffer(index), Constants
         }
     }
 
@@ -302,7 +311,7 @@ mod data {
             self.get().put(out);
         }
 
-        fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
             f32::take(from).map(Float::new)
         }
     }
@@ -323,7 +332,10 @@ mod data {
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
         Range { up_to, near }
-        Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights, inputs, outputs }
+        Network {
+            name, hash, width, order, graph, output, labels, features, transform, folded, weights,
+            inputs, outputs
+        }
         Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
@@ -358,7 +370,7 @@ mod tests {
         for size in (0..usize::BITS).flat_map(|n| [1 << n, (1 << n) - 1, usize::MAX >> n]) {
             assert_eq!(read(&bytes(&size)), Ok(size));
         }
-        // Ends too early, a byte that adds nothing, more bits than there are.
+        // A missing byte, a last byte without bits, too many bits.
         for damaged in [
             &[][..],
             &[0x80],
@@ -371,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Each value comes back; where its last byte is missing, or one follows, it is damaged.
+    /// A value is read as it was written. A missing or an additional byte is an error.
     fn comes_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
         let mut all = bytes(value);
         assert_eq!(read::<T>(&all).as_ref(), Ok(value));
@@ -454,7 +466,7 @@ mod tests {
             group: 3,
         });
         comes_back(&[Arg::Size(3), Arg::Pair((0.5, 2.0)), Arg::Constants]);
-        // No such variant, no such truth, no text.
+        // An unknown variant, no boolean, no UTF-8, a wrong length.
         assert_eq!(
             (read::<Axis>(&[3]), read::<bool>(&[2])),
             (Err(Damaged), Err(Damaged))
