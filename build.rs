@@ -66,7 +66,7 @@ fn main() {
                  of a block"
             );
         }
-        return write(block::Slot::empty(settings.lab).leak(), &out);
+        return write(block::BlockSlot::empty(settings.lab).leak(), &out);
     }
     let baked = bake::bake(&settings);
     let files = match &baked {
@@ -144,8 +144,8 @@ fn one_line(text: impl std::fmt::Display) -> String {
     text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
-/// Writes the block or its slot, and the assembly that puts it into the program as one page-aligned,
-/// read-only symbol.
+/// Writes the block or its slot, and the assembly that puts it into the program as one
+/// page-aligned, read-only symbol.
 fn write(block: &'static [u8], out: &Path) {
     // The hash makes the text differ for each block. Compilers' caches see only the text, not the
     // file that `.incbin` includes.

@@ -1,5 +1,5 @@
-//! What the build baked: network, plan, kernel library and sources out of the block; constants and
-//! golden vectors as slices of it.
+//! Reads the block of this program: network, plan, kernel library and sources. Constants and golden
+//! vectors are slices of the block.
 
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
@@ -13,39 +13,37 @@ use std::sync::LazyLock;
 #[cfg(feature = "lab")]
 use std::sync::OnceLock;
 
-/// What every start reads.
+/// The sections that every start reads.
 struct Head {
     block: Block,
     network: Network,
     golden_given: bool,
     range: Range,
     plan: Plan,
-    /// Where each constant of the plan starts in the section of constants.
+    /// The offset of each constant of the plan in the section of constants.
     offsets: Cow<'static, [usize]>,
-    /// Steps of each plan of the library.
+    /// The number of steps of each plan of the library.
     steps: Cow<'static, [(Cow<'static, str>, usize)]>,
     library: Library,
 }
 
-/// The block that the linker put into the program.
+/// Returns the block that the linker put into the program.
 #[cfg(not(feature = "appended"))]
 fn bytes() -> Result<&'static [u8], String> {
     Ok(linked::block())
 }
 
-/// The block behind the program.
+/// Maps the block that was appended to the program's file.
 #[cfg(feature = "appended")]
 fn bytes() -> Result<&'static [u8], String> {
-    use crate::block::Slot;
+    use crate::block::BlockSlot;
     use crate::sys::appended;
-    let slot = Slot::parse(linked::block()).ok_or("it has no slot")?;
+    let slot = BlockSlot::parse(linked::block()).ok_or("it has no slot")?;
     let (offset, bytes) = slot.place().ok_or(EMPTY)?;
     let unread = |e| format!("its file cannot be read: {e}");
     let file = appended::file().map_err(unread)?;
-    let (found, whole) = (
-        file.metadata().map_err(unread)?.len(),
-        Slot::file_bytes((offset, bytes)),
-    );
+    let found = file.metadata().map_err(unread)?.len();
+    let whole = BlockSlot::file_bytes((offset, bytes));
     if found != whole {
         return Err(format!("its file has {found} bytes of {whole}; {REMOVED}"));
     }
@@ -53,12 +51,12 @@ fn bytes() -> Result<&'static [u8], String> {
     slot.block(end).map_err(|e| format!("{e}; {REMOVED}"))
 }
 
-/// What a program says that nobody gave a network.
+/// The message of a program without a network.
 #[cfg(feature = "appended")]
 const EMPTY: &str =
     "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
 
-/// What takes a network away.
+/// The advice for a network that is missing or damaged.
 #[cfg(feature = "appended")]
 const REMOVED: &str = "strip, UPX and copies that end early remove the network";
 
@@ -82,23 +80,23 @@ static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
 
 static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().sources());
 
-/// Whether what every start needs is as the build left it. `main` asks before anything else does.
+/// Checks the sections that every start needs. `main` calls this first.
 ///
 /// # Errors
-/// What is not.
+/// The block is damaged or missing.
 pub(crate) fn check() -> Result<(), Error> {
     HEAD.as_ref().map(drop).map_err(|why| damaged(why))
 }
 
-/// Whether everything is as the build left it, constants and golden vectors included.
+/// Checks all sections, constants and golden vectors included.
 ///
 /// # Errors
-/// What is not.
+/// A section is damaged.
 pub(crate) fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
-/// What a program says whose block is not as the build left it.
+/// The error for a damaged or missing block.
 pub(crate) fn damaged(why: &str) -> Error {
     #[cfg(feature = "appended")]
     if why == EMPTY {
@@ -114,32 +112,29 @@ fn head() -> &'static Head {
         .unwrap_or_else(|why| panic!("{}", damaged(why)))
 }
 
-/// The block.
 pub(crate) fn block() -> Block {
     head().block
 }
 
-/// The network.
 pub(crate) fn network() -> &'static Network {
     &head().network
 }
 
-/// The plan that its constants are laid out for.
+/// The plan that the constants are laid out for.
 pub(crate) fn plan() -> &'static Plan {
     &head().plan
 }
 
-/// What stands in for the block's library and sources: `bench --library`.
+/// The library and sources of `bench --library`, which replace those of the block.
 #[cfg(feature = "lab")]
 static OTHER: OnceLock<(Library, KernelSources)> = OnceLock::new();
 
-/// Puts a library in the place of the block's. To be called once, before a device is looked for.
+/// Replaces the library of the block. Must be called once, before any device is opened.
 #[cfg(feature = "lab")]
 pub(crate) fn put_library(library: Library, sources: KernelSources) {
     let _ = OTHER.set((library, sources));
 }
 
-/// The kernel library.
 pub(crate) fn library() -> &'static Library {
     #[cfg(feature = "lab")]
     if let Some((library, _)) = OTHER.get() {
@@ -148,25 +143,28 @@ pub(crate) fn library() -> &'static Library {
     &head().library
 }
 
-/// Whether the golden vectors came with the network.
+/// Returns true if the golden vectors came with the network, false if the build computed them.
 pub(crate) fn golden_given() -> bool {
     head().golden_given
 }
 
-/// How large inputs may be before sums overflow.
+/// The size of inputs up to which no sum overflows.
 pub(crate) fn range() -> Range {
     head().range
 }
 
-/// Steps of the library's plan `name` for the network.
+/// The number of steps of the library's plan `name` for the network.
 pub(crate) fn steps(name: &str) -> Option<usize> {
-    head().steps.iter().find(|s| s.0 == name).map(|s| s.1)
+    let mut plans = head().steps.iter();
+    plans
+        .find(|(plan, _)| plan == name)
+        .map(|(_, steps)| *steps)
 }
 
-/// The kernel sources, comments stripped.
+/// The kernel sources without comments.
 ///
 /// # Errors
-/// They are not as the build left them.
+/// Their section is damaged.
 pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     #[cfg(feature = "lab")]
     if let Some((_, sources)) = OTHER.get() {
@@ -175,7 +173,7 @@ pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     SOURCES.as_ref().map_err(|why| damaged(why))
 }
 
-/// Constant `i` of [`plan`], padded and in its layout.
+/// Constant `i` of [`plan`], padded and in the layout of the plan.
 pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
@@ -188,17 +186,16 @@ pub(crate) fn constant(i: usize) -> Values {
 
 /// The golden vectors of `--selftest`.
 pub(crate) struct Golden<'g> {
-    /// Number of vectors.
+    /// The number of vectors.
     pub(crate) count: usize,
     /// Raw inputs, `count` × width.
     pub(crate) inputs: &'g [f32],
     /// Scores, `count` × outputs.
     pub(crate) scores: &'g [f32],
-    /// Raw inputs of records that overflow, each of width.
+    /// Raw inputs of records that overflow, records × width.
     pub(crate) overflow: &'g [f32],
 }
 
-/// The golden vectors of [`network`].
 pub(crate) fn golden() -> Golden<'static> {
     let [inputs, scores, overflow] = [
         Section::GoldenInputs,

@@ -1,20 +1,20 @@
-//! The block: all that the build leaves in a program, as bytes. The build writes it, the program
-//! reads it where it stands; constants and golden vectors are not copied.
+//! The block: the baked data as bytes. The build writes the block, and the program reads it in
+//! place. Constants and golden vectors are not copied.
 //!
 //! ```text
 //! header     magic (8 bytes) · version (u32) · number of sections (u32) · bytes of the block (u64)
 //!            for each section: offset (u64) · bytes (u64) · SHA-256
-//!            SHA-256 of the header so far: the hash of the block, since it covers those of the sections
+//!            SHA-256 of the header so far. It covers the sections, so it is the hash of the block.
 //! network    network with graph; whether the golden vectors came with it
 //! plan       plan; where each constant starts in its section; steps of each plan of the library
 //! library    kernels, recipes, device classes
-//! sources    kernel sources: path, text; as a block of LZ4 behind its size (u32), a third of the bytes
+//! sources    kernel sources: path, text. Compressed by LZ4 behind its size (u32)
 //! constants  each in its plan's layout, at a multiple of a page
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
 //!
-//! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header
-//! and the sections that it parses, [`Block::verify`] all of them.
+//! [`crate::ir::wire`] has the encoding. At start the header is checked and the sections that are
+//! parsed. [`Block::verify`] checks all sections.
 
 use crate::ir::network::{Network, Range};
 use crate::ir::plan::Plan;
@@ -23,10 +23,10 @@ use crate::registry::KernelSources;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// The first bytes.
+/// The first bytes of a block.
 const MAGIC: [u8; 8] = *b"mortonnt";
 
-/// The version of the format: another one is not read.
+/// The version of the format. The program reads no other version.
 pub(crate) const VERSION: u32 = 8;
 
 /// The block and its constants start at multiples of this many bytes.
@@ -35,29 +35,26 @@ pub(crate) const PAGE: usize = 4096;
 /// Other sections start at multiples of this many bytes.
 const ALIGN: usize = 64;
 
-/// A section of the block.
+/// A section of the block. The first three have the types [`NetworkSection`], [`PlanSection`] and
+/// [`crate::registry::Library`], the sources are compressed [`KernelSources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// [`NetworkSection`]
     Network,
-    /// [`PlanSection`]
     Plan,
-    /// [`crate::registry::Library`]
     Library,
-    /// [`KernelSources`], compressed
     Sources,
-    /// Constants, each from a page on.
+    /// Constants in the layouts of the plan. Each begins at a page.
     Constants,
-    /// Golden inputs: records × width.
+    /// Golden inputs, records × width.
     GoldenInputs,
-    /// Golden scores: records × outputs.
+    /// Golden scores, records × outputs.
     GoldenScores,
-    /// Inputs that overflow: records × width.
+    /// Inputs of records that overflow, records × width.
     GoldenOverflow,
 }
 
 impl Section {
-    /// All, in the order in which they stand.
+    /// All sections in the order of the block.
     pub(crate) const ALL: [Section; 8] = [
         Section::Network,
         Section::Plan,
@@ -69,7 +66,7 @@ impl Section {
         Section::GoldenOverflow,
     ];
 
-    /// Its name in messages.
+    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Section::Network => "network",
@@ -84,12 +81,12 @@ impl Section {
     }
 }
 
-/// The network; true if its golden vectors came with it (else the build computed them); how large
-/// inputs may be.
+/// The network. True if its golden vectors came with it, false if the build computed them. The
+/// bound of inputs.
 pub(crate) type NetworkSection = (Network, (bool, Range));
 
-/// The plan, where each of its constants starts in their section, and the steps of each plan of the
-/// library for the network.
+/// The plan. The offset of each constant in the section of constants. The number of steps of each
+/// plan of the library for the network.
 pub(crate) type PlanSection = (
     Plan,
     (
@@ -98,16 +95,16 @@ pub(crate) type PlanSection = (
     ),
 );
 
-/// Bytes of a section's entry in the header.
+/// The bytes of a section's entry in the header.
 const ENTRY: usize = 8 + 8 + HASH;
 
-/// Bytes of a SHA-256.
+/// The bytes of a SHA-256.
 const HASH: usize = 32;
 
-/// Bytes of the header.
+/// The bytes of the header.
 const HEADER: usize = 24 + Section::ALL.len() * ENTRY + HASH;
 
-/// The block of these sections, in the order of [`Section::ALL`].
+/// Writes a block. The sections are in the order of [`Section::ALL`].
 pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     let mut entries = Vec::new();
@@ -137,17 +134,25 @@ pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     bytes
 }
 
-/// What the bytes of a section say.
 fn parsed<T: Wire>(section: Section, bytes: &'static [u8]) -> Result<T, String> {
     wire::value(bytes).map_err(|_| format!("its {} cannot be read", section.name()))
 }
 
-/// What the section of sources holds.
+/// Encodes the section of sources.
 pub(crate) fn compressed(sources: &KernelSources) -> Vec<u8> {
     lz4_flex::block::compress_prepend_size(&wire::bytes(sources))
 }
 
-/// A block whose header is as it was written.
+/// The entry of a section in the header.
+pub(crate) struct SectionEntry {
+    pub(crate) offset: usize,
+    /// The length of the section.
+    pub(crate) bytes: usize,
+    /// The SHA-256 of the section.
+    pub(crate) hash: &'static [u8],
+}
+
+/// A block with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block(&'static [u8]);
 
@@ -155,7 +160,7 @@ impl Block {
     /// Checks magic, version, length and the header's hash.
     ///
     /// # Errors
-    /// Which of them is wrong.
+    /// One of them is wrong.
     pub(crate) fn open(bytes: &'static [u8]) -> Result<Block, String> {
         let head = bytes
             .get(..HEADER)
@@ -184,35 +189,38 @@ impl Block {
         Ok(Block(bytes))
     }
 
-    /// The hash of the block, in hexadecimal.
+    /// The hash of the block in hexadecimal.
     pub(crate) fn hash(self) -> String {
-        hex(&self.0[HEADER - HASH..HEADER])
+        let Block(bytes) = self;
+        hex(&bytes[HEADER - HASH..HEADER])
     }
 
-    /// Bytes of the block.
+    /// The number of bytes.
     pub(crate) fn len(self) -> usize {
-        self.0.len()
+        let Block(bytes) = self;
+        bytes.len()
     }
 
-    /// Offset, bytes and hash of a section.
-    pub(crate) fn entry(self, section: Section) -> (usize, usize, &'static [u8]) {
+    pub(crate) fn entry(self, section: Section) -> SectionEntry {
+        let Block(bytes) = self;
         let at = 24 + section as usize * ENTRY;
-        (
-            u64_at(self.0, at) as usize,
-            u64_at(self.0, at + 8) as usize,
-            &self.0[at + 16..at + ENTRY],
-        )
+        SectionEntry {
+            offset: u64_at(bytes, at) as usize,
+            bytes: u64_at(bytes, at + 8) as usize,
+            hash: &bytes[at + 16..at + ENTRY],
+        }
     }
 
-    /// The bytes of a section. (The header's hash holds: its offsets are those that were written.)
+    /// The bytes of a section. The offsets are valid because the hash of the header is.
     pub(crate) fn section(self, section: Section) -> &'static [u8] {
-        let (offset, bytes, _) = self.entry(section);
-        &self.0[offset..offset + bytes]
+        let Block(block) = self;
+        let SectionEntry { offset, bytes, .. } = self.entry(section);
+        &block[offset..offset + bytes]
     }
 
-    /// Whether a section is as it was written.
+    /// Checks the hash of a section.
     fn check(self, section: Section) -> Result<(), String> {
-        match *Sha256::digest(self.section(section)) == *self.entry(section).2 {
+        match *Sha256::digest(self.section(section)) == *self.entry(section).hash {
             true => Ok(()),
             false => Err(format!(
                 "its {} are not as they were written",
@@ -221,30 +229,30 @@ impl Block {
         }
     }
 
-    /// What a section holds, after its hash was checked.
+    /// Checks and decodes a section.
     ///
     /// # Errors
-    /// It is not as it was written.
+    /// The section is damaged.
     pub(crate) fn read<T: Wire>(self, section: Section) -> Result<T, String> {
         self.check(section)?;
         parsed(section, self.section(section))
     }
 
-    /// The kernel sources.
+    /// Checks and decodes the kernel sources.
     ///
     /// # Errors
-    /// Their section is not as it was written.
+    /// The section is damaged.
     pub(crate) fn sources(self) -> Result<KernelSources, String> {
         self.check(Section::Sources)?;
         let bytes = lz4_flex::block::decompress_size_prepended(self.section(Section::Sources));
-        // No bytes are no sources, either.
+        // If decompression fails, an empty text is parsed, which fails, too.
         parsed(Section::Sources, bytes.unwrap_or_default().leak())
     }
 
     /// Checks every section.
     ///
     /// # Errors
-    /// The first that is not as it was written.
+    /// The first damaged section.
     pub(crate) fn verify(self) -> Result<(), String> {
         Section::ALL
             .into_iter()
@@ -252,35 +260,37 @@ impl Block {
     }
 }
 
-/// Begins a slot.
+/// The first bytes of a slot.
 const SLOT_MAGIC: [u8; 8] = *b"mortslot";
 
-/// Bytes of a slot.
+/// The bytes of a slot.
 const SLOT: usize = 80;
 
-/// An appended block starts at a multiple of this many bytes of the file: the largest page that
-/// Linux has on ARM.
+/// An appended block starts at a multiple of this many bytes in the file, the largest page of Linux
+/// on ARM.
 const FILE_PAGE: usize = 65536;
 
-/// Which package a program and mortonnet-bake are of: one writes what the other reads.
+/// The version of the package. A program and mortonnet-bake must be of the same version.
 const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 
-/// What stands in a program in place of a block: where a block was appended to its file, if one
-/// was.
+/// Stands in a program instead of a block and says where a block was appended to the file.
 ///
 /// ```text
-/// magic (8 bytes) · version (u32) · 1 with the lab (u32) · version of the package (16 bytes, padded with 0)
-/// offset of the block in the file, 0 for none (u64) · bytes of the block (u64) · hash of the block (32 bytes)
+/// magic (8 bytes) · version (u32) · 1 with the lab (u32)
+/// version of the package (16 bytes, padded with 0)
+/// offset of the block in the file, 0 for none (u64) · bytes of the block (u64)
+/// hash of the block (32 bytes)
 /// ```
 ///
-/// Behind the block the slot stands once more, the end of the file: what was cut or added shows.
+/// The slot is repeated behind the block at the end of the file, so that a file that was cut or
+/// extended is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct BlockSlot {
     bytes: [u8; SLOT],
 }
 
-impl Slot {
-    /// The slot of a program without a network.
+impl BlockSlot {
+    /// Returns the slot of a program without a network.
     pub(crate) fn empty(lab: bool) -> Vec<u8> {
         let mut bytes = SLOT_MAGIC.to_vec();
         VERSION.put(&mut bytes);
@@ -290,41 +300,36 @@ impl Slot {
         bytes
     }
 
-    /// The slot that stands where a block would, if there is none.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Slot> {
-        let slot = Slot {
+    /// Reads a slot. `None` if there is a block instead.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<BlockSlot> {
+        let slot = BlockSlot {
             bytes: bytes.get(..SLOT)?.try_into().ok()?,
         };
         (slot.bytes[..8] == SLOT_MAGIC).then_some(slot)
     }
 
-    /// The slot in the file of a program, and where it stands.
+    /// Finds the slot in the file of a program. Returns its offset, too.
     ///
     /// # Errors
-    /// There is none, or of another version of this package.
-    pub(crate) fn find(program: &[u8]) -> Result<(usize, Slot), String> {
-        let places = program
-            .windows(SLOT_MAGIC.len())
-            .enumerate()
-            .filter(|(_, w)| **w == SLOT_MAGIC);
-        let slots: Vec<(usize, Slot)> = places
-            .filter_map(|(i, _)| Some((i, Slot::parse(&program[i..])?)))
+    /// There is no slot, or one of another version of this package.
+    pub(crate) fn find(program: &[u8]) -> Result<(usize, BlockSlot), String> {
+        let windows = program.windows(SLOT_MAGIC.len()).enumerate();
+        let slots: Vec<(usize, BlockSlot)> = windows
+            .filter(|(_, window)| **window == SLOT_MAGIC)
+            .filter_map(|(at, _)| Some((at, BlockSlot::parse(&program[at..])?)))
             .collect();
-        // The program's code holds the magic, too.
-        let like = |s: &&(usize, Slot)| s.1.version() == VERSION && s.1.package() == PACKAGE;
-        match slots.iter().find(like) {
-            Some(&found) => Ok(found),
-            None => match slots
-                .iter()
-                .find(|s| s.1.package().starts_with(|c: char| c.is_ascii_digit()))
-            {
-                Some((_, other)) => Err(format!(
-                    "it is of mortonnet {}, this is mortonnet-bake {PACKAGE}: take both from one \
-                     release",
-                    other.package()
-                )),
-                None => Err("it is no program of mortonnet that takes a network".into()),
-            },
+        // The program's code contains the magic, too.
+        let fits = |slot: &BlockSlot| slot.version() == VERSION && slot.package() == PACKAGE;
+        if let Some(&found) = slots.iter().find(|(_, slot)| fits(slot)) {
+            return Ok(found);
+        }
+        let mut packages = slots.iter().map(|(_, slot)| slot.package());
+        match packages.find(|package| package.starts_with(|c: char| c.is_ascii_digit())) {
+            Some(other) => Err(format!(
+                "it is of mortonnet {other}, this is mortonnet-bake {PACKAGE}: take both from one \
+                 release"
+            )),
+            None => Err("it is no program of mortonnet that takes a network".into()),
         }
     }
 
@@ -340,26 +345,26 @@ impl Slot {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Whether the program has the lab.
+    /// Returns true if the program has the lab.
     pub(crate) fn lab(&self) -> bool {
         self.bytes[12] == 1
     }
 
-    /// Offset and bytes of the block in the file; none was appended where there is none.
+    /// The offset and bytes of the block in the file. `None` if no block was appended.
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
-        let place = (u64_at(&self.bytes, 32), u64_at(&self.bytes, 40));
-        (place.0 > 0).then_some(place)
+        let (offset, bytes) = (u64_at(&self.bytes, 32), u64_at(&self.bytes, 40));
+        (offset > 0).then_some((offset, bytes))
     }
 
-    /// Bytes of a file with the block.
+    /// The bytes of the whole file, given the offset and bytes of the block.
     pub(crate) fn file_bytes((offset, bytes): (u64, u64)) -> u64 {
         offset + bytes.next_multiple_of(ALIGN as u64) + SLOT as u64
     }
 
-    /// The block out of `end`, the file from its offset on.
+    /// Takes the block out of `end`, the file from the block's offset on.
     ///
     /// # Errors
-    /// What stands there is something else.
+    /// There is no such block.
     pub(crate) fn block<'b>(&self, end: &'b [u8]) -> Result<&'b [u8], String> {
         let bytes = u64_at(&self.bytes, 40) as usize;
         let there = end.len() >= bytes
@@ -373,12 +378,12 @@ impl Slot {
         }
     }
 
-    /// The file of `program` with this block.
+    /// Returns the file of `program` with a block appended.
     ///
     /// # Errors
-    /// It has no slot, or one that is taken.
+    /// The program has no slot, or already has a block.
     pub(crate) fn fill(program: &[u8], block: &[u8]) -> Result<Vec<u8>, String> {
-        let (at, slot) = Slot::find(program)?;
+        let (at, slot) = BlockSlot::find(program)?;
         if slot.place().is_some() {
             return Err("it has a network: take a program without one".into());
         }
@@ -403,7 +408,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
         .fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-/// Bytes in hexadecimal.
+/// Writes bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -433,7 +438,7 @@ mod tests {
             } else {
                 ALIGN
             };
-            assert_eq!(block.entry(section).0 % align, 0, "{}", section.name());
+            assert_eq!(block.entry(section).offset % align, 0, "{}", section.name());
         }
         assert_eq!(block.len(), bytes.len());
     }
@@ -448,7 +453,7 @@ mod tests {
         let filled: Vec<usize> = Section::ALL
             .iter()
             .flat_map(|&s| {
-                let (offset, bytes, _) = Block(whole).entry(s);
+                let SectionEntry { offset, bytes, .. } = Block(whole).entry(s);
                 offset..offset + bytes
             })
             .collect();
@@ -466,19 +471,19 @@ mod tests {
         let program = [
             &b"code mortslot"[..],
             &[7; 200],
-            &Slot::empty(true),
+            &BlockSlot::empty(true),
             &[9; 100],
         ]
         .concat();
-        let (at, slot) = Slot::find(&program).unwrap();
+        let (at, slot) = BlockSlot::find(&program).unwrap();
         assert_eq!((at, slot.place(), slot.lab()), (213, None, true));
-        let file = Slot::fill(&program, &block).unwrap();
-        let filled = Slot::parse(&file[at..]).unwrap();
+        let file = BlockSlot::fill(&program, &block).unwrap();
+        let filled = BlockSlot::parse(&file[at..]).unwrap();
         let place = filled.place().unwrap();
         assert_eq!(place, (FILE_PAGE as u64, block.len() as u64));
-        assert_eq!(Slot::file_bytes(place), file.len() as u64);
+        assert_eq!(BlockSlot::file_bytes(place), file.len() as u64);
         assert_eq!(filled.block(&file[FILE_PAGE..]), Ok(&block[..]));
-        // Nothing else of the program changes.
+        // The rest of the program does not change.
         let outside = |f: &[u8]| [&f[..at], &f[at + SLOT..program.len()]].concat();
         assert_eq!(outside(&file), outside(&program));
         for wrong in [
@@ -490,19 +495,19 @@ mod tests {
             assert!(filled.block(wrong).is_err());
         }
         assert!(
-            Slot::fill(&file, &block)
+            BlockSlot::fill(&file, &block)
                 .unwrap_err()
                 .starts_with("it has a network")
         );
         assert!(
-            Slot::fill(&program[..200], &block)
+            BlockSlot::fill(&program[..200], &block)
                 .unwrap_err()
                 .starts_with("it is no program")
         );
         let mut other = program.clone();
         other[at + 16] = b'7';
         assert!(
-            Slot::fill(&other, &block)
+            BlockSlot::fill(&other, &block)
                 .unwrap_err()
                 .starts_with("it is of mortonnet 7.1.0, this is")
         );

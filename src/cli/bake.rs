@@ -6,7 +6,7 @@ use super::help::{self, HelpPage, OptionGroup, OptionSpec, option};
 use super::print;
 use crate::bake::{self, Baked, Mistakes, Names, Settings};
 use crate::baked;
-use crate::block::Slot;
+use crate::block::BlockSlot;
 use crate::engine::model::Model;
 use crate::engine::verify;
 use crate::error::Error;
@@ -103,7 +103,7 @@ static TARGETS: [TargetCpu; 3] = [
 pub(super) struct BakeOptions {
     model: PathBuf,
     output: PathBuf,
-    /// Index into [`TARGETS`].
+    /// An index into [`TARGETS`].
     target: Option<usize>,
     plan: Option<String>,
     weights: Option<String>,
@@ -111,7 +111,6 @@ pub(super) struct BakeOptions {
 }
 
 pub(super) enum BakeCommand {
-    /// Print a page.
     Page(String),
     Bake(BakeOptions),
 }
@@ -246,7 +245,8 @@ impl FinishedProgram {
         };
         let shown = path.display();
         let bytes = fs::read(&path).map_err(|e| Error::io(shown.to_string(), e))?;
-        let (_, slot) = Slot::find(&bytes).map_err(|e| Error::check(format!("{shown}: {e}")))?;
+        let (_, slot) =
+            BlockSlot::find(&bytes).map_err(|e| Error::check(format!("{shown}: {e}")))?;
         let found = target_of(&bytes)
             .ok_or_else(|| Error::check(format!("{shown}: it is for no CPU known here")))?;
         if let Some(asked) = target.filter(|&asked| asked != found) {
@@ -305,7 +305,7 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     }
     verify(&made)?;
     let block = made.block();
-    let file = Slot::fill(&program.bytes, &block)
+    let file = BlockSlot::fill(&program.bytes, &block)
         .map_err(|e| Error::check(format!("{}: {e}", program.path.display())))?;
     write(&output, &file).map_err(|e| Error::io(output.display().to_string(), e))?;
     made.report("", program.target.arch, block.len())

@@ -1,6 +1,6 @@
 //! The block as text, for `--info=block`.
 
-use crate::block::{Block, NetworkSection, PlanSection, Section, VERSION, hex};
+use crate::block::{Block, NetworkSection, PlanSection, Section, SectionEntry, VERSION, hex};
 use crate::ir::network::{Network, named};
 use crate::ir::plan::Plan;
 use crate::registry::Library;
@@ -24,7 +24,11 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
         block.hash()
     );
     for section in Section::ALL {
-        let (offset, bytes, hash) = block.entry(section);
+        let SectionEntry {
+            offset,
+            bytes,
+            hash,
+        } = block.entry(section);
         let _ = writeln!(
             s,
             "section {}: {bytes} bytes at {offset}, SHA-256 {}",
