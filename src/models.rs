@@ -1,5 +1,4 @@
-//! Whole models, as the build reads them, on every engine, against what other programs make of the
-//! same records.
+//! Tests of whole models on every engine, compared with the answers of other programs.
 
 use crate::bake::front::fixtures::{self, rows};
 use crate::baked::library;
@@ -17,10 +16,10 @@ use crate::registry::EngineKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Classes and scores of records.
-type Answers = Vec<(Option<u32>, Vec<f64>)>;
+/// Classes and scores, one per record.
+type ModelAnswers = Vec<(Option<u32>, Vec<f64>)>;
 
-/// The folder of what `tests/needs` makes for `name`.
+/// Runs `tests/needs NAME` and returns the folder that it made.
 pub(crate) fn needs(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs");
     let made = std::process::Command::new(script)
@@ -35,28 +34,28 @@ pub(crate) fn needs(name: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
-/// A model's network and weights, with records.
-struct Given {
+/// A network with its weights, and records.
+struct TestedModel {
     network: Network,
     tensors: Tensors,
     records: Vec<Vec<f64>>,
 }
 
-impl Given {
-    /// Reads a model as the build does, which checks the golden vectors beside it.
-    fn read(model: &Path, records: Vec<Vec<f64>>) -> Given {
+impl TestedModel {
+    /// Reads a model as the build does. This also checks the golden vectors beside it.
+    fn read(model: &Path, records: Vec<Vec<f64>>) -> TestedModel {
         let ((network, tensors, golden, _), _) = fixtures::read(model)
             .unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
         assert!(golden.count > 1, "{}", model.display());
-        Given {
+        TestedModel {
             network,
             tensors,
             records,
         }
     }
 
-    /// In float64.
-    fn reference(&self) -> Answers {
+    /// Computes the answers in float64.
+    fn reference(&self) -> ModelAnswers {
         let scores = self
             .records
             .iter()
@@ -66,9 +65,9 @@ impl Given {
             .collect()
     }
 
-    /// By an engine, in batches of at most `batch`, both slots by turns.
-    fn run(&self, engine: &mut dyn Engine, batch: usize) -> Answers {
-        let mut answers = Answers::new();
+    /// Runs an engine in batches of at most `batch` records, with both slots in turn.
+    fn run(&self, engine: &mut dyn Engine, batch: usize) -> ModelAnswers {
+        let mut answers = ModelAnswers::new();
         for (turn, part) in self.records.chunks(batch.min(engine.batch())).enumerate() {
             let slot = turn % SLOTS;
             for (n, raw) in part.iter().enumerate() {
@@ -94,7 +93,7 @@ impl Given {
         answers
     }
 
-    fn on_opencl(&self, device: &Device, model: &Model, batch: usize) -> Answers {
+    fn on_opencl(&self, device: &Device, model: &Model, batch: usize) -> ModelAnswers {
         let wanted = Wanted {
             scores: true,
             classes: self.network.output.kind == Kind::Classes,
@@ -114,7 +113,7 @@ impl Given {
         )
     }
 
-    fn on_host(&self, threads: usize, batch: usize) -> Answers {
+    fn on_host(&self, threads: usize, batch: usize) -> ModelAnswers {
         let recipe = recipe("host", EngineKind::Host).unwrap();
         let model =
             Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
@@ -122,36 +121,36 @@ impl Given {
     }
 }
 
-/// What another program makes of the records.
-struct Expected {
+/// The answers of another program.
+struct ExpectedAnswers {
     scores: Vec<Vec<f64>>,
-    /// The scores behind the network's last function.
+    /// The scores after the final activation.
     results: Vec<Vec<f64>>,
     classes: Vec<Option<u32>>,
 }
 
-impl Expected {
-    /// What the network itself gives in float64.
-    fn of(given: &Given) -> Expected {
+impl ExpectedAnswers {
+    /// The answers of the network itself in float64.
+    fn of(given: &TestedModel) -> ExpectedAnswers {
         let (classes, scores): (_, Vec<Vec<f64>>) = given.reference().into_iter().unzip();
         let mut results = scores.clone();
         results
             .iter_mut()
             .for_each(|values| given.network.output.activation.apply(values));
-        Expected {
+        ExpectedAnswers {
             scores,
             results,
             classes,
         }
     }
 
-    /// Adds to `failed` what is wrong with `answers`: other classes, scores or results that are
-    /// more than `bound` (of the largest of all records, those of the record, and the value itself)
-    /// off. Gives the largest error in units of the bound.
+    /// Compares classes, scores and results, and adds differences to `failed`. The arguments of
+    /// `bound` are the largest value of all records, the values of the record, and the value
+    /// itself. Returns the largest error in units of the bound.
     fn compare(
         &self,
-        given: &Given,
-        answers: &Answers,
+        given: &TestedModel,
+        answers: &ModelAnswers,
         bound: fn(f64, &[f64], f64) -> f64,
         place: &str,
         failed: &mut Vec<String>,
@@ -161,8 +160,9 @@ impl Expected {
             (self.classes.len(), self.results.len()),
             "{place}"
         );
-        let mut worst = (0.0, String::new());
-        let most = [&self.scores, &self.results].map(|records| largest(&records.concat()));
+        let (mut worst, mut message) = (0.0, String::new());
+        let [most_score, most_result] =
+            [&self.scores, &self.results].map(|records| largest(&records.concat()));
         for (n, (class, scores)) in answers.iter().enumerate() {
             if *class != self.classes[n] {
                 failed.push(format!(
@@ -173,26 +173,27 @@ impl Expected {
             let mut results = scores.clone();
             given.network.output.activation.apply(&mut results);
             let pairs = [
-                (scores, &self.scores[n], most[0]),
-                (&results, &self.results[n], most[1]),
+                (scores, &self.scores[n], most_score),
+                (&results, &self.results[n], most_result),
             ];
             for (found, expected, most) in pairs {
                 assert_eq!(found.len(), expected.len(), "{place}");
                 for (f, &e) in found.iter().zip(expected) {
                     let excess = (f - e).abs() / bound(most, expected, e);
-                    if excess > worst.0 || excess.is_nan() {
-                        let excess = if excess.is_nan() {
-                            f64::INFINITY
-                        } else {
-                            excess
-                        };
-                        worst = (excess, format!("{place}: record {n}: {f}, expected {e}"));
+                    let excess = if excess.is_nan() {
+                        f64::INFINITY
+                    } else {
+                        excess
+                    };
+                    if excess > worst {
+                        worst = excess;
+                        message = format!("{place}: record {n}: {f}, expected {e}");
                     }
                 }
             }
         }
-        failed.extend((worst.0 > 1.0).then_some(worst.1));
-        worst.0
+        failed.extend((worst > 1.0).then_some(message));
+        worst
     }
 }
 
@@ -201,7 +202,7 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, v| most.max(v.abs()))
 }
 
-/// Networks of frameworks, each with the files that exporters have made of it.
+/// Networks of frameworks, with the files that exporters make of them.
 const TRAINED: [(&str, &[&str]); 8] = [
     ("sklearn-digits", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-wine", &["network.json", "skl2onnx.onnx"]),
@@ -222,8 +223,8 @@ const TRAINED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Of all records: the framework's classes, its scores and probabilities within 1e-4 · max(1,
-/// |value|), in float64 and on the host.
+/// All records get the class of the framework, and its scores and probabilities within
+/// 1e-4 · max(1, |value|), in float64 and on the host.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_frameworks_give_what_their_frameworks_give() {
@@ -243,15 +244,15 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
             inputs.len() >= 150 && classes.iter().any(|c| *c != classes[0]),
             "{name}"
         );
-        let expected = Expected {
+        let expected = ExpectedAnswers {
             scores,
             results,
             classes,
         };
         let labels = std::fs::read_to_string(folder.join("labels.txt")).unwrap_or_default();
         for file in files {
-            let given = Given::read(&folder.join(file), inputs.clone());
-            // A class without a name is called by its index.
+            let given = TestedModel::read(&folder.join(file), inputs.clone());
+            // The label of a class without a name is its index.
             let names = &given.network.labels;
             let label = |i: usize| names.get(i).map_or(i.to_string(), |l| l.to_string());
             if !labels.lines().enumerate().all(|(i, l)| l == label(i)) {
@@ -278,10 +279,10 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Networks of the shapes of MLPerf Tiny: the classes of ONNX Runtime, and what it gives within
-/// 1e-4 of its largest value; the network's own values in float64 within 1e-4 of a record's
-/// largest, or of 1. From either format, on the host and on PoCL under every plan, record by record
-/// and in a batch.
+/// Networks with the shapes of MLPerf Tiny, read from either format. They run on the host and on
+/// PoCL under every plan, record by record and in a batch. Classes are those of ONNX Runtime, and
+/// values are within 1e-4 of its largest value. Compared with float64, values are within 1e-4 of
+/// the record's largest value, or of 1.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
@@ -294,16 +295,16 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
         let most = inputs.len();
         for format in ["onnx", "tflite"] {
             let start = Instant::now();
-            let given = Given::read(&root.join(format!("{name}.{format}")), inputs.clone());
+            let given = TestedModel::read(&root.join(format!("{name}.{format}")), inputs.clone());
             let network = &given.network;
             let classes = scores.iter().map(|s| network.class(s)).collect();
-            let expected = Expected {
+            let expected = ExpectedAnswers {
                 scores: scores.clone(),
                 results: results.clone(),
                 classes,
             };
-            let own = Expected::of(&given);
-            let mut check = |place: &str, answers: Answers| {
+            let own = ExpectedAnswers::of(&given);
+            let mut check = |place: &str, answers: ModelAnswers| {
                 let place = format!("{name}.{format}, {place}");
                 let theirs = expected.compare(
                     &given,
@@ -336,8 +337,8 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
                         Some(batch),
                     );
                     let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
-                    // What runs where one launch for all layers cannot.
-                    let single = model.simpler().last().map(|m| m.1);
+                    // The model with a launch per layer, if one launch for all layers is possible.
+                    let single = model.simpler().last().map(|(_, simpler)| simpler);
                     for model in [Some(model), single].iter().flatten() {
                         let place = format!("{}, batches of {batch}", model.plan.name);
                         check(&place, given.on_opencl(&all.devices[0], model, batch));

@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A command: its name in messages, and the function that takes its arguments. `take` asks for every
-/// option that the command uses, given or not. Messages learn from that who uses an option.
+/// A command: its name in messages, and the function that takes its arguments. `take` asks for
+/// every option that the command uses, given or not. Messages learn from that who uses an option.
 pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) take: fn(&mut Arguments) -> Result<Command, Error>,
@@ -19,7 +19,7 @@ pub(super) struct CommandSpec {
 
 /// An option as it was given.
 pub(super) struct GivenOption {
-    /// The long name.
+    /// The long name, without dashes.
     pub(super) name: &'static str,
     /// Empty for an option that takes no value.
     pub(super) value: OsString,
@@ -118,7 +118,6 @@ impl Arguments {
         self.parse(option, |text| number(text, &range))
     }
 
-    /// Takes `--batch`.
     pub(super) fn batch(&mut self) -> Result<Option<usize>, Error> {
         Ok(self
             .number("batch", 1..=MOST_RECORDS as u64)?
@@ -134,7 +133,6 @@ impl Arguments {
         Ok((device, units.map(|n| n as u32)))
     }
 
-    /// Takes `--kernels`.
     pub(super) fn sources(&mut self) -> Sources {
         let mut sources = Sources::default();
         sources.folder = self.path("kernels");
@@ -202,8 +200,8 @@ fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
     })
 }
 
-/// The error for an unknown option. It suggests an option that begins with `name`, or one of which at
-/// most a third of the letters differ.
+/// The error for an unknown option. It suggests an option that begins with `name`, or one of which
+/// at most a third of the letters differ.
 pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
     let rank = |option: &'s str| {
         (

@@ -45,7 +45,7 @@ pub(crate) struct Classify {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProfileOption {
     pub(crate) format: ProfileFormat,
-    /// `None` for stderr.
+    /// The file to write, or `None` for stderr.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -141,7 +141,6 @@ fn profile(text: &str) -> Result<ProfileOption, String> {
 }
 
 impl Classify {
-    /// Classifies all records.
     pub(crate) fn run(self, start: Instant) -> Result<(), Error> {
         Session::new(self, start)?.run()
     }

@@ -1,4 +1,4 @@
-//! `--info` and `--version`: what is baked, and what would run it.
+//! The pages of `--info` and `--version`.
 
 use crate::baked::{self, library, network};
 use crate::engine::model::planned;
@@ -6,9 +6,9 @@ use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
 use crate::ir::graph::Value;
-use crate::ir::network::{Kind, Network, Transform, named};
+use crate::ir::network::{Activation, Kind, Network, Transform, named};
 use crate::ir::op::{Op, Operation};
-use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
+use crate::ir::plan::{Arg, Buffer, BufferRole, EngineKind, Extent, Plan, Step};
 use crate::observe::profile::Phases;
 use crate::observe::report::quoted;
 use crate::planner::fit::{Fit, Memory};
@@ -16,7 +16,7 @@ use crate::registry::PlanRecipe;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// `mortonnet 0.1.0, digits 0123456789abcdef`
+/// The line of `--version`, for example `mortonnet 0.1.0, digits 0123456789abcdef`.
 pub(crate) fn version() -> String {
     format!(
         "mortonnet {}, {} {}",
@@ -29,21 +29,52 @@ pub(crate) fn version() -> String {
 /// The page of `--info`.
 ///
 /// # Errors
-/// What is baked is not as it was written.
+/// The baked data is damaged.
 pub(crate) fn page(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let mut s = String::new();
-    // A name or a label is the model's: one line, whatever is in it.
+    // Names and labels of the model may have line breaks.
     let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
+    describe_network(&mut row);
+    describe_golden(&mut row);
+    let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
+    row(
+        "plans",
+        format!(
+            "{} (baked: {}); library {}",
+            plans.join(", "),
+            baked::plan().name,
+            library().hash
+        ),
+    );
+    // A program without the lab, which is for a board, does not compare plans.
+    if cfg!(feature = "lab") {
+        write_fits(&mut s, request);
+    }
+    let mut phases = Phases::default();
+    match select::decide(request, &mut phases) {
+        Ok(decisions) => {
+            let request = &Request {
+                grows: decisions.len() == 1,
+                ..request.clone()
+            };
+            for decision in decisions {
+                s.push_str(&decided(request, decision));
+            }
+        }
+        Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
+    }
+    Ok(s)
+}
+
+fn describe_network(row: &mut impl FnMut(&str, String)) {
+    let (network, block) = (network(), baked::block());
     row(
         "program",
         format!("mortonnet {}", env!("CARGO_PKG_VERSION")),
     );
-    row(
-        "model",
-        format!("{}, hash {}", network().name, network().hash),
-    );
-    let (bytes, block) = (baked::plan().constant_bytes(), baked::block());
+    row("model", format!("{}, hash {}", network.name, network.hash));
+    let bytes = baked::plan().constant_bytes();
     row("constants", format!("{bytes} bytes"));
     let place = if cfg!(feature = "appended") {
         "appended"
@@ -58,10 +89,13 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
             &block.hash()[..16]
         ),
     );
-    row("input", input(network()));
-    row("output", output(network()));
-    row("layers", layers(network()));
-    row("work", format!("{} flop a record", network().flop()));
+    row("input", input(network));
+    row("output", output(network));
+    row("layers", layers(network));
+    row("work", format!("{} flop a record", network.flop()));
+}
+
+fn describe_golden(row: &mut impl FnMut(&str, String)) {
     let given = if baked::golden_given() {
         "given with the network"
     } else {
@@ -77,38 +111,10 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
         format!("{} vectors, {given}; {overflow}", golden.count),
     );
     row("range", baked::range().to_string());
-    let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
-    row(
-        "plans",
-        format!(
-            "{} (baked: {}); library {}",
-            plans.join(", "),
-            baked::plan().name,
-            library().hash
-        ),
-    );
-    // The table is for whoever compares plans: a board's program says what its own takes.
-    if cfg!(feature = "lab") {
-        fits(&mut s, request);
-    }
-    let mut phases = Phases::default();
-    match select::decide(request, &mut phases) {
-        Ok(decisions) => {
-            let request = &Request {
-                grows: decisions.len() == 1,
-                ..request.clone()
-            };
-            decisions
-                .into_iter()
-                .for_each(|d| s.push_str(&decided(request, d)));
-        }
-        Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
-    }
-    Ok(s)
 }
 
-/// Every plan of the library for single records and for full batches (or batches of so many
-/// records).
+/// The demands of every plan of the library, for single records and for batches of `batch` records
+/// or the plan's size.
 fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
     let host = (std::env::consts::ARCH, select::threads());
     let of = move |(recipe, batch)| {
@@ -125,8 +131,8 @@ fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit
         .filter_map(of)
 }
 
-/// What the plans take of a device, a line each.
-fn fits(s: &mut String, request: &Request) {
+/// Writes the table of what each plan needs.
+fn write_fits(s: &mut String, request: &Request) {
     let row = |name: &str, numbers: [String; 8], class: &str| {
         let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>11}")).collect();
         format!("{name:<16}{} {class}", numbers.join(" "))
@@ -147,7 +153,10 @@ fn fits(s: &mut String, request: &Request) {
         &row("plan, in bytes", head.map(str::to_string), "modelled on"),
     );
     for (recipe, fit) in table(request.batch) {
-        let us = fit.modelled.map_or("-".into(), |m| format!("{:.2}", m.1));
+        let (class, us) = match fit.modelled {
+            Some((class, us)) => (class, format!("{us:.2}")),
+            None => ("", "-".to_string()),
+        };
         let (launches, programs) = match recipe.engine {
             EngineKind::Host => ("-".to_string(), "-".to_string()),
             EngineKind::OpenCl => (fit.steps.to_string(), fit.programs.to_string()),
@@ -165,18 +174,14 @@ fn fits(s: &mut String, request: &Request) {
             programs,
             us,
         ];
-        line(
-            s,
-            "",
-            row(&recipe.name, numbers, fit.modelled.map_or("", |m| m.0)).trim_end(),
-        );
+        line(s, "", row(&recipe.name, numbers, class).trim_end());
     }
 }
 
-/// The page as an object of JSON. Keys are only ever added.
+/// The page as JSON. Keys may be added but not removed.
 ///
 /// # Errors
-/// What is baked is not as it was written.
+/// The baked data is damaged.
 pub(crate) fn json(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let n = network();
@@ -193,8 +198,8 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
             .join(",")
     };
     Ok(format!(
-        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\"outputs\":{},\
-         \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
+        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\
+         \"outputs\":{},\"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
          \"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{}}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
@@ -210,14 +215,14 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         fits,
         names(&n.labels),
         names(&n.features),
-        // A size that is not known is null.
+        // An unknown bound is null.
         Some(baked::range().up_to)
             .filter(|&r| r > 0.0)
             .map_or("null".into(), |r| format!("{r:e}"))
     ))
 }
 
-/// The rows of [`fits`], as objects of JSON.
+/// The rows of [`write_fits`] as JSON objects.
 fn fits_json(batch: Option<usize>) -> String {
     let plans: Vec<String> = table(batch)
         .map(|(recipe, fit)| {
@@ -231,6 +236,7 @@ fn fits_json(batch: Option<usize>) -> String {
                 arena,
                 batch,
             } = fit.memory;
+            let (arena_bound, arena_bytes) = fit.arena;
             format!(
                 "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\
                  \"constants\":{constants},\"between_steps\":{arena},\"input_and_results\":{batch},\
@@ -240,8 +246,8 @@ fn fits_json(batch: Option<usize>) -> String {
                 recipe.engine,
                 fit.batch,
                 fit.memory.total(),
-                fit.arena.1,
-                fit.arena.0,
+                arena_bytes,
+                arena_bound,
                 fit.steps,
                 fit.programs,
             )
@@ -254,7 +260,7 @@ fn line(s: &mut String, name: &str, text: &str) {
     let _ = writeln!(s, "{name:<10}{text}");
 }
 
-/// What would run on one device.
+/// Describes the plan that would run on one device.
 fn decided(request: &Request, decision: Decision) -> String {
     let mut s = String::new();
     decision
@@ -299,7 +305,7 @@ fn input(n: &Network) -> String {
     text
 }
 
-/// Several inputs or outputs by their names.
+/// Appends the names of several inputs or outputs.
 fn several(text: &mut String, values: &[Value]) {
     if !values.is_empty() {
         *text += ": ";
@@ -355,7 +361,7 @@ fn layers(n: &Network) -> String {
     text
 }
 
-/// The plan: sizes, layouts, bytes, steps.
+/// Describes sizes, layouts, bytes and steps of a plan.
 fn plan(p: &Plan, again: usize) -> String {
     let mut s = String::new();
     let _ = writeln!(
@@ -371,14 +377,11 @@ fn plan(p: &Plan, again: usize) -> String {
             baked::plan().name
         );
     }
-    let hidden: usize = p
-        .buffers
-        .iter()
-        .filter(|b| b.role == BufferRole::Hidden)
-        .count();
+    let hidden = |b: &&Buffer| b.role == BufferRole::Hidden;
     let _ = writeln!(
         s,
-        "          {hidden} hidden buffers in an arena of {} bytes{} (at least {} are needed)",
+        "          {} hidden buffers in an arena of {} bytes{} (at least {} are needed)",
+        p.buffers.iter().filter(hidden).count(),
         p.arena_bytes,
         if p.engine == EngineKind::Host {
             " for a record"
@@ -388,15 +391,13 @@ fn plan(p: &Plan, again: usize) -> String {
         p.arena_bound
     );
     for c in p.constants.iter() {
+        let ((rows, cols), (padded_rows, padded_cols)) = (c.size, c.padded);
         let _ = writeln!(
             s,
-            "  constant  {} {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes{}",
+            "  constant  {} {:<8} {rows:>5}×{cols:<5} padded {padded_rows:>5}×{padded_cols:<5} \
+             {:<10} {} bytes{}",
             c.name,
             c.role.name(),
-            c.size.0,
-            c.size.1,
-            c.padded.0,
-            c.padded.1,
             c.layout.to_string(),
             c.bytes(),
             if c.image { ", an image" } else { "" }
@@ -406,47 +407,47 @@ fn plan(p: &Plan, again: usize) -> String {
         if let Some(few) = p.few.filter(|few| few.first == i) {
             let _ = writeln!(s, "  batches of {} records and fewer:", few.records);
         }
-        let items = |e: Extent| match e {
-            Extent::Fixed(n) => n.to_string(),
-            Extent::Records { records: 1, items } => format!("{items} a record"),
-            Extent::Records { records, items } => format!("{items} every {records} records"),
-            Extent::Columns {
-                columns,
-                tile,
-                group,
-            } => {
-                format!("{group} for {tile} of {columns} columns a record")
-            }
-        };
-        let _ = write!(s, "  step      {:<24}", step.kernel);
-        if step.options.adds {
-            s.push_str(" + add");
-        }
-        let fused = step.operation.activation().is_none();
-        if fused && step.activation != crate::ir::network::Activation::None {
-            let _ = write!(s, " + {}", step.activation.name());
-        }
-        if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) =
-            (step.operation, &*step.args)
-        {
-            let _ = write!(
-                s,
-                " {} → {}",
-                p.buffers[*from].layout, p.buffers[*to].layout
-            );
-        }
-        if p.engine == EngineKind::OpenCl {
-            let _ = write!(
-                s,
-                "  work-items {} × {}",
-                items(step.global.0),
-                items(step.global.1)
-            );
-            if let Some((y, x)) = step.local {
-                let _ = write!(s, ", groups {y}×{x}");
-            }
-        }
-        let _ = writeln!(s, "  {} flop a record", step.flop);
+        describe_step(&mut s, p, step);
     }
     s
+}
+
+/// Appends the line of a step.
+fn describe_step(s: &mut String, p: &Plan, step: &Step) {
+    let _ = write!(s, "  step      {:<24}", step.kernel);
+    if step.options.adds {
+        s.push_str(" + add");
+    }
+    let fused = step.operation.activation().is_none();
+    if fused && step.activation != Activation::None {
+        let _ = write!(s, " + {}", step.activation.name());
+    }
+    if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) =
+        (step.operation, &*step.args)
+    {
+        let (from, to) = (&p.buffers[*from].layout, &p.buffers[*to].layout);
+        let _ = write!(s, " {from} → {to}");
+    }
+    if p.engine == EngineKind::OpenCl {
+        let (first, second) = step.global;
+        let _ = write!(s, "  work-items {} × {}", items(first), items(second));
+        if let Some((y, x)) = step.local {
+            let _ = write!(s, ", groups {y}×{x}");
+        }
+    }
+    let _ = writeln!(s, "  {} flop a record", step.flop);
+}
+
+/// Describes the number of work-items along a dimension.
+fn items(extent: Extent) -> String {
+    match extent {
+        Extent::Fixed(n) => n.to_string(),
+        Extent::Records { records: 1, items } => format!("{items} a record"),
+        Extent::Records { records, items } => format!("{items} every {records} records"),
+        Extent::Columns {
+            columns,
+            tile,
+            group,
+        } => format!("{group} for {tile} of {columns} columns a record"),
+    }
 }

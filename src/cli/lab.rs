@@ -475,9 +475,9 @@ fn page(arguments: &mut Arguments) -> Result<Page, Error> {
 
 /// The value of `--sizes`.
 enum BenchSizes {
-    /// `96,1000`
+    /// A list such as `96,1000`.
     Squares(Vec<usize>),
-    /// `8x4`
+    /// Rows and columns, such as `8x4`.
     Rectangle(usize, usize),
 }
 

@@ -1,4 +1,4 @@
-//! The command `--selftest`.
+//! The command `--selftest`, which runs the golden vectors.
 
 use super::arguments::Arguments;
 use super::{Command, introduce, print, request};
@@ -24,7 +24,8 @@ pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
 }
 
 impl SelfTest {
-    /// Runs the golden vectors on every requested device. A failing device does not hide the others.
+    /// Runs the golden vectors on every requested device. A failing device does not hide the
+    /// others.
     pub(crate) fn run(&self) -> Result<(), Error> {
         self.request.sources.check()?;
         baked::verify()?;

@@ -128,7 +128,7 @@ impl Session {
         }))
     }
 
-    /// Classifies all records.
+    /// Classifies all records of the inputs.
     pub(super) fn run(&'static self) -> Result<(), Error> {
         self.classify
             .timeout

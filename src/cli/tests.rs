@@ -483,9 +483,8 @@ fn what_contradicts_itself_is_refused() {
         Ok(Command::ListDevices { verbose: true })
     ));
     assert!(parse("-d 0 -b 7 --kernels d bench network").is_ok());
-    assert!(
-        matches!(parse("-v bench --help"), Ok(Command::Help(page)) if page.contains("--cache-model"))
-    );
+    let help = parse("-v bench --help");
+    assert!(matches!(help, Ok(Command::Help(page)) if page.contains("--cache-model")));
 }
 
 #[test]

@@ -9,14 +9,14 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covered {
     Affine,
-    /// Any convolution.
+    /// A convolution with any number of groups.
     Convolution,
     /// A convolution of one group.
     Dense,
     /// A convolution with a group for each channel.
     Depthwise,
     Pool,
-    /// Scale or PReLU.
+    /// A node `Op::Scale` or `Op::PRelu`.
     Scale,
     /// An element-wise operation on two values.
     Combine,
@@ -25,7 +25,7 @@ pub(crate) enum Covered {
     Softmax,
     /// One of the activations that kernels fuse ([`Activation::FUSED`]).
     Activation,
-    /// Any activation.
+    /// An activation of any kind.
     Function,
     /// One activation, whatever its parameters.
     Only(Activation),
@@ -123,8 +123,8 @@ pub(crate) struct Covers {
 }
 
 impl Covers {
-    /// The default for kernels of an operation: the node of the operation's name. The chain is empty
-    /// if the operation is a part of a node or none.
+    /// The default for kernels of an operation: the node of the operation's name. The chain is
+    /// empty if the operation is a part of a node or none.
     pub(crate) fn of(operation: Operation) -> Covers {
         let own = Covered::named(operation.name()).map(|node| CoveredNode {
             node,

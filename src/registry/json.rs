@@ -1,6 +1,6 @@
 //! Parsed JSON, and typed access to the members of an object with a place for every mistake. The
-//! build parses with serde_json. The program does not contain serde_json, so `bench --library` has a
-//! parser of its own.
+//! build parses with serde_json. The program does not contain serde_json, so `bench --library` has
+//! a parser of its own.
 
 use super::mistakes::Mistakes;
 use std::collections::BTreeMap;
@@ -9,14 +9,13 @@ use std::fmt;
 /// The members of an object.
 pub(crate) type Map = BTreeMap<String, Json>;
 
-/// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
     Bool(bool),
     /// A whole number from 0 on that is written without a point or an exponent.
     Whole(u64),
-    /// Any other number.
+    /// A number that is not `Whole`.
     Number(f64),
     String(String),
     Array(Vec<Json>),
@@ -87,7 +86,8 @@ impl Json {
     }
 }
 
-/// Writes JSON. Control characters in strings are left to the writer of messages, which replaces them.
+/// Writes JSON. Control characters in strings are left to the writer of messages, which replaces
+/// them.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let string = |s: &str| {
@@ -245,7 +245,6 @@ impl<'v> Object<'v> {
         )
     }
 
-    /// A finite number.
     pub(crate) fn number(&self, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
         self.typed(key, "a number", mistakes, |v| {
             v.as_f64().filter(|x| x.is_finite())

@@ -52,8 +52,8 @@ pub(crate) struct Operand {
     /// True if the operand is an RGBA float image. A pixel has four neighbouring columns of the
     /// row-major matrix `b`, or four rows of a column of the column-major matrix `a`.
     pub(crate) image: bool,
-    /// True if column-major weights may also be in panels of rows, `R_P_1_C` with P a multiple of 4.
-    /// The kernel is compiled for the panels that the plan has for full batches.
+    /// True if column-major weights may also be in panels of rows, `R_P_1_C` with P a multiple of
+    /// 4. The kernel is compiled for the panels that the plan has for full batches.
     pub(crate) panels: bool,
 }
 
@@ -70,14 +70,14 @@ pub(crate) struct Needs {
     pub(crate) local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for. 0 is no bound. For several layers the sizes are those of
-/// the first layer. For a repeated chain they are the maximum over the layers, and `weights` is the
-/// sum over the layers.
+/// The largest problem that a kernel is for. 0 is no bound. For several layers the sizes are those
+/// of the first layer. For a repeated chain they are the maximum over the layers, and `weights` is
+/// the sum over the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Most {
-    /// Rows of the result.
+    /// The rows of the result.
     pub(crate) h: usize,
-    /// Common dimension.
+    /// The common dimension, over which products are summed.
     pub(crate) l: usize,
     /// Weights, h · l.
     pub(crate) weights: usize,
@@ -85,8 +85,8 @@ pub(crate) struct Most {
     pub(crate) layers: usize,
     /// Work-groups along the records. This bound holds even if the plan has no other kernel.
     pub(crate) groups: usize,
-    /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the largest
-    /// value of a record must not meet weights that are much smaller than others.
+    /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the
+    /// largest value of a record must not meet weights that are much smaller than others.
     pub(crate) spread: usize,
 }
 
@@ -111,11 +111,11 @@ pub(crate) struct Restrictions {
     pub(crate) scaled: bool,
     /// Rows and columns of the result per work-item. (0, 1) is one work-item per column.
     pub(crate) scale: (usize, usize),
-    /// True if dimension 0 of the work-items, which runs fastest, runs over the columns of the result
-    /// and not over the rows.
+    /// True if dimension 0 of the work-items, which runs fastest, runs over the columns of the
+    /// result and not over the rows.
     pub(crate) columns_first: bool,
-    /// True if work-items below the last row of the result return at once. The number of rows is then
-    /// independent of the work-group. Columns are still padded to whole work-groups.
+    /// True if work-items below the last row of the result return at once. The number of rows is
+    /// then independent of the work-group. Columns are still padded to whole work-groups.
     pub(crate) guarded: bool,
     /// The left operand: weights, h × l.
     pub(crate) a: Option<Operand>,
@@ -136,8 +136,9 @@ pub(crate) struct Restrictions {
     /// Work-groups that a benchmark tries in turn. The kernel runs with any work-group.
     pub(crate) sweep: Cow<'static, [(usize, usize)]>,
     pub(crate) needs: Needs,
-    /// Rows and columns of the result per work-group, if not given by `scale` and `work_group`. Such
-    /// a kernel skips elements outside the result, so its sizes are padded to the alignments only.
+    /// Rows and columns of the result per work-group, if not given by `scale` and `work_group`.
+    /// Such a kernel skips elements outside the result, so its sizes are padded to the alignments
+    /// only.
     pub(crate) tile: Option<(usize, usize)>,
     /// The largest problem. A plan uses its next kernel for a larger one.
     pub(crate) most: Most,
@@ -147,7 +148,8 @@ pub(crate) struct Restrictions {
     /// dimension, and a `reduce` step adds their parts. 0 never shares it.
     pub(crate) split: usize,
     /// Bytes of weights that the device's last cache is asked to keep for the next record, if the
-    /// network has more weights. `common/cache.cl` then stands in front of the source. 0 asks nothing.
+    /// network has more weights. `common/cache.cl` then stands in front of the source. 0 asks
+    /// nothing.
     pub(crate) keeps: usize,
 }
 
@@ -170,8 +172,8 @@ pub(crate) struct Kernel {
     /// Document and section that the idea comes from.
     pub(crate) document: Cow<'static, str>,
     pub(crate) operation: Operation,
-    /// The nodes that one launch computes. Empty if the kernel computes a part of a node, or no node
-    /// of a network.
+    /// The nodes that one launch computes. Empty if the kernel computes a part of a node, or no
+    /// node of a network.
     pub(crate) covers: Covers,
     /// Nodes that may follow `covers` and are then computed in the same launch.
     pub(crate) epilogue: Cow<'static, [Covered]>,
@@ -181,8 +183,8 @@ pub(crate) struct Kernel {
     /// The path of the source below `kernels/`. `None` for kernels of the host engine.
     pub(crate) source: Option<Cow<'static, str>>,
     pub(crate) defines: Cow<'static, [Define]>,
-    /// Further options of the compiler. They may change results, so a kernel with options is only for
-    /// benchmarks and never in a plan.
+    /// Further options of the compiler. They may change results, so a kernel with options is only
+    /// for benchmarks and never in a plan.
     pub(crate) lab_options: Cow<'static, str>,
     pub(crate) restrictions: Restrictions,
 }
@@ -197,17 +199,17 @@ pub(crate) struct PlanRecipe {
     pub(crate) engine: EngineKind,
     /// Records of a full batch, before padding.
     pub(crate) batch: usize,
-    /// Codenames of kernels. A node is computed by the kernel that covers the longest chain from the
-    /// node on. The kernel must take the operand in its layout, and `most` must admit the chain. Of
-    /// equally long chains, that with the least work per work-group is chosen, then the first. If no
-    /// kernel admits the node, the shortest chain of one layer is chosen.
+    /// Codenames of kernels. A node is computed by the kernel that covers the longest chain from
+    /// the node on. The kernel must take the operand in its layout, and `most` must admit the
+    /// chain. Of equally long chains, that with the least work per work-group is chosen, then the
+    /// first. If no kernel admits the node, the shortest chain of one layer is chosen.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
     /// A variant for batches of few records.
     pub(crate) few: Option<FewRecords>,
     /// Work-groups that tuning found. They replace those of the kernels.
     pub(crate) groups: Groups,
-    /// The plan that takes this plan's place in a program without the lab, because no board has such
-    /// a device. Empty if every program has this plan.
+    /// The plan that takes this plan's place in a program without the lab, because no board has
+    /// such a device. Empty if every program has this plan.
     pub(crate) without_lab: Cow<'static, str>,
 }
 
@@ -273,20 +275,22 @@ pub(crate) struct DeviceClass {
     /// Texts of which the device's vendor or name contains one, ignoring case. Empty matches every
     /// device.
     pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
-    /// The least NVIDIA compute capability (major, minor). A device that reports none is not matched.
+    /// The least NVIDIA compute capability (major, minor). A device that reports none is not
+    /// matched.
     pub(crate) compute_capability: Option<(u32, u32)>,
     /// The name of the plan for such devices.
     pub(crate) plan: Cow<'static, str>,
     /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published
     /// results: 149 (T604), 179 to 233 (T628).
     pub(crate) launch_us: f64,
-    /// Expected rate on networks in GFLOPS, of the whole device. For classes of hosts, of one thread.
+    /// Expected rate on networks in GFLOPS, of the whole device. For classes of hosts, of one
+    /// thread.
     pub(crate) gflops: f64,
     /// Floating-point operations per compute unit and clock cycle, by the maker's figures. 0 if
     /// unknown.
     pub(crate) flop_per_cycle: f64,
-    /// True if the driver refuses every call after a kernel has failed. The engine then does not ask
-    /// each launch how it ended.
+    /// True if the driver refuses every call after a kernel has failed. The engine then does not
+    /// ask each launch how it ended.
     pub(crate) stops_after_failure: bool,
 }
 
@@ -323,8 +327,8 @@ impl Library {
             .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Returns the recipe without kernels that compute all layers in one launch. `None` if it has no
-    /// such kernel.
+    /// Returns the recipe without kernels that compute all layers in one launch. `None` if it has
+    /// no such kernel.
     pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
         let repeats =
             |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
@@ -407,8 +411,8 @@ impl Restrictions {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
-    /// The numbers of which rows and columns of the result must be multiples, so that work-groups of
-    /// y × x work-items cover them exactly.
+    /// The numbers of which rows and columns of the result must be multiples, so that work-groups
+    /// of y × x work-items cover them exactly.
     pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let (rows, cols) = self.scale;
         let rows = if self.guarded { 1 } else { rows.max(1) * y };
@@ -538,8 +542,8 @@ impl Kernel {
         found.map(|d| d.value as usize)
     }
 
-    /// The number of terms of a sum that a work-group takes at a time (`BK`, 1 by default). Parts of
-    /// the common dimension are multiples of it.
+    /// The number of terms of a sum that a work-group takes at a time (`BK`, 1 by default). Parts
+    /// of the common dimension are multiples of it.
     pub(crate) fn stage(&self) -> usize {
         self.define("BK").unwrap_or(1).max(1)
     }
@@ -577,9 +581,9 @@ impl Kernel {
         options.join(" ")
     }
 
-    /// Checks that `text` has one kernel function, with the kernel's name and parameters. Parameters
-    /// are the letters of `arglist`, alpha and beta of a scaled kernel, and the operands. Conditions
-    /// of the preprocessor are ignored.
+    /// Checks that `text` has one kernel function, with the kernel's name and parameters.
+    /// Parameters are the letters of `arglist`, alpha and beta of a scaled kernel, and the
+    /// operands. Conditions of the preprocessor are ignored.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
         let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();

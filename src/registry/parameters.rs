@@ -33,7 +33,7 @@ pub(crate) enum Dim {
     H,
     /// The columns of the result, one per record.
     W,
-    /// The common dimension.
+    /// The common dimension, over which products are summed.
     L,
     /// The rows of a pair's first layer.
     M,

@@ -31,7 +31,7 @@ pub(crate) struct LibraryFile<'f> {
     /// The name in messages.
     pub(crate) name: &'f str,
     pub(crate) text: &'f str,
-    /// The parsed text.
+    /// The value that the text was parsed to.
     pub(crate) value: &'f Json,
 }
 
@@ -49,8 +49,9 @@ pub(crate) struct LoadedLibrary {
     pub(crate) own: Vec<Cow<'static, str>>,
 }
 
-/// Reads a library. With a `base` the file needs kernels only. The file's entries stand before those
-/// of the base and replace entries of the same name. Every one of `files` must belong to a kernel.
+/// Reads a library. With a `base` the file needs kernels only. The file's entries stand before
+/// those of the base and replace entries of the same name. Every one of `files` must belong to a
+/// kernel.
 pub(crate) fn read(
     file: &LibraryFile<'_>,
     base: Option<&BaseLibrary<'_>>,

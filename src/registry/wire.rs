@@ -21,8 +21,8 @@ fields! {
     Define { name, value }
     Needs { host, images, warp, local_bytes }
     Restrictions {
-        arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep,
-        needs, tile, most, least_l, split, keeps
+        arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group,
+        sweep, needs, tile, most, least_l, split, keeps
     }
     Kernel {
         codename, aliases, about, document, operation, covers, epilogue, function, source, defines,

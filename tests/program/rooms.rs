@@ -86,9 +86,15 @@ fn imports_run_one_way() {
         let tests = path.ends_with("tests.rs");
         if !tests
             && room(path) != "bin"
-            && !["allocations.rs", "lib.rs", "main.rs", "models.rs", "shared.rs"]
-                .iter()
-                .any(|f| path.ends_with(f) && path.components().count() == 1)
+            && ![
+                "allocations.rs",
+                "lib.rs",
+                "main.rs",
+                "models.rs",
+                "shared.rs",
+            ]
+            .iter()
+            .any(|f| path.ends_with(f) && path.components().count() == 1)
         {
             wrong.extend(upward(path, &fs::read_to_string(&file).unwrap()));
         }

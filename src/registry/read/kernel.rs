@@ -268,8 +268,9 @@ fn read_options<'v>(o: &Object<'v>, mistakes: &mut Mistakes) -> &'v str {
     options
 }
 
-/// Reads `"covers": ["affine", "activation?", "..."]`, the nodes in order. A `?` marks a node that may
-/// be missing, and `...` at the end a chain that is repeated. The default depends on the operation.
+/// Reads `"covers": ["affine", "activation?", "..."]`, the nodes in order. A `?` marks a node that
+/// may be missing, and `...` at the end a chain that is repeated. The default depends on the
+/// operation.
 fn read_covers(o: &Object<'_>, operation: Operation, mistakes: &mut Mistakes) -> Covers {
     if o.get("covers").is_none() {
         return Covers::of(operation);
@@ -290,7 +291,6 @@ fn read_covers(o: &Object<'_>, operation: Operation, mistakes: &mut Mistakes) ->
     }
 }
 
-/// Reads `"epilogue": ["activation"]`.
 fn read_epilogue(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Covered> {
     let names = o.texts("epilogue", mistakes).unwrap_or_default();
     names

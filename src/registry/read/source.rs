@@ -5,8 +5,8 @@ use crate::registry::Kernel;
 use crate::registry::mistakes::Mistakes;
 use std::borrow::Cow;
 
-/// Reads each source once, in the order of the library, and compares its signature with the entry of
-/// every kernel. Returns paths and texts.
+/// Reads each source once, in the order of the library, and compares its signature with the entry
+/// of every kernel. Returns paths and texts.
 pub(super) fn read(
     name: &str,
     kernels: &[Kernel],
@@ -64,8 +64,8 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// Removes the blanks that no token needs. Lines with strings and directives stay as they are, except
-/// for the body of a macro.
+/// Removes the blanks that no token needs. Lines with strings and directives stay as they are,
+/// except for the body of a macro.
 fn without_blanks(line: &str) -> String {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let define = line
