@@ -19,7 +19,9 @@ use crate::lab::shapes::generated;
 use crate::observe::times::StreamTimes;
 use crate::observe::trace::Track;
 use crate::registry::EngineKind;
-use crate::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Rows, Source, Stream};
+use crate::stream::{
+    Format, InputShape, OutputFormat, OutputSpec, ResultWriter, SeriesRows, Source, Stream,
+};
 use crate::sys::counting;
 use std::cell::Cell;
 use std::io;
@@ -125,14 +127,14 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     ];
     for (device, plan) in devices {
         for (format, output, timed, traced, hop) in [
-            (Format::Csv, Output::Class, false, false, None),
-            (Format::U8, Output::Json, false, false, None),
-            (Format::U8, Output::Scores, true, false, None),
-            (Format::Csv, Output::Class, true, true, None),
-            (Format::Csv, Output::Class, false, false, Some(window)),
-            (Format::U8, Output::Class, false, false, Some(3)),
+            (Format::Csv, OutputFormat::Class, false, false, None),
+            (Format::U8, OutputFormat::Json, false, false, None),
+            (Format::U8, OutputFormat::Scores, true, false, None),
+            (Format::Csv, OutputFormat::Class, true, true, None),
+            (Format::Csv, OutputFormat::Class, false, false, Some(window)),
+            (Format::U8, OutputFormat::Class, false, false, Some(3)),
         ] {
-            let rows = hop.map(|hop| Rows { window, hop });
+            let rows = hop.map(|hop| SeriesRows { window, hop });
             let records = hop.map_or(RECORDS, |hop| (RECORDS * window - window) / hop + 1) as u64;
             let track = traced.then(|| Track::new(Instant::now()));
             let request = Request {
@@ -142,7 +144,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 batch: Some(100),
                 max_memory: None,
                 wanted: Wanted {
-                    scores: output != Output::Class,
+                    scores: output != OutputFormat::Class,
                     classes: true,
                 },
                 timed,

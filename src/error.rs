@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// An error that ends the program. One pointer: hardly any call fails, all of them hand a result
 /// on.
-pub(crate) struct Error(Box<Kind>);
+pub(crate) struct Error(Box<ErrorKind>);
 
 /// What it says: all that is known stands there.
 impl fmt::Debug for Error {
@@ -22,7 +22,7 @@ impl fmt::Debug for Error {
 
 /// What an error is.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ErrorKind {
     /// The command line is wrong: exit code 2.
     Usage(String),
     /// A record of the input cannot be used. `place` is `FILE:LINE:FIELD` or `FILE: record N`.
@@ -65,12 +65,12 @@ pub(crate) enum Kind {
 impl Error {
     /// A wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Kind::Usage(message.into()).into()
+        ErrorKind::Usage(message.into()).into()
     }
 
     /// An input error at `place`.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Kind::Input {
+        ErrorKind::Input {
             place: place.into(),
             message: message.into(),
         }
@@ -79,7 +79,7 @@ impl Error {
 
     /// An I/O error on `place`.
     pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
-        Kind::Io {
+        ErrorKind::Io {
             place: place.into(),
             source,
         }
@@ -88,7 +88,7 @@ impl Error {
 
     /// A failure of a device that is found out here.
     pub(crate) fn device(what: impl Into<String>) -> Self {
-        Kind::Device {
+        ErrorKind::Device {
             what: what.into(),
             source: None,
         }
@@ -106,7 +106,7 @@ impl Error {
         } else {
             format!("{what}: {source}")
         };
-        Kind::Device {
+        ErrorKind::Device {
             what,
             source: Some(Arc::new(source)),
         }
@@ -115,34 +115,36 @@ impl Error {
 
     /// A limit of a device, or one that was asked for, that does not allow a plan.
     pub(crate) fn limit(what: impl Into<String>) -> Self {
-        Kind::Limit(what.into()).into()
+        ErrorKind::Limit(what.into()).into()
     }
 
     /// A check that did not hold.
     pub(crate) fn check(what: impl Into<String>) -> Self {
-        Kind::Check(what.into()).into()
+        ErrorKind::Check(what.into()).into()
     }
 
     /// What it is.
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
     /// The same, to take it apart.
-    pub(crate) fn into_kind(self) -> Kind {
+    pub(crate) fn into_kind(self) -> ErrorKind {
         *self.0
     }
 
     /// Whether it is an end of the program that nobody is told of.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(*self.0, Kind::ClosedOutput | Kind::Stopped)
+        matches!(*self.0, ErrorKind::ClosedOutput | ErrorKind::Stopped)
     }
 
     /// What ended one thing and then another: the first error counts, a silent end only where there
     /// is no other.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
-            (Err(first), Err(then)) if !first.is_silent() => Err(Kind::Both([first, then]).into()),
+            (Err(first), Err(then)) if !first.is_silent() => {
+                Err(ErrorKind::Both([first, then]).into())
+            }
             (_, Err(then)) => Err(then),
             (first, Ok(())) => first,
         }
@@ -151,16 +153,16 @@ impl Error {
     /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind() {
-            Kind::ClosedOutput => 0,
-            Kind::Usage(_) => 2,
-            Kind::Both(both) => both[0].exit_code(),
+            ErrorKind::ClosedOutput => 0,
+            ErrorKind::Usage(_) => 2,
+            ErrorKind::Both(both) => both[0].exit_code(),
             _ => 1,
         }
     }
 }
 
-impl From<Kind> for Error {
-    fn from(kind: Kind) -> Error {
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
         Error(Box::new(kind))
     }
 }
@@ -168,15 +170,16 @@ impl From<Kind> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind() {
-            Kind::Usage(m) | Kind::Device { what: m, .. } | Kind::Limit(m) | Kind::Check(m) => {
-                f.write_str(m)
-            }
-            Kind::Input { place, message } => write!(f, "{place}: {message}"),
-            Kind::Io { place, source } => write!(f, "{place}: {source}"),
+            ErrorKind::Usage(m)
+            | ErrorKind::Device { what: m, .. }
+            | ErrorKind::Limit(m)
+            | ErrorKind::Check(m) => f.write_str(m),
+            ErrorKind::Input { place, message } => write!(f, "{place}: {message}"),
+            ErrorKind::Io { place, source } => write!(f, "{place}: {source}"),
             // The second one on a line of its own that begins as the first.
-            Kind::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
-            Kind::ClosedOutput => f.write_str("stdout was closed"),
-            Kind::Stopped => f.write_str("stopped by a signal"),
+            ErrorKind::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
+            ErrorKind::ClosedOutput => f.write_str("stdout was closed"),
+            ErrorKind::Stopped => f.write_str("stopped by a signal"),
         }
     }
 }
@@ -190,12 +193,12 @@ pub(crate) fn say(message: &str) {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
-            Kind::Io { source, .. } => Some(source),
-            Kind::Device {
+            ErrorKind::Io { source, .. } => Some(source),
+            ErrorKind::Device {
                 source: Some(source),
                 ..
             } => Some(&**source),
-            Kind::Both(both) => Some(&both[0]),
+            ErrorKind::Both(both) => Some(&both[0]),
             _ => None,
         }
     }
@@ -244,7 +247,7 @@ mod tests {
         for (first, then) in [(check(), Ok(())), (Ok(()), check())] {
             assert_eq!(Error::first(first, then).unwrap_err().to_string(), "b");
         }
-        for silent in [Kind::ClosedOutput, Kind::Stopped] {
+        for silent in [ErrorKind::ClosedOutput, ErrorKind::Stopped] {
             assert_eq!(
                 Error::first(Err(silent.into()), check())
                     .unwrap_err()
@@ -252,8 +255,8 @@ mod tests {
                 "b"
             );
         }
-        let stopped = Error::first(Err(Kind::Stopped.into()), Ok(())).unwrap_err();
-        assert!(matches!(stopped.kind(), Kind::Stopped));
+        let stopped = Error::first(Err(ErrorKind::Stopped.into()), Ok(())).unwrap_err();
+        assert!(matches!(stopped.kind(), ErrorKind::Stopped));
         assert!(Error::first(Ok(()), Ok(())).is_ok());
     }
 }

@@ -287,7 +287,7 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
     let root = needs("zoo");
-    let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+    let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     let mut failed = Vec::new();
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
         let [inputs, scores, results] = ["inputs", "scores", "results"]

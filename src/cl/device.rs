@@ -10,7 +10,7 @@ use opencl_sys::*;
 
 use super::error::ClError;
 use super::loader::{
-    Handle, Library, handles, info_bytes, info_fixed, info_text, platforms, starting,
+    ClLibrary, Handle, handles, info_bytes, info_fixed, info_text, platforms, starting,
 };
 
 /// All devices of all platforms, and what could not be asked.
@@ -71,7 +71,7 @@ impl Deref for Device {
 
 /// What a device is, and its limits.
 pub(crate) struct Properties {
-    pub(super) library: &'static Library,
+    pub(super) library: &'static ClLibrary,
     pub(super) raw: Handle,
     pub(super) platform: Handle,
     /// Its place in the list of all devices.
@@ -152,7 +152,7 @@ pub(crate) struct Details {
 }
 
 /// Lists the devices of all platforms. A platform that fails does not hide the others.
-pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
+pub(crate) fn devices(library: &'static ClLibrary) -> Result<Devices, ClError> {
     let _one_at_a_time = starting();
     let mut all = Devices {
         devices: Vec::new(),
@@ -179,7 +179,10 @@ pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
 }
 
 /// The devices of one platform, and its name.
-fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>, String), ClError> {
+fn platform_devices(
+    library: &ClLibrary,
+    platform: Handle,
+) -> Result<(Vec<Handle>, String), ClError> {
     let name = platform_text(library, platform, CL_PLATFORM_NAME)?;
     let ids = handles(
         "clGetDeviceIDs",
@@ -196,7 +199,7 @@ fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>,
 }
 
 fn platform_text(
-    library: &Library,
+    library: &ClLibrary,
     platform: Handle,
     what: cl_platform_info,
 ) -> Result<String, ClError> {
@@ -208,7 +211,7 @@ fn platform_text(
 
 /// Asks one device; every answer is checked.
 struct Questions {
-    library: &'static Library,
+    library: &'static ClLibrary,
     raw: Handle,
     name: String,
     /// The first question that had no answer but must have.
@@ -279,7 +282,7 @@ impl Questions {
 
 impl Device {
     fn ask(
-        library: &'static Library,
+        library: &'static ClLibrary,
         platform: Handle,
         raw: Handle,
         index: usize,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use opencl_sys::*;
 
 use super::error::{ClError, check, made};
-use super::memory::{ALIGN, Access, Element, MapMode, Memory, unmap};
+use super::memory::{ALIGN, Access, Element, MapMode, MemoryObject, unmap};
 use super::queue::Queue;
 
 /// Values in a pixel.
@@ -39,7 +39,7 @@ impl Channel {
 /// A 2D image, CL_RGBA of a [`Channel`]. Clones are the same image.
 #[derive(Clone)]
 pub(crate) struct Image2d {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryObject>,
     width: usize,
     height: usize,
     channel: Channel,
@@ -121,14 +121,14 @@ impl Image2d {
         made(raw, code, CALL, name)
             .map_err(|e| e.detail(format!("{width} x {height} pixels of four {values}")))?;
         Ok(Image2d {
-            memory: Memory::new(queue, raw, name, None),
+            memory: MemoryObject::new(queue, raw, name, None),
             width,
             height,
             channel,
         })
     }
 
-    pub(super) fn memory(&self) -> &Arc<Memory> {
+    pub(super) fn memory(&self) -> &Arc<MemoryObject> {
         &self.memory
     }
 

@@ -183,16 +183,16 @@ api! {
 }
 
 /// The loaded OpenCL library. It stays loaded until the process ends.
-pub(crate) struct Library {
+pub(crate) struct ClLibrary {
     pub(super) api: Api,
     path: String,
 }
 
-impl Library {
+impl ClLibrary {
     /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that
     /// works and has at least one platform. Later calls give the same library.
-    pub(crate) fn open() -> Result<&'static Library, LoadError> {
-        static OPENED: OnceLock<&'static Library> = OnceLock::new();
+    pub(crate) fn open() -> Result<&'static ClLibrary, LoadError> {
+        static OPENED: OnceLock<&'static ClLibrary> = OnceLock::new();
         if let Some(library) = OPENED.get() {
             return Ok(library);
         }
@@ -218,9 +218,9 @@ impl Library {
     }
 }
 
-impl fmt::Debug for Library {
+impl fmt::Debug for ClLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Library({})", self.path)
+        write!(f, "ClLibrary({})", self.path)
     }
 }
 
@@ -234,14 +234,14 @@ fn search_list() -> Vec<String> {
 }
 
 /// The first library of the list that loads, has every entry point and at least one platform.
-pub(super) fn open_from(list: &[String]) -> Result<&'static Library, LoadError> {
+pub(super) fn open_from(list: &[String]) -> Result<&'static ClLibrary, LoadError> {
     let mut attempts = Vec::new();
     for path in list {
         match try_open(path) {
             // Leaked on purpose: drivers keep threads and exit handlers that live in the library's
             // code.
             Ok(api) => {
-                return Ok(Box::leak(Box::new(Library {
+                return Ok(Box::leak(Box::new(ClLibrary {
                     api,
                     path: escape::line(path).into_owned(),
                 })));
@@ -426,7 +426,7 @@ impl From<LoadError> for crate::error::Error {
 pub(super) struct Handle(pub(super) *mut c_void);
 
 // SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a
-// shared kernel, is called by `Kernel::bind` only, which owns the kernel.
+// shared kernel, is called by `ClKernel::bind` only, which owns the kernel.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}

@@ -31,7 +31,7 @@ impl Access {
 
 /// Where a buffer should live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum BufferHome {
     /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified
     /// memory.
     Shared,
@@ -95,26 +95,26 @@ impl Element for i8 {}
 pub(super) const ALIGN: usize = 4;
 
 /// A cl_mem that is released with its last user.
-pub(super) struct Memory {
+pub(super) struct MemoryObject {
     queue: Queue,
     raw: Handle,
     name: String,
     /// For a sub-buffer: the buffer it is a part of, which is kept alive.
-    parent: Option<Arc<Memory>>,
+    parent: Option<Arc<MemoryObject>>,
     /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's
     /// lock.
     mapped: AtomicBool,
 }
 
-impl Memory {
+impl MemoryObject {
     pub(super) fn new(
         queue: &Queue,
         raw: cl_mem,
         name: &str,
-        parent: Option<Arc<Memory>>,
-    ) -> Arc<Memory> {
+        parent: Option<Arc<MemoryObject>>,
+    ) -> Arc<MemoryObject> {
         let (queue, name) = (queue.clone(), name.to_string());
-        Arc::new(Memory {
+        Arc::new(MemoryObject {
             queue,
             raw: Handle(raw),
             name,
@@ -157,7 +157,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MemoryObject {
     fn drop(&mut self) {
         // SAFETY: created by a clCreate… call, released once. The driver keeps it while enqueued
         // commands use it.
@@ -167,21 +167,21 @@ impl Drop for Memory {
 
 /// Device memory of a fixed size. Clones are the same memory.
 #[derive(Clone)]
-pub(crate) struct Buffer {
-    memory: Arc<Memory>,
+pub(crate) struct ClBuffer {
+    memory: Arc<MemoryObject>,
     bytes: usize,
     access: Access,
 }
 
-impl Buffer {
+impl ClBuffer {
     /// A buffer of `bytes` bytes on `queue`, its contents undefined. The name appears in errors.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
         bytes: usize,
         access: Access,
-        home: Home,
-    ) -> Result<Buffer, ClError> {
+        home: BufferHome,
+    ) -> Result<ClBuffer, ClError> {
         const CALL: &str = "clCreateBuffer";
         let most = queue.device().max_alloc;
         if bytes as u64 > most || bytes > isize::MAX as usize {
@@ -191,7 +191,7 @@ impl Buffer {
                 )),
             );
         }
-        let host = if home == Home::Shared {
+        let host = if home == BufferHome::Shared {
             CL_MEM_ALLOC_HOST_PTR
         } else {
             0
@@ -209,8 +209,8 @@ impl Buffer {
             )
         };
         made(raw, code, CALL, name).map_err(|e| e.detail(format!("{bytes} bytes")))?;
-        Ok(Buffer {
-            memory: Memory::new(queue, raw, name, None),
+        Ok(ClBuffer {
+            memory: MemoryObject::new(queue, raw, name, None),
             bytes,
             access,
         })
@@ -223,7 +223,7 @@ impl Buffer {
         name: &str,
         origin: usize,
         bytes: usize,
-    ) -> Result<Buffer, ClError> {
+    ) -> Result<ClBuffer, ClError> {
         const CALL: &str = "clCreateSubBuffer";
         let queue = self.queue();
         let align = queue.device().mem_align;
@@ -248,8 +248,8 @@ impl Buffer {
             )
         };
         made(raw, code, CALL, name)?;
-        let memory = Memory::new(queue, raw, name, Some(self.memory.clone()));
-        Ok(Buffer {
+        let memory = MemoryObject::new(queue, raw, name, Some(self.memory.clone()));
+        Ok(ClBuffer {
             memory,
             bytes,
             access: self.access,
@@ -271,7 +271,7 @@ impl Buffer {
         self.memory.queue()
     }
 
-    pub(super) fn memory(&self) -> &Arc<Memory> {
+    pub(super) fn memory(&self) -> &Arc<MemoryObject> {
         &self.memory
     }
 
@@ -445,7 +445,7 @@ impl Buffer {
 /// Enqueues the unmapping of `pointer`, which a map of `memory` on its queue gave; on success it is
 /// free again.
 pub(super) fn unmap(
-    memory: &Memory,
+    memory: &MemoryObject,
     pointer: *mut u8,
     event: Option<&mut Event>,
     lock: &MapLock<'_>,
@@ -477,9 +477,9 @@ pub(super) fn unmap(
     Ok(())
 }
 
-impl fmt::Debug for Buffer {
+impl fmt::Debug for ClBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({}, {} bytes)", self.name(), self.bytes)
+        write!(f, "ClBuffer({}, {} bytes)", self.name(), self.bytes)
     }
 }
 
@@ -523,7 +523,7 @@ impl Region {
 
 /// Unmaps also when the filling panics.
 struct Unmap<'a> {
-    buffer: &'a Buffer,
+    buffer: &'a ClBuffer,
     region: Option<Region>,
 }
 
@@ -545,12 +545,12 @@ impl Drop for Unmap<'_> {
 
 /// A buffer that the host and the device use in turn; see the module text for its states.
 pub(crate) struct MappedBuffer {
-    buffer: Buffer,
+    buffer: ClBuffer,
     mode: MapMode,
     state: MapState,
     /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's
     /// argument.
-    staging: Option<(Buffer, Region)>,
+    staging: Option<(ClBuffer, Region)>,
     /// The event of the copy that still reads the staging memory.
     sent: Option<Handle>,
 }
@@ -563,7 +563,7 @@ enum MapState {
 
 impl MappedBuffer {
     /// Takes `buffer` for mapping with `mode`; it starts unmapped.
-    pub(crate) fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
+    pub(crate) fn new(buffer: ClBuffer, mode: MapMode) -> MappedBuffer {
         MappedBuffer {
             buffer,
             mode,
@@ -578,14 +578,14 @@ impl MappedBuffer {
     /// for the unmap of one to be written. What the host wrote stays in its view;
     /// [`MapMode::Write`] shows that, not what a kernel wrote. A view of mode
     /// [`MapMode::ReadWrite`] is read only.
-    pub(crate) fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
+    pub(crate) fn staged(buffer: ClBuffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
-        let memory = Buffer::new(
+        let memory = ClBuffer::new(
             queue,
             buffer.name(),
             buffer.bytes,
             Access::ReadWrite,
-            Home::Shared,
+            BufferHome::Shared,
         )?;
         let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
         Ok(MappedBuffer {
@@ -599,7 +599,7 @@ impl MappedBuffer {
 
     /// The buffer, to be bound to kernels.
     #[cfg(test)]
-    pub(crate) fn buffer(&self) -> &Buffer {
+    pub(crate) fn buffer(&self) -> &ClBuffer {
         &self.buffer
     }
 
@@ -693,7 +693,7 @@ impl MappedBuffer {
 
     /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer, behind all that is
     /// enqueued. The view keeps its values. Does not allocate.
-    pub(crate) fn enqueue_copy_of(&mut self, from: &Buffer, bytes: usize) -> Result<(), ClError> {
+    pub(crate) fn enqueue_copy_of(&mut self, from: &ClBuffer, bytes: usize) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueCopyBuffer";
         let queue = self.buffer.queue();
         self.buffer.check_range(CALL, 0, bytes)?;
@@ -816,7 +816,7 @@ impl MappedBuffer {
         let region = self.region();
         // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which
         // ends the borrow; no other mapping of this memory exists, and the queue launches no kernel
-        // on it (`Memory::mapped`).
+        // on it (`MemoryObject::mapped`).
         unsafe { region.slice() }
     }
 

@@ -3,8 +3,8 @@
 //! used where it is there.
 //!
 //! ```text
-//! Library::open → devices() → Context → Queue ─┬─ Buffer ── MappedBuffer
-//!                                └── Program ── Kernel ── BoundKernel ──┘ Queue::launch
+//! ClLibrary::open → devices() → Context → Queue ─┬─ ClBuffer ── MappedBuffer
+//!                                └── Program ── ClKernel ── BoundKernel ──┘ Queue::launch
 //! ```
 //!
 //! # Who may touch a buffer
@@ -68,8 +68,8 @@ mod tests;
 pub(crate) use device::{Device, DeviceKind, Devices, LocalMemory, devices};
 pub(crate) use error::ClError;
 pub(crate) use image::{Channel, Image2d};
-pub(crate) use loader::Library;
-pub(crate) use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer, bytes_of};
+pub(crate) use loader::ClLibrary;
+pub(crate) use memory::{Access, BufferHome, ClBuffer, Element, MapMode, MappedBuffer, bytes_of};
 pub(crate) use nodes::nodes;
-pub(crate) use program::{Argument, BoundKernel, Kernel, Program, ProgramBinary};
+pub(crate) use program::{Argument, BoundKernel, ClKernel, Program, ProgramBinary};
 pub(crate) use queue::{Context, Event, Queue, Times};

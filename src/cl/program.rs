@@ -10,7 +10,7 @@ use opencl_sys::*;
 use super::error::{ClError, check, made, told};
 use super::image::Image2d;
 use super::loader::{Handle, LONGEST, info_fixed, info_lines};
-use super::memory::{Buffer, Memory};
+use super::memory::{ClBuffer, MemoryObject};
 use super::queue::Context;
 use crate::sys::own::OwnBytes;
 
@@ -210,7 +210,7 @@ impl Program {
     }
 
     /// A new kernel object for the function `function`, with its own arguments.
-    pub(crate) fn kernel(&self, function: &str) -> Result<Kernel, ClError> {
+    pub(crate) fn kernel(&self, function: &str) -> Result<ClKernel, ClError> {
         const CALL: &str = "clCreateKernel";
         let inner = &self.0;
         let object = || format!("{function} in {}", inner.name);
@@ -223,7 +223,7 @@ impl Program {
         };
         made(raw, code, CALL, "")
             .map_err(|e| ClError::new(CALL, code, object()).detail(e.detail.clone()))?;
-        Ok(Kernel {
+        Ok(ClKernel {
             program: self.clone(),
             raw: Handle(raw),
             name: function.to_string(),
@@ -237,14 +237,14 @@ impl fmt::Debug for Program {
     }
 }
 
-/// A function of a program that has no arguments yet: it can be asked, and [bound](Kernel::bind).
-pub(crate) struct Kernel {
+/// A function of a program that has no arguments yet: it can be asked, and [bound](ClKernel::bind).
+pub(crate) struct ClKernel {
     program: Program,
     raw: Handle,
     name: String,
 }
 
-impl Drop for Kernel {
+impl Drop for ClKernel {
     fn drop(&mut self) {
         // SAFETY: created by clCreateKernel, released once; the driver keeps it while enqueued
         // commands use it.
@@ -266,7 +266,7 @@ pub(crate) enum Argument<'a> {
     /// A buffer, or a sub-buffer.
     Buffer {
         /// Which.
-        buffer: &'a Buffer,
+        buffer: &'a ClBuffer,
         /// Bytes from its start on that the kernel may touch: a smaller buffer is refused.
         bytes: usize,
     },
@@ -280,27 +280,27 @@ pub(crate) enum Argument<'a> {
 /// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive
 /// with it, since clSetKernelArg does not keep them.
 pub(crate) struct BoundKernel {
-    kernel: Kernel,
+    kernel: ClKernel,
     /// Index and memory of the arguments that have some.
-    memory: Vec<(usize, Arc<Memory>)>,
+    memory: Vec<(usize, Arc<MemoryObject>)>,
 }
 
 impl std::ops::Deref for BoundKernel {
-    type Target = Kernel;
+    type Target = ClKernel;
 
-    fn deref(&self) -> &Kernel {
+    fn deref(&self) -> &ClKernel {
         &self.kernel
     }
 }
 
 impl BoundKernel {
     /// The bound buffers and images with their argument's index.
-    pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &Memory)> {
+    pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &MemoryObject)> {
         self.memory.iter().map(|(i, m)| (*i, &**m))
     }
 }
 
-impl Kernel {
+impl ClKernel {
     /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer
     /// is smaller than what the kernel may touch, and where memory belongs to another context.
     pub(crate) fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
@@ -428,7 +428,7 @@ impl Kernel {
 }
 
 /// What clSetKernelArg takes of memory.
-fn handle(memory: &Arc<Memory>) -> (usize, *const c_void, Option<&Arc<Memory>>) {
+fn handle(memory: &Arc<MemoryObject>) -> (usize, *const c_void, Option<&Arc<MemoryObject>>) {
     let handle: *const cl_mem = memory.raw();
     (size_of::<cl_mem>(), handle.cast(), Some(memory))
 }
@@ -439,8 +439,8 @@ impl fmt::Debug for BoundKernel {
     }
 }
 
-impl fmt::Debug for Kernel {
+impl fmt::Debug for ClKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({})", self.name)
+        write!(f, "ClKernel({})", self.name)
     }
 }

@@ -278,16 +278,16 @@ pub(crate) struct Times {
 /// A place for the event of one command: empty, or holding an event that is released exactly once,
 /// when the next one takes its place, by [`Event::release`] or by drop.
 #[derive(Default)]
-pub(crate) struct Event(Option<Held>);
+pub(crate) struct Event(Option<HeldEvent>);
 
-struct Held {
+struct HeldEvent {
     queue: Queue,
     raw: Handle,
     /// The call that enqueued the command.
     command: &'static str,
 }
 
-impl Drop for Held {
+impl Drop for HeldEvent {
     fn drop(&mut self) {
         release_event(&self.queue, self.raw.0);
     }
@@ -344,14 +344,14 @@ impl Event {
     }
 
     pub(super) fn hold(&mut self, queue: &Queue, raw: cl_event, command: &'static str) {
-        self.0 = Some(Held {
+        self.0 = Some(HeldEvent {
             queue: queue.clone(),
             raw: Handle(raw),
             command,
         });
     }
 
-    fn held(&self, call: &'static str) -> Result<&Held, ClError> {
+    fn held(&self, call: &'static str) -> Result<&HeldEvent, ClError> {
         self.0.as_ref().ok_or_else(|| {
             ClError::new(call, CL_INVALID_EVENT, "").detail("no command has this event")
         })

@@ -37,7 +37,7 @@ __kernel void pick(__read_only image2d_t from, __global float4 *to)
 
 const N: usize = 64;
 
-fn first_device(library: &'static Library) -> Device {
+fn first_device(library: &'static ClLibrary) -> Device {
     let all = devices(library).expect("platforms can be listed");
     all.devices
         .into_iter()
@@ -45,25 +45,25 @@ fn first_device(library: &'static Library) -> Device {
         .expect("the tests need an OpenCL device")
 }
 
-fn queue_on(library: &'static Library, profiling: bool) -> Queue {
+fn queue_on(library: &'static ClLibrary, profiling: bool) -> Queue {
     let context = Context::new(&first_device(library)).unwrap();
     Queue::new(&context, profiling).unwrap()
 }
 
 fn queue(profiling: bool) -> Queue {
-    queue_on(Library::open().expect("the tests need OpenCL"), profiling)
+    queue_on(ClLibrary::open().expect("the tests need OpenCL"), profiling)
 }
 
 fn program(queue: &Queue) -> Program {
     Program::from_source(queue.context(), "test.cl", SOURCE, "").unwrap()
 }
 
-fn host_buffer(queue: &Queue, name: &str, bytes: usize) -> Buffer {
-    Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Shared).unwrap()
+fn host_buffer(queue: &Queue, name: &str, bytes: usize) -> ClBuffer {
+    ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Shared).unwrap()
 }
 
 /// All of a buffer as an argument.
-fn whole(buffer: &Buffer) -> Argument<'_> {
+fn whole(buffer: &ClBuffer) -> Argument<'_> {
     Argument::Buffer {
         buffer,
         bytes: buffer.bytes(),
@@ -73,7 +73,7 @@ fn whole(buffer: &Buffer) -> Argument<'_> {
 /// The kernel `add` for the first `n` numbers of its buffers.
 fn add(
     program: &Program,
-    buffers: [&Buffer; 3],
+    buffers: [&ClBuffer; 3],
     n: u32,
     plus: f32,
 ) -> Result<BoundKernel, ClError> {
@@ -87,10 +87,10 @@ fn add(
 }
 
 /// A new folder for a test's files, removed at the end.
-struct Folder(PathBuf);
+struct ShimFolder(PathBuf);
 
-impl Folder {
-    fn new() -> Folder {
+impl ShimFolder {
+    fn new() -> ShimFolder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!(
             "mortonnet-cl-{}-{}",
@@ -99,7 +99,7 @@ impl Folder {
         );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        ShimFolder(path)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -122,8 +122,8 @@ impl Folder {
     }
 
     /// The shim in front of the library of the search list; calls go to the file `log`.
-    fn shim(&self, fail: &str, more: &[&str]) -> &'static Library {
-        let real = Library::open().expect("the tests need OpenCL").path();
+    fn shim(&self, fail: &str, more: &[&str]) -> &'static ClLibrary {
+        let real = ClLibrary::open().expect("the tests need OpenCL").path();
         let mut options = vec![
             format!("-DSHIM_REAL=\"{real}\""),
             format!("-DSHIM_LOG=\"{}\"", self.file("log").display()),
@@ -144,7 +144,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ShimFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -161,25 +161,25 @@ impl Slots {
         Slots::with(queue, |buffer, mode| Ok(MappedBuffer::new(buffer, mode)))
     }
 
-    fn with(queue: Queue, mapped: fn(Buffer, MapMode) -> Result<MappedBuffer, ClError>) -> Slots {
+    fn with(queue: Queue, mapped: fn(ClBuffer, MapMode) -> Result<MappedBuffer, ClError>) -> Slots {
         let program = program(&queue);
         let ones = host_buffer(&queue, "ones", 4 * N);
         ones.upload(&[1f32; N]).unwrap();
         let slot = |i: usize| {
-            let input = Buffer::new(
+            let input = ClBuffer::new(
                 &queue,
                 &format!("input {i}"),
                 4 * N,
                 Access::ReadOnly,
-                Home::Shared,
+                BufferHome::Shared,
             )
             .unwrap();
-            let results = Buffer::new(
+            let results = ClBuffer::new(
                 &queue,
                 &format!("results {i}"),
                 4 * N,
                 Access::ReadWrite,
-                Home::Shared,
+                BufferHome::Shared,
             )
             .unwrap();
             let kernel = add(&program, [&input, &ones, &results], N as u32, 0.5).unwrap();
@@ -235,13 +235,13 @@ impl Slots {
     }
 }
 
-fn zero(buffer: &Buffer) -> Result<(), ClError> {
+fn zero(buffer: &ClBuffer) -> Result<(), ClError> {
     buffer.fill_with(|all: &mut [u8]| all.fill(0))
 }
 
 #[test]
 fn devices_say_what_they_are() {
-    let device = first_device(Library::open().unwrap());
+    let device = first_device(ClLibrary::open().unwrap());
     assert!(!device.name.is_empty() && !device.platform_name.is_empty());
     assert!(device.opencl >= (1, 1), "{}", device.version);
     assert!(device.compute_units > 0 && device.max_work_group > 0 && device.available);
@@ -271,7 +271,7 @@ fn objects_may_be_used_on_another_thread() {
 
 #[test]
 fn a_library_of_1_1_is_enough() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let queue = queue_on(folder.shim("", &["-DSHIM_ONLY_1_1"]), true);
     assert_eq!(queue.device().opencl, (1, 1));
     assert!(!queue.device().has_1_2());
@@ -289,7 +289,7 @@ fn a_library_of_1_1_is_enough() {
 
 #[test]
 fn the_hot_loop_creates_nothing_and_releases_every_event() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let mut slots = Slots::new(queue_on(folder.shim("", &[]), false));
     slots.run(2).unwrap();
     let before = folder.calls().len();
@@ -308,7 +308,7 @@ fn the_hot_loop_creates_nothing_and_releases_every_event() {
 
 #[test]
 fn staged_slots_take_turns_with_one_copy_each_way() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let mut slots = Slots::with(queue_on(folder.shim("", &[]), false), MappedBuffer::staged);
     slots.run(2).unwrap();
     let before = folder.calls().len();
@@ -333,12 +333,13 @@ fn staged_slots_take_turns_with_one_copy_each_way() {
 
 #[test]
 fn a_staged_buffer_has_the_states_of_a_mapped_one() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let fail = "clEnqueueReadBuffer:2:-5,clWaitForEvents:1:-6";
     let queue = queue_on(folder.shim(fail, &[]), false);
     let kernel = program(&queue).kernel("turn").unwrap();
     let bytes = 4 * N;
-    let device = |name| Buffer::new(&queue, name, bytes, Access::ReadWrite, Home::Device).unwrap();
+    let device =
+        |name| ClBuffer::new(&queue, name, bytes, Access::ReadWrite, BufferHome::Device).unwrap();
     let mut input = MappedBuffer::staged(device("input"), MapMode::Overwrite).unwrap();
     input.enqueue_map().unwrap();
     assert!(input.is_mapped(), "nothing to wait for");
@@ -382,7 +383,7 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
 
 #[test]
 fn everything_is_released() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let library = folder.shim("", &[]);
     let mut slots = Slots::new(queue_on(library, true));
     slots.run(3).unwrap();
@@ -411,7 +412,7 @@ fn everything_is_released() {
 
 #[test]
 fn failures_are_reported_and_leave_a_usable_state() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let fail = "clEnqueueNDRangeKernel:2:-5,clWaitForEvents:4:-6,clEnqueueMapBuffer:9:-12,clCreateKernel:3:-46";
     let queue = queue_on(folder.shim(fail, &[]), false);
     let mut slots = Slots::new(queue.clone());
@@ -519,7 +520,7 @@ fn memory_of_another_queue_is_refused() {
 /// it.
 #[test]
 fn only_a_kernel_with_all_its_arguments_can_be_launched() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let queue = queue_on(folder.shim("", &[]), false);
     let program = program(&queue);
     let buffer = host_buffer(&queue, "short", 4 * N - 4);
@@ -575,16 +576,16 @@ fn sub_buffers() {
     let queue = queue(false);
     let align = queue.device().mem_align;
     let program = program(&queue);
-    let arena = Buffer::new(
+    let arena = ClBuffer::new(
         &queue,
         "arena",
         3 * align.max(4 * N),
         Access::ReadWrite,
-        Home::Device,
+        BufferHome::Device,
     )
     .unwrap();
     let step = align.max(4 * N);
-    let parts: Vec<Buffer> = (0..3)
+    let parts: Vec<ClBuffer> = (0..3)
         .map(|i| arena.sub_buffer("part", i * step, 4 * N).unwrap())
         .collect();
     drop(arena);
@@ -640,7 +641,14 @@ fn reads_and_writes_stay_inside() {
     assert_eq!(mapped.slice::<f32>(), [1.0, 2.0]);
     assert_eq!(mapped.slice::<u8>().len(), 8);
     let most = queue.device().max_alloc as usize;
-    let error = Buffer::new(&queue, "huge", most + 1, Access::ReadOnly, Home::Device).unwrap_err();
+    let error = ClBuffer::new(
+        &queue,
+        "huge",
+        most + 1,
+        Access::ReadOnly,
+        BufferHome::Device,
+    )
+    .unwrap_err();
     assert_eq!(error.code, -61);
     assert!(
         error
@@ -808,7 +816,7 @@ fn binaries_come_back() {
     again.kernel("add").unwrap();
     // As the cache keeps it; a file that others may write gives no binary, nor does an empty one
     // give a program.
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let file = folder.file("binary");
     std::fs::write(&file, binary.as_bytes()).unwrap();
     let from = |mode| {
@@ -886,7 +894,7 @@ fn images() {
 
 #[test]
 fn libraries_that_are_not_opencl_are_passed_over() {
-    let folder = Folder::new();
+    let folder = ShimFolder::new();
     let source = folder.file("empty.c");
     std::fs::write(&source, "int clGetPlatformInfo(void) { return 0; }\n").unwrap();
     let empty = folder.compile("libempty.so", &source, &[]);
@@ -896,7 +904,7 @@ fn libraries_that_are_not_opencl_are_passed_over() {
         env!("CARGO_MANIFEST_DIR"),
         "/tests/shim/opencl_shim.c"
     ));
-    let real = Library::open().unwrap().path().to_string();
+    let real = ClLibrary::open().unwrap().path().to_string();
     let fail = [
         format!("-DSHIM_REAL=\"{real}\""),
         "-DSHIM_FAIL=\"clGetPlatformIDs:0:-1001\"".to_string(),

@@ -6,7 +6,7 @@ use super::{Command, request};
 use crate::engine::select::Request;
 use crate::error::Error;
 use crate::observe::report::ProfileFormat;
-use crate::stream::{Format, Output, Rows};
+use crate::stream::{Format, OutputFormat, SeriesRows};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ pub(crate) struct Classify {
     /// `None` to detect the format.
     pub(crate) format: Option<Format>,
     /// The window and hop of a time series.
-    pub(crate) rows: Option<Rows>,
+    pub(crate) rows: Option<SeriesRows>,
     /// Number of fields at the start of each line that are copied to its answer.
     pub(crate) keys: usize,
     /// `None` for the network's default.
-    pub(crate) output: Option<Output>,
+    pub(crate) output: Option<OutputFormat>,
     /// File of expected classes.
     pub(crate) expect: Option<PathBuf>,
     /// Accuracy below which the exit code is 1, from 0 to 1.
@@ -62,12 +62,12 @@ pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
     let c = Classify {
         files: arguments.values().into_iter().map(PathBuf::from).collect(),
         format: arguments.parse("format", Format::parse)?,
-        rows: window.map(|window| Rows {
+        rows: window.map(|window| SeriesRows {
             window,
             hop: hop.unwrap_or(window),
         }),
         keys,
-        output: arguments.parse("output", Output::parse)?,
+        output: arguments.parse("output", OutputFormat::parse)?,
         expect: arguments.path("expect"),
         min_accuracy: arguments.parse("min-accuracy", share)?,
         expect_scores: arguments.path("expect-scores"),

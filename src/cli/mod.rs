@@ -20,7 +20,7 @@ use crate::cl;
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, Request, Running};
 use crate::engine::sources::Sources;
-use crate::error::{Error, Kind, say};
+use crate::error::{Error, ErrorKind, say};
 use crate::escape;
 use crate::sys::io::was_open;
 use crate::sys::{signal, watchdog};
@@ -357,7 +357,7 @@ fn end(result: Result<(), Error>) -> u8 {
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => 0,
         (Err(e), _) => {
-            if !matches!(e.kind(), Kind::ClosedOutput) {
+            if !matches!(e.kind(), ErrorKind::ClosedOutput) {
                 say(&e.to_string());
             }
             e.exit_code()
@@ -418,7 +418,7 @@ fn request(arguments: &mut Arguments) -> Result<Request, Error> {
 /// # Errors
 /// There is no device. The printed page says why.
 pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
-    let (page, failed) = match cl::Library::open() {
+    let (page, failed) = match cl::ClLibrary::open() {
         Ok(library) => {
             let devices = cl::devices(library)?;
             let failed = devices.devices.is_empty().then_some("no OpenCL device");
@@ -468,7 +468,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
         out.write_all(text.as_bytes()).and_then(|()| out.flush())
     });
     written.map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => Kind::ClosedOutput.into(),
+        std::io::ErrorKind::BrokenPipe => ErrorKind::ClosedOutput.into(),
         _ => Error::io("stdout", e),
     })
 }

@@ -5,7 +5,7 @@ use super::{Command, introduce, print, request};
 use crate::baked::{self, network};
 use crate::engine::select::{self, Request, Running};
 use crate::engine::selftest;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 #[derive(Debug)]
 pub(crate) struct SelfTest {
@@ -34,7 +34,7 @@ impl SelfTest {
             match running.and_then(|running| self.test(running)) {
                 Ok(Ok(line)) => return print(&format!("passed: {line}\n")),
                 Ok(Err(line)) => failed.push(format!("self-test failed: {line}")),
-                Err(e) if matches!(e.kind(), Kind::Usage(_)) => return Err(e),
+                Err(e) if matches!(e.kind(), ErrorKind::Usage(_)) => return Err(e),
                 Err(e) => failed.push(e.to_string()),
             }
             Ok(())

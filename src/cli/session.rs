@@ -7,15 +7,15 @@ use crate::engine::Engine;
 use crate::engine::backed::{BackedEngine, Duties, Kept};
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, DeviceWish, Request, Running};
-use crate::error::{Error, Kind, say};
+use crate::error::{Error, ErrorKind, say};
 use crate::escape;
-use crate::observe::report::{self, Facts, Measured, ProfileFormat, Totals};
+use crate::observe::report::{self, Facts, Measurements, ProfileFormat, Totals};
 use crate::observe::times::StreamTimes;
 use crate::observe::trace::{self, Name, Track};
 use crate::registry::EngineKind;
 use crate::stream::{
-    self, ERROR, Expected, ExpectedScores, FileSource, InputShape, Output, OutputSpec, Pipeline,
-    ResultWriter, Rows, Stdout, Stream, Summary,
+    self, ERROR, ExpectedClasses, ExpectedScores, FileSource, InputShape, OutputFormat, OutputSpec,
+    Pipeline, ResultWriter, SeriesRows, Stdout, Stream, Summary,
 };
 use crate::sys::{signal, watchdog};
 use std::io::{IsTerminal, Write};
@@ -62,14 +62,16 @@ impl Session {
     /// Prepares a run. OpenCL is not touched and no record is read.
     pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
         let spec = OutputSpec::of(network());
-        let output = classify.output.unwrap_or(Output::default_for(spec.kind));
+        let output = classify
+            .output
+            .unwrap_or(OutputFormat::default_for(spec.kind));
         let shape = input_shape(&classify).map_err(Error::usage)?;
         stream::check(output, &spec).map_err(Error::usage)?;
         if classify.mark {
             stream::check_mark(output, &spec).map_err(Error::usage)?;
         }
         let expected = match &classify.expect {
-            Some(file) => Some(Expected::read(file, &spec)?),
+            Some(file) => Some(ExpectedClasses::read(file, &spec)?),
             None => None,
         };
         let expected_scores = match &classify.expect_scores {
@@ -198,7 +200,7 @@ impl Session {
             let numbers = self.row_width;
             let what = match self.classify.rows {
                 None => format!("records of {numbers} numbers"),
-                Some(Rows { window, .. }) => {
+                Some(SeriesRows { window, .. }) => {
                     format!("rows of {numbers} numbers, {window} of them a record,")
                 }
             };
@@ -294,8 +296,11 @@ impl Session {
                     host.measured(),
                 )
             }
-            Some((_, Err(e))) => (Err(Kind::Both([error(), e]).into()), Measured::default()),
-            None => (Err(error()), Measured::default()),
+            Some((_, Err(e))) => (
+                Err(ErrorKind::Both([error(), e]).into()),
+                Measurements::default(),
+            ),
+            None => (Err(error()), Measurements::default()),
         };
         if result.is_err() {
             // Print the earlier answers. An error of stdout counts less than that of the device.
@@ -309,7 +314,7 @@ impl Session {
         &self,
         mut result: Result<(), Error>,
         started: &StartedEngine,
-        measured: Measured,
+        measured: Measurements,
     ) -> Result<(), Error> {
         let p = &mut *lock(&self.pipeline);
         let Stream {
@@ -351,12 +356,12 @@ impl Session {
         if marked > 0
             && !result
                 .as_ref()
-                .is_err_and(|e| matches!(e.kind(), Kind::ClosedOutput))
+                .is_err_and(|e| matches!(e.kind(), ErrorKind::ClosedOutput))
         {
             let count = format!("bad records: {marked} of {records}, answered with \"{ERROR}\"");
             if result
                 .as_ref()
-                .is_err_and(|e| matches!(e.kind(), Kind::Stopped))
+                .is_err_and(|e| matches!(e.kind(), ErrorKind::Stopped))
             {
                 // A signal ended the run, and every record that was read has its line.
                 say(&count);
@@ -397,7 +402,7 @@ fn report_left(input: &str, rows: usize) {
 }
 
 /// Reports the accuracy of `--expect`. An accuracy below `least` is an error.
-fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
+fn compare(expected: &ExpectedClasses, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
     match least.filter(|&least| accuracy.fraction() < least) {

@@ -5,7 +5,7 @@ use super::*;
 use crate::engine::select::DeviceWish;
 use crate::lab::Bench;
 use crate::observe::report::ProfileFormat;
-use crate::stream::Rows;
+use crate::stream::SeriesRows;
 use std::path::PathBuf;
 
 fn parse(line: &str) -> Result<Command, String> {
@@ -129,14 +129,14 @@ fn the_contract_is_read() {
     let rows = |line| classify(line).rows;
     assert_eq!(
         rows("--window 16"),
-        Some(Rows {
+        Some(SeriesRows {
             window: 16,
             hop: 16
         })
     );
     assert_eq!(
         (rows("--hop 1 --window 16"), rows("")),
-        (Some(Rows { window: 16, hop: 1 }), None)
+        (Some(SeriesRows { window: 16, hop: 1 }), None)
     );
     assert!(!classify("").mark && !classify("--on-error mark --on-error stop").mark);
     assert!(

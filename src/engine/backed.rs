@@ -7,9 +7,9 @@
 
 use super::select::Diagnose;
 use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
-use crate::error::{Error, Kind, say};
-use crate::observe::profile::{MemberTimes, StepClock};
-use crate::observe::report::Measured;
+use crate::error::{Error, ErrorKind, say};
+use crate::observe::profile::StepClock;
+use crate::observe::report::{Measurements, MemberMeasurements};
 use crate::observe::trace::Track;
 use crate::ops::bound::excess;
 use crate::sys::{memory, watchdog};
@@ -165,7 +165,7 @@ impl BackedEngine {
     /// The device has failed at a slot: from here on the host computes, if that is its duty.
     #[cold]
     fn take_over(&mut self, slot: usize, error: Error) -> Result<(), Error> {
-        if !self.duties.take_over || !matches!(error.kind(), Kind::Device { .. }) {
+        if !self.duties.take_over || !matches!(error.kind(), ErrorKind::Device { .. }) {
             return Err(error);
         }
         if !self.failed {
@@ -177,7 +177,7 @@ impl BackedEngine {
             watchdog::outside(|| say(&what));
         }
         self.begin_on_host(slot)
-            .map_err(|e| Error::from(Kind::Both([error, e])))?;
+            .map_err(|e| Error::from(ErrorKind::Both([error, e])))?;
         // Only now: without a host the device answers what it has.
         self.failed = true;
         self.submitted[slot].on_host = true;
@@ -355,11 +355,11 @@ impl Engine for BackedEngine {
         self.engine.trace(track)
     }
 
-    fn measured(&mut self) -> Measured {
+    fn measured(&mut self) -> Measurements {
         self.engine.measured()
     }
 
-    fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
+    fn members(&mut self) -> Vec<MemberMeasurements> {
         self.engine.members()
     }
 }

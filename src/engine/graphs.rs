@@ -124,7 +124,7 @@ impl Case {
 
     /// On the first device under every plan, or those of `plans`.
     fn on_opencl(&mut self, what: &str, plans: &[&str]) {
-        let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+        let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
         let recipes = library()
             .plans
@@ -248,7 +248,7 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
 /// records, or nobody's.
 #[test]
 fn rows_of_padding_hold_nothing_of_other_records() {
-    let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+    let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     for recipe in library()
         .plans
         .iter()

@@ -28,8 +28,8 @@ pub(crate) mod tuning;
 pub(crate) mod verify;
 
 use crate::error::Error;
-use crate::observe::profile::{MemberTimes, StepClock};
-use crate::observe::report::Measured;
+use crate::observe::profile::StepClock;
+use crate::observe::report::{Measurements, MemberMeasurements};
 use crate::observe::trace::Track;
 use deferred::{Decode, Refusal};
 use std::sync::Arc;
@@ -254,8 +254,8 @@ pub(crate) trait Engine {
     }
 
     /// Everything it measured.
-    fn measured(&mut self) -> Measured {
-        Measured {
+    fn measured(&mut self) -> Measurements {
+        Measurements {
             clock: self.step_times(),
             members: self.members(),
         }
@@ -263,7 +263,7 @@ pub(crate) trait Engine {
 
     /// What each device has done, where several share the records, and the times of its plan's
     /// steps.
-    fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
+    fn members(&mut self) -> Vec<MemberMeasurements> {
         Vec::new()
     }
 }

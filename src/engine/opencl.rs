@@ -27,12 +27,12 @@ use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, RecordRows, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, DeviceKind, Event, Home,
-    Image2d, Kernel, MapMode, MappedBuffer, Queue, Times,
+    Access, Argument, BoundKernel, BufferHome, ClBuffer, ClError, ClKernel, Context, Device,
+    DeviceKind, Event, Image2d, MapMode, MappedBuffer, Queue, Times,
 };
 use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Step, places};
 use crate::observe::profile::{Phases, StepClock};
@@ -83,7 +83,7 @@ pub(crate) struct OpenClEngine {
     /// Where each record's scores begin, and each of them.
     scores: (Vec<u32>, Vec<u32>),
     /// As large as the largest result, and unwritten; where the device has memory of its own.
-    unwritten: Option<Buffer>,
+    unwritten: Option<ClBuffer>,
     /// The host takes the arg-max of the scores.
     host_classes: bool,
     /// Each launch is asked how it ended, or timed: it has an event.
@@ -122,7 +122,7 @@ impl OpenClEngine {
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
         let found = OpenClEngine::with(device, model, wanted, timed, sources, phases);
-        let limit = |e: &Error| matches!(e.kind(), Kind::Limit(_));
+        let limit = |e: &Error| matches!(e.kind(), ErrorKind::Limit(_));
         let Err(why) = found else { return found };
         if !limit(&why) {
             return Err(why);
@@ -469,7 +469,7 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
 }
 
 /// What results in the device's own memory are made unwritten with.
-fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<Buffer>, Error> {
+fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
     }
@@ -481,12 +481,12 @@ fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<Buffer>, Error> {
         .max()
         .unwrap_or(1);
     let bytes = values * size_of_val(&UNWRITTEN);
-    let buffer = Buffer::new(
+    let buffer = ClBuffer::new(
         queue,
         "unwritten results",
         bytes,
         Access::ReadWrite,
-        Home::Device,
+        BufferHome::Device,
     )?;
     buffer.fill_with(|all: &mut [u32]| all.fill(UNWRITTEN))?;
     Ok(Some(buffer))
@@ -605,7 +605,7 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
 
 /// A constant on the device.
 enum Resident {
-    Buffer(Buffer),
+    Buffer(ClBuffer),
     Image(Image2d),
 }
 
@@ -620,13 +620,13 @@ fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
 /// them, one buffer is all there is.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     let home = if queue.device().unified_memory {
-        Home::Shared
+        BufferHome::Shared
     } else {
-        Home::Device
+        BufferHome::Device
     };
     if takes_all(&model.plan) {
         let (starts, bytes) = places(&model.plan.constants);
-        let all = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
+        let all = ClBuffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
         all.upload_parts(
             starts
                 .iter()
@@ -657,7 +657,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 let image = model::image(queue, &name, pixels(c.padded), values)?;
                 return Ok(Resident::Image(image));
             }
-            let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
+            let buffer = ClBuffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
             buffer.upload(model::bytes(values))?;
             Ok(Resident::Buffer(buffer))
         })
@@ -682,8 +682,10 @@ fn takes_all(plan: &Plan) -> bool {
 /// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory
 /// of its own each for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers
 /// overlap (measured on an H200).
-fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
-    let new = |name: &str, bytes| Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device);
+fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
+    let new = |name: &str, bytes| {
+        ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)
+    };
     let shared = queue.device().unified_memory && plan.arena_bytes > 0;
     let arena = shared.then(|| new("arena", plan.arena_bytes)).transpose()?;
     plan.buffers
@@ -721,21 +723,25 @@ impl Slot {
     fn new(
         queue: &Queue,
         plan: &Plan,
-        kernels: Vec<Kernel>,
+        kernels: Vec<ClKernel>,
         constants: &[Resident],
-        hidden: &[Option<Buffer>],
-        unwritten: Option<&Buffer>,
+        hidden: &[Option<ClBuffer>],
+        unwritten: Option<&ClBuffer>,
         wanted: Wanted,
     ) -> Result<Slot, Error> {
         let unified = queue.device().unified_memory;
-        let home = if unified { Home::Shared } else { Home::Device };
-        let buffers: Vec<Buffer> = plan
+        let home = if unified {
+            BufferHome::Shared
+        } else {
+            BufferHome::Device
+        };
+        let buffers: Vec<ClBuffer> = plan
             .buffers
             .iter()
             .zip(hidden)
             .map(|(b, hidden)| match hidden {
                 Some(buffer) => Ok(buffer.clone()),
-                None => Buffer::new(
+                None => ClBuffer::new(
                     queue,
                     &b.name,
                     b.len(plan.padded_batch) * 4,
@@ -744,7 +750,7 @@ impl Slot {
                 ),
             })
             .collect::<Result<_, _>>()?;
-        let bind = |(step, kernel): (&Step, Kernel)| {
+        let bind = |(step, kernel): (&Step, ClKernel)| {
             let touched = touched(plan, step, library());
             let argument = |(arg, bytes): (&Arg, usize)| match *arg {
                 Arg::Size(n) => Argument::U32(n),

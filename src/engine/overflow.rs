@@ -199,7 +199,7 @@ impl Case {
 
     /// On the first device under every plan.
     fn on_opencl(&self, what: &str) -> Vec<(usize, usize)> {
-        let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+        let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
         let plans = library()
             .plans

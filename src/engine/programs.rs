@@ -3,7 +3,7 @@
 
 use super::opencl::limits;
 use crate::baked::library;
-use crate::cl::{Context, Kernel, Program};
+use crate::cl::{ClKernel, Context, Program};
 use crate::engine::cache::{Blobs, Key};
 use crate::engine::sources::Sources;
 use crate::error::Error;
@@ -23,7 +23,7 @@ struct Built {
     options: String,
     program: Program,
     /// A kernel that was created to see that there is one, for the first who needs it.
-    spare: Option<Kernel>,
+    spare: Option<ClKernel>,
     key: Key,
     /// It was compiled, and is not in the cache folder.
     new: bool,
@@ -170,7 +170,7 @@ impl Programs {
     }
 
     /// A kernel for each step, for a slot.
-    pub(super) fn kernels(&mut self, plan: &Plan) -> Result<Vec<Kernel>, Error> {
+    pub(super) fn kernels(&mut self, plan: &Plan) -> Result<Vec<ClKernel>, Error> {
         let steps = plan.steps.iter();
         steps
             .map(|step| {

@@ -8,8 +8,8 @@ use super::reference::{self, Random};
 use super::shapes::generated;
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, Element, Event, Home, Image2d,
-    Program, Queue,
+    Access, Argument, BoundKernel, BufferHome, ClBuffer, ClError, Context, Device, Element, Event,
+    Image2d, Program, Queue,
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::model::{self, Model, Values};
@@ -113,8 +113,8 @@ const CANARY: usize = 4096;
 /// A buffer, with canaries around it or exactly as large as its contents, so that a simulator sees
 /// every step outside.
 struct Guarded {
-    view: Buffer,
-    parent: Option<Buffer>,
+    view: ClBuffer,
+    parent: Option<ClBuffer>,
     bytes: usize,
 }
 
@@ -156,7 +156,7 @@ impl Guarded {
     ) -> Result<Guarded, ClError> {
         let bytes = size_of_val(data).max(4);
         if !canaries {
-            let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
+            let view = ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)?;
             view.write(0, data)?;
             return Ok(Guarded {
                 view,
@@ -169,7 +169,13 @@ impl Guarded {
         let mut all = vec![0xA5u8; CANARY];
         data.iter().for_each(|&v| v.put(&mut all));
         all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, 0xA5);
-        let parent = Buffer::new(queue, name, all.len(), Access::ReadWrite, Home::Device)?;
+        let parent = ClBuffer::new(
+            queue,
+            name,
+            all.len(),
+            Access::ReadWrite,
+            BufferHome::Device,
+        )?;
         parent.write(0, &all)?;
         let view = parent.sub_buffer(name, CANARY, bytes)?;
         Ok(Guarded {
@@ -1692,7 +1698,7 @@ pub(crate) fn shape(p: Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cl::{Library, devices};
+    use crate::cl::{ClLibrary, devices};
 
     /// The SDK's inputs and result, as its page prints them.
     #[rustfmt::skip]
@@ -1752,7 +1758,7 @@ mod tests {
     /// every kernel that has alpha and beta.
     #[test]
     fn the_worked_example_of_the_sdk() {
-        let all = devices(Library::open().expect("the tests need OpenCL")).unwrap();
+        let all = devices(ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = all
             .devices
             .into_iter()

@@ -20,7 +20,7 @@ pub(crate) mod tables;
 pub(crate) mod tune;
 
 use crate::baked::library;
-use crate::cl::{self, Device, Library};
+use crate::cl::{self, ClLibrary, Device};
 use crate::engine::select::{self, DeviceWish};
 use crate::engine::sources::Sources;
 use crate::error::{Error, say};
@@ -344,7 +344,7 @@ impl Target {
                 "bench runs OpenCL kernels: --device host is for bench network",
             ));
         }
-        let library = Library::open()?;
+        let library = ClLibrary::open()?;
         let devices = cl::devices(library)?;
         select::choose(&devices, &self.device, self.compute_units, library)
     }
@@ -546,7 +546,7 @@ mod tests {
     /// The checks end when half of the time is over.
     #[test]
     fn a_kernel_that_was_not_checked_is_said() {
-        let library = Library::open().expect("the tests need OpenCL");
+        let library = ClLibrary::open().expect("the tests need OpenCL");
         let devices = cl::devices(library).expect("platforms can be listed");
         let mut lab = Lab::new(&devices.devices[0], Sources::default()).unwrap();
         let kernels = chosen(&["bias".into()], &[]).unwrap();
@@ -570,7 +570,7 @@ mod tests {
     /// there is found.
     #[test]
     fn a_mistake_in_bind_is_found_by_the_check() {
-        let library = Library::open().expect("the tests need OpenCL");
+        let library = ClLibrary::open().expect("the tests need OpenCL");
         let devices = cl::devices(library).expect("platforms can be listed");
         let device = devices
             .devices

@@ -911,14 +911,14 @@ pub(crate) fn measured(values: &[f64]) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cl::{self, Library};
+    use crate::cl::{self, ClLibrary};
     use crate::lab::Page;
     use crate::lab::render::text;
     use crate::lab::table::Report;
     use std::sync::LazyLock;
 
     fn pocl() -> Device {
-        let library = Library::open().expect("the tests need OpenCL");
+        let library = ClLibrary::open().expect("the tests need OpenCL");
         let all = cl::devices(library).unwrap().devices;
         // A simulator would take minutes.
         all.into_iter()

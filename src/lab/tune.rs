@@ -8,14 +8,14 @@
 //! ([`tuning`]) unless `--plan baked`.
 
 use crate::baked::{self, library, network};
-use crate::cl::{self, Device, Library};
+use crate::cl::{self, ClLibrary, Device};
 use crate::engine::model::{Model, baked_tensors};
 use crate::engine::opencl;
 use crate::engine::select::{self, DeviceWish};
 use crate::engine::selftest;
 use crate::engine::sources::Sources;
 use crate::engine::tuning::{self, identity, tuned_name};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::live::Progress;
@@ -269,7 +269,7 @@ impl Tune {
                 first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4)
             {
                 let trouble = match e.into_kind() {
-                    Kind::Check(m) => Trouble::Wrong(m),
+                    ErrorKind::Check(m) => Trouble::Wrong(m),
                     other => Trouble::Failed(other.into()),
                 };
                 (t.harness, t.trouble) = (None, Some(trouble));
@@ -346,7 +346,7 @@ impl Tune {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
         }
-        let found = Library::open().map_err(Error::from).and_then(|library| {
+        let found = ClLibrary::open().map_err(Error::from).and_then(|library| {
             let devices = cl::devices(library)?;
             select::choose(
                 &devices,

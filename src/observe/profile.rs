@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const FINE: usize = 32;
 
 /// Durations in logarithmic buckets; the first one is kept apart.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     buckets: Box<[u32]>,
     first: Option<u64>,
@@ -191,7 +191,7 @@ impl Phases {
 }
 
 /// The times of one step of a plan.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct StepTimes {
     /// From enqueueing to handing over to the device (OpenCL: queued to submit).
     pub(crate) queued: Histogram,
@@ -204,7 +204,7 @@ pub(crate) struct StepTimes {
 }
 
 /// The times of all steps.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct StepClock {
     /// One for each step of the plan.
     pub(crate) steps: Vec<StepTimes>,

@@ -42,11 +42,11 @@ pub(crate) struct Facts<'a> {
     /// Start-up times.
     pub(crate) phases: &'a Phases,
     /// Several devices: each of them.
-    pub(crate) members: &'a [Member],
+    pub(crate) members: &'a [MemberFacts],
 }
 
 /// One of several devices that share the records.
-pub(crate) struct Member {
+pub(crate) struct MemberFacts {
     /// The device in words.
     pub(crate) device: String,
     /// Its plan.
@@ -58,22 +58,29 @@ pub(crate) struct Member {
 /// What an engine measured: the times of its steps, and of each member where several devices share
 /// the records.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(crate) struct Measurements {
     /// Times of the steps.
     pub(crate) clock: Option<StepClock>,
-    /// Of each member what it did, and the times of its steps.
-    pub(crate) members: Vec<(MemberTimes, Option<StepClock>)>,
+    /// One for each device, where several share the records.
+    pub(crate) members: Vec<MemberMeasurements>,
+}
+
+/// The work of one of several devices, and the times of its plan's steps.
+#[derive(Debug)]
+pub(crate) struct MemberMeasurements {
+    pub(crate) times: MemberTimes,
+    pub(crate) clock: Option<StepClock>,
 }
 
 /// The profile of a run: the times of the plan's steps and of the stream where they were taken.
 pub(crate) fn text(
     format: ProfileFormat,
     running: Facts<'_>,
-    measured: Measured,
+    measured: Measurements,
     times: Option<&StreamTimes>,
     totals: Totals,
 ) -> String {
-    let Measured { clock, members } = measured;
+    let Measurements { clock, members } = measured;
     let records = totals.summary.records;
     let profiles: Vec<DeviceProfile<'_>> = if members.is_empty() {
         vec![DeviceProfile {
@@ -87,7 +94,7 @@ pub(crate) fn text(
     } else {
         let devices = running.members.iter().zip(members);
         devices
-            .map(|(p, (times, clock))| DeviceProfile {
+            .map(|(p, MemberMeasurements { times, clock })| DeviceProfile {
                 device: &p.device,
                 plan: &p.plan,
                 group: p.group,

@@ -39,7 +39,7 @@ pub(crate) enum Name {
 
 /// A span. Times are nanoseconds since the start of the program.
 #[derive(Debug)]
-struct Span {
+struct TraceSpan {
     start: u64,
     end: u64,
     name: Name,
@@ -66,12 +66,12 @@ struct Trace {
 
 #[derive(Debug)]
 struct Book {
-    spans: Vec<Span>,
+    spans: Vec<TraceSpan>,
     dropped: u64,
 }
 
 #[derive(Debug)]
-struct Group {
+struct TrackGroup {
     trace: &'static Trace,
     number: u32,
     /// The stream's batches in the slots of what works for the group.
@@ -80,7 +80,7 @@ struct Group {
 
 /// What a group keeps in a trace, which lives as long as the program does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Track(&'static Group);
+pub(crate) struct Track(&'static TrackGroup);
 
 /// The group of the main thread, and that of the only device or the first of several.
 const PROGRAM: u32 = 0;
@@ -113,7 +113,7 @@ impl Track {
     }
 
     fn group(trace: &'static Trace, number: u32) -> Track {
-        Track(Box::leak(Box::new(Group {
+        Track(Box::leak(Box::new(TrackGroup {
             trace,
             number,
             batches: Default::default(),
@@ -164,7 +164,7 @@ impl Track {
         };
         let start = self.at(start);
         let end = start + took.as_nanos() as u64;
-        self.keep(Span {
+        self.keep(TraceSpan {
             start,
             end,
             name,
@@ -185,7 +185,7 @@ impl Track {
     ) {
         let (start, end) = times;
         let waited = waited.try_into().unwrap_or(u32::MAX);
-        self.keep(Span {
+        self.keep(TraceSpan {
             start,
             end,
             name,
@@ -194,13 +194,13 @@ impl Track {
         });
     }
 
-    fn of(self, slot: usize, records: usize) -> Span {
+    fn of(self, slot: usize, records: usize) -> TraceSpan {
         let (group, batch) = (
             self.0.number,
             if records > 0 { self.batch(slot) } else { 0 },
         );
         let records = records as u32;
-        Span {
+        TraceSpan {
             start: 0,
             end: 0,
             name: CLOCK,
@@ -216,7 +216,7 @@ impl Track {
         self.0.trace.book.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn keep(self, span: Span) {
+    fn keep(self, span: TraceSpan) {
         let mut book = self.book();
         if book.spans.len() < book.spans.capacity() {
             book.spans.push(span);
@@ -236,7 +236,7 @@ impl Track {
         let book = self.book();
         let dropped = book.dropped;
         // Parents before children, which viewers want: they may begin at the same time.
-        let key = |s: &Span| {
+        let key = |s: &TraceSpan| {
             [
                 u64::from(s.group) << 32 | u64::from(s.thread),
                 s.start,

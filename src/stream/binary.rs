@@ -1,7 +1,7 @@
 //! Records as bytes: raw u8 and f32, idx, npy.
 
 use super::csv::plural;
-use super::reader::{Coding, Context, More, Next, Window, of_window};
+use super::reader::{Coding, More, Next, ReadBuffer, ReaderContext, of_window};
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::ir::npy::{self, Dtype};
 
 /// The formats of this reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BinaryFormat {
     /// Raw bytes.
     U8,
     /// Raw little-endian f32.
@@ -33,7 +33,7 @@ pub(super) fn idx_type(code: u8) -> Option<Dtype> {
 
 /// A reader of records as bytes.
 pub(super) struct Binary {
-    kind: Kind,
+    kind: BinaryFormat,
     dtype: Dtype,
     big_endian: bool,
     /// Records of the file, where its header says so.
@@ -45,13 +45,13 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    pub(super) fn new(kind: Kind) -> Self {
-        let dtype = if kind == Kind::U8 {
+    pub(super) fn new(kind: BinaryFormat) -> Self {
+        let dtype = if kind == BinaryFormat::U8 {
             Dtype::U1
         } else {
             Dtype::F4
         };
-        let begun = matches!(kind, Kind::U8 | Kind::F32);
+        let begun = matches!(kind, BinaryFormat::U8 | BinaryFormat::F32);
         Binary {
             kind,
             dtype,
@@ -80,29 +80,29 @@ impl Binary {
     /// Finds the next record, behind the header.
     pub(super) fn next<S: Source>(
         &mut self,
-        window: &mut Window<S>,
-        context: &Context<'_>,
+        buffer: &mut ReadBuffer<S>,
+        context: &ReaderContext<'_>,
     ) -> Result<Next, Error> {
         let size = context.shape.width * self.dtype.size();
         loop {
             if self.count == Some(self.record) {
-                if !window.bytes().is_empty() {
+                if !buffer.bytes().is_empty() {
                     let message = format!(
                         "expected the end after {}, found more bytes",
                         plural(self.record, context.shape.unit())
                     );
                     return Err(Error::input(&context.place, message));
                 }
-            } else if window.bytes().len() >= size {
+            } else if buffer.bytes().len() >= size {
                 self.record += 1;
-                window.found(size, size);
+                buffer.found(size, size);
                 return Ok(Next::Record);
             }
-            match window.more().map_err(|e| context.io(e))? {
+            match buffer.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
                 // The buffer holds any record; a full one cannot be waited for.
-                More::Ended | More::Full => return self.end(window, context),
+                More::Ended | More::Full => return self.end(buffer, context),
             }
         }
     }
@@ -110,13 +110,13 @@ impl Binary {
     /// Whether the input may end here.
     pub(super) fn end<S: Source>(
         &self,
-        window: &Window<S>,
-        context: &Context<'_>,
+        buffer: &ReadBuffer<S>,
+        context: &ReaderContext<'_>,
     ) -> Result<Next, Error> {
-        let found = window.bytes().len();
+        let found = buffer.bytes().len();
         match (self.begun, self.count) {
             (false, _) => {
-                let format = if self.kind == Kind::Idx {
+                let format = if self.kind == BinaryFormat::Idx {
                     "an idx"
                 } else {
                     "an npy"
@@ -145,12 +145,12 @@ impl Binary {
     /// Reads the header, if it is there as a whole.
     pub(super) fn header<S: Source>(
         &mut self,
-        window: &mut Window<S>,
-        context: &Context<'_>,
+        buffer: &mut ReadBuffer<S>,
+        context: &ReaderContext<'_>,
     ) -> Result<bool, Error> {
         let fail = |message: String| Err(Error::input(&context.place, message));
-        let bytes = window.bytes();
-        let (shape, offset) = if self.kind == Kind::Npy {
+        let bytes = buffer.bytes();
+        let (shape, offset) = if self.kind == BinaryFormat::Npy {
             let header = match npy::parse_header(bytes) {
                 Ok(Some(header)) => header,
                 Ok(None) => return Ok(false),
@@ -173,7 +173,7 @@ impl Binary {
                 return fail(message + &of_window(context.shape.rows, context.shape.width));
             }
         });
-        window.consume(offset);
+        buffer.consume(offset);
         self.begun = true;
         Ok(true)
     }
@@ -248,18 +248,18 @@ fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String
 /// True if `bytes` begin with an idx header of records of `width` numbers: sizes that fit, which
 /// raw records hardly have.
 pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
-    matches!(idx_header(bytes), Ok(Some((_, sizes, _))) if sizes.len() > 1 && count(&sizes, width, Kind::Idx).is_ok())
+    matches!(idx_header(bytes), Ok(Some((_, sizes, _))) if sizes.len() > 1 && count(&sizes, width, BinaryFormat::Idx).is_ok())
 }
 
 /// Records of an array of these sizes.
-fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
+fn count(sizes: &[usize], width: usize, kind: BinaryFormat) -> Result<u64, String> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
     if let [first, rest @ ..] = sizes {
         if product(rest) == Some(width) {
             return Ok(*first as u64);
         }
     }
-    if kind == Kind::Npy {
+    if kind == BinaryFormat::Npy {
         if product(sizes) == Some(width) {
             return Ok(1);
         }
@@ -290,11 +290,11 @@ fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::super::reader::Format;
-    use super::super::tests::{Input, idx, npy, read};
+    use super::super::tests::{TestInput, idx, npy, read};
     use crate::ir::network::Transform;
 
     fn bytes(format: Option<Format>, width: usize, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
-        read(format, &Input::new(width), bytes)
+        read(format, &TestInput::new(width), bytes)
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
             error,
             "stdin: record 2: expected 784 bytes, the input ends after 100"
         );
-        let mut input = Input::new(2);
+        let mut input = TestInput::new(2);
         input.transform = Transform::ScaleOffset {
             scale: vec![1.0 / 255.0].into(),
             offset: vec![0.0].into(),

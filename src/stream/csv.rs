@@ -1,8 +1,8 @@
 //! Records as text: a line each, numbers separated by commas.
 
 use super::number::{self, Number};
-use super::reader::{Coding, Context, InputShape, More, Next, Window, of_window};
-use super::series::Rows;
+use super::reader::{Coding, InputShape, More, Next, ReadBuffer, ReaderContext, of_window};
+use super::series::SeriesRows;
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
@@ -45,26 +45,26 @@ impl Csv {
 
     pub(super) fn next<S: Source>(
         &mut self,
-        window: &mut Window<S>,
-        context: &Context<'_>,
+        buffer: &mut ReadBuffer<S>,
+        context: &ReaderContext<'_>,
     ) -> Result<Next, Error> {
-        window.consume(std::mem::take(&mut self.mark));
+        buffer.consume(std::mem::take(&mut self.mark));
         loop {
-            let bytes = window.bytes();
+            let bytes = buffer.bytes();
             let end = find(&bytes[self.searched..], b'\n');
             let taken = end.map_or(bytes.len(), |n| self.searched + n + 1);
-            if end.is_some() || (window.ended() && taken > 0) {
+            if end.is_some() || (buffer.ended() && taken > 0) {
                 self.searched = 0;
                 self.line += 1;
                 let text = line(&bytes[..taken]);
                 let length = text.len();
                 if std::mem::take(&mut self.skipping) || trim(text).is_empty() {
-                    window.skip(taken);
+                    buffer.skip(taken);
                     continue;
                 }
                 let Some(key) = key(text, context.shape.keys) else {
                     let why = self.no_key(text, context);
-                    window.skip(taken);
+                    buffer.skip(taken);
                     self.begun = true;
                     return if context.mark {
                         Ok(Next::Bad(why))
@@ -73,27 +73,27 @@ impl Csv {
                     };
                 };
                 let found = self.header(&text[key..], context)?;
-                window.found_behind(key, length, taken);
+                buffer.found_behind(key, length, taken);
                 match found {
                     Some(next) => return Ok(next),
                     None => continue,
                 }
             }
             self.searched = taken;
-            match window.more().map_err(|e| context.io(e))? {
+            match buffer.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
                 More::Ended => return Ok(Next::End),
                 More::Full if self.skipping => {
-                    window.skip(taken);
+                    buffer.skip(taken);
                     self.searched = 0;
                 }
                 More::Full => {
-                    let why = self.too_long(window, context);
+                    let why = self.too_long(buffer, context);
                     if !context.mark {
                         return Err(why);
                     }
-                    window.skip(taken);
+                    buffer.skip(taken);
                     (self.searched, self.begun, self.skipping) = (0, true, true);
                     return Ok(Next::Bad(why));
                 }
@@ -105,7 +105,7 @@ impl Csv {
     /// that are more or less than the inputs may be anything: the records behind it are judged by
     /// themselves. As many words that are not the names of the inputs say that the columns of all
     /// records are others.
-    fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<Option<Next>, Error> {
+    fn header(&mut self, line: &[u8], context: &ReaderContext<'_>) -> Result<Option<Next>, Error> {
         if std::mem::replace(&mut self.begun, true) || !is_header(line, context.shape.features) {
             return Ok(Some(Next::Record));
         }
@@ -124,16 +124,16 @@ impl Csv {
             format!("{}:{}:{}", context.place, self.line, keys + mistake.field),
             message,
         );
-        if context.mark && Field::all(line).count() != context.shape.width {
+        if context.mark && CsvField::all(line).count() != context.shape.width {
             return Ok(Some(Next::Bad(why)));
         }
         Err(why)
     }
 
     #[cold]
-    fn no_key(&self, line: &[u8], context: &Context<'_>) -> Error {
+    fn no_key(&self, line: &[u8], context: &ReaderContext<'_>) -> Error {
         let InputShape { width, keys, .. } = context.shape;
-        let found = Field::all(line).count();
+        let found = CsvField::all(line).count();
         let numbers = plural(width as u64, "number");
         let message = format!(
             "expected {} of --key and {numbers}, the line has {found}",
@@ -146,15 +146,15 @@ impl Csv {
     }
 
     #[cold]
-    fn too_long<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Error {
-        let hint = if is_binary(window.bytes()) {
+    fn too_long<S: Source>(&self, buffer: &ReadBuffer<S>, context: &ReaderContext<'_>) -> Error {
+        let hint = if is_binary(buffer.bytes()) {
             BINARY
         } else {
             ""
         };
         let message = format!(
             "expected a line of at most {} bytes, found a longer one{hint}",
-            window.capacity() - 1
+            buffer.capacity() - 1
         );
         Error::input(format!("{}:{}", context.place, self.line + 1), message)
     }
@@ -171,7 +171,7 @@ fn line(bytes: &[u8]) -> &[u8] {
 fn key(line: &[u8], fields: usize) -> Option<usize> {
     let last = fields.checked_sub(1);
     let end = last.map_or(Some(0), |last| {
-        Field::all(line).nth(last).map(|field| field.end + 1)
+        CsvField::all(line).nth(last).map(|field| field.end + 1)
     });
     end.filter(|&end| end <= line.len())
 }
@@ -269,7 +269,7 @@ fn numbers<N: Number>(
         let (value, end) = match quick {
             Some(found) => found,
             None => {
-                let field = Field::at(line, at);
+                let field = CsvField::at(line, at);
                 let value = number::parse::<N>(trim(field.content));
                 (
                     value.ok_or(Mistake {
@@ -307,14 +307,14 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
 }
 
 /// The piece of a line between two commas.
-pub(super) struct Field<'a> {
+pub(super) struct CsvField<'a> {
     /// Without the blanks around, and without the quotes.
     content: &'a [u8],
     /// Position of the comma, or the end of the line.
     end: usize,
 }
 
-impl<'a> Field<'a> {
+impl<'a> CsvField<'a> {
     /// The field that starts at `at`. One whose quotes are wrong is taken up to the next comma,
     /// quotes included.
     fn at(line: &'a [u8], at: usize) -> Self {
@@ -327,7 +327,7 @@ impl<'a> Field<'a> {
                     (b'"', _) => {
                         let end = skip_blanks(line, i + 1);
                         if line.get(end).is_none_or(|&b| b == b',') {
-                            return Field {
+                            return CsvField {
                                 content: &line[start + 1..i],
                                 end,
                             };
@@ -342,17 +342,17 @@ impl<'a> Field<'a> {
             .iter()
             .position(|&b| b == b',')
             .map_or(line.len(), |n| at + n);
-        Field {
+        CsvField {
             content: trim(&line[at..end]),
             end,
         }
     }
 
     /// All fields of a line: at least one.
-    pub(super) fn all(line: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
+    pub(super) fn all(line: &'a [u8]) -> impl Iterator<Item = CsvField<'a>> {
         let mut at = 0;
         std::iter::from_fn(move || {
-            let field = (at <= line.len()).then(|| Field::at(line, at))?;
+            let field = (at <= line.len()).then(|| CsvField::at(line, at))?;
             at = field.end + 1;
             Some(field)
         })
@@ -382,22 +382,22 @@ const MISSING: [&[u8]; 8] = [
 /// damaged first record shall be an error, not a header). The build sees to it that not all names
 /// are numbers.
 fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
-    let named = |f: Field<'_>| !f.is_number() && features.contains(&f.text());
-    let like_a_number = |f: Field<'_>| {
+    let named = |f: CsvField<'_>| !f.is_number() && features.contains(&f.text());
+    let like_a_number = |f: CsvField<'_>| {
         let text = trim(f.content);
         matches!(text.first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'))
             || MISSING.contains(&text.to_ascii_lowercase().as_slice())
     };
     let unnumbered =
-        || !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number);
-    !is_binary(line) && (Field::all(line).any(named) || unnumbered())
+        || !CsvField::all(line).any(|f| f.is_number()) && !CsvField::all(line).all(like_a_number);
+    !is_binary(line) && (CsvField::all(line).any(named) || unnumbered())
 }
 
 /// A header must have the names of the network's inputs, where it has names, and as many fields as
 /// there are inputs.
 fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     let mut found = 0;
-    for field in Field::all(line) {
+    for field in CsvField::all(line) {
         if shape
             .features
             .get(found)
@@ -464,10 +464,10 @@ impl Mistake {
         width: usize,
         features: &[Cow<'_, str>],
         plain: bool,
-        rows: Option<Rows>,
+        rows: Option<SeriesRows>,
         keys: usize,
     ) -> String {
-        let text = Field::all(line)
+        let text = CsvField::all(line)
             .nth(self.field - 1)
             .map(|f| f.text())
             .unwrap_or_default();
@@ -491,7 +491,7 @@ impl Mistake {
             }
             What::OtherName => {
                 let name = shown(&features[self.field - 1]);
-                let names: Vec<Cow<'_, str>> = Field::all(line).map(|f| f.text()).collect();
+                let names: Vec<Cow<'_, str>> = CsvField::all(line).map(|f| f.text()).collect();
                 format!(
                     "expected the feature {name}, found {found}{}",
                     other_names(&names, features, keys)
@@ -633,7 +633,7 @@ fn ordinal(n: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Input, read};
+    use super::super::tests::{TestInput, read};
     use super::*;
     use crate::ir::network::Transform;
     use proptest::prelude::*;
@@ -641,7 +641,7 @@ mod tests {
     #[test]
     fn fields() {
         let all = |line: &str| {
-            Field::all(line.as_bytes())
+            CsvField::all(line.as_bytes())
                 .map(|f| f.text().into_owned())
                 .collect::<Vec<_>>()
         };
@@ -668,7 +668,7 @@ mod tests {
     /// Names that begin like numbers, or are numbers, next to ones that are not.
     #[test]
     fn headers_are_known_by_the_names_of_features() {
-        let mut input = Input::new(2);
+        let mut input = TestInput::new(2);
         for (names, swapped) in [
             (
                 ["1stFlr", "2ndFlr"],
@@ -720,7 +720,7 @@ mod tests {
 
     /// The records of a text with `width` numbers a line, or the message.
     fn csv(width: usize, text: &[u8]) -> Result<Vec<Vec<f32>>, String> {
-        read(None, &Input::new(width), text)
+        read(None, &TestInput::new(width), text)
     }
 
     fn message(width: usize, text: &str) -> String {
@@ -864,7 +864,7 @@ mod tests {
 
     #[test]
     fn names_that_stand_elsewhere_are_said() {
-        let mut input = Input::new(3);
+        let mut input = TestInput::new(3);
         input.features = ["a", "b", "c"].map(Cow::from).to_vec();
         let error = |text: &str| read(None, &input, text.as_bytes()).unwrap_err();
         assert_eq!(
@@ -888,7 +888,7 @@ mod tests {
 
     #[test]
     fn the_header_must_have_the_names_of_the_features() {
-        let mut input = Input::new(3);
+        let mut input = TestInput::new(3);
         input.features = ["a", "say \"b\", c", "größe"].map(Cow::from).to_vec();
         let read = |text: &str| read(None, &input, text.as_bytes());
         let one = Ok(vec![vec![1.0, 2.0, 3.0]]);
@@ -917,7 +917,7 @@ mod tests {
 
     #[test]
     fn the_transform_is_applied_before_rounding() {
-        let mut input = Input::new(2);
+        let mut input = TestInput::new(2);
         input.transform = Transform::MeanStd {
             mean: vec![101_325.0].into(),
             std: vec![300.0, 0.5].into(),

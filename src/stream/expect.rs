@@ -1,9 +1,9 @@
 //! `--expect` and `--expect-scores`: the classes and the scores that should come out.
 
-use super::csv::{Field, plural, shown};
+use super::csv::{CsvField, plural, shown};
 use super::reader::{InputShape, Next, RecordReader};
 use super::source::{FileSource, Source};
-use super::writer::{OutputSpec, Verdict};
+use super::writer::{OutputSpec, Prediction};
 use crate::engine::{RecordMut, RecordRows};
 use crate::error::Error;
 use crate::ir::network::{Kind, Transform};
@@ -19,7 +19,7 @@ const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 
 /// The expected classes of a run, and how many were met so far.
 #[derive(Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
     /// How numbers were read, where the network's labels are numbers that differ from the indices
@@ -94,7 +94,7 @@ impl fmt::Display for Accuracy {
     }
 }
 
-impl Expected {
+impl ExpectedClasses {
     /// Reads a file with a class (index or label) a line, for `Multilabel` any number of them with
     /// commas between them, or an idx file of labels.
     ///
@@ -144,7 +144,7 @@ impl Expected {
         };
         let reading = reading.filter(|_| numbers_differ(spec.labels));
         let otherwise = otherwise.filter(|_| reading.is_some());
-        Ok(Expected {
+        Ok(ExpectedClasses {
             place,
             classes,
             reading,
@@ -156,15 +156,15 @@ impl Expected {
     }
 
     /// Compares the class of the next record.
-    pub(crate) fn check(&mut self, verdict: Verdict<'_>) {
+    pub(crate) fn check(&mut self, verdict: Prediction<'_>) {
         let i = self.seen as usize;
         let right = match (&self.classes, verdict) {
-            (Classes::One(classes), Verdict::Class(c)) => classes.get(i) == Some(&c),
-            (Classes::Sets(sets), Verdict::Set(set)) => sets.get(i).is_some_and(|s| **s == *set),
+            (Classes::One(classes), Prediction::Class(c)) => classes.get(i) == Some(&c),
+            (Classes::Sets(sets), Prediction::Set(set)) => sets.get(i).is_some_and(|s| **s == *set),
             _ => false,
         };
         self.right += u64::from(right);
-        if let (Some(classes), Verdict::Class(c)) = (&self.otherwise, verdict) {
+        if let (Some(classes), Prediction::Class(c)) = (&self.otherwise, verdict) {
             self.right_otherwise += u64::from(classes.get(i) == Some(&c));
         }
         self.seen += 1;
@@ -274,7 +274,7 @@ fn sets<'t>(
     let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(lines) {
         if !text.trim().is_empty() {
-            items.extend(Field::all(text.as_bytes()).map(|field| (line, field.text())));
+            items.extend(CsvField::all(text.as_bytes()).map(|field| (line, field.text())));
         }
         ends.push(items.len());
     }
@@ -571,8 +571,8 @@ mod tests {
         }
     }
 
-    fn parse(bytes: &[u8], spec: &OutputSpec<'_>) -> Result<Expected, String> {
-        Expected::parse(bytes, "y.txt".into(), spec).map_err(|e| e.to_string())
+    fn parse(bytes: &[u8], spec: &OutputSpec<'_>) -> Result<ExpectedClasses, String> {
+        ExpectedClasses::parse(bytes, "y.txt".into(), spec).map_err(|e| e.to_string())
     }
 
     /// How many of `classes` are right.
@@ -580,7 +580,7 @@ mod tests {
         let mut expected = parse(bytes, spec)?;
         classes
             .iter()
-            .for_each(|&c| expected.check(Verdict::Class(c)));
+            .for_each(|&c| expected.check(Prediction::Class(c)));
         expected
             .finish()
             .map(|a| a.to_string())
@@ -711,7 +711,7 @@ mod tests {
         let mut expected = parse(text.as_bytes(), &spec(Kind::Multilabel, labels))?;
         found
             .iter()
-            .for_each(|set| expected.check(Verdict::Set(set)));
+            .for_each(|set| expected.check(Prediction::Set(set)));
         expected
             .finish()
             .map(|a| a.to_string())
@@ -762,7 +762,8 @@ mod tests {
         );
         let zeros_and_ones = "y.txt:2: expected the classes that apply, each once, found 1 twice";
         assert_eq!(error("0,2\n1,0,1\n", &[]), zeros_and_ones);
-        let error = Expected::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
+        let error =
+            ExpectedClasses::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("--expect-scores"), "{error}");
     }
@@ -846,15 +847,15 @@ mod tests {
     fn files_are_read() {
         let path = std::env::temp_dir().join(format!("mortonnet-expect-{}", std::process::id()));
         fs::write(&path, "1\n").unwrap();
-        let mut expected = Expected::read(&path, &spec(Kind::Classes, &[])).unwrap();
+        let mut expected = ExpectedClasses::read(&path, &spec(Kind::Classes, &[])).unwrap();
         fs::remove_file(&path).unwrap();
-        expected.check(Verdict::Class(1));
+        expected.check(Prediction::Class(1));
         assert_eq!(expected.finish().unwrap().fraction(), 1.0);
         assert!(matches!(
-            Expected::read(&path, &spec(Kind::Classes, &[]))
+            ExpectedClasses::read(&path, &spec(Kind::Classes, &[]))
                 .unwrap_err()
                 .kind(),
-            crate::error::Kind::Io { .. }
+            crate::error::ErrorKind::Io { .. }
         ));
         assert_eq!(
             Accuracy {

@@ -19,19 +19,19 @@ mod source;
 mod tests;
 mod writer;
 
-pub(crate) use expect::{Expected, ExpectedScores};
+pub(crate) use expect::{ExpectedClasses, ExpectedScores};
 pub(crate) use reader::{Format, InputShape, Next, Position, RecordReader};
-pub(crate) use series::Rows;
+pub(crate) use series::SeriesRows;
 #[cfg(test)]
 pub(crate) use source::MemorySource;
 pub(crate) use source::{FileSource, Source};
 pub(crate) use writer::{
-    ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax,
-    needs_scores,
+    ERROR, OutputFormat, OutputSpec, Prediction, ResultWriter, Stdout, check, check_mark,
+    needs_argmax, needs_scores,
 };
 
 use crate::engine::{Engine, SLOTS};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::observe::times::StreamTimes;
 pub(crate) use crate::observe::times::Summary;
 use crate::observe::trace::{Name, Track};
@@ -52,28 +52,29 @@ pub(crate) struct Stream<'a, 'w, W> {
     /// with [`ERROR`], and the run goes on. What leaves the records behind it in doubt ends the run
     /// all the same: a wrong header, the end in the middle of a binary record. `None`: the first
     /// bad record ends the run.
-    pub(crate) bad: Option<&'a mut Bad<'a>>,
+    pub(crate) bad: Option<&'a mut OnBadRecord<'a>>,
     /// Told of an input that has ended how many rows behind its last record are part of none, where
     /// there are some.
-    pub(crate) left: Option<&'a mut Left<'a>>,
+    pub(crate) left: Option<&'a mut OnRowsLeft<'a>>,
     /// Classes to compare with.
-    pub(crate) expected: Option<&'a mut Expected>,
+    pub(crate) expected: Option<&'a mut ExpectedClasses>,
     /// Scores to compare with; the engine must hand them out.
     pub(crate) expected_scores: Option<&'a mut ExpectedScores>,
     /// Where the time goes, if somebody wants to know.
     pub(crate) times: Option<&'a mut StreamTimes>,
     /// Told how far the run is whenever SIGUSR1 asks; no batch is on its way then.
-    pub(crate) asked: Option<&'a mut Asked<'a>>,
+    pub(crate) asked: Option<&'a mut OnProgress<'a>>,
 }
 
 /// What is told why a record is bad.
-pub(crate) type Bad<'a> = dyn FnMut(&Error) + Send + 'a;
+pub(crate) type OnBadRecord<'a> = dyn FnMut(&Error) + Send + 'a;
 
 /// What is told which input has rows left at its end, and how many.
-pub(crate) type Left<'a> = dyn FnMut(&str, usize) + Send + 'a;
+pub(crate) type OnRowsLeft<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
 /// What is told how far a run is: the engine, times if they are taken, and what was done.
-pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
+pub(crate) type OnProgress<'a> =
+    dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
 impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
     /// A run over all records of `inputs`, a name and a source each. An input is asked for when the
@@ -93,9 +94,9 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
             timed: self.times.is_some(),
             track: self.times.as_ref().and_then(|times| times.track),
         };
-        let slots = [(); SLOTS].map(|()| Slot {
+        let slots = [(); SLOTS].map(|()| BatchSlot {
             places: Vec::new(),
-            keys: Keys {
+            keys: RecordKeys {
                 fields: self.shape.keys,
                 bytes: Vec::new(),
                 ends: Vec::new(),
@@ -171,13 +172,13 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
 
 /// Where a record stands: in which input, and where there.
 #[derive(Clone, Copy)]
-struct Place {
+struct RecordPlace {
     input: usize,
     position: Position,
 }
 
 /// What stands in front of the answers of a slot's records.
-struct Keys {
+struct RecordKeys {
     /// Fields of each.
     fields: usize,
     bytes: Vec<u8>,
@@ -185,7 +186,7 @@ struct Keys {
     ends: Vec<usize>,
 }
 
-impl Keys {
+impl RecordKeys {
     /// Bytes with which a batch takes no further record.
     const MOST: usize = 1 << 20;
 
@@ -194,7 +195,7 @@ impl Keys {
     fn reserve(&mut self, records: usize) {
         if self.fields > 0 {
             self.bytes
-                .reserve((records * 32 * self.fields).min(Keys::MOST));
+                .reserve((records * 32 * self.fields).min(RecordKeys::MOST));
             self.ends.reserve(records);
         }
     }
@@ -222,11 +223,11 @@ impl Keys {
 }
 
 /// What the pipeline knows of a slot.
-struct Slot {
+struct BatchSlot {
     /// The places of its records.
-    places: Vec<Place>,
+    places: Vec<RecordPlace>,
     /// Their keys.
-    keys: Keys,
+    keys: RecordKeys,
     /// Those that are already known to be bad, and why. The engine has zeros for them.
     bad: Vec<(usize, Error)>,
     /// When the filling began, if times are taken.
@@ -247,7 +248,7 @@ pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     /// What it was made of.
     pub(crate) stream: Stream<'a, 'w, W>,
     feed: Feed<'a, S, I>,
-    slots: [Slot; SLOTS],
+    slots: [BatchSlot; SLOTS],
     /// The slot that is filled, or will be.
     next: usize,
     /// Why the filling of a slot ended that is not dealt with yet.
@@ -264,7 +265,7 @@ pub(crate) struct Pipeline<'a, 'w, W, S, I> {
 }
 
 /// Answers all records by `engine`. Before an error is returned everything read before it is
-/// answered; [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a
+/// answered; [`ErrorKind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a
 /// record is dropped.
 pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
@@ -302,7 +303,7 @@ fn lock<P>(pipeline: &Mutex<P>) -> MutexGuard<'_, P> {
 }
 
 /// A pipeline while nobody else may have it.
-type Held<'r, 's, 'w, W, S, I> = MutexGuard<'r, Pipeline<'s, 'w, W, S, I>>;
+type LockedPipeline<'r, 's, 'w, W, S, I> = MutexGuard<'r, Pipeline<'s, 'w, W, S, I>>;
 
 /// A pipeline, and the engine, which only this thread has.
 struct Runner<'r, P> {
@@ -319,7 +320,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         p.settle();
         if result
             .as_ref()
-            .is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput))
+            .is_err_and(|e| !matches!(e.kind(), ErrorKind::ClosedOutput))
         {
             // What was answered before the error goes out; the error is what counts.
             let _ = p.stream.writer.flush();
@@ -368,7 +369,9 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                 p.tell(self.engine);
             }
             match p.stop.take() {
-                Some(Stop::Idle) if signal::stop().is_some() => return Err(Kind::Stopped.into()),
+                Some(Stop::Idle) if signal::stop().is_some() => {
+                    return Err(ErrorKind::Stopped.into());
+                }
                 Some(Stop::Idle) => p.wait()?,
                 Some(Stop::End) => return Ok(()),
                 Some(Stop::Failed(e)) => return Err(e),
@@ -380,9 +383,9 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
     /// Waits for the submitted slot, if there is one, and writes its answers; `flush`: all the way.
     fn answer(
         &mut self,
-        mut p: Held<'r, 's, 'w, W, S, I>,
+        mut p: LockedPipeline<'r, 's, 'w, W, S, I>,
         flush: bool,
-    ) -> Result<Held<'r, 's, 'w, W, S, I>, Error> {
+    ) -> Result<LockedPipeline<'r, 's, 'w, W, S, I>, Error> {
         let flying = p.flying;
         if let Some(slot) = flying {
             let start = p.now();
@@ -412,9 +415,9 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
     /// Lets the engine do what may not come back; meanwhile the pipeline is anybody's.
     fn call<T>(
         &mut self,
-        p: Held<'r, 's, 'w, W, S, I>,
+        p: LockedPipeline<'r, 's, 'w, W, S, I>,
         work: impl FnOnce(&mut dyn Engine) -> T,
-    ) -> (Held<'r, 's, 'w, W, S, I>, T) {
+    ) -> (LockedPipeline<'r, 's, 'w, W, S, I>, T) {
         drop(p);
         let result = watchdog::call(|| work(self.engine));
         (lock(self.pipeline), result)
@@ -447,12 +450,12 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
     }
 
     fn records(&mut self, slot: usize, engine: &mut dyn Engine) -> Result<Stop, Error> {
-        let Slot {
+        let BatchSlot {
             places, keys, bad, ..
         } = &mut self.slots[slot];
         bad.clear();
         keys.clear();
-        while places.len() < engine.batch() && keys.bytes.len() < Keys::MOST {
+        while places.len() < engine.batch() && keys.bytes.len() < RecordKeys::MOST {
             let Some(reader) = self.feed.reader()? else {
                 return Ok(Stop::End);
             };
@@ -489,7 +492,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
             }
             keys.push(reader.key());
             let position = reader.position();
-            places.push(Place {
+            places.push(RecordPlace {
                 input: self.feed.names.len() - 1,
                 position,
             });
@@ -512,7 +515,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
             expected_scores,
             ..
         } = &mut self.stream;
-        let Slot {
+        let BatchSlot {
             places,
             keys,
             bad: known,
@@ -540,10 +543,10 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
                     }
                 }
                 // What is wrong with the record, not with the run.
-                (Err(why), Some(bad)) if matches!(why.kind(), Kind::Input { .. }) => {
+                (Err(why), Some(bad)) if matches!(why.kind(), ErrorKind::Input { .. }) => {
                     bad(&why);
                     writer.mark(&why)?;
-                    expected.iter_mut().for_each(|e| e.check(Verdict::None));
+                    expected.iter_mut().for_each(|e| e.check(Prediction::None));
                     expected_scores.iter_mut().for_each(|e| e.miss());
                     self.summary.marked += 1;
                 }

@@ -1,8 +1,8 @@
 //! Bytes to records: a fixed buffer, detection of the format, and the face that the pipeline uses.
 
-use super::binary::{self, Binary, Kind};
+use super::binary::{self, Binary, BinaryFormat};
 use super::csv::{self, Csv};
-use super::series::{Rows, Series};
+use super::series::{SeriesRows, TimeSeries};
 use super::source::Source;
 use crate::engine::RecordMut;
 use crate::engine::deferred::{Decode, Refusal};
@@ -60,7 +60,7 @@ pub(crate) struct InputShape<'a> {
     /// What happens to each number of a record before it is rounded to f32.
     pub(crate) transform: &'a Transform,
     /// Of a time series: which rows are a record.
-    pub(crate) rows: Option<Rows>,
+    pub(crate) rows: Option<SeriesRows>,
     /// Fields in front of the numbers of a line, which stand in front of its answer.
     pub(crate) keys: usize,
 }
@@ -85,7 +85,7 @@ impl<'a> InputShape<'a> {
 
     /// The same record as rows of a time series. A network's features are named once for each row,
     /// all differently: they say nothing about a header.
-    pub(crate) fn of_rows(self, rows: Rows) -> Result<Self, String> {
+    pub(crate) fn of_rows(self, rows: SeriesRows) -> Result<Self, String> {
         let width = self.width;
         if rows.window == 1 {
             return Ok(InputShape {
@@ -116,8 +116,8 @@ impl<'a> InputShape<'a> {
 }
 
 /// Behind a wrong count of numbers in a row of `width`: where the right one comes from.
-pub(super) fn of_window(rows: Option<Rows>, width: usize) -> String {
-    rows.map_or(String::new(), |Rows { window, .. }| {
+pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
+    rows.map_or(String::new(), |SeriesRows { window, .. }| {
         format!(
             " (--window {window}: the network takes {} for a record)",
             window * width
@@ -133,7 +133,7 @@ pub(super) struct Coding {
     pub(super) binary: Option<(Dtype, bool)>,
     pub(super) decoder: Decoder,
     /// Of a time series: which rows are a record.
-    pub(super) rows: Option<Rows>,
+    pub(super) rows: Option<SeriesRows>,
     /// Fields in front of the numbers, which are not among the bytes.
     pub(super) keys: usize,
 }
@@ -246,7 +246,7 @@ impl Position {
 }
 
 /// The bytes that were read and not yet used.
-pub(super) struct Window<S> {
+pub(super) struct ReadBuffer<S> {
     source: S,
     data: Box<[u8]>,
     start: usize,
@@ -262,7 +262,7 @@ pub(super) struct Window<S> {
     track: Option<Track>,
 }
 
-/// What [`Window::more`] did.
+/// What [`ReadBuffer::more`] did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum More {
     /// There are more bytes, or the end was found.
@@ -275,7 +275,7 @@ pub(super) enum More {
     Full,
 }
 
-impl<S: Source> Window<S> {
+impl<S: Source> ReadBuffer<S> {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
@@ -354,14 +354,14 @@ impl<S: Source> Window<S> {
 }
 
 /// What the readers of the formats need to know of their surroundings.
-pub(super) struct Context<'a> {
+pub(super) struct ReaderContext<'a> {
     pub(super) place: String,
     pub(super) shape: InputShape<'a>,
     /// Whether bad records are marked and skipped.
     pub(super) mark: bool,
 }
 
-impl Context<'_> {
+impl ReaderContext<'_> {
     /// Record `n` of a binary input, from 1, or row.
     pub(super) fn position(&self, n: u64) -> Position {
         if self.shape.rows.is_some() {
@@ -407,14 +407,14 @@ enum InputDecoder {
 /// Finds records in a source. Allocates when it is made, for a file's header and for an error,
 /// never for a record.
 pub(crate) struct RecordReader<'a, S> {
-    window: Window<S>,
-    context: Context<'a>,
+    buffer: ReadBuffer<S>,
+    context: ReaderContext<'a>,
     format: Option<Format>,
     decoder: InputDecoder,
     coding: Arc<dyn Decode>,
     /// The record at hand, where its place in the batch is not one piece.
     values: Box<[f32]>,
-    series: Option<Series>,
+    series: Option<TimeSeries>,
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
@@ -432,7 +432,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         shape: InputShape<'a>,
     ) -> Self {
         let data = vec![0; Self::bytes(shape.width)].into_boxed_slice();
-        let window = Window {
+        let buffer = ReadBuffer {
             source,
             data,
             start: 0,
@@ -444,7 +444,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
             time: Duration::ZERO,
             track: None,
         };
-        let context = Context {
+        let context = ReaderContext {
             place,
             shape,
             mark: false,
@@ -453,10 +453,10 @@ impl<'a, S: Source> RecordReader<'a, S> {
         let values = vec![0.0; shape.width].into_boxed_slice();
         let series = shape
             .rows
-            .map(|rows| Series::new(rows, shape.width, begin()));
+            .map(|rows| TimeSeries::new(rows, shape.width, begin()));
         let (decoder, coding) = (InputDecoder::Start, Arc::new(begin()));
         RecordReader {
-            window,
+            buffer,
             context,
             format,
             decoder,
@@ -468,7 +468,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Goes on with another source, in the same buffer.
     pub(crate) fn reopen(&mut self, source: S, place: String) {
-        let w = &mut self.window;
+        let w = &mut self.buffer;
         w.source = source;
         (w.start, w.end, w.ended) = (0, 0, false);
         self.context.place = place;
@@ -482,13 +482,13 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Takes the time of reads from now on, or not, and keeps each on `track`.
     pub(crate) fn set_timed(&mut self, timed: bool, track: Option<Track>) {
-        self.window.timed = timed;
-        self.window.track = track;
+        self.buffer.timed = timed;
+        self.buffer.track = track;
     }
 
     /// Time spent in reads that did not have to wait, since the last call.
     pub(crate) fn take_read_time(&mut self) -> Duration {
-        std::mem::take(&mut self.window.time)
+        std::mem::take(&mut self.buffer.time)
     }
 
     /// Where the last record stands.
@@ -514,7 +514,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 _ if series.skip() => continue,
                 Next::Bad(why) => Some(why),
                 Next::Record => {
-                    let bytes = &self.window.data[self.window.record.clone()];
+                    let bytes = &self.buffer.data[self.buffer.record.clone()];
                     let refusal = series.decode(bytes, &mut self.values).err();
                     refusal.map(|refusal| position.refused(&self.context.place, refusal))
                 }
@@ -531,18 +531,18 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Rows at the end of a time series that are part of no record. After [`Next::End`].
     pub(crate) fn left(&self) -> usize {
-        self.series.as_ref().map_or(0, Series::left)
+        self.series.as_ref().map_or(0, TimeSeries::left)
     }
 
     /// Finds the next record, or row of a record.
     fn next(&mut self) -> Result<Next, Error> {
         loop {
             let begun = match &mut self.decoder {
-                InputDecoder::Csv(csv) => return csv.next(&mut self.window, &self.context),
+                InputDecoder::Csv(csv) => return csv.next(&mut self.buffer, &self.context),
                 InputDecoder::Binary(binary) if binary.begun() => {
-                    return binary.next(&mut self.window, &self.context);
+                    return binary.next(&mut self.buffer, &self.context);
                 }
-                InputDecoder::Binary(binary) => binary.header(&mut self.window, &self.context)?,
+                InputDecoder::Binary(binary) => binary.header(&mut self.buffer, &self.context)?,
                 InputDecoder::Start => match self.start()? {
                     Some(decoder) => {
                         self.decoder = decoder;
@@ -559,7 +559,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 }
                 continue;
             }
-            match self.window.more().map_err(|e| self.context.io(e))? {
+            match self.buffer.more().map_err(|e| self.context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
                 More::Ended | More::Full => return self.no_header(),
@@ -570,7 +570,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
     /// The input ends before its header does.
     fn no_header(&self) -> Result<Next, Error> {
         match &self.decoder {
-            InputDecoder::Binary(binary) => binary.end(&self.window, &self.context),
+            InputDecoder::Binary(binary) => binary.end(&self.buffer, &self.context),
             // `start` decides at the end, and needs few bytes.
             InputDecoder::Start | InputDecoder::Csv(_) => {
                 unreachable!("the start of text needs no header")
@@ -581,14 +581,14 @@ impl<'a, S: Source> RecordReader<'a, S> {
     /// The bytes of the record that was found last, and what they mean. They stay until `advance`
     /// or `wait`. `None` where a record has several rows, which are decoded as they come.
     pub(crate) fn record(&self) -> Option<(&Arc<dyn Decode>, &[u8])> {
-        let bytes = &self.window.data[self.window.record.clone()];
+        let bytes = &self.buffer.data[self.buffer.record.clone()];
         self.series.is_none().then_some((&self.coding, bytes))
     }
 
     /// The first fields of the line that was found last, with a comma behind each, where they go in
     /// front of its answer; of a line that has too few nothing. They stay as long as the record.
     pub(crate) fn key(&self) -> &[u8] {
-        &self.window.data[self.window.key.clone()]
+        &self.buffer.data[self.buffer.key.clone()]
     }
 
     /// Writes the numbers of the record that was found last.
@@ -596,7 +596,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         if let Some(series) = &self.series {
             return series.write(&self.context.place, record);
         }
-        let bytes = &self.window.data[self.window.record.clone()];
+        let bytes = &self.buffer.data[self.buffer.record.clone()];
         let good = match record.contiguous() {
             Some(values) => self.coding.decode(bytes, values),
             None => {
@@ -614,18 +614,18 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Waits for more input, or for a signal. After [`Next::Idle`] only.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
-        if !self.window.source.wait() {
+        if !self.buffer.source.wait() {
             return Ok(());
         }
-        self.window.fill().map_err(|e| self.context.io(e))
+        self.buffer.fill().map_err(|e| self.context.io(e))
     }
 
     /// How the input is decoded, once the bytes tell it.
     fn start(&self) -> Result<Option<InputDecoder>, Error> {
-        let (bytes, ended) = (self.window.bytes(), self.window.ended());
+        let (bytes, ended) = (self.buffer.bytes(), self.buffer.ended());
         let found = match self.format {
-            Some(Format::U8) => raw(bytes, ended, Kind::U8, self.context.shape.width),
-            Some(Format::F32) => raw(bytes, ended, Kind::F32, self.context.shape.width),
+            Some(Format::U8) => raw(bytes, ended, BinaryFormat::U8, self.context.shape.width),
+            Some(Format::F32) => raw(bytes, ended, BinaryFormat::F32, self.context.shape.width),
             Some(format) => known(bytes, ended, format),
             None => detect(bytes, ended),
         };
@@ -650,7 +650,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 ));
             }
         };
-        if self.context.shape.keys > 0 && matches!(kind, Kind::Npy | Kind::Idx) {
+        if self.context.shape.keys > 0 && matches!(kind, BinaryFormat::Npy | BinaryFormat::Idx) {
             let message =
                 "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
             return Err(Error::input(&self.context.place, message));
@@ -666,13 +666,13 @@ enum Start {
     Text {
         mark: usize,
     },
-    Binary(Kind),
-    Foreign(Foreign),
+    Binary(BinaryFormat),
+    Foreign(ForeignFile),
 }
 
 /// Files that people pass by mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Foreign {
+enum ForeignFile {
     Gzip,
     Zip,
     Utf16,
@@ -690,51 +690,51 @@ const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Beginnings that neither text nor, by any likelihood, raw records have.
-const FOREIGN: [(&[u8], Foreign); 16] = [
-    (b"PK\x03\x04", Foreign::Zip),
-    (b"\xfd7zXZ\0", Foreign::Packed("xz", "xz -dc")),
-    (b"\x28\xb5\x2f\xfd", Foreign::Packed("zstd", "zstd -dc")),
-    (b"BZh91AY&SY", Foreign::Packed("bzip2", "bzip2 -dc")),
-    (b"\x89PNG\r\n\x1a\n", Foreign::Media("a PNG image")),
-    (b"\xff\xd8\xff\xe0", Foreign::Media("a JPEG image")),
-    (b"\xff\xd8\xff\xe1", Foreign::Media("a JPEG image")),
-    (b"\xff\xd8\xff\xdb", Foreign::Media("a JPEG image")),
-    (b"GIF89a", Foreign::Media("a GIF image")),
-    (b"GIF87a", Foreign::Media("a GIF image")),
-    (b"II*\0\x08\0\0\0", Foreign::Media("a TIFF image")),
-    (b"RIFF", Foreign::Media("a RIFF file (WAV, AVI, WebP)")),
-    (b"\x1aE\xdf\xa3", Foreign::Media("a Matroska film")),
-    (b"\x89HDF\r\n\x1a\n", Foreign::Other("an HDF5 file")),
-    (b"%PDF-", Foreign::Other("a PDF")),
-    (b"\x7fELF", Foreign::Other("a program")),
+const FOREIGN: [(&[u8], ForeignFile); 16] = [
+    (b"PK\x03\x04", ForeignFile::Zip),
+    (b"\xfd7zXZ\0", ForeignFile::Packed("xz", "xz -dc")),
+    (b"\x28\xb5\x2f\xfd", ForeignFile::Packed("zstd", "zstd -dc")),
+    (b"BZh91AY&SY", ForeignFile::Packed("bzip2", "bzip2 -dc")),
+    (b"\x89PNG\r\n\x1a\n", ForeignFile::Media("a PNG image")),
+    (b"\xff\xd8\xff\xe0", ForeignFile::Media("a JPEG image")),
+    (b"\xff\xd8\xff\xe1", ForeignFile::Media("a JPEG image")),
+    (b"\xff\xd8\xff\xdb", ForeignFile::Media("a JPEG image")),
+    (b"GIF89a", ForeignFile::Media("a GIF image")),
+    (b"GIF87a", ForeignFile::Media("a GIF image")),
+    (b"II*\0\x08\0\0\0", ForeignFile::Media("a TIFF image")),
+    (b"RIFF", ForeignFile::Media("a RIFF file (WAV, AVI, WebP)")),
+    (b"\x1aE\xdf\xa3", ForeignFile::Media("a Matroska film")),
+    (b"\x89HDF\r\n\x1a\n", ForeignFile::Other("an HDF5 file")),
+    (b"%PDF-", ForeignFile::Other("a PDF")),
+    (b"\x7fELF", ForeignFile::Other("a program")),
 ];
 
-impl Foreign {
+impl ForeignFile {
     /// What to do with `file`; `format` is the option that goes on with what is made of it.
     fn advice(self, file: impl fmt::Display, format: &str) -> String {
         let next = format!("| mortonnet{format}");
         match self {
-            Foreign::Gzip => format!("this looks like gzip: gunzip -c {file} {next}"),
-            Foreign::Zip => {
+            ForeignFile::Gzip => format!("this looks like gzip: gunzip -c {file} {next}"),
+            ForeignFile::Zip => {
                 format!(
                     "this looks like a zip or npz archive: unzip -p {file} NAME.npy | mortonnet"
                 )
             }
-            Foreign::Utf16 => {
+            ForeignFile::Utf16 => {
                 format!("this looks like UTF-16: iconv -f UTF-16 -t UTF-8 {file} | mortonnet")
             }
-            Foreign::Packed(name, program) => {
+            ForeignFile::Packed(name, program) => {
                 format!("this looks like {name}: {program} {file} {next}")
             }
-            Foreign::Media(name) => format!(
+            ForeignFile::Media(name) => format!(
                 "this looks like {name}, expected the numbers of records: ffmpeg -i {file} -f \
                  rawvideo -pix_fmt gray - \
                  | mortonnet -f u8 takes the pixels of images of the network's size"
             ),
-            Foreign::Other(name) => {
+            ForeignFile::Other(name) => {
                 format!("this looks like {name}, expected the numbers of records")
             }
-            Foreign::Headed(name) => {
+            ForeignFile::Headed(name) => {
                 format!(
                     "this looks like {name} file, whose header is no record: leave out{format}, \
                      it is read as what it is"
@@ -755,7 +755,11 @@ fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
 }
 
 /// The first of a table whose beginning `bytes` have; `None` where more bytes must tell.
-fn one_of(table: &[(&[u8], Foreign)], bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
+fn one_of(
+    table: &[(&[u8], ForeignFile)],
+    bytes: &[u8],
+    ended: bool,
+) -> Option<Option<ForeignFile>> {
     for (magic, foreign) in table {
         if starts(bytes, magic, ended)? {
             return Some(Some(*foreign));
@@ -764,11 +768,11 @@ fn one_of(table: &[(&[u8], Foreign)], bytes: &[u8], ended: bool) -> Option<Optio
     Some(None)
 }
 
-fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
-    const ENCODED: [(&[u8], Foreign); 3] = [
-        (GZIP, Foreign::Gzip),
-        (UTF16[0], Foreign::Utf16),
-        (UTF16[1], Foreign::Utf16),
+fn foreign(bytes: &[u8], ended: bool) -> Option<Option<ForeignFile>> {
+    const ENCODED: [(&[u8], ForeignFile); 3] = [
+        (GZIP, ForeignFile::Gzip),
+        (UTF16[0], ForeignFile::Utf16),
+        (UTF16[1], ForeignFile::Utf16),
     ];
     match one_of(&ENCODED, bytes, ended)? {
         None => one_of(&FOREIGN, bytes, ended),
@@ -779,13 +783,17 @@ fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
 /// How an input of raw records of `width` numbers begins. The first record tells, and is not kept
 /// waiting. Bytes behind it are not looked at, even where they are there: the answer must not
 /// depend on how fast they come.
-fn raw(bytes: &[u8], ended: bool, kind: Kind, width: usize) -> Option<Start> {
+fn raw(bytes: &[u8], ended: bool, kind: BinaryFormat, width: usize) -> Option<Start> {
     // More bytes than those of text: a record may well begin with two of them.
-    const HEADED: [(&[u8], Foreign); 2] = [
-        (b"\x1f\x8b\x08", Foreign::Gzip),
-        (npy::MAGIC, Foreign::Headed("an npy")),
+    const HEADED: [(&[u8], ForeignFile); 2] = [
+        (b"\x1f\x8b\x08", ForeignFile::Gzip),
+        (npy::MAGIC, ForeignFile::Headed("an npy")),
     ];
-    let size = if kind == Kind::U8 { width } else { 4 * width };
+    let size = if kind == BinaryFormat::U8 {
+        width
+    } else {
+        4 * width
+    };
     let ended = ended || bytes.len() >= size;
     let bytes = &bytes[..bytes.len().min(size)];
     for table in [&HEADED[..], &FOREIGN] {
@@ -794,7 +802,7 @@ fn raw(bytes: &[u8], ended: bool, kind: Kind, width: usize) -> Option<Start> {
         }
     }
     Some(match super::binary::is_idx_of(bytes, width) {
-        true => Start::Foreign(Foreign::Headed("an idx")),
+        true => Start::Foreign(ForeignFile::Headed("an idx")),
         false => Start::Binary(kind),
     })
 }
@@ -814,8 +822,8 @@ fn text(bytes: &[u8], ended: bool) -> Option<Start> {
 /// How an input of `format` (a text or one with a header) begins.
 fn known(bytes: &[u8], ended: bool, format: Format) -> Option<Start> {
     let kind = match format {
-        Format::Npy => Kind::Npy,
-        Format::Idx => Kind::Idx,
+        Format::Npy => BinaryFormat::Npy,
+        Format::Idx => BinaryFormat::Idx,
         _ => return text(bytes, ended),
     };
     let foreign = foreign(bytes, ended)?;
@@ -825,12 +833,12 @@ fn known(bytes: &[u8], ended: bool, format: Format) -> Option<Start> {
 /// How an input of unknown format begins: `None` until enough bytes are there.
 fn detect(bytes: &[u8], ended: bool) -> Option<Start> {
     if starts(bytes, npy::MAGIC, ended)? {
-        return Some(Start::Binary(Kind::Npy));
+        return Some(Start::Binary(BinaryFormat::Npy));
     }
     if starts(bytes, &[0, 0], ended)? {
         match bytes.get(2..4) {
             Some(&[code, 1..=255]) if super::binary::idx_type(code).is_some() => {
-                return Some(Start::Binary(Kind::Idx));
+                return Some(Start::Binary(BinaryFormat::Idx));
             }
             None if !ended => return None,
             _ => {}
@@ -877,7 +885,7 @@ mod tests {
             rows: None,
             keys: 0,
         };
-        let of = |window: usize| shape.of_rows(Rows { window, hop: 1 });
+        let of = |window: usize| shape.of_rows(SeriesRows { window, hop: 1 });
         for (window, width, names) in [(1, 4, 4), (2, 2, 0), (4, 1, 0)] {
             let rows = of(window).unwrap();
             assert_eq!(
@@ -898,23 +906,23 @@ mod tests {
         let csv = Some(Start::Text { mark: 0 });
         let cases: [(&[u8], usize, Option<Start>); 11] = [
             (b"1,2", 1, csv),
-            (b"\x93NUMPY\x01", 6, Some(Start::Binary(Kind::Npy))),
+            (b"\x93NUMPY\x01", 6, Some(Start::Binary(BinaryFormat::Npy))),
             (b"\x93NUMBER", 5, Some(Start::Text { mark: 0 })),
-            (b"\0\0\x08\x03\0", 4, Some(Start::Binary(Kind::Idx))),
+            (b"\0\0\x08\x03\0", 4, Some(Start::Binary(BinaryFormat::Idx))),
             (b"\0\0\x0a\x03\0", 4, Some(Start::Text { mark: 0 })),
-            (b"\x1f\x8b\x08", 2, Some(Start::Foreign(Foreign::Gzip))),
+            (b"\x1f\x8b\x08", 2, Some(Start::Foreign(ForeignFile::Gzip))),
             (b"\xef\xbb\xbf1", 3, Some(Start::Text { mark: 3 })),
-            (b"PK\x03\x04", 4, Some(Start::Foreign(Foreign::Zip))),
-            (b"\xff\xfe1\0", 2, Some(Start::Foreign(Foreign::Utf16))),
+            (b"PK\x03\x04", 4, Some(Start::Foreign(ForeignFile::Zip))),
+            (b"\xff\xfe1\0", 2, Some(Start::Foreign(ForeignFile::Utf16))),
             (
                 b"\xff\xd8\xff\xdb",
                 4,
-                Some(Start::Foreign(Foreign::Media("a JPEG image"))),
+                Some(Start::Foreign(ForeignFile::Media("a JPEG image"))),
             ),
             (
                 b"\x7fELF",
                 4,
-                Some(Start::Foreign(Foreign::Other("a program"))),
+                Some(Start::Foreign(ForeignFile::Other("a program"))),
             ),
         ];
         for (bytes, needed, expected) in cases {
@@ -933,7 +941,7 @@ mod tests {
     fn raw_records_are_told_from_files() {
         let idx = b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x04rest";
         let told = |bytes: &[u8], kind| raw(bytes, false, kind, 16);
-        for kind in [Kind::U8, Kind::F32] {
+        for kind in [BinaryFormat::U8, BinaryFormat::F32] {
             for (magic, found) in FOREIGN {
                 let bytes = [
                     magic,
@@ -944,15 +952,15 @@ mod tests {
             }
             assert_eq!(
                 told(b"\x93NUMPY\x01\0v\0", kind),
-                Some(Start::Foreign(Foreign::Headed("an npy")))
+                Some(Start::Foreign(ForeignFile::Headed("an npy")))
             );
             assert_eq!(
                 told(b"\x1f\x8b\x08\0....", kind),
-                Some(Start::Foreign(Foreign::Gzip))
+                Some(Start::Foreign(ForeignFile::Gzip))
             );
             assert_eq!(
                 told(idx, kind),
-                Some(Start::Foreign(Foreign::Headed("an idx")))
+                Some(Start::Foreign(ForeignFile::Headed("an idx")))
             );
             // An image that begins alike, but has other sizes behind it.
             assert_eq!(
@@ -965,16 +973,17 @@ mod tests {
             assert_eq!(raw(b"\x89PN", true, kind, 8), Some(Start::Binary(kind)));
         }
         assert_eq!(
-            raw(b"\x89PN", false, Kind::U8, 3),
-            Some(Start::Binary(Kind::U8))
+            raw(b"\x89PN", false, BinaryFormat::U8, 3),
+            Some(Start::Binary(BinaryFormat::U8))
         );
         // Bytes behind the first record do not matter: they may come later.
         assert_eq!(
-            raw(b"RIFF....", false, Kind::U8, 3),
-            Some(Start::Binary(Kind::U8))
+            raw(b"RIFF....", false, BinaryFormat::U8, 3),
+            Some(Start::Binary(BinaryFormat::U8))
         );
         assert_eq!(
-            raw(b"RIFF....", false, Kind::U8, 4).map(|s| s != Start::Binary(Kind::U8)),
+            raw(b"RIFF....", false, BinaryFormat::U8, 4)
+                .map(|s| s != Start::Binary(BinaryFormat::U8)),
             Some(true)
         );
     }

@@ -5,11 +5,11 @@ use super::binary;
 use super::reader::{Coding, Position};
 use crate::engine::RecordMut;
 use crate::engine::deferred::{Decode, Refusal};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 /// Which rows are a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rows {
+pub(crate) struct SeriesRows {
     /// Rows of a record.
     pub(crate) window: usize,
     /// From a record's first row to that of the next.
@@ -17,22 +17,22 @@ pub(crate) struct Rows {
 }
 
 /// A row that is kept.
-struct Row {
+struct KeptRow {
     position: Position,
     /// Where and why it is none; the records that have it are bad for the same reason.
     bad: Option<(String, String)>,
 }
 
 /// The last rows of an input. Allocates when it is made and for bad rows, never for others.
-pub(super) struct Series {
-    rows: Rows,
+pub(super) struct TimeSeries {
+    rows: SeriesRows,
     /// Numbers of a row.
     width: usize,
     coding: Coding,
     /// The numbers of the rows; as they were read where the input is scaled: a column's scale may
     /// be another one in each row of a record.
     numbers: Ring,
-    kept: Box<[Row]>,
+    kept: Box<[KeptRow]>,
     /// Where the next row goes, which is where the oldest one is.
     next: usize,
     /// Rows until the next record is complete.
@@ -46,20 +46,20 @@ enum Ring {
     Raw(Box<[f64]>),
 }
 
-impl Series {
-    pub(super) fn new(rows: Rows, width: usize, coding: Coding) -> Series {
+impl TimeSeries {
+    pub(super) fn new(rows: SeriesRows, width: usize, coding: Coding) -> TimeSeries {
         let len = rows.window * width;
         let numbers = match coding.plain() {
             true => Ring::Plain(vec![0.0; len].into()),
             false => Ring::Raw(vec![0.0; len].into()),
         };
         let kept = (0..rows.window)
-            .map(|_| Row {
+            .map(|_| KeptRow {
                 position: Position::Row(0),
                 bad: None,
             })
             .collect();
-        Series {
+        TimeSeries {
             rows,
             width,
             coding,
@@ -99,11 +99,11 @@ impl Series {
     /// Keeps the next row; whether a record is complete with it.
     pub(super) fn keep(&mut self, position: Position, bad: Option<Error>) -> bool {
         let bad = bad.map(|why| match why.into_kind() {
-            Kind::Input { place, message } => (place, message),
+            ErrorKind::Input { place, message } => (place, message),
             // Of bad rows there are no others.
             other => (String::new(), Error::from(other).to_string()),
         });
-        self.kept[self.next] = Row { position, bad };
+        self.kept[self.next] = KeptRow { position, bad };
         self.next = (self.next + 1) % self.rows.window;
         self.fresh += 1;
         self.missing -= 1;

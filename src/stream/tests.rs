@@ -13,17 +13,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// An input shape that owns its parts.
-pub(super) struct Input {
+pub(super) struct TestInput {
     pub(super) width: usize,
     pub(super) features: Vec<Cow<'static, str>>,
     pub(super) transform: Transform,
-    pub(super) rows: Option<Rows>,
+    pub(super) rows: Option<SeriesRows>,
     pub(super) keys: usize,
 }
 
-impl Input {
+impl TestInput {
     pub(super) fn new(width: usize) -> Self {
-        Input {
+        TestInput {
             width,
             features: Vec::new(),
             transform: Transform::Identity,
@@ -53,7 +53,7 @@ impl Input {
 /// All records of `bytes`, read at once and again byte by byte, or the message of the error.
 pub(super) fn read(
     format: Option<Format>,
-    input: &Input,
+    input: &TestInput,
     bytes: &[u8],
 ) -> Result<Vec<Vec<f32>>, String> {
     let at_once = read_pieces(format, input, vec![bytes.to_vec()]);
@@ -66,7 +66,7 @@ pub(super) fn read(
 
 fn read_pieces(
     format: Option<Format>,
-    input: &Input,
+    input: &TestInput,
     pieces: Vec<Vec<u8>>,
 ) -> Result<Vec<Vec<f32>>, String> {
     let mut reader = RecordReader::new(
@@ -121,7 +121,7 @@ enum SlotState {
 
 /// An engine that gives back the sum and the first value of a record, and panics where its rules
 /// are broken.
-struct Mock {
+struct MockEngine {
     batch: usize,
     width: usize,
     rows: RecordRows,
@@ -133,9 +133,9 @@ struct Mock {
     submitted: Vec<usize>,
 }
 
-impl Mock {
+impl MockEngine {
     fn new(batch: usize, width: usize) -> Self {
-        Mock {
+        MockEngine {
             batch,
             width,
             // Features in reverse, to see that the map is used.
@@ -150,10 +150,10 @@ impl Mock {
 
     /// One that takes most records as bytes.
     fn deferring(batch: usize, width: usize) -> Self {
-        Mock {
+        MockEngine {
             rows: RecordRows::first(width),
             deferred: Some([(); SLOTS].map(|()| Deferred::new(batch, width))),
-            ..Mock::new(batch, width)
+            ..MockEngine::new(batch, width)
         }
     }
 
@@ -169,7 +169,7 @@ impl Mock {
     }
 }
 
-impl Engine for Mock {
+impl Engine for MockEngine {
     fn batch(&self) -> usize {
         self.batch
     }
@@ -267,23 +267,23 @@ struct Ran {
 /// The same on an engine that takes records as numbers, and one that takes them as bytes.
 fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     batch: usize,
-    input: &Input,
+    input: &TestInput,
     format: Option<Format>,
     sources: impl Fn() -> I,
 ) -> Ran {
-    run_with(false, Output::Scores, batch, input, format, sources)
+    run_with(false, OutputFormat::Scores, batch, input, format, sources)
 }
 
 /// The same where bad records are marked, or not, and with another output.
 fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     mark: bool,
-    output: Output,
+    output: OutputFormat,
     batch: usize,
-    input: &Input,
+    input: &TestInput,
     format: Option<Format>,
     sources: impl Fn() -> I,
 ) -> Ran {
-    let [ran, deferred] = [Mock::new, Mock::deferring].map(|mock| {
+    let [ran, deferred] = [MockEngine::new, MockEngine::deferring].map(|mock| {
         run_on(
             mock(batch, input.record()),
             mark,
@@ -308,8 +308,8 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
 fn run_on<S: Source>(
     mut engine: impl Engine + Batches,
     mark: bool,
-    output: Output,
-    input: &Input,
+    output: OutputFormat,
+    input: &TestInput,
     format: Option<Format>,
     sources: impl IntoIterator<Item = Result<(String, S), Error>>,
 ) -> Ran {
@@ -412,7 +412,7 @@ proptest! {
         }).collect();
         let total: usize = counts.iter().sum();
         let files = || files.iter().enumerate().map(|(i, pieces)| memory(&format!("file {i}"), pieces.clone()));
-        let ran = run(batch, &Input::new(width), Some(format), files);
+        let ran = run(batch, &TestInput::new(width), Some(format), files);
         prop_assert_eq!(&ran.text, &expected);
         let batches = ran.batches.len() as u64;
         prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches, marked: 0 }));
@@ -432,16 +432,16 @@ fn batches_are_full_where_input_is_plentiful_and_files_share_them() {
             memory("b", [b"4\n5".to_vec(), b"\n6\n7\n".to_vec()]),
         ]
     };
-    let ran = run(4, &Input::new(1), None, two);
+    let ran = run(4, &TestInput::new(1), None, two);
     assert_eq!(ran.batches, [4, 3]);
     assert_eq!(ran.text, "1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n7,7\n");
-    assert_eq!(run(100, &Input::new(1), None, two).batches, [7]);
+    assert_eq!(run(100, &TestInput::new(1), None, two).batches, [7]);
 }
 
 #[test]
 fn an_error_comes_after_the_answers_before_it() {
     for batch in [1, 2, 3, 100] {
-        let ran = run(batch, &Input::new(1), None, || {
+        let ran = run(batch, &TestInput::new(1), None, || {
             [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]
         });
         assert_eq!(ran.text, "1,1\n2,2\n3,3\n");
@@ -450,7 +450,7 @@ fn an_error_comes_after_the_answers_before_it() {
             Err("in.csv:5:1: expected a number, found \"x\"".into())
         );
         let missing = || Err(Error::io("b.csv", io::ErrorKind::NotFound.into()));
-        let ran = run(batch, &Input::new(1), None, || {
+        let ran = run(batch, &TestInput::new(1), None, || {
             [memory("a.csv", [b"1\n2\n".to_vec()]), missing()]
         });
         assert_eq!(ran.text, "1,1\n2,2\n");
@@ -461,7 +461,7 @@ fn an_error_comes_after_the_answers_before_it() {
                 memory("b.csv", [b"\n3,4\n5,x\n".to_vec()]),
             ]
         };
-        let ran = run(batch, &Input::new(2), None, files);
+        let ran = run(batch, &TestInput::new(2), None, files);
         assert_eq!(ran.text, "3,1\n7,3\n");
         assert_eq!(
             ran.result,
@@ -471,7 +471,7 @@ fn an_error_comes_after_the_answers_before_it() {
         // decoded.
         for then in ["x,1\n", "6,\n\""] {
             let text = format!("1,2\n3,4\n5,1e99\n7,8\n{then}").into_bytes();
-            let ran = run(batch, &Input::new(2), None, || {
+            let ran = run(batch, &TestInput::new(2), None, || {
                 [memory("a", [text.clone()]), missing()]
             });
             assert_eq!(ran.text, "3,1\n7,3\n");
@@ -483,7 +483,7 @@ fn an_error_comes_after_the_answers_before_it() {
         let nan = [1.0, 2.0, f32::NAN, f32::INFINITY]
             .map(f32::to_le_bytes)
             .concat();
-        let ran = run(batch, &Input::new(1), Some(Format::F32), || {
+        let ran = run(batch, &TestInput::new(1), Some(Format::F32), || {
             [memory("a", [nan.clone()])]
         });
         assert_eq!(ran.text, "1,1\n2,2\n");
@@ -515,9 +515,11 @@ fn files_of_different_formats_share_batches() {
             ]
         };
         let answers = "3,1\n7,3\n11,5\n15,7\n19,9\n3.5,1.5\n";
-        let ran = run(batch, &Input::new(2), None, || files(b"a,b\n1,1\n"));
+        let ran = run(batch, &TestInput::new(2), None, || files(b"a,b\n1,1\n"));
         assert_eq!(ran.text, format!("{answers}2,1\n"));
-        let ran = run(batch, &Input::new(2), None, || files(b"a,b\n\n1\n2,2\n"));
+        let ran = run(batch, &TestInput::new(2), None, || {
+            files(b"a,b\n\n1\n2,2\n")
+        });
         assert_eq!(ran.text, answers);
         assert_eq!(
             ran.result,
@@ -531,25 +533,25 @@ trait Batches {
     fn batches(&self) -> Vec<usize>;
 }
 
-impl Batches for Mock {
+impl Batches for MockEngine {
     fn batches(&self) -> Vec<usize> {
         self.submitted.clone()
     }
 }
 
-impl Batches for Damaged {
+impl Batches for NanEngine {
     fn batches(&self) -> Vec<usize> {
         self.mock.batches()
     }
 }
 
 /// A mock whose third record has a NaN score.
-struct Damaged {
-    mock: Mock,
+struct NanEngine {
+    mock: MockEngine,
     answered: std::cell::Cell<usize>,
 }
 
-impl Engine for Damaged {
+impl Engine for NanEngine {
     fn batch(&self) -> usize {
         self.mock.batch()
     }
@@ -589,13 +591,13 @@ fn a_nan_score_names_the_record_in_the_input() {
         (9, None, "b:2"),
         (9, Some(Format::U8), "b: record 1"),
     ] {
-        let mut engine = Damaged {
-            mock: Mock::new(batch, 1),
+        let mut engine = NanEngine {
+            mock: MockEngine::new(batch, 1),
             answered: Default::default(),
         };
         let mut out = Vec::new();
-        let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
-        let input = Input::new(1);
+        let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, VALUES);
+        let input = TestInput::new(1);
         let shape = input.shape();
         let stream = Stream {
             format,
@@ -637,9 +639,9 @@ fn marked(batch: usize, width: usize, format: Option<Format>, files: &[(&str, &[
     };
     run_with(
         true,
-        Output::Scores,
+        OutputFormat::Scores,
         batch,
-        &Input::new(width),
+        &TestInput::new(width),
         format,
         sources,
     )
@@ -725,16 +727,16 @@ fn what_cannot_be_skipped_ends_the_run_behind_the_marked_records() {
 /// columns are.
 #[test]
 fn a_header_that_does_not_fit() {
-    let named = || Input {
+    let named = || TestInput {
         features: ["a", "b"].map(Cow::from).to_vec(),
-        ..Input::new(2)
+        ..TestInput::new(2)
     };
-    let run = |input: &Input, text: &'static [u8]| {
-        run_with(true, Output::Scores, 3, input, None, || {
+    let run = |input: &TestInput, text: &'static [u8]| {
+        run_with(true, OutputFormat::Scores, 3, input, None, || {
             [memory("in", [text.to_vec()])]
         })
     };
-    for input in [Input::new(2), named()] {
+    for input in [TestInput::new(2), named()] {
         for text in [b"sensor restarted\n1,2\n".as_slice(), b"a,b,c\n1,2\n"] {
             let ran = run(&input, text);
             assert_eq!(
@@ -784,9 +786,14 @@ fn a_line_that_is_too_long_is_skipped() {
 #[test]
 fn json_has_the_reason() {
     let text = b"1\n\"a\\\n3\n";
-    let ran = run_with(true, Output::Json, 2, &Input::new(1), None, || {
-        [memory("in\"", [text.to_vec()])]
-    });
+    let ran = run_with(
+        true,
+        OutputFormat::Json,
+        2,
+        &TestInput::new(1),
+        None,
+        || [memory("in\"", [text.to_vec()])],
+    );
     let lines: Vec<serde_json::Value> = ran
         .text
         .lines()
@@ -804,15 +811,22 @@ fn json_has_the_reason() {
 #[test]
 fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
     for batch in [1, 2, 3, 9] {
-        let engine = Damaged {
-            mock: Mock::new(batch, 1),
+        let engine = NanEngine {
+            mock: MockEngine::new(batch, 1),
             answered: Default::default(),
         };
         let files = [
             memory("a", [b"1\n2\n".to_vec()]),
             memory("b", [b"\n3\nx\n5\n".to_vec()]),
         ];
-        let ran = run_on(engine, true, Output::Scores, &Input::new(1), None, files);
+        let ran = run_on(
+            engine,
+            true,
+            OutputFormat::Scores,
+            &TestInput::new(1),
+            None,
+            files,
+        );
         assert_eq!(ran.text, "1,1\n2,2\nerror\nerror\n5,5\n");
         assert_eq!(ran.result, summary(5, 2, &ran));
         assert!(
@@ -841,7 +855,7 @@ proptest! {
             expected += &bad.map_or(format!("{},{value}\n", u32::from(*value) + 1), |_| "error\n".into());
         }
         let source = || [memory("in", cut(text.as_bytes(), &cuts))];
-        let ran = run_with(true, Output::Scores, batch, &Input::new(2), None, source);
+        let ran = run_with(true, OutputFormat::Scores, batch, &TestInput::new(2), None, source);
         prop_assert_eq!(&ran.text, &expected);
         let bad = expected.matches("error").count() as u64;
         prop_assert_eq!(ran.result.clone(), summary(records.len() as u64, bad, &ran));
@@ -884,9 +898,9 @@ impl Source for Dialogue {
     }
 }
 
-struct Shared(Rc<RefCell<Vec<u8>>>);
+struct SharedSink(Rc<RefCell<Vec<u8>>>);
 
-impl io::Write for Shared {
+impl io::Write for SharedSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().extend(bytes);
         Ok(bytes.len())
@@ -908,9 +922,10 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             sent: 0,
             records: 0,
         };
-        let mut engine = Mock::new(batch, 1);
-        let mut writer = ResultWriter::new(Shared(answers.clone()), Output::Scores, VALUES);
-        let input = Input::new(1);
+        let mut engine = MockEngine::new(batch, 1);
+        let mut writer =
+            ResultWriter::new(SharedSink(answers.clone()), OutputFormat::Scores, VALUES);
+        let input = TestInput::new(1);
         let mut times = StreamTimes::default();
         let stream = Stream {
             format: None,
@@ -943,7 +958,7 @@ fn a_record_is_answered_before_more_input_is_awaited() {
 /// decodes it.
 #[test]
 fn keys_stand_in_front_of_answers() {
-    let mut input = Input::new(2);
+    let mut input = TestInput::new(2);
     input.keys = 2;
     let text = b"time,\"name, first\",a,b\n\
         10:00,\"a \"\"b\"\"\",1,2\n\
@@ -965,7 +980,7 @@ fn keys_stand_in_front_of_answers() {
     ];
     for (batch, output) in [1, 2, 7]
         .into_iter()
-        .flat_map(|n| [(n, Output::Scores), (n, Output::Json)])
+        .flat_map(|n| [(n, OutputFormat::Scores), (n, OutputFormat::Json)])
     {
         for pieces in [vec![text.to_vec()], text.iter().map(|&b| vec![b]).collect()] {
             let ran = run_with(true, output, batch, &input, None, || {
@@ -974,7 +989,7 @@ fn keys_stand_in_front_of_answers() {
             let lines: Vec<&str> = ran.text.lines().collect();
             assert_eq!(lines.len(), expected.len(), "{}", ran.text);
             for (line, (text, key)) in lines.into_iter().zip(&expected) {
-                if output == Output::Json {
+                if output == OutputFormat::Json {
                     let line: serde_json::Value = serde_json::from_str(line).unwrap();
                     assert_eq!(line["key"], *key, "{line}");
                 } else {
@@ -990,7 +1005,7 @@ fn keys_stand_in_front_of_answers() {
 /// not.
 #[test]
 fn mistakes_behind_keys() {
-    let mut input = Input::new(2);
+    let mut input = TestInput::new(2);
     (input.keys, input.features) = (1, vec!["a".into(), "b".into()]);
     let cases = [
         (
@@ -1053,13 +1068,13 @@ fn classes_and_scores_are_compared_on_the_way() {
         kind: Kind::Classes,
         ..VALUES
     };
-    let mut expected = Expected::read(&path, &spec).unwrap();
+    let mut expected = ExpectedClasses::read(&path, &spec).unwrap();
     std::fs::write(&path, "2,1\n0,1.5\n9,9\n0,1\n").unwrap();
     let mut scores = ExpectedScores::read(&path, 0.1, &spec).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let (mut engine, mut out, input) = (Mock::new(2, 2), Vec::new(), Input::new(2));
+    let (mut engine, mut out, input) = (MockEngine::new(2, 2), Vec::new(), TestInput::new(2));
     let mut ignore = |_: &Error| ();
-    let mut writer = ResultWriter::new(&mut out, Output::Class, spec);
+    let mut writer = ResultWriter::new(&mut out, OutputFormat::Class, spec);
     let stream = Stream {
         format: None,
         shape: input.shape(),
@@ -1091,7 +1106,7 @@ fn classes_and_scores_are_compared_on_the_way() {
 }
 
 /// Records of `window` rows every `hop` rows, by the definition.
-fn windows<T: Clone>(rows: &[Vec<T>], Rows { window, hop }: Rows) -> Vec<Vec<T>> {
+fn windows<T: Clone>(rows: &[Vec<T>], SeriesRows { window, hop }: SeriesRows) -> Vec<Vec<T>> {
     (0..)
         .map(|n| n * hop)
         .take_while(|from| from + window <= rows.len())
@@ -1101,7 +1116,7 @@ fn windows<T: Clone>(rows: &[Vec<T>], Rows { window, hop }: Rows) -> Vec<Vec<T>>
 
 /// Rows that the definition puts into no record and that stand behind the last one, without those
 /// between two records.
-fn rest(rows: usize, Rows { window, hop }: Rows) -> usize {
+fn rest(rows: usize, SeriesRows { window, hop }: SeriesRows) -> usize {
     let next = (0..)
         .map(|n| n * hop)
         .find(|from| from + window > rows)
@@ -1111,10 +1126,10 @@ fn rest(rows: usize, Rows { window, hop }: Rows) -> usize {
 }
 
 /// A series of rows of two numbers, three of them a record.
-fn series(hop: usize) -> Input {
-    Input {
-        rows: Some(Rows { window: 3, hop }),
-        ..Input::new(2)
+fn series(hop: usize) -> TestInput {
+    TestInput {
+        rows: Some(SeriesRows { window: 3, hop }),
+        ..TestInput::new(2)
     }
 }
 
@@ -1161,13 +1176,13 @@ fn each_row_of_a_record_has_its_own_scale() {
         mean: mean.into(),
         std: vec![1.0 / 3.0].into(),
     };
-    let rows = Input {
+    let rows = TestInput {
         transform: transform.clone(),
         ..series(2)
     };
-    let whole = Input {
+    let whole = TestInput {
         transform,
-        ..Input::new(6)
+        ..TestInput::new(6)
     };
     let lines = [
         "101325.1234567,20.3",
@@ -1274,7 +1289,7 @@ fn mistakes_of_a_series_name_its_rows() {
         scale: scale.into(),
         offset: vec![0.0].into(),
     };
-    let input = Input {
+    let input = TestInput {
         transform,
         ..series(1)
     };
@@ -1299,9 +1314,9 @@ fn mistakes_of_a_series_name_its_rows() {
     );
     // Widths that rows cannot share.
     let shape = |window| {
-        Input::new(64)
+        TestInput::new(64)
             .shape()
-            .of_rows(Rows { window, hop: 1 })
+            .of_rows(SeriesRows { window, hop: 1 })
             .map(|s| s.width)
     };
     assert_eq!((shape(1), shape(16), shape(64)), (Ok(64), Ok(4), Ok(1)));
@@ -1335,7 +1350,14 @@ fn a_bad_row_marks_the_records_that_have_it() {
             let text = String::from_utf8_lossy(SERIES).replace("7,8", bad);
             for batch in [1, 2, 100] {
                 let source = || [memory("a", [text.clone().into_bytes()])];
-                let ran = run_with(true, Output::Scores, batch, &series(hop), None, source);
+                let ran = run_with(
+                    true,
+                    OutputFormat::Scores,
+                    batch,
+                    &series(hop),
+                    None,
+                    source,
+                );
                 assert_eq!(ran.text, expected, "{hop}");
                 let found: Vec<&str> = ran
                     .reasons
@@ -1351,7 +1373,14 @@ fn a_bad_row_marks_the_records_that_have_it() {
                     ran.reasons
                 );
                 assert_eq!(found, reasons, "{hop}");
-                let ran = run_with(false, Output::Scores, batch, &series(hop), None, source);
+                let ran = run_with(
+                    false,
+                    OutputFormat::Scores,
+                    batch,
+                    &series(hop),
+                    None,
+                    source,
+                );
                 assert_eq!(ran.result.is_err(), !reasons.is_empty(), "{hop}");
                 assert_eq!(ran.text, expected.split("error").next().unwrap(), "{hop}");
             }
@@ -1372,18 +1401,18 @@ proptest! {
         cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
         seed in any::<u8>(),
     ) {
-        let shape = Rows { window, hop };
+        let shape = SeriesRows { window, hop };
         let mut value = seed;
         let mut next = || {
             value = value.wrapping_mul(5).wrapping_add(113);
             value
         };
-        let mut input = Input { rows: Some(shape), ..Input::new(width) };
+        let mut input = TestInput { rows: Some(shape), ..TestInput::new(width) };
         if scaled {
             let factors: Vec<f64> = (0..width * window).map(|i| (i + 1) as f64 / 4.0).collect();
             input.transform = Transform::ScaleOffset { scale: factors.into(), offset: vec![0.25].into() };
         }
-        let whole = Input { width: width * window, transform: input.transform.clone(), ..Input::new(1) };
+        let whole = TestInput { width: width * window, transform: input.transform.clone(), ..TestInput::new(1) };
         let (mut series, mut records, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for (file, &n) in counts.iter().enumerate() {
             let rows: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
@@ -1417,8 +1446,8 @@ proptest! {
             pieces.map(|(i, p)| memory(&format!("file {i}"), p)).collect::<Vec<_>>()
         };
         let format = Some(format);
-        let ran = run_with(true, Output::Scores, batch, &input, format, || files(&series, &cuts));
-        let naive = run_with(true, Output::Scores, batch, &whole, format, || files(&records, &[(29, false)]));
+        let ran = run_with(true, OutputFormat::Scores, batch, &input, format, || files(&series, &cuts));
+        let naive = run_with(true, OutputFormat::Scores, batch, &whole, format, || files(&records, &[(29, false)]));
         prop_assert_eq!(&ran.text, &naive.text);
         let count = |ran: &Ran| ran.result.clone().map(|s| (s.records, s.marked));
         prop_assert_eq!(count(&ran), count(&naive));

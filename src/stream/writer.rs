@@ -1,8 +1,8 @@
 //! Answers to text, one line a record.
 
-use super::csv::Field;
+use super::csv::CsvField;
 use crate::engine::Answer;
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
 use crate::sys::io::{wait_writable, was_open};
@@ -18,7 +18,7 @@ const BUFFER: usize = 1 << 16;
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     /// The class, as a number from 0.
     Class,
     /// The name of the class.
@@ -33,17 +33,17 @@ pub(crate) enum Output {
     Json,
 }
 
-impl Output {
+impl OutputFormat {
     /// The output called `text` on the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
-            "class" => Output::Class,
-            "label" => Output::Label,
-            "scores" => Output::Scores,
-            "probs" => Output::Probs,
-            "json" => Output::Json,
+            "class" => OutputFormat::Class,
+            "label" => OutputFormat::Label,
+            "scores" => OutputFormat::Scores,
+            "probs" => OutputFormat::Probs,
+            "json" => OutputFormat::Json,
             _ => match text.strip_prefix("top=").map(str::parse::<usize>) {
-                Some(Ok(k)) if k > 0 => Output::Top(k),
+                Some(Ok(k)) if k > 0 => OutputFormat::Top(k),
                 Some(_) => return Err(format!("expected top=K with K at least 1, found {text:?}")),
                 None => {
                     return Err(format!(
@@ -57,9 +57,9 @@ impl Output {
     /// What is written where nothing was asked for.
     pub(crate) fn default_for(kind: Kind) -> Self {
         if kind == Kind::Values {
-            Output::Scores
+            OutputFormat::Scores
         } else {
-            Output::Class
+            OutputFormat::Class
         }
     }
 }
@@ -105,8 +105,8 @@ impl<'a> OutputSpec<'a> {
 }
 
 /// Whether the lines of bad records can be told from those of others; the message is a usage error.
-pub(crate) fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
-    match output == Output::Label && spec.labels.iter().any(|label| label == ERROR) {
+pub(crate) fn check_mark(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
+    match output == OutputFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(
             "--on-error mark: this network has a class called {ERROR:?}; use -o class or -o json"
         )),
@@ -115,16 +115,16 @@ pub(crate) fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), St
 }
 
 /// Whether `output` makes sense for this network; the message is a usage error.
-pub(crate) fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
+pub(crate) fn check(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
         return Ok(());
     }
     let name = match output {
-        Output::Scores | Output::Json => return Ok(()),
-        Output::Class => "class",
-        Output::Label => "label",
-        Output::Probs => "probs",
-        Output::Top(_) => "top",
+        OutputFormat::Scores | OutputFormat::Json => return Ok(()),
+        OutputFormat::Class => "class",
+        OutputFormat::Label => "label",
+        OutputFormat::Probs => "probs",
+        OutputFormat::Top(_) => "top",
     };
     Err(format!(
         "-o {name}: this network computes values, no classes; use -o scores or -o json"
@@ -132,19 +132,23 @@ pub(crate) fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String>
 }
 
 /// Whether the engine must hand out scores.
-pub(crate) fn needs_scores(output: Output, spec: &OutputSpec<'_>) -> bool {
-    spec.kind != Kind::Classes || !matches!(output, Output::Class | Output::Label)
+pub(crate) fn needs_scores(output: OutputFormat, spec: &OutputSpec<'_>) -> bool {
+    spec.kind != Kind::Classes || !matches!(output, OutputFormat::Class | OutputFormat::Label)
 }
 
 /// Whether the engine must find the arg-max; `expect`: the classes are compared with expected ones.
-pub(crate) fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool {
+pub(crate) fn needs_argmax(output: OutputFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
     spec.kind == Kind::Classes
-        && (expect || matches!(output, Output::Class | Output::Label | Output::Json))
+        && (expect
+            || matches!(
+                output,
+                OutputFormat::Class | OutputFormat::Label | OutputFormat::Json
+            ))
 }
 
 /// What was decided about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum Prediction<'a> {
     /// One class.
     Class(u32),
     /// The classes of a `Multilabel` network, in rising order.
@@ -159,7 +163,7 @@ pub(crate) const ERROR: &str = "error";
 /// Writes a line a record. Does not allocate after construction.
 pub(crate) struct ResultWriter<'a, W> {
     out: W,
-    output: Output,
+    output: OutputFormat,
     spec: OutputSpec<'a>,
     buffer: Vec<u8>,
     /// Of the record at hand: the probabilities (or outputs) of all classes where somebody wants
@@ -177,7 +181,7 @@ pub(crate) struct ResultWriter<'a, W> {
 
 impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// A writer to `out`. [`check`] must hold.
-    pub(crate) fn new(out: W, output: Output, spec: OutputSpec<'a>) -> Self {
+    pub(crate) fn new(out: W, output: OutputFormat, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
         // Room for the longest line behind a full buffer: of each class index, escaped label,
         // probability and score.
@@ -217,14 +221,14 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// Begins a line: with its key, or in JSON with all that every line has.
     fn begin_line(&mut self) {
         let b = &mut self.buffer;
-        if self.output != Output::Json {
+        if self.output != OutputFormat::Json {
             return b.extend_from_slice(&self.key);
         }
         b.extend_from_slice(b"{\"record\":");
         integer(b, self.record);
         if let Some((_, key)) = self.key.split_last() {
             b.extend_from_slice(b",\"key\":[");
-            list(b, Field::all(key), |b, field| {
+            list(b, CsvField::all(key), |b, field| {
                 b.push(b'"');
                 escaped(b, &field.text());
                 b.push(b'"');
@@ -239,7 +243,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         &mut self,
         answer: Answer<'_>,
         place: impl FnOnce() -> String,
-    ) -> Result<Verdict<'_>, Error> {
+    ) -> Result<Prediction<'_>, Error> {
         if answer.overflowed() {
             let n = self.record + 1;
             let found = match answer.scores.iter().find(|v| !v.is_finite()) {
@@ -257,18 +261,20 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let one = self.decide(&answer);
         self.begin_line();
         match self.output {
-            Output::Class => self.class(one),
-            Output::Label => self.label(one),
-            Output::Scores => self.scores(&answer),
-            Output::Probs => list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32)),
-            Output::Top(k) => self.top(k, &answer),
-            Output::Json => self.json(one, &answer),
+            OutputFormat::Class => self.class(one),
+            OutputFormat::Label => self.label(one),
+            OutputFormat::Scores => self.scores(&answer),
+            OutputFormat::Probs => {
+                list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32))
+            }
+            OutputFormat::Top(k) => self.top(k, &answer),
+            OutputFormat::Json => self.json(one, &answer),
         }
         self.end_line()?;
         Ok(match (one, self.spec.kind) {
-            (Some(c), _) => Verdict::Class(c),
-            (None, Kind::Multilabel) => Verdict::Set(&self.set),
-            (None, _) => Verdict::None,
+            (Some(c), _) => Prediction::Class(c),
+            (None, Kind::Multilabel) => Prediction::Set(&self.set),
+            (None, _) => Prediction::None,
         })
     }
 
@@ -276,7 +282,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
         self.begin_line();
         let b = &mut self.buffer;
-        if self.output == Output::Json {
+        if self.output == OutputFormat::Json {
             b.extend_from_slice(b",\"");
             b.extend_from_slice(ERROR.as_bytes());
             b.extend_from_slice(b"\":\"");
@@ -321,7 +327,10 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
 
     /// Fills `values` where the line or the decision needs them.
     fn activate(&mut self, answer: &Answer<'_>) {
-        let wanted = matches!(self.output, Output::Probs | Output::Top(_) | Output::Json);
+        let wanted = matches!(
+            self.output,
+            OutputFormat::Probs | OutputFormat::Top(_) | OutputFormat::Json
+        );
         self.values.clear();
         if wanted || self.spec.kind != Kind::Classes {
             self.values.extend(answer.scores.iter().map(f64::from));
@@ -598,27 +607,32 @@ mod tests {
     #[test]
     fn outputs_are_read_by_their_names_alone() {
         let all = [
-            Output::Class,
-            Output::Label,
-            Output::Scores,
-            Output::Probs,
-            Output::Json,
-            Output::Top(3),
+            OutputFormat::Class,
+            OutputFormat::Label,
+            OutputFormat::Scores,
+            OutputFormat::Probs,
+            OutputFormat::Json,
+            OutputFormat::Top(3),
         ];
         assert_eq!(
-            ["class", "label", "scores", "probs", "json", "top=3"].map(Output::parse),
+            ["class", "label", "scores", "probs", "json", "top=3"].map(OutputFormat::parse),
             all.map(Ok)
         );
         for wrong in ["", "Class", "top", "top=0", "top=x"] {
             assert!(
-                Output::parse(wrong).unwrap_err().starts_with("expected "),
+                OutputFormat::parse(wrong)
+                    .unwrap_err()
+                    .starts_with("expected "),
                 "{wrong}"
             );
         }
-        assert_eq!(Output::default_for(Kind::Values), Output::Scores);
         assert_eq!(
-            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(Output::default_for),
-            [Output::Class; 3]
+            OutputFormat::default_for(Kind::Values),
+            OutputFormat::Scores
+        );
+        assert_eq!(
+            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(OutputFormat::default_for),
+            [OutputFormat::Class; 3]
         );
     }
 
@@ -656,28 +670,28 @@ mod tests {
         assert!(end().is_err_and(|e| closed.contains(&e.kind())));
     }
 
-    struct Case<'a> {
+    struct OutputCase<'a> {
         kind: Kind,
         activation: FinalActivation,
         labels: &'a [Cow<'static, str>],
     }
 
-    const CLASSES: Case<'_> = Case {
+    const CLASSES: OutputCase<'_> = OutputCase {
         kind: Kind::Classes,
         activation: FinalActivation::Softmax,
         labels: &[],
     };
-    const BINARY: Case<'_> = Case {
+    const BINARY: OutputCase<'_> = OutputCase {
         kind: Kind::Binary,
         activation: FinalActivation::Sigmoid,
         labels: &[],
     };
-    const MULTILABEL: Case<'_> = Case {
+    const MULTILABEL: OutputCase<'_> = OutputCase {
         kind: Kind::Multilabel,
         activation: FinalActivation::Sigmoid,
         labels: &[],
     };
-    const VALUES: Case<'_> = Case {
+    const VALUES: OutputCase<'_> = OutputCase {
         kind: Kind::Values,
         activation: FinalActivation::None,
         labels: &[],
@@ -691,13 +705,13 @@ mod tests {
     }
 
     fn try_line(
-        output: Output,
-        case: &Case<'_>,
+        output: OutputFormat,
+        case: &OutputCase<'_>,
         class: Option<u32>,
         scores: &[f32],
     ) -> Result<String, Error> {
         let rows: Vec<u32> = (0..scores.len() as u32).collect();
-        let Case {
+        let OutputCase {
             kind,
             activation,
             labels,
@@ -722,7 +736,7 @@ mod tests {
         Ok(text.trim_end_matches('\n').into())
     }
 
-    fn line(output: Output, case: &Case<'_>, scores: &[f32]) -> String {
+    fn line(output: OutputFormat, case: &OutputCase<'_>, scores: &[f32]) -> String {
         try_line(output, case, None, scores).unwrap()
     }
 
@@ -752,7 +766,7 @@ mod tests {
             [0, 1, 2, 3, 4, 5],
         );
         let mut out = Vec::new();
-        let mut writer = ResultWriter::new(&mut out, Output::Json, spec);
+        let mut writer = ResultWriter::new(&mut out, OutputFormat::Json, spec);
         let capacity = writer.buffer.capacity();
         writer
             .write(answer(None, &scores, &rows), String::new)
@@ -777,7 +791,7 @@ mod tests {
         );
         // In order, as of one output.
         let mut out = Vec::new();
-        let mut writer = ResultWriter::new(&mut out, Output::Scores, spec);
+        let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, spec);
         writer
             .write(answer(None, &scores[..4], &rows), String::new)
             .unwrap();
@@ -788,42 +802,45 @@ mod tests {
     #[test]
     fn classes() {
         let scores = [1.0, 3.5, -2.0, 3.5];
-        assert_eq!(line(Output::Class, &CLASSES, &scores), "1");
+        assert_eq!(line(OutputFormat::Class, &CLASSES, &scores), "1");
         assert_eq!(
-            try_line(Output::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(),
+            try_line(OutputFormat::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(),
             "4000000000"
         );
-        assert_eq!(line(Output::Label, &CLASSES, &scores), "1");
+        assert_eq!(line(OutputFormat::Label, &CLASSES, &scores), "1");
         let labels = ["a", "b\"c", "d", "e"].map(Cow::from);
-        let named = Case {
+        let named = OutputCase {
             labels: &labels,
             ..CLASSES
         };
-        assert_eq!(line(Output::Label, &named, &scores), "b\"c");
-        assert_eq!(line(Output::Scores, &CLASSES, &scores), "1,3.5,-2,3.5");
-        let probs = line(Output::Probs, &CLASSES, &[0.0, 0.0]);
+        assert_eq!(line(OutputFormat::Label, &named, &scores), "b\"c");
+        assert_eq!(
+            line(OutputFormat::Scores, &CLASSES, &scores),
+            "1,3.5,-2,3.5"
+        );
+        let probs = line(OutputFormat::Probs, &CLASSES, &[0.0, 0.0]);
         assert_eq!(probs, "0.5,0.5");
         assert_eq!(
-            line(Output::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]),
+            line(OutputFormat::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]),
             "0:0.25,1:0.25"
         );
-        assert_eq!(line(Output::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
-        let elementwise = Case {
+        assert_eq!(line(OutputFormat::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
+        let elementwise = OutputCase {
             activation: FinalActivation::None,
             ..CLASSES
         };
         assert_eq!(
-            line(Output::Top(9), &elementwise, &scores),
+            line(OutputFormat::Top(9), &elementwise, &scores),
             "1:3.5,3:3.5,0:1,2:-2"
         );
-        let json: Value = serde_json::from_str(&line(Output::Json, &named, &scores)).unwrap();
+        let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &scores)).unwrap();
         assert_eq!(json["record"], 0);
         assert_eq!(json["class"], 1);
         assert_eq!(json["label"], "b\"c");
         assert_eq!(json["scores"], serde_json::json!([1, 3.5, -2, 3.5]));
         assert!((json["probability"].as_f64().unwrap() - 0.479).abs() < 1e-3);
         assert_eq!(
-            line(Output::Json, &CLASSES, &[0.0, 0.0]),
+            line(OutputFormat::Json, &CLASSES, &[0.0, 0.0]),
             "{\"record\":0,\"class\":0,\"label\":\"0\",\"probability\":0.5,\"scores\":[0,0]}"
         );
     }
@@ -837,21 +854,28 @@ mod tests {
             (1e-7, "1"),
             (200.0, "1"),
         ] {
-            assert_eq!(line(Output::Class, &BINARY, &[score]), class, "{score}");
+            assert_eq!(
+                line(OutputFormat::Class, &BINARY, &[score]),
+                class,
+                "{score}"
+            );
         }
-        assert_eq!(line(Output::Probs, &BINARY, &[0.0]), "0.5,0.5");
-        assert_eq!(line(Output::Scores, &BINARY, &[-3.0]), "-3");
-        assert_eq!(line(Output::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
-        assert_eq!(line(Output::Top(1), &BINARY, &[40.0]), "1:1");
+        assert_eq!(line(OutputFormat::Probs, &BINARY, &[0.0]), "0.5,0.5");
+        assert_eq!(line(OutputFormat::Scores, &BINARY, &[-3.0]), "-3");
+        assert_eq!(line(OutputFormat::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
+        assert_eq!(line(OutputFormat::Top(1), &BINARY, &[40.0]), "1:1");
         // 1 − p is computed before it is rounded.
-        assert_eq!(line(Output::Probs, &BINARY, &[20.0]), "2.0611537e-9,1");
+        assert_eq!(
+            line(OutputFormat::Probs, &BINARY, &[20.0]),
+            "2.0611537e-9,1"
+        );
         let labels = ["no", "yes"].map(Cow::from);
-        let named = Case {
+        let named = OutputCase {
             labels: &labels,
             ..BINARY
         };
-        assert_eq!(line(Output::Label, &named, &[1.0]), "yes");
-        let json: Value = serde_json::from_str(&line(Output::Json, &named, &[-1.0])).unwrap();
+        assert_eq!(line(OutputFormat::Label, &named, &[1.0]), "yes");
+        let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &[-1.0])).unwrap();
         assert_eq!((&json["class"], &json["label"]), (&0.into(), &"no".into()));
         assert!((json["probability"].as_f64().unwrap() - 0.731).abs() < 1e-3);
         assert_eq!(json["scores"], serde_json::json!([-1]));
@@ -860,38 +884,47 @@ mod tests {
     #[test]
     fn multilabel() {
         let scores = [1.0, -1.0, 0.0, 2.0];
-        assert_eq!(line(Output::Class, &MULTILABEL, &scores), "0,3");
-        assert_eq!(line(Output::Class, &MULTILABEL, &[-1.0, -2.0]), "");
+        assert_eq!(line(OutputFormat::Class, &MULTILABEL, &scores), "0,3");
+        assert_eq!(line(OutputFormat::Class, &MULTILABEL, &[-1.0, -2.0]), "");
         let labels = ["a", "b", "c", "d"].map(Cow::from);
-        let named = Case {
+        let named = OutputCase {
             labels: &labels,
             ..MULTILABEL
         };
-        assert_eq!(line(Output::Label, &named, &scores), "a,d");
-        assert_eq!(line(Output::Label, &MULTILABEL, &scores), "0,3");
-        assert_eq!(line(Output::Probs, &MULTILABEL, &[0.0, 100.0]), "0.5,1");
-        assert!(line(Output::Top(2), &MULTILABEL, &scores).starts_with("3:0.880797"));
-        let json: Value = serde_json::from_str(&line(Output::Json, &named, &scores)).unwrap();
+        assert_eq!(line(OutputFormat::Label, &named, &scores), "a,d");
+        assert_eq!(line(OutputFormat::Label, &MULTILABEL, &scores), "0,3");
+        assert_eq!(
+            line(OutputFormat::Probs, &MULTILABEL, &[0.0, 100.0]),
+            "0.5,1"
+        );
+        assert!(line(OutputFormat::Top(2), &MULTILABEL, &scores).starts_with("3:0.880797"));
+        let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &scores)).unwrap();
         assert_eq!(json["class"], serde_json::json!([0, 3]));
         assert_eq!(json["label"], serde_json::json!(["a", "d"]));
         assert_eq!(json["probability"].as_array().unwrap().len(), 4);
-        let none: Value = serde_json::from_str(&line(Output::Json, &named, &[-1.0; 4])).unwrap();
+        let none: Value =
+            serde_json::from_str(&line(OutputFormat::Json, &named, &[-1.0; 4])).unwrap();
         assert_eq!(none["class"], serde_json::json!([]));
     }
 
     #[test]
     fn values() {
-        assert_eq!(line(Output::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
-        let sigmoid = Case {
+        assert_eq!(line(OutputFormat::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
+        let sigmoid = OutputCase {
             activation: FinalActivation::Sigmoid,
             ..VALUES
         };
-        assert_eq!(line(Output::Scores, &sigmoid, &[0.0]), "0.5");
+        assert_eq!(line(OutputFormat::Scores, &sigmoid, &[0.0]), "0.5");
         assert_eq!(
-            line(Output::Json, &sigmoid, &[0.0]),
+            line(OutputFormat::Json, &sigmoid, &[0.0]),
             "{\"record\":0,\"scores\":[0.5]}"
         );
-        for output in [Output::Class, Output::Label, Output::Probs, Output::Top(1)] {
+        for output in [
+            OutputFormat::Class,
+            OutputFormat::Label,
+            OutputFormat::Probs,
+            OutputFormat::Top(1),
+        ] {
             let error = try_line(output, &VALUES, None, &[1.0]).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             assert!(error.to_string().ends_with("use -o scores or -o json"));
@@ -914,12 +947,12 @@ mod tests {
             (Some(0), &[1.0, -inf], "found a score of -inf"),
         ] {
             for output in [
-                Output::Class,
-                Output::Label,
-                Output::Scores,
-                Output::Probs,
-                Output::Top(1),
-                Output::Json,
+                OutputFormat::Class,
+                OutputFormat::Label,
+                OutputFormat::Scores,
+                OutputFormat::Probs,
+                OutputFormat::Top(1),
+                OutputFormat::Json,
             ] {
                 let error = try_line(output, &CLASSES, class, scores).unwrap_err();
                 assert_eq!(error.exit_code(), 1);
@@ -930,22 +963,22 @@ mod tests {
             }
         }
         for score in [inf, -inf, nan] {
-            assert!(try_line(Output::Class, &BINARY, None, &[score]).is_err());
-            assert!(try_line(Output::Class, &MULTILABEL, None, &[1.0, score]).is_err());
+            assert!(try_line(OutputFormat::Class, &BINARY, None, &[score]).is_err());
+            assert!(try_line(OutputFormat::Class, &MULTILABEL, None, &[1.0, score]).is_err());
             for activation in [
                 FinalActivation::None,
                 FinalActivation::Sigmoid,
                 FinalActivation::Tanh,
             ] {
-                let values = Case {
+                let values = OutputCase {
                     activation,
                     ..VALUES
                 };
-                assert!(try_line(Output::Scores, &values, None, &[score]).is_err());
+                assert!(try_line(OutputFormat::Scores, &values, None, &[score]).is_err());
             }
         }
         assert_eq!(
-            line(Output::Scores, &VALUES, &[f32::MAX, f32::MIN]),
+            line(OutputFormat::Scores, &VALUES, &[f32::MAX, f32::MIN]),
             "3.4028235e38,-3.4028235e38"
         );
     }
@@ -953,7 +986,7 @@ mod tests {
     /// The scores that `--expect-scores` compares are those that `-o scores` writes.
     #[test]
     fn the_last_scores_are_those_that_are_written() {
-        let sigmoid = Case {
+        let sigmoid = OutputCase {
             activation: FinalActivation::Sigmoid,
             ..VALUES
         };
@@ -962,7 +995,7 @@ mod tests {
             (MULTILABEL, [0.0, 1.5]),
             (sigmoid, [0.5, 0.817_574_5]),
         ] {
-            let Case {
+            let OutputCase {
                 kind,
                 activation,
                 labels,
@@ -975,7 +1008,7 @@ mod tests {
                 labels,
                 named: &[],
             };
-            let mut writer = ResultWriter::new(Vec::new(), Output::Json, spec);
+            let mut writer = ResultWriter::new(Vec::new(), OutputFormat::Json, spec);
             let answer = answer(None, &[0.0, 1.5], &[0, 1]);
             writer.write(answer, String::new).unwrap();
             assert_eq!(writer.last_scores(&answer).collect::<Vec<_>>(), expected);
@@ -985,7 +1018,7 @@ mod tests {
     #[test]
     fn a_class_called_error_cannot_be_told_from_a_bad_record() {
         let labels = ["good", "error"].map(Cow::from);
-        let Case {
+        let OutputCase {
             kind, activation, ..
         } = CLASSES;
         let spec = OutputSpec {
@@ -997,14 +1030,14 @@ mod tests {
             named: &[],
         };
         assert!(
-            check_mark(Output::Label, &spec)
+            check_mark(OutputFormat::Label, &spec)
                 .unwrap_err()
                 .contains("use -o class or -o json")
         );
-        assert_eq!(check_mark(Output::Class, &spec), Ok(()));
+        assert_eq!(check_mark(OutputFormat::Class, &spec), Ok(()));
         assert_eq!(
             check_mark(
-                Output::Label,
+                OutputFormat::Label,
                 &OutputSpec {
                     labels: &labels[..1],
                     ..spec
@@ -1016,7 +1049,7 @@ mod tests {
 
     #[test]
     fn what_the_engine_must_deliver() {
-        let spec = |c: Case<'static>| OutputSpec {
+        let spec = |c: OutputCase<'static>| OutputSpec {
             kind: c.kind,
             activation: c.activation,
             threshold: 0.5,
@@ -1025,30 +1058,37 @@ mod tests {
             named: &[],
         };
         let (classes, binary) = (spec(CLASSES), spec(BINARY));
-        for output in [Output::Class, Output::Label] {
+        for output in [OutputFormat::Class, OutputFormat::Label] {
             assert!(!needs_scores(output, &classes) && needs_argmax(output, &classes, false));
             assert!(needs_scores(output, &binary) && !needs_argmax(output, &binary, true));
         }
         assert!(
-            needs_scores(Output::Json, &classes) && needs_argmax(Output::Json, &classes, false)
+            needs_scores(OutputFormat::Json, &classes)
+                && needs_argmax(OutputFormat::Json, &classes, false)
         );
         assert!(
-            !needs_argmax(Output::Probs, &classes, false)
-                && needs_argmax(Output::Probs, &classes, true)
+            !needs_argmax(OutputFormat::Probs, &classes, false)
+                && needs_argmax(OutputFormat::Probs, &classes, true)
         );
-        assert_eq!(Output::default_for(Kind::Values), Output::Scores);
-        assert_eq!(Output::default_for(Kind::Multilabel), Output::Class);
+        assert_eq!(
+            OutputFormat::default_for(Kind::Values),
+            OutputFormat::Scores
+        );
+        assert_eq!(
+            OutputFormat::default_for(Kind::Multilabel),
+            OutputFormat::Class
+        );
     }
 
     #[test]
     fn outputs_have_names() {
-        assert_eq!(Output::parse("top=3"), Ok(Output::Top(3)));
-        assert_eq!(Output::parse("json"), Ok(Output::Json));
+        assert_eq!(OutputFormat::parse("top=3"), Ok(OutputFormat::Top(3)));
+        assert_eq!(OutputFormat::parse("json"), Ok(OutputFormat::Json));
         for bad in ["top=0", "top=x", "top="] {
-            assert!(Output::parse(bad).unwrap_err().contains("at least 1"));
+            assert!(OutputFormat::parse(bad).unwrap_err().contains("at least 1"));
         }
         assert!(
-            Output::parse("table")
+            OutputFormat::parse("table")
                 .unwrap_err()
                 .contains("found \"table\"")
         );
@@ -1078,7 +1118,7 @@ mod tests {
             named: &[],
         };
         let run = |kind| {
-            let mut writer = ResultWriter::new(Broken(kind), Output::Scores, spec);
+            let mut writer = ResultWriter::new(Broken(kind), OutputFormat::Scores, spec);
             // A buffer full of answers is written before the end.
             let mut write = || {
                 writer
@@ -1101,7 +1141,7 @@ mod tests {
         fn numbers_read_back_as_they_were(bits in any::<u32>()) {
             let x = f32::from_bits(bits);
             prop_assume!(x.is_finite());
-            let text = line(Output::Scores, &VALUES, &[x]);
+            let text = line(OutputFormat::Scores, &VALUES, &[x]);
             prop_assert!(text.len() <= 18, "{}", text);
             prop_assert_eq!(text.parse::<f32>().unwrap().to_bits(), x.to_bits());
             prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
@@ -1110,7 +1150,7 @@ mod tests {
         #[test]
         fn labels_survive_json(label in "\\PC{0,9}[\"\\\\\t\r\n\u{1}\u{1f}ä]?") {
             let labels = [Cow::from(label.clone())];
-            let json = line(Output::Json, &Case { labels: &labels, ..CLASSES }, &[1.0]);
+            let json = line(OutputFormat::Json, &OutputCase { labels: &labels, ..CLASSES }, &[1.0]);
             prop_assert_eq!(&serde_json::from_str::<Value>(&json).unwrap()["label"], &Value::from(label));
         }
 
@@ -1119,7 +1159,7 @@ mod tests {
             let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
             let mut order: Vec<usize> = (0..scores.len()).collect();
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-            let text = line(Output::Top(k), &CLASSES, &scores);
+            let text = line(OutputFormat::Top(k), &CLASSES, &scores);
             let found: Vec<usize> = text.split(',').map(|t| t.split_once(':').unwrap().0.parse().unwrap()).collect();
             prop_assert_eq!(&found[..], &order[..k.min(scores.len())]);
         }

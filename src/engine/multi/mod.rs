@@ -48,8 +48,9 @@ mod tests;
 
 use super::deferred::{Decode, Deferred, Refusal};
 use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, RecordRows, SLOTS};
-use crate::error::{Error, Kind, say};
-use crate::observe::profile::{MemberTimes, StepClock};
+use crate::error::{Error, ErrorKind, say};
+use crate::observe::profile::MemberTimes;
+use crate::observe::report::MemberMeasurements;
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
 use crate::sys::watchdog;
@@ -381,7 +382,7 @@ struct Failure {
 impl Failure {
     fn error(&self) -> Error {
         let source: Arc<dyn std::error::Error + Send + Sync> = self.source.clone();
-        Kind::Device {
+        ErrorKind::Device {
             what: self.what.clone(),
             source: Some(source),
         }
@@ -1083,13 +1084,14 @@ impl Engine for MultiEngine {
         }
     }
 
-    fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
+    fn members(&mut self) -> Vec<MemberMeasurements> {
         let mut members = Vec::with_capacity(self.members.len());
         for (who, worker) in self.shared.workers.iter().enumerate() {
             let clock = worker
                 .at_rest()
                 .and_then(|mut local| local.engine.as_mut()?.step_times());
-            members.push((self.shared.state().members[who].times.clone(), clock));
+            let times = self.shared.state().members[who].times.clone();
+            members.push(MemberMeasurements { times, clock });
         }
         members
     }

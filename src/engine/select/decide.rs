@@ -4,7 +4,7 @@ use super::devices::{chosen, line, serves};
 use super::memory::threads;
 use super::wish::{DeviceWish, Request, is_auto, wished_engine};
 use crate::baked;
-use crate::cl::{self, Device, DeviceKind, Devices, Library};
+use crate::cl::{self, ClLibrary, Device, DeviceKind, Devices};
 use crate::engine::model::recipe;
 use crate::engine::opencl;
 use crate::engine::trial::{Subject, Trial};
@@ -78,7 +78,7 @@ fn several(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Erro
             None,
         )?]);
     }
-    let library = phases.time("library", Library::open)?;
+    let library = phases.time("library", ClLibrary::open)?;
     let devices = phases
         .time("devices", || cl::devices(library))
         .map_err(Error::from)?;
@@ -321,7 +321,9 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
 
 /// Loads OpenCL and lists its devices.
 fn opened(phases: &mut Phases) -> Result<Devices, Error> {
-    let library = phases.time("library", Library::open).map_err(Error::from)?;
+    let library = phases
+        .time("library", ClLibrary::open)
+        .map_err(Error::from)?;
     phases
         .time("devices", || cl::devices(library))
         .map_err(Error::from)

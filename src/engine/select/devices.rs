@@ -1,7 +1,7 @@
 //! OpenCL devices: choosing among them, and saying in words what they are.
 
 use super::wish::{DeviceWish, Request};
-use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
+use crate::cl::{self, ClLibrary, Device, DeviceKind, Devices, LocalMemory};
 use crate::engine::opencl;
 use crate::error::Error;
 use std::fmt::{Display, Write};
@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 pub(super) fn chosen(
     request: &Request,
     devices: &Devices,
-    library: &Library,
+    library: &ClLibrary,
 ) -> Result<Vec<Option<Device>>, Error> {
     let (mut found, units) = (Vec::new(), request.compute_units);
     let named = |wish: &DeviceWish| !matches!(wish, DeviceWish::Host | DeviceWish::All);
@@ -44,7 +44,7 @@ pub(super) fn chosen(
 
 /// All GPUs and accelerators with `units` compute units. If there are none, all devices of the best
 /// kind.
-fn all(devices: &Devices, units: Option<u32>, library: &Library) -> Result<Vec<Device>, Error> {
+fn all(devices: &Devices, units: Option<u32>, library: &ClLibrary) -> Result<Vec<Device>, Error> {
     let fits = |d: &&Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
     let kind = |d: &&Device| rank(d).max(1);
     let best = devices.devices.iter().filter(fits).map(|d| kind(&d)).min();
@@ -73,7 +73,7 @@ pub(crate) fn choose(
     devices: &Devices,
     wish: &DeviceWish,
     compute_units: Option<u32>,
-    library: &Library,
+    library: &ClLibrary,
 ) -> Result<Device, Error> {
     let units = |d: &&Device| compute_units.is_none_or(|n| n == d.compute_units);
     let matching: Vec<&Device> = match wish {
@@ -128,7 +128,7 @@ fn unfit(
     wish: &DeviceWish,
     compute_units: Option<u32>,
     devices: &Devices,
-    library: &Library,
+    library: &ClLibrary,
 ) -> Error {
     let mut wishes = match wish {
         DeviceWish::Index(i) => vec![format!("index {i}")],

@@ -13,7 +13,7 @@ use crate::engine::multi::{Build, Member, MemberFacts, MultiEngine, RecordSizes}
 use crate::engine::opencl::{OpenClEngine, Wanted};
 use crate::engine::trial::{self, Trial};
 use crate::engine::tuning;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::ir::plan::{BufferRole, Plan};
 use crate::observe;
 use crate::observe::profile::Phases;
@@ -39,7 +39,7 @@ pub(crate) struct Running {
     pub(crate) phases: Phases,
     /// The devices, if several share the records. Then `plan` is the first device's, and
     /// `laid_out_again` the sum.
-    pub(crate) members: Vec<observe::report::Member>,
+    pub(crate) members: Vec<observe::report::MemberFacts>,
     /// Finds the step that computes records wrongly.
     pub(crate) diagnose: Diagnose,
 }
@@ -107,11 +107,11 @@ pub(crate) fn each(
 pub(super) fn of_device(device: Option<&str>, e: Error) -> Error {
     let Some(device) = device else { return e };
     match e.into_kind() {
-        Kind::Device { what, source } => Kind::Device {
+        ErrorKind::Device { what, source } => ErrorKind::Device {
             what: format!("opencl {device}: {what}"),
             source,
         },
-        Kind::Limit(e) => Kind::Limit(format!("opencl {device}: {e}")),
+        ErrorKind::Limit(e) => ErrorKind::Limit(format!("opencl {device}: {e}")),
         other => other,
     }
     .into()
@@ -280,7 +280,7 @@ fn together(
 
 /// Facts about a started device that its thread tells the starting thread.
 struct Told {
-    report: observe::report::Member,
+    report: observe::report::MemberFacts,
     laid_out_again: usize,
     instead: Option<String>,
     phases: Phases,
@@ -288,7 +288,7 @@ struct Told {
 
 /// Returns true if the other devices run without one that fails with this error.
 fn may_fail(request: &Request, e: &Error) -> bool {
-    matches!(e.kind(), Kind::Device { .. } | Kind::Limit(_))
+    matches!(e.kind(), ErrorKind::Device { .. } | ErrorKind::Limit(_))
         && request.device.each().contains(&DeviceWish::All)
 }
 
@@ -326,7 +326,7 @@ fn build(
                 .is_some_and(|d| d.kind == DeviceKind::Cpu),
             track,
         };
-        let report = observe::report::Member {
+        let report = observe::report::MemberFacts {
             device,
             plan,
             group,
@@ -444,7 +444,7 @@ fn run_once(
 fn out_of_memory(e: &Error) -> bool {
     const MEMORY: [i32; 2] = [-4, -61];
     const RESOURCES: [i32; 2] = [-5, -6];
-    let Kind::Device {
+    let ErrorKind::Device {
         source: Some(source),
         ..
     } = e.kind()

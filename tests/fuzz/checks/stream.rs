@@ -3,8 +3,8 @@
 use super::number::{self, Number};
 use super::reader::{Coding, Format, InputShape, Next, Position, RecordReader};
 use super::source::Source;
-use super::writer::{OutputSpec, Verdict};
-use super::{Expected, Rows, csv};
+use super::writer::{OutputSpec, Prediction};
+use super::{ExpectedClasses, SeriesRows, csv};
 use crate::engine::simd::decode::Decoder;
 use crate::engine::{RecordMut, RecordRows};
 use crate::fuzzing::Input;
@@ -67,7 +67,7 @@ pub fn line(data: &[u8]) {
         false => Transform::Identity,
     };
     let line = input.0;
-    let fields: Vec<String> = csv::Field::all(line)
+    let fields: Vec<String> = csv::CsvField::all(line)
         .map(|field| field.text().into_owned())
         .collect();
     if !line.contains(&b'"') {
@@ -153,7 +153,7 @@ struct Setting<'a> {
     width: usize,
     features: &'a [Cow<'static, str>],
     transform: Transform,
-    rows: Option<Rows>,
+    rows: Option<SeriesRows>,
     keys: usize,
     mark: bool,
     data: &'a [u8],
@@ -218,7 +218,7 @@ impl<'a> Setting<'a> {
     fn new(input: &mut Input<'a>, formats: &[Option<Format>]) -> Setting<'a> {
         let format = formats[input.below(formats.len())];
         let (mut width, choices) = (1 + input.below(6), input.byte());
-        let rows = (choices & 1 != 0).then(|| Rows {
+        let rows = (choices & 1 != 0).then(|| SeriesRows {
             window: 1 + input.below(4),
             hop: 1 + input.below(5),
         });
@@ -399,7 +399,7 @@ pub fn expect(data: &[u8]) {
         labels,
         named: &[],
     };
-    let found = Expected::parse(input.0, "y.txt".into(), &spec);
+    let found = ExpectedClasses::parse(input.0, "y.txt".into(), &spec);
     match (found, plain_classes(input.0, &spec)) {
         (Err(why), None) => {
             let text = why.to_string();
@@ -411,9 +411,9 @@ pub fn expect(data: &[u8]) {
         (Ok(mut found), Some(sets)) => {
             for set in &sets {
                 found.check(if multilabel {
-                    Verdict::Set(set)
+                    Prediction::Set(set)
                 } else {
-                    Verdict::Class(set[0])
+                    Prediction::Class(set[0])
                 });
             }
             let accuracy = found.finish().expect("the files are as long");
@@ -450,7 +450,7 @@ fn plain_classes(bytes: &[u8], spec: &OutputSpec<'_>) -> Option<Vec<Vec<u32>>> {
     let fields = |line: &str| match one {
         true => vec![line.to_string()],
         false if line.trim().is_empty() => Vec::new(),
-        false => csv::Field::all(line.as_bytes())
+        false => csv::CsvField::all(line.as_bytes())
             .map(|field| field.text().into_owned())
             .collect(),
     };

@@ -469,7 +469,7 @@ fn constants_of_every_broadcast_are_right_on_the_host() {
 #[test]
 fn constants_of_every_broadcast_are_right_on_opencl() {
     let mut random = Random::new(2);
-    let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+    let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     let recipe = recipe("cpu-simd", EngineKind::OpenCl).unwrap();
     chains(|what, network, tensors, chain| {
         let records = records(&mut random, &network);
