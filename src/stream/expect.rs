@@ -1,9 +1,10 @@
 //! `--expect` and `--expect-scores`: the classes and the scores that should come out.
 
 use super::csv::{CsvField, plural, shown};
+use super::output::OutputSpec;
 use super::reader::{InputShape, Next, RecordReader};
 use super::source::{FileSource, Source};
-use super::writer::{OutputSpec, Prediction};
+use super::writer::Prediction;
 use crate::engine::{RecordMut, RecordRows};
 use crate::error::Error;
 use crate::ir::network::{Kind, Transform};

@@ -12,23 +12,27 @@ mod expect;
 #[path = "../../tests/fuzz/checks/stream.rs"]
 pub(crate) mod fuzzing;
 mod number;
+mod output;
 mod reader;
 mod series;
 mod source;
+mod stdout;
 #[cfg(test)]
 mod tests;
+mod text;
 mod writer;
 
 pub(crate) use expect::{ExpectedClasses, ExpectedScores};
+pub(crate) use output::{
+    ERROR, OutputFormat, OutputSpec, check, check_mark, needs_argmax, needs_scores,
+};
 pub(crate) use reader::{Format, InputShape, Next, Position, RecordReader};
 pub(crate) use series::SeriesRows;
 #[cfg(test)]
 pub(crate) use source::MemorySource;
 pub(crate) use source::{FileSource, Source};
-pub(crate) use writer::{
-    ERROR, OutputFormat, OutputSpec, Prediction, ResultWriter, Stdout, check, check_mark,
-    needs_argmax, needs_scores,
-};
+pub(crate) use stdout::Stdout;
+pub(crate) use writer::{Prediction, ResultWriter};
 
 use crate::engine::{Engine, SLOTS};
 use crate::error::{Error, ErrorKind};

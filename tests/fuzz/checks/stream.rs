@@ -1,9 +1,10 @@
 //! The readers of records.
 
 use super::number::{self, Number};
+use super::output::OutputSpec;
 use super::reader::{Coding, Format, InputShape, Next, Position, RecordReader};
 use super::source::Source;
-use super::writer::{OutputSpec, Prediction};
+use super::writer::Prediction;
 use super::{ExpectedClasses, SeriesRows, csv};
 use crate::engine::simd::decode::Decoder;
 use crate::engine::{RecordMut, RecordRows};

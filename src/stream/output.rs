@@ -1,0 +1,219 @@
+//! The formats of answers, and what each needs from the network and the engine.
+
+use crate::ir::graph::Value;
+use crate::ir::network::{FinalActivation, Kind, Network};
+use std::borrow::Cow;
+
+/// The content of one output line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    /// The class as a number from 0.
+    Class,
+    /// The name of the class.
+    Label,
+    /// The network's last values.
+    Scores,
+    /// The probability of each class.
+    Probs,
+    /// The most likely classes with their probabilities, at most this many.
+    Top(usize),
+    /// Class, label, probability and scores as a JSON object.
+    Json,
+}
+
+impl OutputFormat {
+    /// Returns the format called `text` on the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "class" => OutputFormat::Class,
+            "label" => OutputFormat::Label,
+            "scores" => OutputFormat::Scores,
+            "probs" => OutputFormat::Probs,
+            "json" => OutputFormat::Json,
+            _ => match text.strip_prefix("top=").map(str::parse::<usize>) {
+                Some(Ok(k)) if k > 0 => OutputFormat::Top(k),
+                Some(_) => return Err(format!("expected top=K with K at least 1, found {text:?}")),
+                None => {
+                    return Err(format!(
+                        "expected class, label, scores, probs, top=K or json, found {text:?}"
+                    ));
+                }
+            },
+        })
+    }
+
+    /// Returns the format that is used without the option `-o`.
+    pub(crate) fn default_for(kind: Kind) -> Self {
+        if kind == Kind::Values {
+            OutputFormat::Scores
+        } else {
+            OutputFormat::Class
+        }
+    }
+}
+
+/// The meaning of the network's last values.
+#[derive(Clone, Copy)]
+pub(crate) struct OutputSpec<'a> {
+    pub(crate) kind: Kind,
+    /// From last values to probabilities ([`Kind::Values`]: to outputs).
+    pub(crate) activation: FinalActivation,
+    /// The probability above which `Binary` and `Multilabel` give a class.
+    pub(crate) threshold: f64,
+    /// The number of last values.
+    pub(crate) outputs: usize,
+    /// The names of the classes; empty if classes have only numbers.
+    pub(crate) labels: &'a [Cow<'static, str>],
+    /// The named outputs that the last values consist of; empty if there is only one output.
+    pub(crate) named: &'a [Value],
+}
+
+impl<'a> OutputSpec<'a> {
+    /// Describes the output of `network`.
+    pub(crate) fn of(network: &'a Network) -> Self {
+        OutputSpec {
+            kind: network.output.kind,
+            activation: network.output.activation,
+            threshold: network.output.threshold,
+            outputs: network.outputs(),
+            labels: &network.labels,
+            named: &network.outputs,
+        }
+    }
+
+    /// Returns the number of classes: two for `Binary`.
+    pub(crate) fn classes(&self) -> usize {
+        if self.kind == Kind::Binary {
+            2
+        } else {
+            self.outputs
+        }
+    }
+}
+
+/// The line of a bad record; in JSON the key of the reason.
+pub(crate) const ERROR: &str = "error";
+
+/// Returns a usage error if the line of a bad record could be mistaken for a label.
+pub(crate) fn check_mark(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
+    match output == OutputFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
+        true => Err(format!(
+            "--on-error mark: this network has a class called {ERROR:?}; use -o class or -o json"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Returns a usage error if the network cannot give this output.
+pub(crate) fn check(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
+    if spec.kind != Kind::Values {
+        return Ok(());
+    }
+    let name = match output {
+        OutputFormat::Scores | OutputFormat::Json => return Ok(()),
+        OutputFormat::Class => "class",
+        OutputFormat::Label => "label",
+        OutputFormat::Probs => "probs",
+        OutputFormat::Top(_) => "top",
+    };
+    Err(format!(
+        "-o {name}: this network computes values, no classes; use -o scores or -o json"
+    ))
+}
+
+/// Returns true if the engine must hand out scores.
+pub(crate) fn needs_scores(output: OutputFormat, spec: &OutputSpec<'_>) -> bool {
+    spec.kind != Kind::Classes || !matches!(output, OutputFormat::Class | OutputFormat::Label)
+}
+
+/// Returns true if the engine must find the arg-max. `expect`: the classes are compared with
+/// expected ones.
+pub(crate) fn needs_argmax(output: OutputFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
+    spec.kind == Kind::Classes
+        && (expect
+            || matches!(
+                output,
+                OutputFormat::Class | OutputFormat::Label | OutputFormat::Json
+            ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_read_by_their_names_alone() {
+        let all = [
+            OutputFormat::Class,
+            OutputFormat::Label,
+            OutputFormat::Scores,
+            OutputFormat::Probs,
+            OutputFormat::Json,
+            OutputFormat::Top(3),
+        ];
+        assert_eq!(
+            ["class", "label", "scores", "probs", "json", "top=3"].map(OutputFormat::parse),
+            all.map(Ok)
+        );
+        for wrong in ["", "Class", "top", "top=0", "top=x", "top="] {
+            let error = OutputFormat::parse(wrong).unwrap_err();
+            assert!(error.starts_with("expected "), "{wrong}");
+            assert_eq!(error.contains("at least 1"), wrong.contains('='), "{wrong}");
+        }
+        let error = OutputFormat::parse("table").unwrap_err();
+        assert!(error.contains("found \"table\""), "{error}");
+        assert_eq!(
+            OutputFormat::default_for(Kind::Values),
+            OutputFormat::Scores
+        );
+        assert_eq!(
+            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(OutputFormat::default_for),
+            [OutputFormat::Class; 3]
+        );
+    }
+
+    const CLASSES: OutputSpec<'_> = OutputSpec {
+        kind: Kind::Classes,
+        activation: FinalActivation::Softmax,
+        threshold: 0.5,
+        outputs: 2,
+        labels: &[],
+        named: &[],
+    };
+
+    #[test]
+    fn a_class_called_error_cannot_be_told_from_a_bad_record() {
+        let labels = ["good", "error"].map(Cow::from);
+        let spec = OutputSpec {
+            labels: &labels,
+            ..CLASSES
+        };
+        assert!(
+            check_mark(OutputFormat::Label, &spec)
+                .unwrap_err()
+                .contains("use -o class or -o json")
+        );
+        assert_eq!(check_mark(OutputFormat::Class, &spec), Ok(()));
+        let good = OutputSpec {
+            labels: &labels[..1],
+            ..spec
+        };
+        assert_eq!(check_mark(OutputFormat::Label, &good), Ok(()));
+    }
+
+    #[test]
+    fn what_the_engine_must_deliver() {
+        let binary = OutputSpec {
+            kind: Kind::Binary,
+            activation: FinalActivation::Sigmoid,
+            ..CLASSES
+        };
+        for output in [OutputFormat::Class, OutputFormat::Label] {
+            assert!(!needs_scores(output, &CLASSES) && needs_argmax(output, &CLASSES, false));
+            assert!(needs_scores(output, &binary) && !needs_argmax(output, &binary, true));
+        }
+        let (json, probs) = (OutputFormat::Json, OutputFormat::Probs);
+        assert!(needs_scores(json, &CLASSES) && needs_argmax(json, &CLASSES, false));
+        assert!(!needs_argmax(probs, &CLASSES, false) && needs_argmax(probs, &CLASSES, true));
+    }
+}
