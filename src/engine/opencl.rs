@@ -35,8 +35,9 @@ use crate::engine::sources::Sources;
 use crate::error::{Error, ErrorKind};
 use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Step, places};
+use crate::observe::clocks::{Clocks, HostTimes};
 use crate::observe::profile::{Phases, StepClock};
-use crate::observe::trace::{CLOCK, Clocks, Name, Track};
+use crate::observe::trace::{CLOCK, Name, Track};
 use crate::planner::bind::touched;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
@@ -496,7 +497,12 @@ impl Timeline {
     /// Keeps a command of the batch in a slot, which is done.
     fn keep(&mut self, name: Name, slot: usize, t: Times) {
         let (records, before, after) = self.flying[slot];
-        if let Some(times) = self.clocks.host([before, after, self.track.now()], t) {
+        let host = HostTimes {
+            before,
+            after,
+            done: self.track.now(),
+        };
+        if let Some(times) = self.clocks.host(host, t) {
             self.track
                 .command(name, slot, records, times, t.start.saturating_sub(t.queued));
         }
@@ -946,10 +952,15 @@ impl Engine for OpenClEngine {
             input.enqueue_map()?;
             let after = track.now();
             let times = input.wait_timed()?;
-            clocks.compare([before, after, track.now()], times);
+            let host = HostTimes {
+                before,
+                after,
+                done: track.now(),
+            };
+            clocks.compare(host, times);
         }
         if let Some(error) = clocks.error() {
-            track.command(CLOCK, 0, 0, (begun, track.now()), error);
+            track.command(CLOCK, 0, 0, begun..track.now(), error);
         }
         self.timeline = Some(Timeline {
             track,

@@ -1,5 +1,6 @@
-//! What happens and how long it takes: clocks, the profile of a run, its trace, and their text.
+//! Clocks, the profile of a run, its trace, and their text.
 
+pub(crate) mod clocks;
 pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod times;

@@ -1,5 +1,4 @@
-//! Times: collected without allocation while running, printed afterwards. Every number was
-//! measured.
+//! Times of start-up and of the steps of a plan. Taking them does not allocate.
 
 use crate::observe::trace::{Name, Track};
 use crate::sys::watchdog;
@@ -8,7 +7,8 @@ use std::time::{Duration, Instant};
 /// Buckets per doubling: percentiles are exact to 1.6 %.
 const FINE: usize = 32;
 
-/// Durations in logarithmic buckets; the first one is kept apart.
+/// Durations in logarithmic buckets. The first duration is kept apart: drivers put work off until
+/// then.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     buckets: Box<[u32]>,
@@ -19,7 +19,7 @@ pub(crate) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        // Nanoseconds up to 2^42 (73 minutes); longer ones count as that.
+        // Up to 2^42 ns (73 minutes). Longer durations count as that.
         Histogram {
             buckets: vec![0; 42 * FINE].into(),
             first: None,
@@ -30,7 +30,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a duration.
     pub(crate) fn record(&mut self, d: Duration) {
         self.record_ns(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -46,7 +45,8 @@ impl Histogram {
         self.buckets[Self::bucket(ns).min(self.buckets.len() - 1)] += 1;
     }
 
-    /// Below 2·FINE a bucket is a nanosecond; above, each doubling has FINE buckets.
+    /// Returns the bucket of a duration. Below 2·FINE a bucket is a nanosecond wide. Above, each
+    /// doubling has FINE buckets.
     fn bucket(ns: u64) -> usize {
         if ns < 2 * FINE as u64 {
             return ns as usize;
@@ -55,7 +55,7 @@ impl Histogram {
         shift * FINE + (ns >> shift) as usize
     }
 
-    /// The middle of a bucket in nanoseconds.
+    /// Returns the middle of a bucket in nanoseconds.
     fn middle(bucket: usize) -> f64 {
         if bucket < 2 * FINE {
             return bucket as f64;
@@ -64,28 +64,28 @@ impl Histogram {
         ((bucket % FINE + FINE) as f64 + 0.5) * (1u64 << shift) as f64
     }
 
-    /// Durations after the first.
+    /// Returns the number of durations after the first.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first duration in microseconds, if there was one.
+    /// Returns the first duration in microseconds.
     pub(crate) fn first_us(&self) -> Option<f64> {
         self.first.map(|ns| ns as f64 / 1e3)
     }
 
-    /// Sum of all durations, the first included, in microseconds.
+    /// Returns the sum of all durations, the first included, in microseconds.
     pub(crate) fn total_us(&self) -> f64 {
         (self.sum + self.first.unwrap_or(0)) as f64 / 1e3
     }
 
-    /// Mean of the durations after the first, in microseconds.
+    /// Returns the mean of the durations after the first, in microseconds.
     pub(crate) fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
-    /// The duration that `share` (0 to 1) of the durations after the first do not exceed, in
-    /// microseconds.
+    /// Returns the duration that `share` (0 to 1) of the durations after the first do not exceed,
+    /// in microseconds.
     pub(crate) fn percentile_us(&self, share: f64) -> Option<f64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -96,50 +96,48 @@ impl Histogram {
         Some(Self::middle(bucket) / 1e3)
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.buckets.fill(0);
         (self.first, self.count, self.sum) = (None, 0, 0);
     }
 }
 
-/// What start-up took, phase by phase.
+/// The times of start-up, phase by phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phases {
-    /// Name and time of each phase; one that happens several times is one sum.
+    /// Name and time of each phase. The times of phases of the same name are summed up.
     pub(crate) times: Vec<(&'static str, Duration)>,
-    /// Where the programs of an OpenCL engine came from.
+    /// Set by OpenCL engines.
     pub(crate) origins: Option<Origins>,
-    /// Where each time is kept by itself, if somebody wants to know.
+    /// The trace that gets a span for each phase, if there is one.
     pub(crate) track: Option<Track>,
 }
 
-/// Where the programs of an OpenCL engine came from.
+/// The origin of an OpenCL engine's programs: the cache or the compiler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
-    /// Programs taken from the cache folder.
+    /// Number of programs taken from the cache folder.
     pub(crate) hits: usize,
-    /// Programs compiled.
+    /// Number of programs compiled.
     pub(crate) misses: usize,
-    /// Why they were compiled, what went wrong with the cache, and what the device demanded
-    /// otherwise.
+    /// Reasons to compile, faults of the cache, and changes that the device demanded.
     pub(crate) notes: Vec<String>,
 }
 
 impl Origins {
-    /// Adds a note, once.
+    /// Adds a note that is not there yet.
     pub(crate) fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
     }
 
-    /// `HIT` where nothing was compiled.
+    /// Returns `HIT` if nothing was compiled, else `MISS`.
     pub(crate) fn word(&self) -> &'static str {
         if self.misses == 0 { "HIT" } else { "MISS" }
     }
 
-    /// The same with numbers.
+    /// Returns `HIT` or `MISS`, with the number of programs.
     pub(crate) fn line(&self) -> String {
         let all = self.hits + self.misses;
         format!(
@@ -168,7 +166,7 @@ impl Phases {
             .for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
-    /// Adds what another engine's start took, and where its programs came from.
+    /// Adds the start-up of another engine.
     pub(crate) fn join(&mut self, other: Phases) {
         other
             .times
@@ -183,8 +181,8 @@ impl Phases {
 
     /// Adds a time to phase `name`.
     pub(crate) fn add(&mut self, name: &'static str, time: Duration) {
-        match self.times.iter_mut().find(|p| p.0 == name) {
-            Some(phase) => phase.1 += time,
+        match self.times.iter_mut().find(|(phase, _)| *phase == name) {
+            Some((_, sum)) => *sum += time,
             None => self.times.push((name, time)),
         }
     }
@@ -193,27 +191,25 @@ impl Phases {
 /// The times of one step of a plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepTimes {
-    /// From enqueueing to handing over to the device (OpenCL: queued to submit).
+    /// From enqueueing to the hand-over to the device (OpenCL: queued to submit).
     pub(crate) queued: Histogram,
-    /// From handing over to the start (OpenCL: submit to start).
+    /// From the hand-over to the start (OpenCL: submit to start).
     pub(crate) wait: Histogram,
-    /// Running (OpenCL: start to end).
+    /// From start to end.
     pub(crate) run: Histogram,
-    /// Records that another variant of the plan computed.
+    /// Number of records that another variant of the plan computed.
     pub(crate) missed: u64,
 }
 
-/// The times of all steps.
+/// The times of all steps of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct StepClock {
-    /// One for each step of the plan.
     pub(crate) steps: Vec<StepTimes>,
-    /// Decoding of records that reached the engine as bytes, summed over its threads.
+    /// Time for decoding records that reached the engine as bytes, summed over its threads.
     pub(crate) decode: Duration,
 }
 
 impl StepClock {
-    /// A clock for `steps` steps.
     pub(crate) fn new(steps: usize) -> StepClock {
         StepClock {
             steps: vec![StepTimes::default(); steps],
@@ -226,7 +222,6 @@ impl StepClock {
         self.steps[i].run.record(run);
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.decode = Duration::ZERO;
         for s in &mut self.steps {
@@ -238,18 +233,17 @@ impl StepClock {
     }
 }
 
-/// What one of several devices has done of a stream.
+/// The part of a stream that one of several devices computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberTimes {
-    /// Records that it answered.
+    /// Records answered.
     pub(crate) records: u64,
-    /// Batches they came in.
     pub(crate) batches: u64,
-    /// While it had any.
+    /// Time during which the device had a batch.
     pub(crate) busy: Duration,
-    /// Of that, decoding on its thread, where times are taken.
+    /// Time of `busy` spent decoding on the device's thread, if times are taken.
     pub(crate) decode: Duration,
-    /// Why it does not take part any more.
+    /// The reason why the device no longer takes part.
     pub(crate) failed: Option<String>,
 }
 

@@ -1,45 +1,42 @@
-//! Where the time of a run goes.
+//! The times of a stream, and the latencies of its batches.
 
 use crate::ir::order::ascending;
 use crate::observe::trace::Track;
 use std::time::{Duration, Instant};
 
-/// What a run did.
+/// The work of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Records answered, bad ones among them.
+    /// Records answered, bad ones included.
     pub(crate) records: u64,
-    /// Batches they came in.
     pub(crate) batches: u64,
-    /// Bad records, answered with an error.
+    /// Bad records: answered with an error.
     pub(crate) marked: u64,
 }
 
-/// Times of a run, summed up. Measured only where somebody asks for them; no allocation while a run
-/// goes on.
+/// The summed times of a run, for profiles. Taking them does not allocate.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTimes {
-    /// System calls that read input which was there already.
+    /// System calls that read input which had arrived already.
     pub(crate) read: Duration,
-    /// Finding records, and their numbers where that is not left to the engine's threads, without
+    /// Finding records and, unless the engine's threads do it, decoding their numbers. Without
     /// `read`.
     pub(crate) parse: Duration,
-    /// Waiting for input to come.
+    /// Waiting for input.
     pub(crate) wait: Duration,
-    /// Handing batches to the engine and waiting for it. The rest of the computation runs beside
-    /// `parse`.
+    /// Handing batches to the engine and waiting for it. The rest of the computation runs at the
+    /// same time as `parse`.
     pub(crate) engine: Duration,
-    /// Answers to text, and text to the system.
+    /// Turning answers into text and writing it.
     pub(crate) write: Duration,
-    /// Batches answered.
     pub(crate) batches: u64,
     /// Records answered.
     pub(crate) records: u64,
-    /// From the start of a batch's parsing until its answers are written, a value a batch.
+    /// One for each batch, from the start of its parsing until its answers are written.
     pub(crate) latencies: Latencies,
-    /// The same for the first batch: drivers put work off until a kernel runs.
+    /// The latency of the first batch: drivers put work off until a kernel runs.
     pub(crate) first: Option<Duration>,
-    /// Where each of them is kept by itself, if somebody wants to know.
+    /// The trace that gets a span for each time, if there is one.
     pub(crate) track: Option<Track>,
 }
 
@@ -60,11 +57,11 @@ impl StreamTimes {
 #[derive(Debug)]
 pub(crate) struct Latencies {
     nanoseconds: Vec<u64>,
-    /// All that were added; the newest are kept.
+    /// The number of all latencies, also those that are no longer kept.
     added: usize,
 }
 
-/// How many are kept.
+/// The number of latencies that are kept.
 const KEPT: usize = 1 << 16;
 
 impl Default for Latencies {
@@ -86,8 +83,7 @@ impl Latencies {
         self.added += 1;
     }
 
-    /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None`
-    /// without any.
+    /// Returns the smallest kept latency that `percent` of them do not exceed (nearest rank).
     pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
         let sorted = ascending(self.nanoseconds.iter().map(|&ns| [ns, 0, 0]));
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;

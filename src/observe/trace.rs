@@ -1,41 +1,38 @@
-//! What happened when, for `--profile=trace`: spans of time on tracks, kept while a run goes on and
-//! written at its end
-//! as Chrome's trace events, which Perfetto (<https://ui.perfetto.dev>) and chrome://tracing show.
+//! The timeline of a run, for `--profile=trace`: spans of time on tracks. The end of the run writes
+//! them as Chrome's trace events, which Perfetto (<https://ui.perfetto.dev>) and chrome://tracing
+//! show.
 //!
-//! A track is a thread, or a device's queue. Tracks stand in groups: the program with its main
-//! thread, and each device with its queue and the threads that work for it. All of them write into
-//! one list with room for [`MOST`] spans. When it is full nothing more is kept: start-up and the
-//! first batches are what people look at, later batches repeat them, and `--profile=table` sums all
-//! of them up. One list and not one for each track, so that the timeline ends for all tracks at the
-//! same time instead of showing batches whose kernels are missing. What found no room is counted.
+//! A track is a thread or a device's queue. Tracks stand in groups: one for the program with its
+//! main thread, and one for each device with its queue and the threads that work for it.
 //!
-//! The clock of a device is another one than the host's. A command is stamped QUEUED inside the
-//! call that enqueues it: the host's times before and after the call bound the difference of the
-//! clocks ([`Clocks`]). Some exchanges before the stream narrow that to microseconds, each batch
-//! then corrects it, where clocks drift, by as little as agrees with its own bounds.
+//! All tracks write into one list with room for [`MOST`] spans. When the list is full, further
+//! spans are only counted. Start-up and the first batches are what people look at, later batches
+//! repeat them, and `--profile=table` sums all of them up. Because the list is shared, the timeline
+//! ends for all tracks at the same time: no batch is shown without its kernels.
 
-use crate::cl::Times;
-use crate::ir::order::ascending;
-use crate::ir::plan::Plan;
-use crate::ir::plan::SLOTS;
-use crate::observe::report::quoted;
+mod events;
+
+use crate::ir::plan::{Plan, SLOTS};
 use crate::sys::thread;
-use std::fmt::{Display, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Most spans of a trace.
+/// The number of spans that a trace has room for.
 pub(crate) const MOST: usize = 1 << 16;
 
-/// What a span is.
+/// The name of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// This.
     Text(&'static str),
-    /// A step of the plan.
+    /// A step of the plan: its kernel's name.
     Step(usize),
 }
+
+/// The exchanges that compare a device's clock with the host's. Their waiting time is the error
+/// that is left.
+pub(crate) const CLOCK: Name = Name::Text("clock");
 
 /// A span. Times are nanoseconds since the start of the program.
 #[derive(Debug)]
@@ -46,24 +43,25 @@ struct TraceSpan {
     group: u32,
     /// [`QUEUE`], or the thread's number.
     thread: u32,
-    /// From 1; 0: of no batch of the stream.
+    /// The stream's batch, from 1; 0 if the span belongs to no batch.
     batch: u32,
     records: u32,
     /// Nanoseconds that a command of a device waited for its start.
     waited: u32,
 }
 
-/// A device's queue, among the threads.
+/// The number that stands for a device's queue among the threads.
 const QUEUE: u32 = u32::MAX;
 
-/// All spans, the first of them kept.
 #[derive(Debug)]
 struct Trace {
     start: Instant,
+    /// The number of the main thread.
     main: u32,
     book: Mutex<Book>,
 }
 
+/// The spans of a trace: the first ones, and how many more there were.
 #[derive(Debug)]
 struct Book {
     spans: Vec<TraceSpan>,
@@ -74,25 +72,32 @@ struct Book {
 struct TrackGroup {
     trace: &'static Trace,
     number: u32,
-    /// The stream's batches in the slots of what works for the group.
+    /// The stream's batch in each slot of the group's engine.
     batches: [AtomicU32; SLOTS],
 }
 
-/// What a group keeps in a trace, which lives as long as the program does.
+/// A group's access to its trace. Traces live as long as the program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Track(&'static TrackGroup);
+pub(crate) struct Track {
+    group: &'static TrackGroup,
+}
 
-/// The group of the main thread, and that of the only device or the first of several.
+/// The group of the main thread.
 const PROGRAM: u32 = 0;
+/// The group of the only device, or of the first of several.
 const FIRST: u32 = 1;
 
-/// A group for the reader: its number among the devices that share a stream, its device, and its
-/// plan.
-pub(crate) type TraceGroup<'a> = (usize, &'a str, &'a Plan);
+/// The name and the plan of a device, for its group in the written trace.
+pub(crate) struct DeviceOfTrace<'a> {
+    /// The device's number among those that share a stream.
+    pub(crate) group: usize,
+    pub(crate) name: &'a str,
+    pub(crate) plan: &'a Plan,
+}
 
 impl Track {
-    /// That of the only device, in a new trace of what began at `start`. The calling thread is the
-    /// main thread.
+    /// Begins a trace and returns the track of its only or first device. `start` is time 0. The
+    /// calling thread is the main thread.
     pub(crate) fn new(start: Instant) -> Track {
         Track::with_room(start, MOST)
     }
@@ -102,51 +107,47 @@ impl Track {
             spans: Vec::with_capacity(room),
             dropped: 0,
         });
-        Track::group(
-            Box::leak(Box::new(Trace {
-                start,
-                main: thread::number(),
-                book,
-            })),
-            FIRST,
-        )
+        let main = thread::number();
+        Track::new_group(Box::leak(Box::new(Trace { start, main, book })), FIRST)
     }
 
-    fn group(trace: &'static Trace, number: u32) -> Track {
-        Track(Box::leak(Box::new(TrackGroup {
+    fn new_group(trace: &'static Trace, number: u32) -> Track {
+        let group = Box::leak(Box::new(TrackGroup {
             trace,
             number,
             batches: Default::default(),
-        })))
+        }));
+        Track { group }
     }
 
-    /// That of one of several devices in the same trace.
+    /// Returns the track of device `index` of several, in the same trace.
     pub(crate) fn member(self, index: usize) -> Track {
-        Track::group(self.0.trace, FIRST + index as u32)
+        Track::new_group(self.group.trace, FIRST + index as u32)
     }
 
-    /// From now on `slot` holds batch number `batch` of the stream, from 1.
+    /// Notes that `slot` holds batch number `batch` of the stream from now on. Batches count from
+    /// 1.
     pub(crate) fn begin(self, slot: usize, batch: u32) {
-        self.0.batches[slot].store(batch, Relaxed);
+        self.group.batches[slot].store(batch, Relaxed);
     }
 
-    /// The number of the stream's batch in a slot.
+    /// Returns the number of the stream's batch in a slot.
     pub(crate) fn batch(self, slot: usize) -> u32 {
-        self.0.batches[slot].load(Relaxed)
+        self.group.batches[slot].load(Relaxed)
     }
 
-    /// Nanoseconds from the start of the program to now.
+    /// Returns the nanoseconds from the start of the program to now.
     pub(crate) fn now(self) -> u64 {
         self.at(Instant::now())
     }
 
     fn at(self, time: Instant) -> u64 {
-        time.saturating_duration_since(self.0.trace.start)
+        time.saturating_duration_since(self.group.trace.start)
             .as_nanos() as u64
     }
 
-    /// Keeps what the calling thread did for `records` records of the batch in `slot`; none: for no
-    /// batch.
+    /// Keeps a span of the calling thread, spent on `records` records of the batch in `slot`. With
+    /// 0 records it belongs to no batch.
     pub(crate) fn span(
         self,
         name: Name,
@@ -156,11 +157,11 @@ impl Track {
         took: Duration,
     ) {
         let thread = thread::number();
-        // The main thread is the program's, also where it works for a device.
-        let group = if thread == self.0.trace.main {
+        // The main thread is the program's, also while it works for a device.
+        let group = if thread == self.group.trace.main {
             PROGRAM
         } else {
-            self.0.number
+            self.group.number
         };
         let start = self.at(start);
         let end = start + took.as_nanos() as u64;
@@ -170,50 +171,47 @@ impl Track {
             name,
             group,
             thread,
-            ..self.of(slot, records)
+            ..self.queue_span(slot, records)
         });
     }
 
-    /// Keeps a command of the device's queue, its times already on the host's clock.
+    /// Keeps a command of the device's queue. `times` are on the host's clock, `waited` is in
+    /// nanoseconds.
     pub(crate) fn command(
         self,
         name: Name,
         slot: usize,
         records: usize,
-        times: (u64, u64),
+        times: Range<u64>,
         waited: u64,
     ) {
-        let (start, end) = times;
-        let waited = waited.try_into().unwrap_or(u32::MAX);
         self.keep(TraceSpan {
-            start,
-            end,
+            start: times.start,
+            end: times.end,
             name,
-            waited,
-            ..self.of(slot, records)
+            waited: waited.try_into().unwrap_or(u32::MAX),
+            ..self.queue_span(slot, records)
         });
     }
 
-    fn of(self, slot: usize, records: usize) -> TraceSpan {
-        let (group, batch) = (
-            self.0.number,
-            if records > 0 { self.batch(slot) } else { 0 },
-        );
-        let records = records as u32;
+    /// A span of the device's queue whose times and name are not set yet.
+    fn queue_span(self, slot: usize, records: usize) -> TraceSpan {
+        let batch = if records > 0 { self.batch(slot) } else { 0 };
         TraceSpan {
             start: 0,
             end: 0,
             name: CLOCK,
-            group,
+            group: self.group.number,
             thread: QUEUE,
             batch,
-            records,
+            records: records as u32,
             waited: 0,
         }
     }
 
     fn book(self) -> MutexGuard<'static, Book> {
-        self.0.trace.book.lock().unwrap_or_else(|e| e.into_inner())
+        let book = &self.group.trace.book;
+        book.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn keep(self, span: TraceSpan) {
@@ -225,219 +223,21 @@ impl Track {
         }
     }
 
-    /// Spans that found no room.
+    /// Returns the number of spans that found no room.
     pub(crate) fn dropped(self) -> u64 {
         self.book().dropped
     }
 
-    /// The trace of the first `elapsed` of the run as JSON. `sums` is the object of
+    /// Writes the trace of the first `elapsed` of the run as JSON. `sums` is the object of
     /// `--profile=json`.
-    pub(crate) fn json(self, sums: &str, groups: &[TraceGroup<'_>], elapsed: Duration) -> String {
-        let book = self.book();
-        let dropped = book.dropped;
-        // Parents before children, which viewers want: they may begin at the same time.
-        let key = |s: &TraceSpan| {
-            [
-                u64::from(s.group) << 32 | u64::from(s.thread),
-                s.start,
-                u64::MAX - s.end,
-            ]
-        };
-        let sorted = ascending(book.spans.iter().map(key));
-        let sums = sums.trim_end();
-        let mut s = format!(
-            "{{\"displayTimeUnit\":\"ns\",\"dropped\":{dropped},\"otherData\":{sums},\"traceEvents\":["
-        );
-        let (mut track, mut end, mut last) = (None, 0, 0);
-        // A device may still be at something that the stream did not wait for.
-        let elapsed = elapsed.as_nanos() as u64;
-        for span in sorted
-            .into_iter()
-            .map(|i| &book.spans[i])
-            .filter(|s| s.end <= elapsed)
-        {
-            let group = groups.iter().find(|g| g.0 as u32 + FIRST == span.group);
-            // A thread works in one group only; each group has a queue.
-            let ids = (
-                span.group + 1,
-                if span.thread == QUEUE {
-                    QUEUE_IDS + span.group
-                } else {
-                    span.thread
-                },
-            );
-            let before = track.replace(ids);
-            if before != track {
-                end = 0;
-                if before.is_none_or(|b| b.0 != ids.0) {
-                    let name = match group {
-                        _ if span.group == PROGRAM => "mortonnet",
-                        Some(group) => group.1,
-                        None => "a device that did not start",
-                    };
-                    about_track(&mut s, "process", ids, name, ids.0);
-                }
-                let name = match span.thread {
-                    QUEUE => "queue".into(),
-                    n if n == self.0.trace.main => "main thread".into(),
-                    n => format!("thread {n}"),
-                };
-                // The queue first.
-                about_track(&mut s, "thread", ids, &name, span.thread.wrapping_add(1));
-            }
-            let (mut start, mut stop) = (span.start, span.end);
-            if span.thread == QUEUE {
-                // In order: where the driver's times overlap, or the clock was set back, the later
-                // one gives way.
-                start = start.max(end);
-                stop = stop.max(start);
-                end = stop;
-            }
-            last = stop.max(last);
-            let step = match span.name {
-                Name::Step(i) => group.or(groups.first()).and_then(|p| p.2.steps.get(i)),
-                Name::Text(_) => None,
-            };
-            let name = match (span.name, step) {
-                (Name::Text(name), _) => name,
-                (_, step) => step.map_or("", |step| &*step.kernel),
-            };
-            event(&mut s, "X", ids, name, start);
-            let _ = write!(s, ",\"dur\":{},\"args\":{{", us(stop - start));
-            let mut arg = |name: &str, value: &dyn Display| {
-                let _ = write!(s, "\"{name}\":{value},");
-            };
-            if span.batch > 0 {
-                arg("batch", &span.batch);
-                arg("records", &span.records);
-            }
-            if let Some(step) = step {
-                arg("layer", &step.node);
-            }
-            if span.thread == QUEUE {
-                arg(
-                    if span.name == CLOCK {
-                        "error_us"
-                    } else {
-                        "waited_us"
-                    },
-                    &us(span.waited.into()),
-                );
-            }
-            cut(&mut s, "}},");
-        }
-        if dropped > 0 {
-            event(
-                &mut s,
-                "i",
-                (PROGRAM + 1, self.0.trace.main),
-                "the trace is full",
-                last,
-            );
-            let _ = write!(s, ",\"s\":\"g\",\"args\":{{\"dropped\":{dropped}}}}},");
-        }
-        cut(&mut s, "\n]}\n");
-        s
+    pub(crate) fn json(
+        self,
+        sums: &str,
+        devices: &[DeviceOfTrace<'_>],
+        elapsed: Duration,
+    ) -> String {
+        events::write(&self.book(), self.group.trace.main, sums, devices, elapsed)
     }
-}
-
-/// Queues are threads of these numbers: no thread has them.
-const QUEUE_IDS: u32 = 1 << 16;
-
-/// Begins an event. A time means nothing to those that are about a track.
-fn event(s: &mut String, kind: &str, (group, thread): (u32, u32), name: &str, time: u64) {
-    let (name, time) = (quoted(name), us(time));
-    let _ = write!(
-        s,
-        "\n{{\"ph\":\"{kind}\",\"pid\":{group},\"tid\":{thread},\"name\":{name},\"ts\":{time}"
-    );
-}
-
-/// Events that say what a process or thread is called, and where it stands.
-fn about_track(s: &mut String, what: &str, ids: (u32, u32), name: &str, place: u32) {
-    event(s, "M", ids, &format!("{what}_name"), 0);
-    let _ = write!(s, ",\"args\":{{\"name\":{}}}}},", quoted(name));
-    event(s, "M", ids, &format!("{what}_sort_index"), 0);
-    let _ = write!(s, ",\"args\":{{\"sort_index\":{place}}}}},");
-}
-
-/// Puts `end` in place of the last comma, if there is one at the end.
-fn cut(s: &mut String, end: &str) {
-    if s.ends_with(',') {
-        s.truncate(s.len() - 1);
-    }
-    s.push_str(end);
-}
-
-/// Nanoseconds as microseconds.
-fn us(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1000, ns % 1000)
-}
-
-/// The exchanges that compare a device's clock with the host's; what they waited for is the error
-/// that was left.
-pub(crate) const CLOCK: Name = Name::Text("clock");
-
-/// A device's clock, by the host's.
-#[derive(Debug)]
-pub(crate) struct Clocks {
-    /// What is added to times of the device: at least, at most. In nanoseconds.
-    bounds: (i64, i64),
-    add: i64,
-}
-
-impl Default for Clocks {
-    fn default() -> Self {
-        Clocks {
-            bounds: (i64::MIN, i64::MAX),
-            add: 0,
-        }
-    }
-}
-
-impl Clocks {
-    /// The command with the times `device` was enqueued between the first two times of the host,
-    /// and was seen to be done by the third. For exchanges that follow each other at once: clocks
-    /// do not drift.
-    pub(crate) fn compare(&mut self, host: [u64; 3], device: Times) {
-        let (least, most) = bounds(host, device);
-        let (least, most) = (least.max(self.bounds.0), most.min(self.bounds.1));
-        if least <= most && device.end > 0 {
-            self.bounds = (least, most);
-            self.add = least + (most - least) / 2;
-        }
-    }
-
-    /// The largest error that is left; `None` if the driver has taken no times.
-    pub(crate) fn error(&self) -> Option<u64> {
-        (self.bounds != Clocks::default().bounds).then(|| self.bounds.0.abs_diff(self.bounds.1) / 2)
-    }
-
-    /// The same of a later command: its start and end by the host's clock, if the driver has taken
-    /// its times. Corrects what is added by as little as the host's times demand.
-    pub(crate) fn host(&mut self, host: [u64; 3], device: Times) -> Option<(u64, u64)> {
-        let (least, most) = bounds(host, device);
-        if device.end == 0 {
-            return None;
-        }
-        self.add = self.add.max(least).min(most);
-        let to = |time: u64| {
-            u64::try_from((time as i64).wrapping_add(self.add))
-                .unwrap_or(0)
-                .min(host[2])
-        };
-        let start = to(device.start);
-        Some((start, to(device.end).max(start)))
-    }
-}
-
-/// What can be added to times of the device.
-fn bounds([before, after, done]: [u64; 3], device: Times) -> (i64, i64) {
-    let less = |host: u64, device: u64| (host as i64).wrapping_sub(device as i64);
-    (
-        less(before, device.queued),
-        less(after, device.queued).min(less(done, device.end)),
-    )
 }
 
 #[cfg(test)]
@@ -505,9 +305,9 @@ mod tests {
             s.spawn(work).join().unwrap()
         });
         // The driver's times overlap, and what is not done when the run ends is left out.
-        member.command(Name::Text("one"), 0, 0, (10, 30), 4);
-        member.command(Name::Text("two"), 0, 0, (20, 40), 4);
-        member.command(Name::Text("late"), 0, 0, (50, 2_000_000_000), 4);
+        member.command(Name::Text("one"), 0, 0, 10..30, 4);
+        member.command(Name::Text("two"), 0, 0, 20..40, 4);
+        member.command(Name::Text("late"), 0, 0, 50..2_000_000_000, 4);
         let events = events(track);
         let spans: Vec<String> = events
             .iter()
@@ -544,56 +344,5 @@ mod tests {
                 "queue"
             ]
         );
-    }
-
-    /// A device whose clock starts elsewhere and runs 50 ppm too fast: after exchanges at the start
-    /// every command stands where it was, within what the host can know, for as long as commands
-    /// keep coming.
-    #[test]
-    fn clocks_are_compared_and_followed() {
-        let device = |host: u64| 7_000_000_000 + host + host / 20_000;
-        let times = |queued: u64, end: u64| Times {
-            queued: device(queued),
-            submit: device(queued),
-            start: device(end - 1000),
-            end: device(end),
-        };
-        let mut clocks = Clocks::default();
-        clocks.compare([5, 9, 12], Times::default());
-        assert_eq!(clocks.error(), None);
-        for i in 0..8 {
-            // Enqueueing takes 5 µs and more, QUEUED is stamped somewhere in it.
-            let (at, took) = (100_000 * i, 5000 + 700 * (i % 3));
-            clocks.compare(
-                [at, at + took, at + took + 9000],
-                times(at + 1000 + 100 * i, at + took + 8000),
-            );
-        }
-        let error = clocks.error().unwrap();
-        assert!(error < 2500, "{error}");
-        for i in 1..10_000 {
-            let at = 1_000_000 + 3_000_000 * i;
-            let (start, end) = clocks
-                .host([at, at + 6000, at + 90_000], times(at + 2500, at + 60_000))
-                .unwrap();
-            assert!(
-                start.abs_diff(at + 59_000) < 3700 && end.abs_diff(at + 60_000) < 3700,
-                "{i}: {start} {end}"
-            );
-        }
-        // A driver without times, and one whose times are none.
-        assert_eq!(clocks.host([1, 2, 3], Times::default()), None);
-        let (start, end) = clocks
-            .host(
-                [5, 6, 7],
-                Times {
-                    queued: 9,
-                    submit: 9,
-                    start: 1,
-                    end: u64::MAX,
-                },
-            )
-            .unwrap();
-        assert!(start <= end && end <= 7);
     }
 }

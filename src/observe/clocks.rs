@@ -1,0 +1,151 @@
+//! A device's clock, compared with the host's.
+//!
+//! A command is stamped QUEUED inside the call that enqueues it. The host's times before and after
+//! the call therefore bound the difference of the clocks. Some exchanges before the stream narrow
+//! the bounds to microseconds. Clocks drift: each later batch corrects the difference by as little
+//! as its own bounds demand.
+
+use crate::cl::Times;
+use std::ops::Range;
+
+/// The host's times of one command, in nanoseconds since the start of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct HostTimes {
+    /// Before the call that enqueued the command.
+    pub(crate) before: u64,
+    /// After that call.
+    pub(crate) after: u64,
+    /// When the host saw that the command was done.
+    pub(crate) done: u64,
+}
+
+/// The difference between the host's clock and a device's.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    bounds: Bounds,
+    /// Nanoseconds to add to the device's times; within the bounds.
+    add: i64,
+}
+
+/// The least and the most nanoseconds that can be added to a device's times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bounds {
+    least: i64,
+    most: i64,
+}
+
+const UNKNOWN: Bounds = Bounds {
+    least: i64::MIN,
+    most: i64::MAX,
+};
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Clocks {
+            bounds: UNKNOWN,
+            add: 0,
+        }
+    }
+}
+
+impl Clocks {
+    /// Narrows the bounds by one command. All commands must follow each other so fast that the
+    /// clocks do not drift.
+    pub(crate) fn compare(&mut self, host: HostTimes, device: Times) {
+        let found = bounds(host, device);
+        let least = found.least.max(self.bounds.least);
+        let most = found.most.min(self.bounds.most);
+        if least <= most && device.end > 0 {
+            self.bounds = Bounds { least, most };
+            self.add = least + (most - least) / 2;
+        }
+    }
+
+    /// Returns the largest error that is left, in nanoseconds; `None` if the driver has taken no
+    /// times.
+    pub(crate) fn error(&self) -> Option<u64> {
+        (self.bounds != UNKNOWN).then(|| self.bounds.least.abs_diff(self.bounds.most) / 2)
+    }
+
+    /// Returns start and end of a command by the host's clock; `None` if the driver has taken no
+    /// times. Corrects the difference by as little as the command's bounds demand.
+    pub(crate) fn host(&mut self, host: HostTimes, device: Times) -> Option<Range<u64>> {
+        let Bounds { least, most } = bounds(host, device);
+        if device.end == 0 {
+            return None;
+        }
+        self.add = self.add.max(least).min(most);
+        let to = |time: u64| {
+            u64::try_from((time as i64).wrapping_add(self.add))
+                .unwrap_or(0)
+                .min(host.done)
+        };
+        let start = to(device.start);
+        Some(start..to(device.end).max(start))
+    }
+}
+
+/// Returns the bounds that one command gives.
+fn bounds(host: HostTimes, device: Times) -> Bounds {
+    let less = |host: u64, device: u64| (host as i64).wrapping_sub(device as i64);
+    Bounds {
+        least: less(host.before, device.queued),
+        most: less(host.after, device.queued).min(less(host.done, device.end)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose clock starts elsewhere and runs 50 ppm too fast: after exchanges at the start
+    /// every command stands where it was, within what the host can know, for as long as commands
+    /// keep coming.
+    #[test]
+    fn clocks_are_compared_and_followed() {
+        let device = |host: u64| 7_000_000_000 + host + host / 20_000;
+        let times = |queued: u64, end: u64| Times {
+            queued: device(queued),
+            submit: device(queued),
+            start: device(end - 1000),
+            end: device(end),
+        };
+        let host = |before, after, done| HostTimes {
+            before,
+            after,
+            done,
+        };
+        let mut clocks = Clocks::default();
+        clocks.compare(host(5, 9, 12), Times::default());
+        assert_eq!(clocks.error(), None);
+        for i in 0..8 {
+            // Enqueueing takes 5 µs and more, QUEUED is stamped somewhere in it.
+            let (at, took) = (100_000 * i, 5000 + 700 * (i % 3));
+            clocks.compare(
+                host(at, at + took, at + took + 9000),
+                times(at + 1000 + 100 * i, at + took + 8000),
+            );
+        }
+        let error = clocks.error().unwrap();
+        assert!(error < 2500, "{error}");
+        for i in 1..10_000 {
+            let at = 1_000_000 + 3_000_000 * i;
+            let command = host(at, at + 6000, at + 90_000);
+            let found = clocks.host(command, times(at + 2500, at + 60_000)).unwrap();
+            assert!(
+                found.start.abs_diff(at + 59_000) < 3700 && found.end.abs_diff(at + 60_000) < 3700,
+                "{i}: {found:?}"
+            );
+        }
+        // A driver that takes no times, and one whose times are nonsense.
+        assert_eq!(clocks.host(host(1, 2, 3), Times::default()), None);
+        let nonsense = Times {
+            queued: 9,
+            submit: 9,
+            start: 1,
+            end: u64::MAX,
+        };
+        let found = clocks.host(host(5, 6, 7), nonsense).unwrap();
+        assert!(found.start <= found.end && found.end <= 7);
+    }
+}

@@ -1,0 +1,180 @@
+//! The profile as one JSON object on one line. Later versions only add keys.
+
+use super::{DeviceProfile, RunProfile, ms, run_us};
+use crate::baked::network;
+use crate::observe::profile::{Histogram, MemberTimes, Origins, StepClock};
+use crate::observe::times::StreamTimes;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Returns the whole object and a line end.
+pub(super) fn text(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
+    let mut s = start(profile, times);
+    let mut steps: Vec<String> = Vec::new();
+    let mut members: Vec<String> = Vec::new();
+    for (index, device) in profile.devices.iter().enumerate() {
+        let mut key = String::new();
+        if let Some(times) = &device.times {
+            key = format!(",\"member\":{index}");
+            members.push(member(profile, device, times));
+        }
+        if let Some(clock) = &device.clock {
+            device_steps(&mut steps, device, clock, &key);
+        }
+    }
+    let _ = write!(s, ",\"steps\":[{}]", steps.join(","));
+    if !members.is_empty() {
+        let _ = write!(s, ",\"members\":[{}]", members.join(","));
+    }
+    end(&mut s, profile, times);
+    s
+}
+
+/// Network, device, number of records, and the times of start-up.
+fn start(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
+    let (running, summary) = (&profile.running, profile.totals.summary);
+    let mut s = format!(
+        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"device\":{},\"plan\":{},\
+         \"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
+        env!("CARGO_PKG_VERSION"),
+        quoted(&network().name),
+        network().hash,
+        quoted(running.device),
+        quoted(&profile.plans()),
+        running.laid_out_again,
+        summary.records,
+        summary.batches,
+        summary.marked
+    );
+    let phases: Vec<String> = running
+        .phases
+        .times
+        .iter()
+        .map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3))
+        .collect();
+    let _ = write!(
+        s,
+        ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
+        ms(profile.totals.startup) * 1e3,
+        phases.join(","),
+        number(times.first.map(|d| ms(d) * 1e3))
+    );
+    if let Some(origins) = &running.phases.origins {
+        s += &kernel_cache(origins);
+    }
+    s
+}
+
+fn kernel_cache(origins: &Origins) -> String {
+    let notes: Vec<String> = origins.notes.iter().map(|n| quoted(n)).collect();
+    format!(
+        ",\"kernel_cache\":{{\"result\":\"{}\",\"hits\":{},\"misses\":{},\"notes\":[{}]}}",
+        origins.word(),
+        origins.hits,
+        origins.misses,
+        notes.join(",")
+    )
+}
+
+/// The work of a device that shares the records with others.
+fn member(profile: &RunProfile<'_>, device: &DeviceProfile<'_>, times: &MemberTimes) -> String {
+    format!(
+        "{{\"device\":{},\"plan\":{},\"records\":{},\"batches\":{},\"share\":{},\"busy_us\":{},\
+         \"records_per_s\":{:.1},\"failed\":{}}}",
+        quoted(device.device),
+        quoted(&device.plan.name),
+        times.records,
+        times.batches,
+        number(Some(profile.share(device))),
+        us(times.busy),
+        device.records_per_second(times),
+        times.failed.as_deref().map_or("null".into(), quoted)
+    )
+}
+
+/// Adds an object for each step of a device's plan. `member` is a key that all of them end with, or
+/// nothing.
+fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepClock, member: &str) {
+    let all = run_us(clock);
+    for (step, t) in device.plan.steps.iter().zip(&clock.steps) {
+        to.push(format!(
+            "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\
+             \"queued_us\":{},\"wait_us\":{},\"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
+            quoted(&step.kernel),
+            step.node,
+            quoted(step.activation.name()),
+            step.flop,
+            histogram(&t.queued),
+            histogram(&t.wait),
+            histogram(&t.run),
+            number(device.gflops(step.flop, t)),
+            number((all > 0.0).then(|| t.run.total_us() / all))
+        ));
+    }
+}
+
+/// The stream's times, and the end of the object.
+fn end(s: &mut String, profile: &RunProfile<'_>, times: &StreamTimes) {
+    let latency = |percent| {
+        times
+            .latencies
+            .percentile(percent)
+            .map_or("null".into(), us)
+    };
+    let _ = writeln!(
+        s,
+        ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"decode_us\":{},\
+         \"write_us\":{},\"latency_us\":{{\"median\":{},\"p95\":{},\"p99\":{}}},\
+         \"elapsed_us\":{},\"records_per_s\":{:.1}}}",
+        us(times.read),
+        us(times.parse),
+        us(times.wait),
+        us(times.engine),
+        us(profile.decoding()),
+        us(times.write),
+        latency(50.0),
+        latency(95.0),
+        latency(99.0),
+        us(profile.totals.elapsed),
+        profile.records_per_second()
+    );
+}
+
+fn histogram(h: &Histogram) -> String {
+    format!(
+        "{{\"first\":{},\"count\":{},\"mean\":{},\"median\":{},\"p95\":{},\"p99\":{},\"total\":{}}}",
+        number(h.first_us()),
+        h.count(),
+        number(h.mean_us()),
+        number(h.percentile_us(0.5)),
+        number(h.percentile_us(0.95)),
+        number(h.percentile_us(0.99)),
+        number(Some(h.total_us()))
+    )
+}
+
+/// A duration in microseconds.
+fn us(d: Duration) -> String {
+    number(Some(ms(d) * 1e3))
+}
+
+/// A JSON number, or null.
+fn number(x: Option<f64>) -> String {
+    x.filter(|x| x.is_finite())
+        .map_or("null".into(), |x| format!("{x:.3}"))
+}
+
+/// A JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut s = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => s.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(s, "\\u{:04x}", c as u32);
+            }
+            c => s.push(c),
+        }
+    }
+    s + "\""
+}
