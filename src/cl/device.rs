@@ -171,7 +171,7 @@ pub(crate) fn devices(library: &'static ClLibrary) -> Result<Devices, ClError> {
                 Ok(device) => all.devices.push(device),
                 Err(error) => all
                     .errors
-                    .push(error.detail(format!("a device of {name} cannot be asked"))),
+                    .push(error.detail(format!("a device of {name} is left out"))),
             }
         }
     }
@@ -429,15 +429,13 @@ impl Device {
         if !self.little_endian {
             return Some(
                 "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), \
-                 the baked constants \
-                 have the low byte first",
+                 but the baked constants have the low byte first",
             );
         }
         if self.floats & CL_FP_INF_NAN == 0 {
             return Some(
-                "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG): a sum \
-                 that leaves the range of \
-                 f32 could not be told from an answer",
+                "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG), so an \
+                 overflow would look like an answer",
             );
         }
         (!self.available).then_some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")

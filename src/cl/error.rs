@@ -81,9 +81,8 @@ pub(super) fn made<T>(
 ) -> Result<(), ClError> {
     check(code, call, object)?;
     match raw.is_null() {
-        true => {
-            Err(ClError::new(call, code, object).detail("the driver gave nothing, and no error"))
-        }
+        true => Err(ClError::new(call, code, object)
+            .detail("the driver returned neither an object nor an error")),
         false => Ok(()),
     }
 }
@@ -97,8 +96,9 @@ pub(super) fn told(
 ) -> Result<usize, ClError> {
     match n <= most {
         true => Ok(n),
-        false => Err(ClError::new(call, CL_SUCCESS, object)
-            .detail(format!("the driver tells a size of {n}"))),
+        false => Err(ClError::new(call, CL_SUCCESS, object).detail(format!(
+            "the driver reports a size of {n}, expected at most {most}"
+        ))),
     }
 }
 

@@ -59,9 +59,8 @@ impl Image2d {
         const CALL: &str = "clCreateImage";
         let (most_wide, most_high) = queue.device().image2d_max;
         if !queue.device().images {
-            return Err(
-                ClError::new(CALL, CL_INVALID_OPERATION, name).detail("the device has no images")
-            );
+            return Err(ClError::new(CALL, CL_INVALID_OPERATION, name)
+                .detail("the device does not support images"));
         }
         if !(1..=most_wide).contains(&width) || !(1..=most_high).contains(&height) {
             return Err(
@@ -180,7 +179,9 @@ impl Image2d {
             && row_pitch >= self.width * CHANNELS * self.channel.bytes();
         if !sound {
             return Err(ClError::new(CALL, CL_MAP_FAILURE, name).detail(format!(
-                "the driver gave the address {pointer:?} and {row_pitch} bytes per row"
+                "expected multiples of {ALIGN} and at least {} bytes per row, the driver returned \
+                 the address {pointer:?} and {row_pitch} bytes per row",
+                self.width * CHANNELS * self.channel.bytes()
             )));
         }
         self.memory.set_mapped(true, &lock);

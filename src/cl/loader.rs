@@ -276,7 +276,7 @@ fn try_open(path: &str) -> Result<Api, Reason> {
             .metadata()
             .is_ok_and(|about| !about.is_file())
     {
-        return Err(Reason::Failed("it is no plain file".into()));
+        return Err(Reason::Failed("not a regular file".into()));
     }
     // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one
     // that the user named, and is trusted like any other library of the process.
@@ -284,13 +284,14 @@ fn try_open(path: &str) -> Result<Api, Reason> {
         .map_err(|e| Reason::Failed(loader_message(path, &e)))?;
     // Kept loaded even when it is refused: unloading a driver is not safe in general.
     let library = std::mem::ManuallyDrop::new(library);
-    let api = Api::load(&library).map_err(|name| Reason::Failed(format!("exports no {name}")))?;
+    let api =
+        Api::load(&library).map_err(|name| Reason::Failed(format!("has no function {name}")))?;
     let _one_at_a_time = starting();
     // An ICD loader without a driver must not hide a driver's own library further down the list.
     match platforms(&api) {
         Err(e) => Err(Reason::Failed(e.to_string())),
         Ok(platforms) if platforms.is_empty() => {
-            Err(Reason::Failed("offers no OpenCL platform".into()))
+            Err(Reason::Failed("has no OpenCL platform".into()))
         }
         Ok(_) => Ok(api),
     }

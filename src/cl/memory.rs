@@ -429,8 +429,12 @@ impl ClBuffer {
                 if !event.is_null() {
                     release_event(queue, event);
                 }
-                Err(ClError::new(CALL, CL_MAP_FAILURE, self.name())
-                    .detail(format!("the driver gave the address {pointer:?}")))
+                Err(
+                    ClError::new(CALL, CL_MAP_FAILURE, self.name()).detail(format!(
+                        "expected an address that is a multiple of {ALIGN}, the driver returned \
+                         {pointer:?}"
+                    )),
+                )
             }
         }
     }
@@ -760,7 +764,7 @@ impl MappedBuffer {
                     CL_INVALID_EVENT,
                     self.buffer.name(),
                 )
-                .detail("its map was waited for already"));
+                .detail("the wait for its map is over, which has released the event"));
             }
             MapState::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
         };

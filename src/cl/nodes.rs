@@ -63,7 +63,7 @@ const DRIVERS: [(&str, &str, &str); 12] = [
         "ARM Mali",
         "mesa-opencl-icd with RUSTICL_ENABLE=panfrost, or the maker's libmali.so and kernel driver",
     ),
-    ("lima", "ARM Mali-4xx", "none: it cannot run OpenCL"),
+    ("lima", "ARM Mali-4xx", "none, it cannot run OpenCL"),
     (
         "v3d",
         "VideoCore VI or VII",
@@ -169,8 +169,8 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
                 Err(e) => lines.push(format!("{place} is there, but cannot be opened: {e}")),
                 Ok(()) if served => {}
                 Ok(()) => lines.push(format!(
-                    "{place} is there, and may be opened, but no OpenCL library has a GPU; \
-                     usually it takes {library}"
+                    "{place} is there and may be opened, but no OpenCL library offers a GPU; its \
+                     usual library: {library}"
                 )),
             }
         }
@@ -361,7 +361,7 @@ mod tests {
             );
         };
         has(
-            "/dev/mali0 (ARM Mali) is there, and may be opened",
+            "/dev/mali0 (ARM Mali) is there and may be opened",
             "mali-fbdev",
         );
         has("/dev/nvidia1 (NVIDIA) ", "nvidia-opencl-icd");

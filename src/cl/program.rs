@@ -134,7 +134,7 @@ impl Program {
         let inner = &self.0;
         let options = CString::new(options).map_err(|_| {
             ClError::new(CALL, CL_INVALID_BUILD_OPTIONS, &inner.name)
-                .detail("a zero byte in the options")
+                .detail("the options contain a zero byte")
         })?;
         // SAFETY: one device, of the program's context; without a callback the call waits for the
         // build.
@@ -320,7 +320,7 @@ impl ClKernel {
         if count as usize != arguments.len() {
             return Err(
                 ClError::new("clSetKernelArg", CL_INVALID_KERNEL_ARGS, &self.name).detail(format!(
-                    "it takes {count} arguments, given were {}",
+                    "the kernel takes {count} arguments, found {}",
                     arguments.len()
                 )),
             );

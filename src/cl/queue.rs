@@ -133,7 +133,7 @@ impl Queue {
         if global.is_empty() || global.len() > 3 {
             return refuse(
                 CL_INVALID_WORK_DIMENSION,
-                format!("{} dimensions", global.len()),
+                format!("expected 1 to 3 dimensions, found {}", global.len()),
             );
         }
         if let Some(local) = local {
@@ -143,7 +143,7 @@ impl Queue {
                     .zip(global)
                     .all(|(&l, &g)| l != 0 && g % l == 0);
             if !fits {
-                let why = format!("work-groups of {local:?} do not divide {global:?}");
+                let why = format!("work-groups of {local:?} do not divide {global:?} work-items");
                 return refuse(CL_INVALID_WORK_GROUP_SIZE, why);
             }
         }
@@ -353,7 +353,7 @@ impl Event {
 
     fn held(&self, call: &'static str) -> Result<&HeldEvent, ClError> {
         self.0.as_ref().ok_or_else(|| {
-            ClError::new(call, CL_INVALID_EVENT, "").detail("no command has this event")
+            ClError::new(call, CL_INVALID_EVENT, "").detail("this event belongs to no command")
         })
     }
 }
@@ -405,10 +405,8 @@ fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     check(code, CALL, "")?;
     match status {
         ..=CL_QUEUED => Ok(status),
-        _ => {
-            Err(ClError::new(CALL, code, "")
-                .detail(format!("the driver gave no status, but {status}")))
-        }
+        _ => Err(ClError::new(CALL, code, "")
+            .detail(format!("the driver reports the unknown status {status}"))),
     }
 }
 

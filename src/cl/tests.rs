@@ -545,7 +545,7 @@ fn only_a_kernel_with_all_its_arguments_can_be_launched() {
         (6, &[&all[..], &all[..1]].concat()),
     ] {
         let text =
-            format!("CL_INVALID_KERNEL_ARGS (-52): it takes 5 arguments, given were {count}");
+            format!("CL_INVALID_KERNEL_ARGS (-52): the kernel takes 5 arguments, found {count}");
         assert_eq!(refused(given), format!("clSetKernelArg of add: {text}"));
     }
     let text = "CL_INVALID_BUFFER_SIZE (-61): short has 252 bytes, the kernel may touch 256";
@@ -915,7 +915,10 @@ fn libraries_that_are_not_opencl_are_passed_over() {
         .to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 4, "{error}");
-    assert_eq!(lines[1], format!("  {empty}: exports no clGetPlatformIDs"));
+    assert_eq!(
+        lines[1],
+        format!("  {empty}: has no function clGetPlatformIDs")
+    );
     assert!(
         lines[2].starts_with(&format!("  {text}: ")) && lines[2].len() > text.len() + 6,
         "{error}"

@@ -134,10 +134,11 @@ impl Csv {
     fn no_key(&self, line: &[u8], context: &ReaderContext<'_>) -> Error {
         let InputShape { width, keys, .. } = context.shape;
         let found = CsvField::all(line).count();
-        let numbers = plural(width as u64, "number");
         let message = format!(
-            "expected {} of --key and {numbers}, the line has {found}",
-            plural(keys as u64, "field")
+            "expected {} (--key {keys}) and {}, the line has {}",
+            plural(keys as u64, "key field"),
+            plural(width as u64, "number"),
+            plural(found as u64, "field")
         );
         Error::input(
             format!("{}:{}:{}", context.place, self.line, found + 1),
@@ -514,7 +515,10 @@ impl Mistake {
         };
         let count = match self.what {
             What::TooFew | What::TooMany | What::TooFewNames | What::TooManyNames => {
-                let behind = || format!(" (behind the {} of --key)", plural(keys as u64, "field"));
+                let behind = || {
+                    let fields = plural(keys as u64, "key field");
+                    format!(" (after {fields}: --key {keys})")
+                };
                 of_window(rows, width) + &(keys > 0).then(behind).unwrap_or_default()
             }
             What::NotANumber | What::NotFinite | What::OtherName => String::new(),
@@ -532,8 +536,8 @@ fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -
     };
     match names.len().checked_sub(features.len()) {
         Some(0) if sorted(names) == sorted(features) => {
-            " (the names are those of the features in another order: put the columns into the \
-             order that --info says)"
+            " (the header has all features, but in another order: put the columns in the order \
+             that --info shows)"
                 .into()
         }
         Some(more @ 1..) if names[more..] == *features => {
@@ -579,7 +583,8 @@ fn advice(line: &[u8], what: What, width: usize) -> &'static str {
     let has = |b: u8| trim(line).contains(&b);
     if has(b';') {
         return if has(b',') {
-            " (the line has semicolons: expected commas between the numbers and points within them)"
+            " (the line has semicolons and commas: expected commas between the numbers and points \
+             before their decimals)"
         } else {
             " (the line has semicolons: expected commas between the numbers)"
         };
@@ -835,7 +840,7 @@ mod tests {
         assert!(message(3, "1;2;3\n").contains("found \"1;2;3\" (the line has semicolons"));
         assert!(message(3, "1;2;3\n").ends_with(semicolons));
         assert!(message(3, "a;b;c\n1;2;3\n").ends_with(semicolons));
-        assert!(message(2, "1,5;2,5\n").ends_with("and points within them)"));
+        assert!(message(2, "1,5;2,5\n").ends_with("before their decimals)"));
         assert!(message(3, "1\t2\t3\n").contains("(the line has tabs"));
         assert!(message(3, "1 2 3\n").contains("(the line has blanks"));
         assert!(message(3, "a b c\n").contains("(the line has blanks"));
@@ -869,9 +874,8 @@ mod tests {
         let error = |text: &str| read(None, &input, text.as_bytes()).unwrap_err();
         assert_eq!(
             error("c,b,a\n"),
-            "stdin:1:1: expected the feature \"a\", found \"c\" (the names are those of the \
-             features in another order: put \
-             the columns into the order that --info says)"
+            "stdin:1:1: expected the feature \"a\", found \"c\" (the header has all features, but in \
+             another order: put the columns in the order that --info shows)"
         );
         assert_eq!(
             error(",a,b,c\n0,1,2,3\n"),

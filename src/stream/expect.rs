@@ -126,7 +126,8 @@ impl ExpectedClasses {
             let text = std::str::from_utf8(bytes).map_err(|_| {
                 Error::input(
                     &place,
-                    "expected a class a line, or an idx file of labels; found other bytes",
+                    "expected text with one class on each line, or an idx file of labels; found \
+                     binary data",
                 )
             })?;
             let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
@@ -213,7 +214,7 @@ fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
 fn idx_labels(bytes: &[u8], place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
     let fail = |message: String| Err(Error::input(place, message));
     let Some((count, labels)) = bytes[IDX_LABELS.len()..].split_first_chunk::<4>() else {
-        return fail("expected an idx file of labels, found only its first bytes".into());
+        return fail("expected an idx file of labels, the file ends inside its header".into());
     };
     let count = u32::from_be_bytes(*count) as usize;
     if labels.len() != count {
@@ -239,9 +240,9 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
     if expected as u64 == found {
         return Ok(());
     }
-    let expected = plural(expected as u64, "record");
+    let listed = plural(expected as u64, "record");
     Err(Error::check(format!(
-        "{place}: expected {expected}, the input has {found}"
+        "{place}: this file lists {listed}, the input has {found}"
     )))
 }
 
@@ -288,10 +289,7 @@ fn sets<'t>(
         let set: Vec<u32> = sorted.into_iter().map(|i| found[i]).collect();
         start = end;
         if let Some(twice) = set.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!(
-                "expected the classes that apply, each once, found {} twice",
-                twice[0]
-            );
+            let message = format!("expected each class at most once, found {} twice", twice[0]);
             return Err(Error::input(format!("{place}:{line}"), message));
         }
         Ok(set.into())
@@ -373,8 +371,8 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Me
     };
     let why = match kinds(text) {
         (false, false) => "",
-        (true, _) => " (a label, but other lines are none)",
-        (false, true) => " (an index, but the lines before it are labels)",
+        (true, _) => " (a label, but class indices stand before it)",
+        (false, true) => " (a class index, but labels stand before it)",
     };
     let message = format!(
         "expected a class from 0 to {highest}{or_label}, found {}{why}",
@@ -608,11 +606,11 @@ mod tests {
         assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
         assert_eq!(
             run(b"0\n1\n", &plain, &[0]).unwrap_err(),
-            "y.txt: expected 2 records, the input has 1"
+            "y.txt: this file lists 2 records, the input has 1"
         );
         assert_eq!(
             run(b"0\n", &plain, &[0, 0, 0]).unwrap_err(),
-            "y.txt: expected 1 record, the input has 3"
+            "y.txt: this file lists 1 record, the input has 3"
         );
         assert_eq!(
             run(b"0\n\n1\n", &plain, &[]).unwrap_err(),
@@ -621,7 +619,7 @@ mod tests {
         let high = "y.txt:1: expected a class from 0 to 2, found \"3\"";
         assert_eq!(run(b"3\n", &plain, &[]).unwrap_err(), high);
         let mixed = "y.txt:2: expected a class from 0 to 2 or a label, found \"a\" (a label, but \
-            other lines are none)";
+            class indices stand before it)";
         assert_eq!(run(b"0\na\n", &named, &[]).unwrap_err(), mixed);
         assert_eq!(
             run(b"2\n", &spec(Kind::Binary, &[]), &[]).unwrap_err(),
@@ -674,7 +672,7 @@ mod tests {
         assert!(
             run(b"\xff\xff", &plain, &[])
                 .unwrap_err()
-                .contains("found other bytes")
+                .contains("found binary data")
         );
     }
 
@@ -696,7 +694,7 @@ mod tests {
             error("0\ncat\nbird\n"),
             format!("y.txt:3: {expected} \"bird\"")
         );
-        let other = "(an index, but the lines before it are labels)";
+        let other = "(a class index, but labels stand before it)";
         assert_eq!(
             error("2\ncat\n1\n"),
             format!("y.txt:3: {expected} \"1\" {other}")
@@ -744,7 +742,7 @@ mod tests {
         assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), labels_then);
         assert_eq!(
             run_sets("0\n", &[], found).unwrap_err(),
-            "y.txt: expected 1 record, the input has 3"
+            "y.txt: this file lists 1 record, the input has 3"
         );
         let error = |text: &str, labels: &[_]| run_sets(text, labels, &[]).unwrap_err();
         let class = "expected a class from 0 to 2";
@@ -761,7 +759,7 @@ mod tests {
             error("a\na,d\n", &labels),
             format!("y.txt:2: {class} or a label, found \"d\"")
         );
-        let zeros_and_ones = "y.txt:2: expected the classes that apply, each once, found 1 twice";
+        let zeros_and_ones = "y.txt:2: expected each class at most once, found 1 twice";
         assert_eq!(error("0,2\n1,0,1\n", &[]), zeros_and_ones);
         let error =
             ExpectedClasses::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
@@ -817,14 +815,14 @@ mod tests {
         expected.check([1.0, 2.0].into_iter());
         assert_eq!(
             expected.finish().unwrap_err().to_string(),
-            "s.csv: expected 2 records, the input has 1"
+            "s.csv: this file lists 2 records, the input has 1"
         );
         expected.miss();
         assert!(!expected.finish().unwrap().complete());
         expected.check([1.0, 2.0].into_iter());
         assert_eq!(
             expected.finish().unwrap_err().to_string(),
-            "s.csv: expected 2 records, the input has 3"
+            "s.csv: this file lists 2 records, the input has 3"
         );
         assert_eq!(
             scores(0.0, b"1,2\n3\n").unwrap_err(),

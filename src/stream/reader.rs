@@ -1,7 +1,7 @@
 //! Bytes to records: a fixed buffer, detection of the format, and the face that the pipeline uses.
 
 use super::binary::{self, Binary, BinaryFormat};
-use super::csv::{self, Csv};
+use super::csv::{self, Csv, plural};
 use super::series::{SeriesRows, TimeSeries};
 use super::source::Source;
 use crate::engine::RecordMut;
@@ -101,9 +101,8 @@ impl<'a> InputShape<'a> {
                 ..self
             }),
             _ => Err(format!(
-                "--window {0}: expected a divisor of {width}, the numbers that the network takes \
-                 for a record: {0} rows \
-                 cannot share them evenly",
+                "--window {}: expected a divisor of {width}, because a record of this network has \
+                 {width} numbers and all its rows are equally long",
                 rows.window
             )),
         }
@@ -119,8 +118,8 @@ impl<'a> InputShape<'a> {
 pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
     rows.map_or(String::new(), |SeriesRows { window, .. }| {
         format!(
-            " (--window {window}: the network takes {} for a record)",
-            window * width
+            " (--window {window}: a record of {} is {window} rows of {width})",
+            plural((window * width) as u64, "number")
         )
     })
 }
@@ -651,8 +650,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
             }
         };
         if self.context.shape.keys > 0 && matches!(kind, BinaryFormat::Npy | BinaryFormat::Idx) {
-            let message =
-                "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+            let message = "--key needs lines of text: expected CSV, found a NumPy or idx file; leave out --key";
             return Err(Error::input(&self.context.place, message));
         }
         Ok(Some(InputDecoder::Binary(Binary::new(kind))))
@@ -727,17 +725,17 @@ impl ForeignFile {
                 format!("this looks like {name}: {program} {file} {next}")
             }
             ForeignFile::Media(name) => format!(
-                "this looks like {name}, expected the numbers of records: ffmpeg -i {file} -f \
-                 rawvideo -pix_fmt gray - \
-                 | mortonnet -f u8 takes the pixels of images of the network's size"
+                "this looks like {name}, expected the numbers of records; the gray pixels of an \
+                 image that has the network's size: ffmpeg -i {file} -f rawvideo -pix_fmt gray - \
+                 | mortonnet -f u8"
             ),
             ForeignFile::Other(name) => {
                 format!("this looks like {name}, expected the numbers of records")
             }
             ForeignFile::Headed(name) => {
                 format!(
-                    "this looks like {name} file, whose header is no record: leave out{format}, \
-                     it is read as what it is"
+                    "this looks like {name} file, expected raw records without a header; without\
+                     {format} the header is read"
                 )
             }
         }

@@ -976,7 +976,7 @@ fn keys_stand_in_front_of_answers() {
     ];
     let said = [
         "a:4:4: expected a number, found \"x\"",
-        "a:5:2: expected 2 fields of --key and 2 numbers, the line has 1",
+        "a:5:2: expected 2 key fields (--key 2) and 2 numbers, the line has 1 field",
     ];
     for (batch, output) in [1, 2, 7]
         .into_iter()
@@ -1010,15 +1010,15 @@ fn mistakes_behind_keys() {
     let cases = [
         (
             "t,1,2,3\n",
-            "stdin:1:4: expected 2 numbers, found a 3rd: \"3\" (behind the 1 field of --key)",
+            "stdin:1:4: expected 2 numbers, found a 3rd: \"3\" (after 1 key field: --key 1)",
         ),
         (
             "t,1\n",
-            "stdin:1:3: expected 2 numbers, the line has 1 (behind the 1 field of --key)",
+            "stdin:1:3: expected 2 numbers, the line has 1 (after 1 key field: --key 1)",
         ),
         (
             "t\n",
-            "stdin:1:2: expected 1 field of --key and 2 numbers, the line has 1",
+            "stdin:1:2: expected 1 key field (--key 1) and 2 numbers, the line has 1 field",
         ),
         (
             "t,a,c\n",
@@ -1026,15 +1026,14 @@ fn mistakes_behind_keys() {
         ),
         (
             "t,a\n",
-            "stdin:1:3: expected 2 names, the header has 1 (behind the 1 field of --key)",
+            "stdin:1:3: expected 2 names, the header has 1 (after 1 key field: --key 1)",
         ),
     ];
     for (text, message) in cases {
         assert_eq!(read(None, &input, text.as_bytes()).unwrap_err(), message);
     }
     assert_eq!(read(None, &input, b"t,a,b\na,1,2").unwrap(), [[1.0, 2.0]]);
-    let message =
-        "stdin: --key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+    let message = "stdin: --key needs lines of text: expected CSV, found a NumPy or idx file; leave out --key";
     assert_eq!(
         read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(),
         message
@@ -1239,7 +1238,7 @@ fn a_series_ends_with_its_input() {
 fn mistakes_of_a_series_name_its_rows() {
     let floats = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let error = |format, bytes: &[u8]| read(format, &series(1), bytes).unwrap_err();
-    let window = " (--window 3: the network takes 6 for a record)";
+    let window = " (--window 3: a record of 6 numbers is 3 rows of 2)";
     assert_eq!(
         error(None, b"1,2\n3,4,5\n"),
         format!("stdin:2:3: expected 2 numbers, found a 3rd: \"5\"{window}")
@@ -1364,7 +1363,7 @@ fn a_bad_row_marks_the_records_that_have_it() {
                     .iter()
                     .map(|r| r.split(why).next().unwrap())
                     .collect();
-                let window = " (--window 3: the network takes 6 for a record)";
+                let window = " (--window 3: a record of 6 numbers is 3 rows of 2)";
                 assert!(
                     ran.reasons
                         .iter()

@@ -209,7 +209,7 @@ fn scores_are_compared_with_a_file() {
         ),
         (
             lines[0].as_str(),
-            "scores.csv: expected 1 record, the input has 597",
+            "scores.csv: this file lists 1 record, the input has 597",
         ),
     ] {
         let r = compare(text, &[]);

@@ -202,8 +202,8 @@ fn columns_and_labels_are_explained() {
         ",alcohol,ash\n7,1,2\n",
     );
     assert_eq!(r.lines(), ["7,1"]);
-    let swapped = "expected the feature \"alcohol\", found \"ash\" (the names are those of the \
-        features in another order: ";
+    let swapped = "expected the feature \"alcohol\", found \"ash\" (the header has all \
+        features, but in another order: ";
     assert!(said("ash,alcohol\n1,2\n").contains(swapped));
     let numbers = columns(&folder, "[1,2]").unwrap_err();
     let expected = "labels: expected a list of strings (numbers in quotes: \"1\"), found [1,2]";
