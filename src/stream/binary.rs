@@ -1,24 +1,69 @@
-//! Records as bytes: raw u8 and f32, idx, npy.
+//! Finds and decodes binary records: raw u8 and f32, idx, npy.
 
+use super::buffer::{More, ReadBuffer};
 use super::csv::plural;
-use super::reader::{Coding, More, Next, ReadBuffer, ReaderContext, of_window};
+use super::reader::{Coding, Next, ReaderContext, of_window};
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
-use crate::ir::npy::{self, Dtype};
+use crate::ir::npy::{self, Dtype, Header};
 
-/// The formats of this reader.
+/// The binary formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BinaryFormat {
-    /// Raw bytes.
+    /// Bytes without a header.
     U8,
-    /// Raw little-endian f32.
+    /// Little-endian f32 without a header.
     F32,
     Idx,
     Npy,
 }
 
-/// The element type behind the third byte of an idx file.
+/// The type and the byte order of the elements of binary records.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    dtype: Dtype,
+    big_endian: bool,
+}
+
+impl Elements {
+    /// Returns the bytes of an element.
+    pub(super) fn size(self) -> usize {
+        self.dtype.size()
+    }
+
+    /// Returns the element whose bytes these are.
+    pub(super) fn decode(self, bytes: &[u8]) -> f64 {
+        self.dtype.decode(bytes, self.big_endian)
+    }
+
+    /// Writes the numbers of a record. The error is the index of the first that is not finite.
+    pub(super) fn decode_record(
+        self,
+        bytes: &[u8],
+        coding: &Coding,
+        values: &mut [f32],
+    ) -> Result<(), usize> {
+        let plain = coding.plain();
+        if self.dtype == Dtype::U1 && plain {
+            coding.decoder.widen(bytes, values);
+            return Ok(());
+        }
+        for (i, (b, to)) in bytes.chunks_exact(self.size()).zip(values).enumerate() {
+            *to = if plain {
+                self.dtype.decode_f32(b, self.big_endian)
+            } else {
+                coding.scaled(i, self.decode(b))
+            };
+            if !to.is_finite() {
+                return Err(i);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the element type that the third byte of an idx file stands for.
 pub(super) fn idx_type(code: u8) -> Option<Dtype> {
     Some(match code {
         0x08 => Dtype::U1,
@@ -31,16 +76,15 @@ pub(super) fn idx_type(code: u8) -> Option<Dtype> {
     })
 }
 
-/// A reader of records as bytes.
+/// A reader of binary records.
 pub(super) struct Binary {
     kind: BinaryFormat,
-    dtype: Dtype,
-    big_endian: bool,
-    /// Records of the file, where its header says so.
+    elements: Elements,
+    /// The number of records that the header announces.
     count: Option<u64>,
-    /// Whether the header, where there is one, is behind us.
+    /// True behind the header; always true for formats without one.
     begun: bool,
-    /// Records read.
+    /// The number of records found.
     record: u64,
 }
 
@@ -54,36 +98,37 @@ impl Binary {
         let begun = matches!(kind, BinaryFormat::U8 | BinaryFormat::F32);
         Binary {
             kind,
-            dtype,
-            big_endian: false,
+            elements: Elements {
+                dtype,
+                big_endian: false,
+            },
             count: None,
             begun,
             record: 0,
         }
     }
 
-    /// The number of the last record, from 1.
+    /// Returns the number of the last record, from 1.
     pub(super) fn record(&self) -> u64 {
         self.record
     }
 
-    /// Element type, and whether the highest byte comes first.
-    pub(super) fn elements(&self) -> (Dtype, bool) {
-        (self.dtype, self.big_endian)
+    pub(super) fn elements(&self) -> Elements {
+        self.elements
     }
 
-    /// Whether the header, where there is one, is behind us.
+    /// Returns true behind the header; always true for formats without one.
     pub(super) fn begun(&self) -> bool {
         self.begun
     }
 
-    /// Finds the next record, behind the header.
+    /// Finds the next record. The header must be read.
     pub(super) fn next<S: Source>(
         &mut self,
         buffer: &mut ReadBuffer<S>,
         context: &ReaderContext<'_>,
     ) -> Result<Next, Error> {
-        let size = context.shape.width * self.dtype.size();
+        let size = context.shape.width * self.elements.size();
         loop {
             if self.count == Some(self.record) {
                 if !buffer.bytes().is_empty() {
@@ -107,7 +152,7 @@ impl Binary {
         }
     }
 
-    /// Whether the input may end here.
+    /// Returns [`Next::End`] if the input may end here, else the error.
     pub(super) fn end<S: Source>(
         &self,
         buffer: &ReadBuffer<S>,
@@ -134,7 +179,7 @@ impl Binary {
                 Err(context.at_record(self.record + 1, message))
             }
             (true, _) if found > 0 => {
-                let size = context.shape.width * self.dtype.size();
+                let size = context.shape.width * self.elements.size();
                 let message = format!("expected {size} bytes, the input ends after {found}");
                 Err(context.at_record(self.record + 1, message))
             }
@@ -142,7 +187,7 @@ impl Binary {
         }
     }
 
-    /// Reads the header, if it is there as a whole.
+    /// Reads the header. Returns false if more of its bytes are needed.
     pub(super) fn header<S: Source>(
         &mut self,
         buffer: &mut ReadBuffer<S>,
@@ -150,62 +195,31 @@ impl Binary {
     ) -> Result<bool, Error> {
         let fail = |message: String| Err(Error::input(&context.place, message));
         let bytes = buffer.bytes();
-        let (shape, offset) = if self.kind == BinaryFormat::Npy {
-            let header = match npy::parse_header(bytes) {
-                Ok(Some(header)) => header,
-                Ok(None) => return Ok(false),
-                Err(message) => return fail(message),
-            };
-            (self.dtype, self.big_endian) = (header.dtype, header.big_endian);
-            (header.shape, header.data_offset)
-        } else {
-            let (dtype, shape, offset) = match idx_header(bytes) {
-                Ok(Some(header)) => header,
-                Ok(None) => return Ok(false),
-                Err(message) => return fail(message),
-            };
-            (self.dtype, self.big_endian) = (dtype, true);
-            (shape, offset)
+        let header = match self.kind {
+            BinaryFormat::Npy => npy::parse_header(bytes),
+            _ => idx_header(bytes),
         };
-        self.count = Some(match count(&shape, context.shape.width, self.kind) {
+        let header = match header {
+            Ok(Some(header)) => header,
+            Ok(None) => return Ok(false),
+            Err(message) => return fail(message),
+        };
+        self.elements = Elements {
+            dtype: header.dtype,
+            big_endian: header.big_endian,
+        };
+        let width = context.shape.width;
+        self.count = Some(match count(&header.shape, width, self.kind) {
             Ok(count) => count,
-            Err(message) => {
-                return fail(message + &of_window(context.shape.rows, context.shape.width));
-            }
+            Err(message) => return fail(message + &of_window(context.shape.rows, width)),
         });
-        buffer.consume(offset);
+        buffer.consume(header.data_offset);
         self.begun = true;
         Ok(true)
     }
 }
 
-/// Writes the numbers of a record; the index of the first that is not finite is the error.
-pub(super) fn decode(
-    bytes: &[u8],
-    dtype: Dtype,
-    big: bool,
-    coding: &Coding,
-    values: &mut [f32],
-) -> Result<(), usize> {
-    let plain = coding.plain();
-    if dtype == Dtype::U1 && plain {
-        coding.decoder.widen(bytes, values);
-        return Ok(());
-    }
-    for (i, (b, to)) in bytes.chunks_exact(dtype.size()).zip(values).enumerate() {
-        *to = if plain {
-            dtype.decode_f32(b, big)
-        } else {
-            coding.scaled(i, dtype.decode(b, big))
-        };
-        if !to.is_finite() {
-            return Err(i);
-        }
-    }
-    Ok(())
-}
-
-/// Why number `raw`, the `i`-th from 0, is refused.
+/// Returns the reason why number `i` (from 0) of a record, `raw` as it was read, is refused.
 pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
     let message = match raw.is_finite() {
         false => format!("expected a finite number, found {raw}"),
@@ -218,8 +232,8 @@ pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
     }
 }
 
-/// Element type, sizes and length of an idx header; `None` where more bytes are needed.
-fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String> {
+/// Reads an idx header. Returns `None` if more bytes are needed.
+fn idx_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let Some(magic) = bytes.get(..4) else {
         return Ok(None);
     };
@@ -238,20 +252,27 @@ fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String
     let Some(sizes) = bytes.get(4..offset) else {
         return Ok(None);
     };
-    let sizes = sizes
+    let shape = sizes
         .chunks_exact(4)
         .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
         .collect();
-    Ok(Some((dtype, sizes, offset)))
+    Ok(Some(Header {
+        dtype,
+        big_endian: true,
+        shape,
+        data_offset: offset,
+    }))
 }
 
-/// True if `bytes` begin with an idx header of records of `width` numbers: sizes that fit, which
-/// raw records hardly have.
+/// Returns true if `bytes` begin with an idx header whose sizes fit records of `width` numbers.
+/// Raw records hardly ever do.
 pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
-    matches!(idx_header(bytes), Ok(Some((_, sizes, _))) if sizes.len() > 1 && count(&sizes, width, BinaryFormat::Idx).is_ok())
+    idx_header(bytes).ok().flatten().is_some_and(|header| {
+        header.shape.len() > 1 && count(&header.shape, width, BinaryFormat::Idx).is_ok()
+    })
 }
 
-/// Records of an array of these sizes.
+/// Returns the number of records of an array of these sizes.
 fn count(sizes: &[usize], width: usize, kind: BinaryFormat) -> Result<u64, String> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
     if let [first, rest @ ..] = sizes {

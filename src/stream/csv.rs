@@ -1,7 +1,8 @@
-//! Records as text: a line each, numbers separated by commas.
+//! Finds and decodes records of text: one on each line, numbers separated by commas.
 
+use super::buffer::{More, ReadBuffer};
 use super::number::{self, Number};
-use super::reader::{Coding, InputShape, More, Next, ReadBuffer, ReaderContext, of_window};
+use super::reader::{Coding, InputShape, Next, ReaderContext, of_window};
 use super::series::SeriesRows;
 use super::source::Source;
 use crate::engine::deferred::Refusal;
@@ -10,20 +11,23 @@ use crate::sys::io::find;
 use std::borrow::Cow;
 use std::cell::Cell;
 
-/// Characters of a field that a message shows.
+#[cfg(test)]
+mod tests;
+
+/// The most characters of a field that a message shows.
 const SHOWN: usize = 32;
 
 /// A reader of lines.
 pub(super) struct Csv {
-    /// Bytes of the byte order mark that are still to be skipped.
+    /// The bytes of a byte order mark that is not skipped yet.
     mark: usize,
-    /// Lines read.
+    /// The number of lines read.
     line: u64,
-    /// Whether the first line with something on it, which may be a header, is behind us.
+    /// True behind the first line that is not blank, which may be a header.
     begun: bool,
-    /// Bytes of the unfinished line that are known to hold no line end.
+    /// The number of bytes of the unfinished line that were searched for a line end.
     searched: usize,
-    /// Whether that line was too long, and what is left of it is skipped.
+    /// True if the unfinished line is too long: its rest is skipped.
     skipping: bool,
 }
 
@@ -38,11 +42,12 @@ impl Csv {
         }
     }
 
-    /// The number of the last line, from 1.
+    /// Returns the number of the last line, from 1.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
+    /// Finds the next record.
     pub(super) fn next<S: Source>(
         &mut self,
         buffer: &mut ReadBuffer<S>,
@@ -101,10 +106,11 @@ impl Csv {
         }
     }
 
-    /// What `line` is, unless it is the header. Where bad records are marked, a first line of words
-    /// that are more or less than the inputs may be anything: the records behind it are judged by
-    /// themselves. As many words that are not the names of the inputs say that the columns of all
-    /// records are others.
+    /// Returns what `line` is, or `None` for a correct header.
+    ///
+    /// A header of the right length with other names than the features is always an error: the
+    /// columns of all records would be wrong. A header of another length is a bad record if bad
+    /// records are marked: each further record is judged by itself.
     fn header(&mut self, line: &[u8], context: &ReaderContext<'_>) -> Result<Option<Next>, Error> {
         if std::mem::replace(&mut self.begun, true) || !is_header(line, context.shape.features) {
             return Ok(Some(Next::Record));
@@ -161,14 +167,14 @@ impl Csv {
     }
 }
 
-/// The line without its end.
+/// Returns the line without its end.
 fn line(bytes: &[u8]) -> &[u8] {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }
 
-/// Bytes of the first `fields` fields of a line, with the comma behind each; `None` where no field
-/// is behind them.
+/// Returns the length of the first `fields` fields of a line, with the comma behind each. `None` if
+/// no field follows them.
 fn key(line: &[u8], fields: usize) -> Option<usize> {
     let last = fields.checked_sub(1);
     let end = last.map_or(Some(0), |last| {
@@ -181,7 +187,7 @@ fn is_blank(b: u8) -> bool {
     b == b' ' || b == b'\t'
 }
 
-/// `text` without blanks around it.
+/// Returns `text` without blanks around it.
 fn trim(text: &[u8]) -> &[u8] {
     let from = text
         .iter()
@@ -194,7 +200,7 @@ fn trim(text: &[u8]) -> &[u8] {
     &text[from..to]
 }
 
-/// The position of the first byte from `at` on that is no blank.
+/// Returns the position of the first byte from `at` on that is no blank.
 #[inline(always)]
 fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     while line.get(at).is_some_and(|&b| is_blank(b)) {
@@ -212,7 +218,7 @@ pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result
     }
 }
 
-/// Writes the numbers of a line as they stand there; `spare` has room for as many.
+/// Writes the numbers of a line without the transform. `spare` has the length of `values`.
 pub(super) fn decode_raw(
     line: &[u8],
     coding: &Coding,
@@ -222,15 +228,15 @@ pub(super) fn decode_raw(
     let values = Cell::from_mut(values).as_slice_of_cells();
     numbers(line, coding, spare, |i, x: f64| {
         values[i].set(x);
-        // Whether it fits f32 is told by what becomes of it.
+        // Numbers that do not fit f32 pass here: the transform may make them fit.
         if x.is_finite() { 0.0 } else { f32::NAN }
     })
 }
 
-/// Fields that are read one by one before a run of plain whole numbers is looked for again.
+/// The number of fields that are read one by one before vector code looks for whole numbers again.
 const ONE_BY_ONE: usize = 32;
 
-/// Reads a number for each of `values`; `scaled` is what becomes of one.
+/// Reads a number for each of `values`. `scaled` transforms number `i`.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
@@ -244,7 +250,7 @@ fn numbers<N: Number>(
         if at > line.len() {
             return Err(Mistake {
                 field: i + 1,
-                what: What::TooFew,
+                what: MistakeKind::TooFew,
             });
         }
         if i == run {
@@ -275,7 +281,7 @@ fn numbers<N: Number>(
                 (
                     value.ok_or(Mistake {
                         field: i + 1,
-                        what: What::NotANumber,
+                        what: MistakeKind::NotANumber,
                     })?,
                     field.end,
                 )
@@ -283,13 +289,13 @@ fn numbers<N: Number>(
         };
         values[i] = finite(i, scaled(i, value))?;
         i += 1;
-        // Behind the comma; behind the end of the line there is no further field.
+        // Skips the comma. At the end of the line, `at` is now beyond it: no field follows.
         at = end + 1;
     }
     if at <= line.len() {
         return Err(Mistake {
             field: width + 1,
-            what: What::TooMany,
+            what: MistakeKind::TooMany,
         });
     }
     Ok(())
@@ -302,22 +308,22 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
     } else {
         Err(Mistake {
             field: i + 1,
-            what: What::NotFinite,
+            what: MistakeKind::NotFinite,
         })
     }
 }
 
 /// The piece of a line between two commas.
 pub(super) struct CsvField<'a> {
-    /// Without the blanks around, and without the quotes.
+    /// The field without blanks and quotes around it.
     content: &'a [u8],
-    /// Position of the comma, or the end of the line.
+    /// The position of the comma behind the field, or the end of the line.
     end: usize,
 }
 
 impl<'a> CsvField<'a> {
-    /// The field that starts at `at`. One whose quotes are wrong is taken up to the next comma,
-    /// quotes included.
+    /// Returns the field that starts at `at`. A field with wrong quotes ends at the next comma and
+    /// keeps its quotes.
     fn at(line: &'a [u8], at: usize) -> Self {
         let start = skip_blanks(line, at);
         if line.get(start) == Some(&b'"') {
@@ -349,7 +355,7 @@ impl<'a> CsvField<'a> {
         }
     }
 
-    /// All fields of a line: at least one.
+    /// Returns all fields of a line: at least one.
     pub(super) fn all(line: &'a [u8]) -> impl Iterator<Item = CsvField<'a>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -359,6 +365,7 @@ impl<'a> CsvField<'a> {
         })
     }
 
+    /// Returns the field's text. Doubled quotes become single ones.
     pub(super) fn text(&self) -> Cow<'a, str> {
         let text = String::from_utf8_lossy(self.content);
         if text.contains("\"\"") {
@@ -373,15 +380,17 @@ impl<'a> CsvField<'a> {
     }
 }
 
-/// What programs write where a number is missing, in lower case.
+/// The words that programs write in place of a missing number, in lower case.
 const MISSING: [&[u8]; 8] = [
     b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf",
 ];
 
-/// Whether the first line is a header: one of its fields is the name of a feature and no number; or
-/// no field is a number, and not all of them begin as numbers do or stand for a missing one (a
-/// damaged first record shall be an error, not a header). The build sees to it that not all names
-/// are numbers.
+/// Returns true if the first line is a header, in either of two cases:
+///
+/// - One of its fields is the name of a feature and no number. The build refuses networks whose
+///   features are all numbers.
+/// - None of its fields is a number, and not all of them begin like numbers or stand for a missing
+///   one. So a damaged first record is an error, not a header.
 fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
     let named = |f: CsvField<'_>| !f.is_number() && features.contains(&f.text());
     let like_a_number = |f: CsvField<'_>| {
@@ -394,8 +403,7 @@ fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
     !is_binary(line) && (CsvField::all(line).any(named) || unnumbered())
 }
 
-/// A header must have the names of the network's inputs, where it has names, and as many fields as
-/// there are inputs.
+/// Checks that a header has as many fields as a record has numbers, and the names of the features.
 fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     let mut found = 0;
     for field in CsvField::all(line) {
@@ -406,35 +414,35 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
         {
             return Err(Mistake {
                 field: found + 1,
-                what: What::OtherName,
+                what: MistakeKind::OtherName,
             });
         }
         found += 1;
         if found > shape.width {
             return Err(Mistake {
                 field: found,
-                what: What::TooManyNames,
+                what: MistakeKind::TooManyNames,
             });
         }
     }
     if found < shape.width {
         return Err(Mistake {
             field: found + 1,
-            what: What::TooFewNames,
+            what: MistakeKind::TooFewNames,
         });
     }
     Ok(())
 }
 
-/// What is wrong with a line. The message is only made for the line that ends the program.
+/// A mistake in a line. The message is only made if it is printed.
 pub(super) struct Mistake {
-    /// The field, from 1.
+    /// The number of the field, from 1.
     field: usize,
-    what: What,
+    what: MistakeKind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum What {
+enum MistakeKind {
     NotANumber,
     NotFinite,
     TooFew,
@@ -447,7 +455,7 @@ enum What {
 const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw records)";
 
 impl Mistake {
-    /// What is wrong with `line`, a record of `width` numbers.
+    /// Returns the refusal of `line`, a record of `width` numbers.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
         let message = self.message(line, width, &[], coding.plain(), coding.rows, coding.keys);
         Refusal {
@@ -456,8 +464,8 @@ impl Mistake {
         }
     }
 
-    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record;
-    /// `keys`: fields in front of it.
+    /// Returns the message. `plain`: numbers are not transformed. `rows`: the line is a row of a
+    /// time series. `keys`: the number of key fields in front of `line`.
     #[cold]
     fn message(
         &self,
@@ -474,23 +482,23 @@ impl Mistake {
             .unwrap_or_default();
         let found = shown(&text);
         let message = match self.what {
-            What::NotANumber => format!("expected a number, found {found}"),
-            What::NotFinite => not_finite(text.trim(), &found, plain),
-            What::TooFew => {
+            MistakeKind::NotANumber => format!("expected a number, found {found}"),
+            MistakeKind::NotFinite => not_finite(text.trim(), &found, plain),
+            MistakeKind::TooFew => {
                 format!(
                     "expected {}, the line has {}",
                     plural(width as u64, "number"),
                     self.field - 1
                 )
             }
-            What::TooMany => {
+            MistakeKind::TooMany => {
                 format!(
                     "expected {}, found a {}: {found}",
                     plural(width as u64, "number"),
                     ordinal(self.field)
                 )
             }
-            What::OtherName => {
+            MistakeKind::OtherName => {
                 let name = shown(&features[self.field - 1]);
                 let names: Vec<Cow<'_, str>> = CsvField::all(line).map(|f| f.text()).collect();
                 format!(
@@ -498,14 +506,14 @@ impl Mistake {
                     other_names(&names, features, keys)
                 )
             }
-            What::TooFewNames => {
+            MistakeKind::TooFewNames => {
                 format!(
                     "expected {}, the header has {}",
                     plural(width as u64, "name"),
                     self.field - 1
                 )
             }
-            What::TooManyNames => {
+            MistakeKind::TooManyNames => {
                 format!(
                     "expected {}, the header has a {}: {found}",
                     plural(width as u64, "name"),
@@ -514,20 +522,25 @@ impl Mistake {
             }
         };
         let count = match self.what {
-            What::TooFew | What::TooMany | What::TooFewNames | What::TooManyNames => {
+            MistakeKind::TooFew
+            | MistakeKind::TooMany
+            | MistakeKind::TooFewNames
+            | MistakeKind::TooManyNames => {
                 let behind = || {
                     let fields = plural(keys as u64, "key field");
                     format!(" (after {fields}: --key {keys})")
                 };
                 of_window(rows, width) + &(keys > 0).then(behind).unwrap_or_default()
             }
-            What::NotANumber | What::NotFinite | What::OtherName => String::new(),
+            MistakeKind::NotANumber | MistakeKind::NotFinite | MistakeKind::OtherName => {
+                String::new()
+            }
         };
         message + &count + advice(line, self.what, width)
     }
 }
 
-/// What the names of a header have to do with the features that they are not.
+/// Returns a hint if the features stand in another order, or behind other columns.
 fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -> String {
     let sorted = |names: &[Cow<'_, str>]| {
         let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
@@ -575,8 +588,8 @@ fn not_finite(text: &str, found: &str, plain: bool) -> String {
     }
 }
 
-/// What to do about a line that is not separated by commas.
-fn advice(line: &[u8], what: What, width: usize) -> &'static str {
+/// Returns a hint if the line is binary, or if its numbers are not separated by commas.
+fn advice(line: &[u8], what: MistakeKind, width: usize) -> &'static str {
     if is_binary(line) {
         return BINARY;
     }
@@ -591,7 +604,10 @@ fn advice(line: &[u8], what: What, width: usize) -> &'static str {
     }
     if has(b',')
         || width == 1
-        || matches!(what, What::TooMany | What::TooManyNames | What::NotFinite)
+        || matches!(
+            what,
+            MistakeKind::TooMany | MistakeKind::TooManyNames | MistakeKind::NotFinite
+        )
     {
         return "";
     }
@@ -609,7 +625,7 @@ fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().any(|b| matches!(b, 0..=8 | 14..=31))
 }
 
-/// A text in quotes, escaped, shortened.
+/// Returns a text in quotes, escaped and shortened.
 pub(super) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(SHOWN).collect();
     let mut quoted = format!("{cut:?}");
@@ -619,12 +635,13 @@ pub(super) fn shown(text: &str) -> String {
     quoted
 }
 
-/// `1 record`, `2 records`.
+/// Returns `1 record`, `2 records`.
 pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
 }
 
+/// Returns `1st`, `2nd`.
 fn ordinal(n: usize) -> String {
     let ending = match (n % 10, n % 100) {
         (_, 11..=13) => "th",
@@ -634,346 +651,4 @@ fn ordinal(n: usize) -> String {
         _ => "th",
     };
     format!("{n}{ending}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::{TestInput, read};
-    use super::*;
-    use crate::ir::network::Transform;
-    use proptest::prelude::*;
-
-    #[test]
-    fn fields() {
-        let all = |line: &str| {
-            CsvField::all(line.as_bytes())
-                .map(|f| f.text().into_owned())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(all("a,b"), ["a", "b"]);
-        assert_eq!(all(" a\t, \"b,c\" ,"), ["a", "b,c", ""]);
-        assert_eq!(all("\"say \"\"x\"\"\",2"), ["say \"x\"", "2"]);
-        assert_eq!(all("\"open,2"), ["\"open", "2"]);
-        assert_eq!(all("\"a\"b,2"), ["\"a\"b", "2"]);
-        assert_eq!(all("\"\",\""), ["", "\""]);
-    }
-
-    #[test]
-    fn headers() {
-        for header in ["a,b", "\"1st\",mean (mm)", "größe,2nd", "# x,y"] {
-            assert!(is_header(header.as_bytes(), &[]), "{header}");
-        }
-        for record in [
-            "1,2", "a,2", "nan,inf", ",", "1.x,2.y", "1;2", "-,+", "\"3\",x", "a\0,b",
-        ] {
-            assert!(!is_header(record.as_bytes(), &[]), "{record}");
-        }
-    }
-
-    /// Names that begin like numbers, or are numbers, next to ones that are not.
-    #[test]
-    fn headers_are_known_by_the_names_of_features() {
-        let mut input = TestInput::new(2);
-        for (names, swapped) in [
-            (
-                ["1stFlr", "2ndFlr"],
-                "stdin:1:1: expected the feature \"1stFlr\", found \"2ndFlr\"",
-            ),
-            (
-                ["0", "area"],
-                "stdin:1:1: expected the feature \"0\", found \"area\"",
-            ),
-            (
-                ["na", "?"],
-                "stdin:1:1: expected the feature \"na\", found \"?\"",
-            ),
-        ] {
-            input.features = names.map(Cow::from).to_vec();
-            let read = |text: String| read(None, &input, text.as_bytes());
-            assert_eq!(
-                read(format!("{},{}\n1,2\n", names[0], names[1])),
-                Ok(vec![vec![1.0, 2.0]])
-            );
-            let error = read(format!("{},{}\n1,2\n", names[1], names[0])).unwrap_err();
-            assert!(
-                error.starts_with(swapped) && error.contains(" in another order: "),
-                "{error}"
-            );
-            assert_eq!(read("1,2\n".into()), Ok(vec![vec![1.0, 2.0]]));
-            assert_eq!(
-                read("1,x\n".into()).unwrap_err(),
-                "stdin:1:2: expected a number, found \"x\""
-            );
-        }
-    }
-
-    #[test]
-    fn words() {
-        assert_eq!(shown("a\"'\t\u{7f}"), "\"a\\\"'\\t\\u{7f}\"");
-        assert_eq!(shown(&"ä".repeat(40)), format!("\"{}…\"", "ä".repeat(32)));
-        let n: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 65, 101, 111]
-            .map(ordinal)
-            .into();
-        assert_eq!(
-            n,
-            [
-                "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "65th", "101st",
-                "111th"
-            ]
-        );
-    }
-
-    /// The records of a text with `width` numbers a line, or the message.
-    fn csv(width: usize, text: &[u8]) -> Result<Vec<Vec<f32>>, String> {
-        read(None, &TestInput::new(width), text)
-    }
-
-    fn message(width: usize, text: &str) -> String {
-        csv(width, text.as_bytes()).unwrap_err()
-    }
-
-    #[test]
-    fn what_people_write() {
-        let expected = vec![vec![1.0, 2.5], vec![-3.0, 4e-3]];
-        for text in [
-            "1,2.5\n-3,4e-3\n",
-            "1,2.5\n-3,4e-3",
-            "1,2.5\r\n-3,4e-3\r\n",
-            "1,2.5\r\n-3,4e-3\r",
-            "\u{feff}1,2.5\n-3,4e-3",
-            "\n  \n\t\r\n1,2.5\n\n-3,4e-3\n\n",
-            " 1\t, 2.5 \n\t-3 ,4e-3\t\n",
-            "\"1\",\"2.5\"\n\" -3 \" , \"4e-3\"\n",
-            "+1,+2.5\n-3.000,+.004\n",
-            "a,b\n1,2.5\n-3,4e-3\n",
-            "\u{feff}\n\"a, \"\"quoted\"\"\",b\r\n1,2.5\n-3,4e-3\n",
-        ] {
-            assert_eq!(csv(2, text.as_bytes()).as_ref(), Ok(&expected), "{text:?}");
-        }
-        for empty in ["", "\n", " \r\n\n", "a,b\n", "\u{feff}"] {
-            assert_eq!(csv(2, empty.as_bytes()), Ok(vec![]), "{empty:?}");
-        }
-        let zero = csv(1, b"-0\n").unwrap();
-        assert!(zero[0][0].is_sign_negative());
-    }
-
-    #[test]
-    fn what_people_get_wrong() {
-        let cases = [
-            (
-                2,
-                "1,2\n3,1.x\n",
-                "stdin:2:2: expected a number, found \"1.x\"",
-            ),
-            (2, "1,2\n\n3,\n", "stdin:3:2: expected a number, found \"\""),
-            (2, "1,2\n3", "stdin:2:2: expected 2 numbers, the line has 1"),
-            (
-                1,
-                "1\n3,4",
-                "stdin:2:2: expected 1 number, found a 2nd: \"4\"",
-            ),
-            (
-                2,
-                "1,2,\n",
-                "stdin:1:3: expected 2 numbers, found a 3rd: \"\"",
-            ),
-            (
-                2,
-                "1,2\n1,nan\n",
-                "stdin:2:2: expected a finite number, found \"nan\"",
-            ),
-            (
-                2,
-                "nan,nan\n",
-                "stdin:1:1: expected a finite number, found \"nan\"",
-            ),
-            (
-                2,
-                "1,\" -inf\"\n",
-                "stdin:1:2: expected a finite number, found \" -inf\"",
-            ),
-            (
-                2,
-                "1,1e39\n",
-                "stdin:1:2: expected a number that fits f32, found \"1e39\"",
-            ),
-            (2, "1,2\na,b\n", "stdin:2:1: expected a number, found \"a\""),
-            (
-                2,
-                "1.x,2.x\n",
-                "stdin:1:1: expected a number, found \"1.x\"",
-            ),
-            (
-                2,
-                "1,0x10\n",
-                "stdin:1:2: expected a number, found \"0x10\"",
-            ),
-            (2, "1,2 3\n", "stdin:1:2: expected a number, found \"2 3\""),
-            (
-                2,
-                "1,\"2\n",
-                "stdin:1:2: expected a number, found \"\\\"2\"",
-            ),
-            (3, "a,b\n", "stdin:1:3: expected 3 names, the header has 2"),
-            (
-                1,
-                "a,b\n",
-                "stdin:1:2: expected 1 name, the header has a 2nd: \"b\"",
-            ),
-        ];
-        for (width, text, expected) in cases {
-            assert_eq!(message(width, text), expected, "{text:?}");
-        }
-        let long = format!("1,{}\n", "x".repeat(50));
-        assert_eq!(
-            message(2, &long),
-            format!(
-                "stdin:1:2: expected a number, found \"{}…\"",
-                "x".repeat(32)
-            )
-        );
-    }
-
-    #[test]
-    fn other_separators_are_named() {
-        let semicolons = "expected commas between the numbers)";
-        assert!(message(3, "1;2;3\n").contains("found \"1;2;3\" (the line has semicolons"));
-        assert!(message(3, "1;2;3\n").ends_with(semicolons));
-        assert!(message(3, "a;b;c\n1;2;3\n").ends_with(semicolons));
-        assert!(message(2, "1,5;2,5\n").ends_with("before their decimals)"));
-        assert!(message(3, "1\t2\t3\n").contains("(the line has tabs"));
-        assert!(message(3, "1 2 3\n").contains("(the line has blanks"));
-        assert!(message(3, "a b c\n").contains("(the line has blanks"));
-    }
-
-    #[test]
-    fn other_files_are_recognised() {
-        assert!(
-            message(2, "1,2\n\0\u{1},2\n")
-                .ends_with("(this looks like binary data: -f u8 or -f f32 reads raw records)")
-        );
-        assert!(csv(2, b"\0\0\0\0\0").unwrap_err().contains("binary data"));
-        let gzip = csv(2, b"\x1f\x8b\x08\0").unwrap_err();
-        assert_eq!(
-            gzip,
-            "stdin: this looks like gzip: gunzip -c FILE | mortonnet"
-        );
-        assert!(csv(2, b"\xff\xfe1\0").unwrap_err().contains("UTF-16"));
-        assert!(csv(2, b"PK\x03\x04").unwrap_err().contains("npz"));
-        assert!(
-            csv(2, b"1,2\xff\n")
-                .unwrap_err()
-                .contains("found \"2\u{fffd}\"")
-        );
-    }
-
-    #[test]
-    fn names_that_stand_elsewhere_are_said() {
-        let mut input = TestInput::new(3);
-        input.features = ["a", "b", "c"].map(Cow::from).to_vec();
-        let error = |text: &str| read(None, &input, text.as_bytes()).unwrap_err();
-        assert_eq!(
-            error("c,b,a\n"),
-            "stdin:1:1: expected the feature \"a\", found \"c\" (the header has all features, but in \
-             another order: put the columns in the order that --info shows)"
-        );
-        assert_eq!(
-            error(",a,b,c\n0,1,2,3\n"),
-            "stdin:1:1: expected the feature \"a\", found \"\" (one more column stands before the \
-             features, perhaps an \
-             index: --key 1 puts it in front of the answers)"
-        );
-        let more = " (2 more columns stand before the features: --key 2 puts them in front of the \
-            answers)";
-        assert!(error("t,id,a,b,c\n").ends_with(more));
-        assert!(error("a,b,d\n").ends_with("found \"d\""));
-        assert!(error(",a,b,d\n").ends_with("found \"\""));
-    }
-
-    #[test]
-    fn the_header_must_have_the_names_of_the_features() {
-        let mut input = TestInput::new(3);
-        input.features = ["a", "say \"b\", c", "größe"].map(Cow::from).to_vec();
-        let read = |text: &str| read(None, &input, text.as_bytes());
-        let one = Ok(vec![vec![1.0, 2.0, 3.0]]);
-        assert_eq!(read("a,\"say \"\"b\"\", c\", größe\n1,2,3\n"), one);
-        assert_eq!(read("1,2,3\n"), one);
-        let error = |text: &str| read(text).unwrap_err();
-        assert_eq!(
-            error("a,c,b\n"),
-            "stdin:1:2: expected the feature \"say \\\"b\\\", c\", found \"c\""
-        );
-        assert_eq!(
-            error("\nx\n"),
-            "stdin:2:1: expected the feature \"a\", found \"x\""
-        );
-        assert_eq!(
-            error("a\n"),
-            "stdin:1:2: expected 3 names, the header has 1"
-        );
-        input.features = ["a", "b"].map(Cow::from).to_vec();
-        input.width = 2;
-        assert_eq!(
-            super::super::tests::read(None, &input, b"a,b,c\n").unwrap_err(),
-            "stdin:1:3: expected 2 names, the header has a 3rd: \"c\""
-        );
-    }
-
-    #[test]
-    fn the_transform_is_applied_before_rounding() {
-        let mut input = TestInput::new(2);
-        input.transform = Transform::MeanStd {
-            mean: vec![101_325.0].into(),
-            std: vec![300.0, 0.5].into(),
-        };
-        let expected = [((101_325.123_f64 - 101_325.0) / 300.0) as f32, 2e-5f32];
-        let found = read(None, &input, b"101325.123,101325.00001\n").unwrap();
-        assert_eq!(found[0][0].to_bits(), expected[0].to_bits());
-        assert!((found[0][1] - expected[1]).abs() < 1e-9);
-        let message = read(None, &input, b"1,1e300\n").unwrap_err();
-        assert!(
-            message
-                .starts_with("stdin:1:2: expected a number that fits f32 after the input scaling"),
-            "{message}"
-        );
-        input.transform = Transform::ScaleOffset {
-            scale: vec![2.0].into(),
-            offset: vec![1.0, -1.0].into(),
-        };
-        assert_eq!(read(None, &input, b"1,2\n"), Ok(vec![vec![3.0, 3.0]]));
-    }
-
-    #[test]
-    fn a_line_may_fill_the_buffer_and_no_more() {
-        let capacity = 1 << 20;
-        let mut text = b"1,".to_vec();
-        text.resize(capacity - 2, b' ');
-        text.extend(b"2\n");
-        assert_eq!(text.len(), capacity);
-        let twice = [text.clone(), text.clone()].concat();
-        assert_eq!(csv(2, &twice), Ok(vec![vec![1.0, 2.0]; 2]));
-        text.insert(1, b' ');
-        text.insert(0, b'\n');
-        let expected = "stdin:2: expected a line of at most 1048575 bytes, found a longer one";
-        assert_eq!(csv(2, &text).unwrap_err(), expected);
-    }
-
-    proptest! {
-        #[test]
-        fn numbers_have_the_bits_of_the_standard_library(bits in proptest::collection::vec(any::<u32>(), 1..20)) {
-            let numbers: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|x| x.is_finite()).collect();
-            prop_assume!(!numbers.is_empty());
-            let text: Vec<String> = numbers.iter().map(|x| format!("{x:?}")).collect();
-            let found = csv(numbers.len(), text.join(" ,").as_bytes()).unwrap();
-            let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&found[0]), bits(&numbers));
-        }
-
-        #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![
-            Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), Just(b'-'), Just(b' '), Just(b'a'), any::<u8>()
-        ], 0..60), width in 1usize..4) {
-            let _ = csv(width, &bytes);
-        }
-    }
 }

@@ -6,7 +6,9 @@
 //! batches, and a co-process gets each answer at once.
 
 mod binary;
+mod buffer;
 mod csv;
+mod detect;
 mod expect;
 #[cfg(fuzzing)]
 #[path = "../../tests/fuzz/checks/stream.rs"]
