@@ -1,13 +1,12 @@
-//! `--expect` and `--expect-scores`: the classes and the scores that should come out.
+//! The classes that a run is compared with (`--expect`).
+
+mod scores;
 
 use super::csv::{CsvField, plural, shown};
 use super::output::OutputSpec;
-use super::reader::{InputShape, Next, RecordReader};
-use super::source::{FileSource, Source};
 use super::writer::Prediction;
-use crate::engine::{RecordMut, RecordRows};
 use crate::error::Error;
-use crate::ir::network::{Kind, Transform};
+use crate::ir::network::Kind;
 use crate::ir::order::ascending;
 use std::borrow::Cow;
 use std::fmt;
@@ -15,55 +14,53 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+pub(crate) use scores::ExpectedScores;
+
 /// The first bytes of an idx file of labels: bytes, one dimension.
 const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 
-/// The expected classes of a run, and how many were met so far.
+/// The expected classes of a run, and the number of records that have them so far.
 #[derive(Debug)]
 pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
-    /// How numbers were read, where the network's labels are numbers that differ from the indices
-    /// of the classes.
+    /// Set if the file's numbers can be labels of some classes and indices of others.
     reading: Option<Reading>,
-    /// The classes by the other reading, where that is possible too.
+    /// The classes by the other reading, if that is possible.
     otherwise: Option<Vec<u32>>,
     right: u64,
     right_otherwise: u64,
     seen: u64,
 }
 
-/// How the lines of a file name classes.
+/// The meaning of the names in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// By labels.
     Labels,
-    /// By indices.
     Indices,
 }
 
 #[derive(Debug)]
 enum Classes {
     One(Vec<u32>),
-    /// For `Multilabel`: those of each record in rising order.
+    /// For `Multilabel`: the classes of each record in rising order.
     Sets(Vec<Box<[u32]>>),
 }
 
-/// How many records of a run have the expected class.
+/// The number of records of a run that have the expected class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accuracy {
     /// Records with the expected class.
     pub(crate) right: u64,
-    /// Records.
     pub(crate) total: u64,
-    /// How the file was read, where it has numbers that could be something else.
+    /// Set if the file's numbers can be labels of some classes and indices of others.
     pub(crate) reading: Option<Reading>,
-    /// Records with the class that is expected by the other reading, where that is possible.
+    /// Records with the expected class by the other reading, if that is possible.
     pub(crate) right_otherwise: Option<u64>,
 }
 
 impl Accuracy {
-    /// The share of right records; 0 for a run without records.
+    /// Returns the share of right records; 0 for a run without records.
     pub(crate) fn fraction(&self) -> f64 {
         if self.total == 0 {
             0.0
@@ -96,10 +93,10 @@ impl fmt::Display for Accuracy {
 }
 
 impl ExpectedClasses {
-    /// Reads a file with a class (index or label) a line, for `Multilabel` any number of them with
-    /// commas between them, or an idx file of labels.
+    /// Reads a file with one class (index or label) on each line, or an idx file of labels. For
+    /// `Multilabel` a line has any number of classes with commas between them.
     ///
-    /// Where all are labels they are taken as such, even if they look like indices.
+    /// If all names are labels, they are read as labels, even if they look like indices.
     pub(crate) fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = crate::escape::path(path);
         let bytes = File::open(path)
@@ -133,9 +130,9 @@ impl ExpectedClasses {
             let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
             match spec.kind {
                 Kind::Multilabel => {
-                    let (sets, read) = sets(lines, &place, spec)?;
-                    reading = read;
-                    Classes::Sets(sets)
+                    let found = sets(lines, &place, spec)?;
+                    reading = found.reading;
+                    Classes::Sets(found.sets)
                 }
                 _ => {
                     let found = one_a_line(lines.collect(), &place, spec)?;
@@ -172,7 +169,7 @@ impl ExpectedClasses {
         self.seen += 1;
     }
 
-    /// The result; an error where the run had more or fewer records than the file has classes.
+    /// Returns the result; an error if the run had more or fewer records than the file.
     pub(crate) fn finish(&self) -> Result<Accuracy, Error> {
         let expected = match &self.classes {
             Classes::One(classes) => classes.len(),
@@ -189,8 +186,8 @@ impl ExpectedClasses {
     }
 }
 
-/// What a file holds, but of one that is no text and has no labels in idx format hardly more than
-/// tells that: it may be a device that has no end.
+/// Reads a whole file. Of a file that is neither text nor idx labels it reads only a piece, since
+/// the file may be a device without an end.
 fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
     const PIECE: u64 = 1 << 16;
     let mut bytes = Vec::new();
@@ -201,7 +198,7 @@ fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
             .strip_prefix(IDX_LABELS)
             .and_then(|rest| rest.first_chunk::<4>())
         {
-            // More labels than it says are one mistake, however many they are.
+            // One label more than announced is already a mistake.
             Some(count) => bytes.len() > IDX_LABELS.len() + 4 + u32::from_be_bytes(*count) as usize,
             None => bytes[from..].contains(&0),
         };
@@ -246,7 +243,7 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
     )))
 }
 
-/// True if some label is a number that could be the index of another class.
+/// Returns true if some label is a number that could be the index of another class.
 pub(crate) fn numbers_differ(labels: &[Cow<'static, str>]) -> bool {
     let differs =
         |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
@@ -257,30 +254,41 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
     while lines.last().is_some_and(|l| l.trim().is_empty()) {
         lines.pop();
     }
-    let items: Vec<Item<'_>> = (1..)
+    let names: Vec<ClassName<'_>> = (1..)
         .zip(lines)
-        .map(|(line, text)| (line, text.into()))
+        .map(|(line, text)| ClassName {
+            line,
+            text: text.into(),
+        })
         .collect();
-    meanings(&items, place, spec)
+    meanings(&names, place, spec)
 }
 
-/// The classes of each line, and how they were read where another reading may have been meant.
-type Sets = (Vec<Box<[u32]>>, Option<Reading>);
+/// The classes of each line, for `Multilabel`.
+struct Sets {
+    sets: Vec<Box<[u32]>>,
+    /// Set if another reading may have been meant.
+    reading: Option<Reading>,
+}
 
-/// The classes of each line, which may be empty.
+/// Reads the classes of each line, which may have none.
 fn sets<'t>(
     lines: impl Iterator<Item = &'t str>,
     place: &str,
     spec: &OutputSpec<'_>,
 ) -> Result<Sets, Error> {
-    let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut names: Vec<ClassName<'t>> = Vec::new();
+    let mut ends: Vec<usize> = Vec::new();
     for (line, text) in (1..).zip(lines) {
         if !text.trim().is_empty() {
-            items.extend(CsvField::all(text.as_bytes()).map(|field| (line, field.text())));
+            names.extend(CsvField::all(text.as_bytes()).map(|field| ClassName {
+                line,
+                text: field.text(),
+            }));
         }
-        ends.push(items.len());
+        ends.push(names.len());
     }
-    let found = meanings(&items, place, spec)?;
+    let found = meanings(&names, place, spec)?;
     let (reading, classes) = (found.told(), found.classes);
     let mut start = 0;
     let set = |(line, end): (usize, usize)| {
@@ -294,32 +302,38 @@ fn sets<'t>(
         }
         Ok(set.into())
     };
-    Ok((
-        (1..).zip(ends).map(set).collect::<Result<_, Error>>()?,
-        reading,
-    ))
+    let sets = (1..).zip(ends).map(set).collect::<Result<_, Error>>()?;
+    Ok(Sets { sets, reading })
 }
 
-/// A line and the text of a class in it.
-type Item<'a> = (usize, Cow<'a, str>);
+/// The name of a class in a file: a label or an index.
+struct ClassName<'a> {
+    /// The number of its line, from 1.
+    line: usize,
+    text: Cow<'a, str>,
+}
 
-/// The classes that texts name.
+/// The classes that names stand for.
 struct Meanings {
     classes: Vec<u32>,
     reading: Reading,
-    /// The classes that they would be by the other reading, if all of them can be read so.
+    /// The classes by the other reading, if all names can be read so.
     otherwise: Option<Vec<u32>>,
 }
 
 impl Meanings {
-    /// The reading, where another one may have been meant.
+    /// Returns the reading if another one may have been meant.
     fn told(&self) -> Option<Reading> {
         (self.reading == Reading::Indices || self.otherwise.is_some()).then_some(self.reading)
     }
 }
 
-/// Reads texts, all of them as labels or all as indices.
-fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Meanings, Error> {
+/// Reads names, all of them as labels or all as indices.
+fn meanings(
+    names: &[ClassName<'_>],
+    place: &str,
+    spec: &OutputSpec<'_>,
+) -> Result<Meanings, Error> {
     let highest = spec.classes() - 1;
     let label = |text: &str| {
         let found = spec
@@ -334,8 +348,9 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Me
             .ok()
             .filter(|&c| c as usize <= highest)
     };
-    let labels: Option<Vec<u32>> = items.iter().map(|(_, text)| label(text)).collect();
-    match (labels, items.iter().map(|(_, text)| index(text)).collect()) {
+    let labels: Option<Vec<u32>> = names.iter().map(|name| label(&name.text)).collect();
+    let indices: Option<Vec<u32>> = names.iter().map(|name| index(&name.text)).collect();
+    match (labels, indices) {
         (Some(classes), otherwise) => {
             return Ok(Meanings {
                 classes,
@@ -352,18 +367,20 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Me
         }
         (None, None) => {}
     }
-    // The mistake is the first text that means nothing; else the first that differs in kind from
-    // those before it.
+    // The mistake is the first name that is neither a label nor an index. If there is none, it is
+    // the first name with which the names so far are neither all labels nor all indices.
     let kinds = |text: &str| (label(text).is_some(), index(text).is_some());
     let (mut labels, mut indices) = (true, true);
-    let mut differs = |item: &&Item<'_>| {
-        let (is_label, is_index) = kinds(&item.1);
+    let mut differs = |name: &&ClassName<'_>| {
+        let (is_label, is_index) = kinds(&name.text);
         (labels, indices) = (labels && is_label, indices && is_index);
         !labels && !indices
     };
-    let nothing = items.iter().find(|(_, text)| kinds(text) == (false, false));
-    let mistake = nothing.or_else(|| items.iter().find(&mut differs));
-    let (line, text) = mistake.expect("not all are labels, and not all are indices");
+    let nothing = names
+        .iter()
+        .find(|name| kinds(&name.text) == (false, false));
+    let mistake = nothing.or_else(|| names.iter().find(&mut differs));
+    let ClassName { line, text } = mistake.expect("not all are labels, and not all are indices");
     let or_label = if spec.labels.is_empty() {
         ""
     } else {
@@ -379,177 +396,6 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Me
         shown(text)
     );
     Err(Error::input(format!("{place}:{line}"), message))
-}
-
-/// The expected scores of a run, and how many records have them so far.
-#[derive(Debug)]
-pub(crate) struct ExpectedScores {
-    place: String,
-    /// Record after record, as `-o scores` writes them.
-    scores: Vec<f32>,
-    width: usize,
-    tolerance: f64,
-    seen: usize,
-    right: u64,
-    worst: Option<Difference>,
-}
-
-/// A score that is not as expected.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Difference {
-    /// |found − expected| / max(1, |expected|).
-    error: f64,
-    record: usize,
-    output: usize,
-    expected: f32,
-    found: f32,
-}
-
-/// How many records of a run have the expected scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Agreement {
-    right: u64,
-    total: u64,
-    tolerance: f64,
-    worst: Option<Difference>,
-}
-
-impl Agreement {
-    /// Whether all have.
-    pub(crate) fn complete(&self) -> bool {
-        self.right == self.total
-    }
-}
-
-impl fmt::Display for Agreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "scores: {} of {} within {}",
-            self.right, self.total, self.tolerance
-        )?;
-        if let Some(Difference {
-            error,
-            record,
-            output,
-            expected,
-            found,
-        }) = self.worst
-        {
-            let (record, output) = (record + 1, output + 1);
-            write!(
-                f,
-                "; largest error {error:.2e}, record {record}, output {output}: expected \
-                 {expected}, found {found}"
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl ExpectedScores {
-    /// Largest error without a wish: the bound that all kernels keep.
-    pub(crate) const TOLERANCE: f64 = 1e-4;
-
-    /// Reads a file with the scores of a record a line, or an npy or idx file of them.
-    pub(crate) fn read(path: &Path, tolerance: f64, spec: &OutputSpec<'_>) -> Result<Self, Error> {
-        let place = crate::escape::path(path);
-        let source = FileSource::open(path).map_err(|e| Error::io(&place, e))?;
-        Self::from(source, place, tolerance, spec.outputs)
-    }
-
-    fn from<S: Source>(
-        source: S,
-        place: String,
-        tolerance: f64,
-        width: usize,
-    ) -> Result<Self, Error> {
-        let rows = RecordRows::first(width);
-        let shape = InputShape {
-            width,
-            features: &[],
-            transform: &Transform::Identity,
-            rows: None,
-            keys: 0,
-        };
-        let mut reader = RecordReader::new(source, place.clone(), None, shape);
-        let mut scores = Vec::new();
-        loop {
-            match reader.advance()? {
-                Next::Record => {
-                    let start = scores.len();
-                    scores.resize(start + width, 0.0);
-                    reader.decode(&mut RecordMut::new(&mut scores, &rows, start))?;
-                }
-                Next::Bad(why) => return Err(why),
-                Next::Idle => reader.wait()?,
-                Next::End => break,
-            }
-        }
-        Ok(ExpectedScores {
-            place,
-            scores,
-            width,
-            tolerance,
-            seen: 0,
-            right: 0,
-            worst: None,
-        })
-    }
-
-    /// Compares the scores of the next record.
-    pub(crate) fn check(&mut self, scores: impl Iterator<Item = f32>) {
-        let record = self.seen;
-        self.seen += 1;
-        let Some(expected) = self
-            .scores
-            .get(record * self.width..(record + 1) * self.width)
-        else {
-            return;
-        };
-        let mut right = true;
-        for (output, (&expected, found)) in expected.iter().zip(scores).enumerate() {
-            let (e, f) = (f64::from(expected), f64::from(found));
-            let error = (f - e).abs() / e.abs().max(1.0);
-            right &= error <= self.tolerance;
-            if self.worst.is_none_or(|w| error > w.error) {
-                self.worst = Some(Difference {
-                    error,
-                    record,
-                    output,
-                    expected,
-                    found,
-                });
-            }
-        }
-        self.right += u64::from(right);
-    }
-
-    /// Counts a record without scores.
-    pub(crate) fn miss(&mut self) {
-        self.seen += 1;
-    }
-
-    /// The result; an error where the run had more or fewer records than the file.
-    pub(crate) fn finish(&self) -> Result<Agreement, Error> {
-        same_length(
-            &self.place,
-            self.scores.len() / self.width,
-            self.seen as u64,
-        )?;
-        let ExpectedScores {
-            right,
-            tolerance,
-            worst,
-            ..
-        } = *self;
-        Ok(Agreement {
-            right,
-            total: self.seen as u64,
-            tolerance,
-            worst,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -574,7 +420,7 @@ mod tests {
         ExpectedClasses::parse(bytes, "y.txt".into(), spec).map_err(|e| e.to_string())
     }
 
-    /// How many of `classes` are right.
+    /// Compares `classes` with the file `bytes` and returns the number of right ones as text.
     fn run(bytes: &[u8], spec: &OutputSpec<'_>, classes: &[u32]) -> Result<String, String> {
         let mut expected = parse(bytes, spec)?;
         classes
@@ -634,10 +480,10 @@ mod tests {
         assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
         let indices = "3 of 3 (the lines were read as class indices: not all of them are labels)";
         assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), indices);
-        // The program's own classes, which are labels of others.
+        // Classes as the program writes them, which are labels of other classes.
         let both = "0 of 3 (the lines were read as labels; as class indices 3 of 3)";
         assert_eq!(run(b"1\n2\n1\n", &named, &[1, 2, 1]).unwrap(), both);
-        // Labels that are the indices, and names, are read in one way.
+        // Labels that equal the indices, or are words, have only one reading.
         for labels in [["0", "1", "2"], ["a", "b", "c"]] {
             let labels = labels.map(Cow::from);
             assert_eq!(
@@ -701,7 +547,7 @@ mod tests {
         );
     }
 
-    /// How many of `found` are the sets in `text`.
+    /// Compares the sets `found` with the file `text` and returns the number of right ones as text.
     fn run_sets(
         text: &str,
         labels: &[Cow<'static, str>],
@@ -737,7 +583,7 @@ mod tests {
                 .unwrap()
                 .starts_with("3 of 3 (the lines were read as class indices")
         );
-        // Where all are labels they are, even if they look like indices.
+        // If all names are labels, they are read as labels, even if they look like indices.
         let labels_then = "2 of 3 (the lines were read as labels, not as class indices)";
         assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), labels_then);
         assert_eq!(
@@ -765,81 +611,6 @@ mod tests {
             ExpectedClasses::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("--expect-scores"), "{error}");
-    }
-
-    fn scores(tolerance: f64, bytes: &[u8]) -> Result<ExpectedScores, String> {
-        let source = crate::stream::MemorySource::new([bytes.to_vec()]);
-        ExpectedScores::from(source, "s.csv".into(), tolerance, 2).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn scores_are_compared() {
-        let text = b"1,2\n-1000,0.5\n";
-        for (tolerance, found, line) in [
-            (
-                1e-4,
-                [[1.0, 2.0], [-1000.0, 0.5]],
-                "2 of 2 within 0.0001; largest error 0.00e0, record 1, output 1",
-            ),
-            // Relative above 1, absolute below.
-            (
-                1e-3,
-                [[1.0, 2.0], [-1000.5, 0.5]],
-                "2 of 2 within 0.001; largest error 5.00e-4, record 2, output 1",
-            ),
-            (
-                1e-3,
-                [[1.0, 2.0], [-1000.5, 0.625]],
-                "1 of 2 within 0.001; largest error 1.25e-1, record 2, output 2",
-            ),
-            (
-                0.0,
-                [[1.0, 2.0], [-1000.0, 0.5]],
-                "2 of 2 within 0; largest error 0.00e0, record 1, output 1",
-            ),
-        ] {
-            let mut expected = scores(tolerance, text).unwrap();
-            found
-                .iter()
-                .for_each(|record| expected.check(record.iter().copied()));
-            let agreement = expected.finish().unwrap();
-            assert!(
-                agreement
-                    .to_string()
-                    .starts_with(&format!("scores: {line}: expected")),
-                "{agreement}"
-            );
-            assert_eq!(agreement.complete(), line.starts_with("2 of 2"));
-        }
-        let mut expected = scores(1.0, text).unwrap();
-        expected.check([1.0, 2.0].into_iter());
-        assert_eq!(
-            expected.finish().unwrap_err().to_string(),
-            "s.csv: this file lists 2 records, the input has 1"
-        );
-        expected.miss();
-        assert!(!expected.finish().unwrap().complete());
-        expected.check([1.0, 2.0].into_iter());
-        assert_eq!(
-            expected.finish().unwrap_err().to_string(),
-            "s.csv: this file lists 2 records, the input has 3"
-        );
-        assert_eq!(
-            scores(0.0, b"1,2\n3\n").unwrap_err(),
-            "s.csv:2:2: expected 2 numbers, the line has 1"
-        );
-        assert_eq!(
-            scores(0.0, b"1,nan\n").unwrap_err(),
-            "s.csv:1:2: expected a finite number, found \"nan\""
-        );
-        let array = super::super::tests::npy(
-            "<f8",
-            "(1, 2)",
-            &[0.5f64, -0.25].map(f64::to_le_bytes).concat(),
-        );
-        let mut expected = scores(0.0, &array).unwrap();
-        expected.check([0.5, -0.25].into_iter());
-        assert!(expected.finish().unwrap().complete());
     }
 
     #[test]

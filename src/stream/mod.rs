@@ -1,9 +1,9 @@
 //! Records in, answers out: readers, writers, and the pipeline of two batches between them.
 //!
-//! While the engine computes one slot the next batch is parsed into the other. A batch is as large
-//! as the input allows: it ends early when no further record can be had without waiting, and then
-//! everything is answered before the stream waits. So a pipe with plenty of input gets full
-//! batches, and a co-process gets each answer at once.
+//! While the engine computes one batch, the next one is parsed into the other slot. A batch ends
+//! early if no further record can be read without waiting. Then everything is answered before the
+//! stream waits. So a pipe with plenty of input gets full batches, and a co-process gets each
+//! answer at once.
 
 mod binary;
 mod buffer;
@@ -46,45 +46,43 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Everything that a run needs besides its input and its engine.
+/// Everything that a run needs, except its inputs and its engine.
 pub(crate) struct Stream<'a, 'w, W> {
-    /// The input's format; `None`: told by its first bytes.
+    /// The format of the inputs. `None`: each input's first bytes decide.
     pub(crate) format: Option<Format>,
-    /// What a record is made of.
     pub(crate) shape: InputShape<'a>,
-    /// Where the answers go.
+    /// Writes the answers.
     pub(crate) writer: &'a mut ResultWriter<'w, W>,
-    /// Told why a record is bad: one that cannot be read or whose scores are none. It is answered
-    /// with [`ERROR`], and the run goes on. What leaves the records behind it in doubt ends the run
-    /// all the same: a wrong header, the end in the middle of a binary record. `None`: the first
-    /// bad record ends the run.
+    /// Called for each bad record: one that cannot be read, or whose scores are not finite. Its
+    /// answer is [`ERROR`], and the run goes on. A mistake that makes all later records doubtful
+    /// still ends the run: a wrong header, an input that ends inside a binary record. `None`: the
+    /// first bad record ends the run.
     pub(crate) bad: Option<&'a mut OnBadRecord<'a>>,
-    /// Told of an input that has ended how many rows behind its last record are part of none, where
-    /// there are some.
+    /// Called at the end of an input of a time series if rows are left that are part of no record.
     pub(crate) left: Option<&'a mut OnRowsLeft<'a>>,
     /// Classes to compare with.
     pub(crate) expected: Option<&'a mut ExpectedClasses>,
     /// Scores to compare with; the engine must hand them out.
     pub(crate) expected_scores: Option<&'a mut ExpectedScores>,
-    /// Where the time goes, if somebody wants to know.
+    /// Set if times are taken.
     pub(crate) times: Option<&'a mut StreamTimes>,
-    /// Told how far the run is whenever SIGUSR1 asks; no batch is on its way then.
+    /// Called whenever SIGUSR1 asks for the progress. All batches are answered then.
     pub(crate) asked: Option<&'a mut OnProgress<'a>>,
 }
 
-/// What is told why a record is bad.
+/// Takes the reason why a record is bad.
 pub(crate) type OnBadRecord<'a> = dyn FnMut(&Error) + Send + 'a;
 
-/// What is told which input has rows left at its end, and how many.
+/// Takes the name of an input and the number of rows left at its end.
 pub(crate) type OnRowsLeft<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
-/// What is told how far a run is: the engine, times if they are taken, and what was done.
+/// Takes the progress of a run.
 pub(crate) type OnProgress<'a> =
     dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
 impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
-    /// A run over all records of `inputs`, a name and a source each. An input is asked for when the
-    /// one before has ended; records of several share batches.
+    /// Makes a run over all records of `inputs`: a name and a source each. An input is opened when
+    /// the previous one has ended. Records of several inputs share batches.
     pub(crate) fn over<S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
         self,
         inputs: I,
@@ -124,7 +122,7 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
         }
     }
 
-    /// Answers all records of `inputs` by `engine`: [`Stream::over`] and [`run`].
+    /// Answers all records of `inputs`.
     #[cfg(test)]
     pub(crate) fn run<S: Source>(
         self,
@@ -138,11 +136,11 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
 /// The records of all inputs, one after the other.
 struct Feed<'a, S, I> {
     inputs: I,
-    /// The reader of the input at hand; its buffer serves all of them.
+    /// The reader of the current input; its buffer serves all inputs.
     reader: Option<RecordReader<'a, S>>,
-    /// Whether that input may have records left.
+    /// True if the current input may have records left.
     open: bool,
-    /// The inputs so far.
+    /// The names of the inputs so far.
     names: Vec<String>,
     format: Option<Format>,
     shape: InputShape<'a>,
@@ -152,7 +150,7 @@ struct Feed<'a, S, I> {
 }
 
 impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, I> {
-    /// The reader of the input at hand, `None` behind the last.
+    /// Returns the reader of the current input; `None` behind the last.
     fn reader(&mut self) -> Result<Option<&mut RecordReader<'a, S>>, Error> {
         if !self.open {
             let Some(input) = self.inputs.next() else {
@@ -176,28 +174,28 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
     }
 }
 
-/// Where a record stands: in which input, and where there.
+/// The place of a record.
 #[derive(Clone, Copy)]
 struct RecordPlace {
+    /// The number of the input, from 0.
     input: usize,
     position: Position,
 }
 
-/// What stands in front of the answers of a slot's records.
+/// The key fields of a slot's records, which stand in front of their answers.
 struct RecordKeys {
-    /// Fields of each.
+    /// The number of fields of a record.
     fields: usize,
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each record's fields in `bytes`.
     ends: Vec<usize>,
 }
 
 impl RecordKeys {
-    /// Bytes with which a batch takes no further record.
+    /// With this many bytes of keys a batch takes no further record.
     const MOST: usize = 1 << 20;
 
-    /// Makes room for those of `records` records of ordinary length; longer ones find it once they
-    /// have been there.
+    /// Makes room for `records` keys of ordinary length. Longer keys allocate the first time.
     fn reserve(&mut self, records: usize) {
         if self.fields > 0 {
             self.bytes
@@ -211,7 +209,7 @@ impl RecordKeys {
         self.ends.clear();
     }
 
-    /// Takes the key of the next record; one that has none gets empty fields.
+    /// Adds the key of the next record. A record without a key gets empty fields.
     fn push(&mut self, key: &[u8]) {
         if self.fields > 0 {
             self.bytes.extend_from_slice(key);
@@ -228,51 +226,51 @@ impl RecordKeys {
     }
 }
 
-/// What the pipeline knows of a slot.
+/// The records of a slot.
 struct BatchSlot {
-    /// The places of its records.
     places: Vec<RecordPlace>,
-    /// Their keys.
     keys: RecordKeys,
-    /// Those that are already known to be bad, and why. The engine has zeros for them.
+    /// The bad records found so far, by index and reason. The engine computes zeros for them.
     bad: Vec<(usize, Error)>,
-    /// When the filling began, if times are taken.
+    /// The time when the filling began, if times are taken.
     started: Option<Instant>,
 }
 
-/// Why the filling of a slot ended.
+/// The reason why the filling of a slot ended.
 enum Stop {
+    /// The batch is full.
     Full,
+    /// The next record would have to be waited for.
     Idle,
+    /// The last input has ended.
     End,
     Failed(Error),
 }
 
-/// A run: what it reads, what is on its way, what it writes. It is locked but while the engine is
-/// handed a batch or waited for: should that not come back, another thread can [`resume`] the run.
+/// The state of a run. It is unlocked while the engine is handed a batch or waited for. If the
+/// engine hangs then, another thread can [`resume`] the run.
 pub(crate) struct Pipeline<'a, 'w, W, S, I> {
-    /// What it was made of.
     pub(crate) stream: Stream<'a, 'w, W>,
     feed: Feed<'a, S, I>,
     slots: [BatchSlot; SLOTS],
-    /// The slot that is filled, or will be.
+    /// The slot to fill.
     next: usize,
-    /// Why the filling of a slot ended that is not dealt with yet.
+    /// The end of the last filling, until it is dealt with.
     stop: Option<Stop>,
     /// The slot that is being submitted.
     newest: Option<usize>,
-    /// The slot that was submitted before.
+    /// The slot that was submitted before, and is not answered.
     flying: Option<usize>,
-    /// Batches that were submitted.
+    /// The number of batches submitted.
     submitted: u32,
-    /// Records of the largest batch that was computed.
+    /// The records of the largest batch computed.
     largest: usize,
     summary: Summary,
 }
 
-/// Answers all records by `engine`. Before an error is returned everything read before it is
-/// answered; [`ErrorKind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a
-/// record is dropped.
+/// Answers all records by `engine`. Before an error is returned, every record read before it is
+/// answered. [`ErrorKind::Stopped`] is such an error: after SIGINT or SIGTERM nothing more is read,
+/// and an incomplete record is dropped.
 pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -284,8 +282,8 @@ pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Er
     Runner { pipeline, engine }.run()
 }
 
-/// Goes on with a run whose engine did not come back, by `engine`, another one. `fill` hands the
-/// inputs of a batch on its way to the same slot of that: so many records.
+/// Continues a run, whose own engine hangs, on another engine. `fill(engine, slot, records)` copies
+/// an unanswered batch into the same slot of the new engine.
 pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -308,10 +306,9 @@ fn lock<P>(pipeline: &Mutex<P>) -> MutexGuard<'_, P> {
     pipeline.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// A pipeline while nobody else may have it.
 type LockedPipeline<'r, 's, 'w, W, S, I> = MutexGuard<'r, Pipeline<'s, 'w, W, S, I>>;
 
-/// A pipeline, and the engine, which only this thread has.
+/// A pipeline, and the engine that only this thread uses.
 struct Runner<'r, P> {
     pipeline: &'r Mutex<P>,
     engine: &'r mut dyn Engine,
@@ -328,7 +325,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
             .as_ref()
             .is_err_and(|e| !matches!(e.kind(), ErrorKind::ClosedOutput))
         {
-            // What was answered before the error goes out; the error is what counts.
+            // Writes the answers before the error. A second error here is not reported.
             let _ = p.stream.writer.flush();
         }
         result.map(|()| p.summary)
@@ -351,7 +348,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.add(start, "submit", slot, |t| &mut t.engine);
                     if let Err(e) = submitted {
                         p.newest = None;
-                        // The batch before it is computed: its answers are not lost.
+                        // The previous batch is computed: its answers are written.
                         drop(self.answer(p, true)?);
                         return Err(e);
                     }
@@ -361,13 +358,13 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.flying = p.newest.take();
                     p.next = (slot + 1) % SLOTS;
                 }
-                // Seldom enough to cost nothing, and soon after a driver has compiled something.
+                // Rare enough to cost nothing, and soon after a driver has compiled something.
                 if p.summary.batches.is_power_of_two() {
                     signal::keep();
                 }
             }
             let asked = signal::asked();
-            // Nobody shall wait for an answer while the stream waits for input.
+            // Answers everything before the stream waits for input.
             if asked || !matches!(p.stop, Some(Stop::Full)) {
                 p = self.answer(p, true)?;
             }
@@ -386,7 +383,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         }
     }
 
-    /// Waits for the submitted slot, if there is one, and writes its answers; `flush`: all the way.
+    /// Waits for the submitted slot, if there is one, and writes its answers. `flush`: hands them
+    /// to the system.
     fn answer(
         &mut self,
         mut p: LockedPipeline<'r, 's, 'w, W, S, I>,
@@ -418,7 +416,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         Ok(p)
     }
 
-    /// Lets the engine do what may not come back; meanwhile the pipeline is anybody's.
+    /// Runs a call of the engine that may hang, with the pipeline unlocked.
     fn call<T>(
         &mut self,
         p: LockedPipeline<'r, 's, 'w, W, S, I>,
@@ -433,7 +431,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
 impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
     Pipeline<'_, '_, W, S, I>
 {
-    /// Records answered so far.
+    /// Returns the number of records answered so far.
     pub(crate) fn done(&self) -> u64 {
         self.summary.records
     }
@@ -450,12 +448,12 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         {
             track.begin(slot, self.submitted.saturating_add(1));
         }
-        let stop = self.records(slot, engine).unwrap_or_else(Stop::Failed);
+        let stop = self.read_records(slot, engine).unwrap_or_else(Stop::Failed);
         self.add(start, "parse", slot, |t| &mut t.parse);
         stop
     }
 
-    fn records(&mut self, slot: usize, engine: &mut dyn Engine) -> Result<Stop, Error> {
+    fn read_records(&mut self, slot: usize, engine: &mut dyn Engine) -> Result<Stop, Error> {
         let BatchSlot {
             places, keys, bad, ..
         } = &mut self.slots[slot];
@@ -506,13 +504,14 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(Stop::Full)
     }
 
-    /// Counts the answers of a slot.
+    /// Counts the answers of a slot in the times.
     fn answered(&mut self, slot: Option<usize>) {
         if let (Some(slot), Some(times)) = (slot, &mut self.stream.times) {
             times.answered(self.slots[slot].places.len(), self.slots[slot].started);
         }
     }
 
+    /// Writes the answers of a slot.
     fn write(&mut self, slot: usize, engine: &dyn Engine) -> Result<(), Error> {
         let Stream {
             writer,
@@ -531,9 +530,9 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         let mut refused = engine.refused(slot, 0);
         for (i, place) in places.iter().enumerate() {
             let input = &self.feed.names[place.input];
-            let refusal = refused.take_if(|r| r.0 == i);
+            let refusal = refused.take_if(|(index, _)| *index == i);
             writer.set_key(keys.get(i));
-            let verdict = if let Some((_, why)) = known.next_if(|b| b.0 == i) {
+            let answered = if let Some((_, why)) = known.next_if(|(index, _)| *index == i) {
                 Err(why)
             } else if let Some((_, refusal)) = refusal {
                 refused = engine.refused(slot, i + 1);
@@ -541,14 +540,14 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
             } else {
                 writer.write(engine.answer(slot, i), || place.position.within(input))
             };
-            match (verdict, &mut *bad) {
-                (Ok(verdict), _) => {
-                    expected.iter_mut().for_each(|e| e.check(verdict));
+            match (answered, &mut *bad) {
+                (Ok(prediction), _) => {
+                    expected.iter_mut().for_each(|e| e.check(prediction));
                     if let Some(scores) = expected_scores {
                         scores.check(writer.last_scores(&engine.answer(slot, i)));
                     }
                 }
-                // What is wrong with the record, not with the run.
+                // The record is wrong, not the run.
                 (Err(why), Some(bad)) if matches!(why.kind(), ErrorKind::Input { .. }) => {
                     bad(&why);
                     writer.mark(&why)?;
@@ -574,7 +573,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(())
     }
 
-    /// Says how far the run is. The run is at rest.
+    /// Reports the progress. No batch may be unanswered.
     #[cold]
     fn tell(&mut self, engine: &mut dyn Engine) {
         self.settle();
@@ -584,7 +583,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         }
     }
 
-    /// Takes reads out of the time of parsing: they happen while a slot is filled.
+    /// Moves the time of reads, which happen while a slot is filled, from `parse` to `read`.
     fn settle(&mut self) {
         if let (Some(times), Some(reader)) = (&mut self.stream.times, &mut self.feed.reader) {
             let read = reader.take_read_time();
@@ -593,12 +592,13 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         }
     }
 
-    /// The time, if times are taken.
+    /// Returns the time, if times are taken.
     fn now(&self) -> Option<Instant> {
         self.stream.times.is_some().then(Instant::now)
     }
 
-    /// Adds the time since `start` to a sum, spent on the records of `slot`, or of none.
+    /// Adds the time since `start` to a sum. It was spent on the records of `slot`; [`SLOTS`]: on
+    /// none.
     fn add(
         &mut self,
         start: Option<Instant>,

@@ -1,9 +1,8 @@
-//! Text to numbers: a fast path for plain decimals that rounds exactly, the standard library for
-//! all others.
+//! Parses numbers: a fast path for plain decimals, and the standard library for all others.
 //!
-//! The result has the same bits as `str::parse`. A decimal m·10^e is exact after one rounding where
-//! m and 10^|e| are both exact in the type (Clinger, "How to read floating point numbers
-//! accurately", 1990).
+//! The result has the same bits as that of `str::parse`. If m and 10^|e| are both exact in the
+//! type, m·10^e is rounded only once (Clinger, "How to read floating point numbers accurately",
+//! 1990).
 
 /// A decimal: (−1)^negative · mantissa · 10^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,31 +12,31 @@ struct Decimal {
     exponent: i32,
 }
 
-/// Digits that a u64 holds for certain.
+/// The most digits that always fit u64.
 const DIGITS: usize = 19;
-/// Largest odd part that f32 and f64 hold.
+/// Every whole number up to these is exact in f32 and f64.
 const EXACT_F32: u64 = 1 << 24;
 const EXACT_F64: u64 = 1 << 53;
-/// All powers of ten that f32 holds.
+/// All powers of ten that are exact in f32.
 const POWERS_F32: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
-/// All powers of ten that f64 holds.
+/// All powers of ten that are exact in f64.
 const POWERS_F64: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// A number type that CSV fields are parsed to.
+/// The type to which CSV fields are parsed: f64 if the input is scaled, else f32.
 pub(super) trait Number: Copy {
-    /// Whether something happens to the number before it becomes an f32.
+    /// True if the number is scaled before it is rounded to f32.
     const SCALED: bool;
 
-    /// The decimal, rounded once; `None` where this needs more than two exact operands.
+    /// Returns the decimal, rounded once; `None` if mantissa or power of ten is not exact.
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
-    /// A whole number below 2^24.
+    /// Converts a whole number below 2^24.
     fn small(value: f32) -> Self;
 
-    /// By the standard library.
+    /// Parses by the standard library.
     fn parse(text: &str) -> Option<Self>;
 }
 
@@ -77,8 +76,8 @@ impl Number for f32 {
                 return Some(if negative { -value } else { value });
             }
         }
-        // Rounding twice is the same as once, unless the first result lies in the middle of two
-        // f32. Here it is no subnormal f32 either: 1e-22 and more, or 0.
+        // Rounding to f64 and then to f32 equals rounding once, unless the f64 lies in the middle
+        // of two f32. Subnormal f32 do not occur: the value is 0 or at least 1e-22.
         const HIDDEN: u64 = (1 << 29) - 1;
         let value = f64::quick(negative, mantissa, exponent)?;
         (value.to_bits() & HIDDEN != 1 << 28).then_some(value as f32)
@@ -94,13 +93,13 @@ impl Number for f32 {
     }
 }
 
-/// The field of a line that starts at `at`, and its end, where it is a bare whole number below ten
-/// million: pixels and counters need no more.
+/// Returns the field of a line that starts at `at`, and its end, if it is a bare whole number below
+/// ten million: pixels and counters need no more.
 #[inline(always)]
 pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     let mut value = 0u32;
     let mut end = at;
-    // Plain indices: the crate is compiled for size, which leaves chains of iterators standing.
+    // Plain indices: the crate is compiled for size, so chains of iterators are not inlined.
     while end < line.len() && end < at + 8 {
         let b = line[end];
         let digit = b.wrapping_sub(b'0');
@@ -114,19 +113,19 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         value = value * 10 + u32::from(digit);
         end += 1;
     }
-    // The end of the line, or a number that is too long: the other way reads both.
+    // The end of the line, or a number that is too long: `quick` reads both.
     None
 }
 
-/// The number at the start of `bytes` and its length, where the fast path serves it. The end may be
-/// anything: the caller checks what follows.
+/// Returns the number at the start of `bytes` and its length, if the fast path can read it. The
+/// caller checks the bytes behind it.
 #[inline(always)]
 pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
     let (d, length) = decimal(bytes)?;
     Some((N::quick(d.negative, d.mantissa, d.exponent)?, length))
 }
 
-/// The number that `text` is as a whole, by the standard library.
+/// Returns the number that the whole `text` is, by the standard library.
 pub(super) fn parse<N: Number>(text: &[u8]) -> Option<N> {
     N::parse(std::str::from_utf8(text).ok()?)
 }
@@ -143,10 +142,10 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
         let point = at + 1;
         at = digits(bytes, point, &mut mantissa);
         count += at - point;
-        // More digits than this are refused below.
+        // 100 and more digits are refused below.
         exponent = -((at - point).min(100) as i32);
     }
-    // Leading zeros count too: a longer text is rare, and the slow path reads it as well.
+    // Leading zeros count too: so long a text is rare, and the slow path reads it.
     if count == 0 || count > DIGITS {
         return None;
     }
@@ -165,7 +164,7 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     ))
 }
 
-/// Whether there is a minus at `at`, and where the digits begin.
+/// Returns true if there is a minus at `at`, and the position of the first digit.
 #[inline(always)]
 fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     if at < bytes.len() && matches!(bytes[at], b'-' | b'+') {
@@ -175,8 +174,8 @@ fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     }
 }
 
-/// Appends the digits from `at` on to a number (which wraps where there are too many), and says
-/// where they end.
+/// Appends the digits from `at` on to a number, which wraps if there are too many. Returns their
+/// end.
 #[inline(always)]
 fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     // Plain indices, as in `small`.
@@ -191,7 +190,7 @@ fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     at
 }
 
-/// The exponent at `at` and its end; at most three digits.
+/// Returns the exponent at `at` and its end. It has at most three digits.
 fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let (negative, from) = sign(bytes, at);
     let mut value = 0;
@@ -214,8 +213,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Where the fast path answers it must have read the whole text and give the standard library's
-    /// bits.
+    /// A number of the fast path is that of the whole text, with the standard library's bits.
     fn agrees(text: &str) -> Result<(), TestCaseError> {
         if let Some((value, length)) = quick::<f32>(text.as_bytes()) {
             prop_assert_eq!(length, text.len());
@@ -252,16 +250,22 @@ mod tests {
         fn so_have_written_floats(bits in any::<u32>(), wide in any::<u64>(), digits in 0usize..12) {
             let (narrow, wide) = (f32::from_bits(bits), f64::from_bits(wide));
             prop_assume!(narrow.is_finite() && wide.is_finite());
-            for text in [format!("{narrow}"), format!("{narrow:e}"), format!("{narrow:.digits$}"), format!("{wide:e}")] {
-                agrees(&text)?;
-            }
+            agrees(&format!("{narrow}"))?;
+            agrees(&format!("{narrow:e}"))?;
+            agrees(&format!("{narrow:.digits$}"))?;
+            agrees(&format!("{wide:e}"))?;
         }
 
         #[test]
-        fn and_texts_next_to_the_middle_of_two_f32(m in 1u32 << 23..1 << 24, shift in 0i32..24, change in -1i64..=1) {
+        fn and_texts_next_to_the_middle_of_two_f32(
+            m in 1u32 << 23..1 << 24,
+            shift in 0i32..24,
+            change in -1i64..=1,
+        ) {
             // (2m + 1) / 2 · 2^-shift: 25 bits, in the middle.
             let middle = (f64::from(m) + 0.5) * f64::from(-shift).exp2();
-            agrees(&format!("{}", f64::from_bits((middle.to_bits() as i64 + change) as u64)))?;
+            let near = f64::from_bits((middle.to_bits() as i64 + change) as u64);
+            agrees(&format!("{near}"))?;
             agrees(&format!("{middle:.16}"))?;
         }
 

@@ -1,5 +1,5 @@
-//! Time series: records of the last rows of an input. A ring keeps the rows, so that each number is
-//! decoded once, however many records have it.
+//! Time series: each record consists of the last rows of an input. A ring keeps the rows, so each
+//! number is decoded only once, even if several records contain it.
 
 use super::binary;
 use super::reader::{Coding, Position};
@@ -7,33 +7,36 @@ use crate::engine::RecordMut;
 use crate::engine::deferred::{Decode, Refusal};
 use crate::error::{Error, ErrorKind};
 
-/// Which rows are a record.
+/// The rows that form a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeriesRows {
-    /// Rows of a record.
+    /// The number of rows of a record.
     pub(crate) window: usize,
-    /// From a record's first row to that of the next.
+    /// The number of rows from the start of a record to the start of the next.
     pub(crate) hop: usize,
 }
 
-/// A row that is kept.
 struct KeptRow {
     position: Position,
-    /// Where and why it is none; the records that have it are bad for the same reason.
-    bad: Option<(String, String)>,
+    /// Set for a bad row. All records that contain it are bad for this reason.
+    bad: Option<BadRow>,
 }
 
-/// The last rows of an input. Allocates when it is made and for bad rows, never for others.
+/// The place and the message of a bad row's error.
+struct BadRow {
+    place: String,
+    message: String,
+}
+
+/// The last rows of an input. Allocates when it is made and for bad rows, but not for others.
 pub(super) struct TimeSeries {
     rows: SeriesRows,
-    /// Numbers of a row.
+    /// The number of numbers of a row.
     width: usize,
     coding: Coding,
-    /// The numbers of the rows; as they were read where the input is scaled: a column's scale may
-    /// be another one in each row of a record.
     numbers: Ring,
     kept: Box<[KeptRow]>,
-    /// Where the next row goes, which is where the oldest one is.
+    /// The place of the oldest row, which the next row replaces.
     next: usize,
     /// Rows until the next record is complete.
     missing: usize,
@@ -41,8 +44,11 @@ pub(super) struct TimeSeries {
     fresh: usize,
 }
 
+/// The numbers of the rows.
 enum Ring {
+    /// Of an input that is not scaled.
     Plain(Box<[f32]>),
+    /// Before scaling: a column can have another scale in each row of a record.
     Raw(Box<[f64]>),
 }
 
@@ -71,20 +77,20 @@ impl TimeSeries {
         }
     }
 
-    /// Begins anew, with rows of this coding.
+    /// Begins a new input, whose rows have this coding.
     pub(super) fn begin(&mut self, coding: Coding) {
         self.coding = coding;
         (self.next, self.missing, self.fresh) = (0, self.rows.window, 0);
     }
 
-    /// Counts a row that no record has; `false` where a record has the next one.
+    /// Skips the next row and returns true if no record contains it.
     pub(super) fn skip(&mut self) -> bool {
         let skipped = self.missing > self.rows.window;
         self.missing -= usize::from(skipped);
         skipped
     }
 
-    /// Writes the numbers of the next row, whose bytes these are. `spare` has room for them.
+    /// Decodes the next row. `spare` has room for its numbers.
     pub(super) fn decode(&mut self, bytes: &[u8], spare: &mut [f32]) -> Result<(), Refusal> {
         let at = self.next * self.width..(self.next + 1) * self.width;
         match &mut self.numbers {
@@ -96,12 +102,15 @@ impl TimeSeries {
         }
     }
 
-    /// Keeps the next row; whether a record is complete with it.
+    /// Keeps the next row. Returns true if it completes a record.
     pub(super) fn keep(&mut self, position: Position, bad: Option<Error>) -> bool {
         let bad = bad.map(|why| match why.into_kind() {
-            ErrorKind::Input { place, message } => (place, message),
-            // Of bad rows there are no others.
-            other => (String::new(), Error::from(other).to_string()),
+            ErrorKind::Input { place, message } => BadRow { place, message },
+            // Does not happen: errors of rows are input errors.
+            other => BadRow {
+                place: String::new(),
+                message: Error::from(other).to_string(),
+            },
         });
         self.kept[self.next] = KeptRow { position, bad };
         self.next = (self.next + 1) % self.rows.window;
@@ -114,11 +123,11 @@ impl TimeSeries {
         complete
     }
 
-    /// Writes the record that is complete; `place` is the input.
+    /// Writes the complete record. `place` is the name of the input.
     pub(super) fn write(&self, place: &str, record: &mut RecordMut<'_>) -> Result<(), Error> {
         let (newer, older) = self.kept.split_at(self.next);
-        if let Some((place, message)) = older.iter().chain(newer).find_map(|row| row.bad.as_ref()) {
-            return Err(Error::input(place, message));
+        if let Some(bad) = older.iter().chain(newer).find_map(|row| row.bad.as_ref()) {
+            return Err(Error::input(&bad.place, &bad.message));
         }
         let begin = self.next * self.width;
         match &self.numbers {
@@ -152,7 +161,7 @@ impl TimeSeries {
         Ok(())
     }
 
-    /// Rows behind the last record that belong to none.
+    /// Returns the number of rows behind the last record that are part of none.
     pub(super) fn left(&self) -> usize {
         self.fresh
     }

@@ -1,4 +1,4 @@
-//! Where the bytes come from: a file descriptor, or memory in tests.
+//! Sources of bytes: file descriptors, and memory in tests.
 
 use crate::sys::io::{ready, wait_readable, was_open, widen_pipe};
 use crate::sys::signal;
@@ -12,14 +12,15 @@ use std::path::Path;
 
 /// A stream of bytes that can say whether a read would have to wait.
 pub(crate) trait Source {
-    /// Reads some bytes and waits for the first (or fails with `WouldBlock`, then nothing was
-    /// read); 0 is the end.
+    /// Waits for bytes and reads some; 0 means the end. May fail with `WouldBlock` instead of
+    /// waiting.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether `read` would return at once, and shall: never once the program was asked to stop.
+    /// Returns true if `read` would return at once. Returns false once the program was asked to
+    /// stop.
     fn ready(&self) -> bool;
 
-    /// Waits until `read` would return at once; `false`: a signal came first.
+    /// Waits until `read` would return at once. Returns false if a signal came first.
     fn wait(&mut self) -> bool {
         true
     }
@@ -42,19 +43,19 @@ impl<S: Source + ?Sized> Source for Box<S> {
 /// stdin or a file, without a buffer of its own.
 pub(crate) struct FileSource {
     file: File,
-    /// Regular files are always ready: no need to ask the system.
+    /// True for regular files, which are always ready.
     regular: bool,
 }
 
 impl FileSource {
-    /// The standard input.
+    /// Opens stdin; an error if it was closed when the process began.
     pub(crate) fn stdin() -> io::Result<Self> {
         was_open(0)?;
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// The file at `path`. Does not wait for the writer of a FIFO: the first read does, and a
-    /// signal can end that.
+    /// Opens the file at `path`. Does not wait for the writer of a FIFO: the first read does, which
+    /// a signal can end.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::new(
             OpenOptions::new()
@@ -96,14 +97,14 @@ impl Source for FileSource {
 #[cfg(test)]
 pub(crate) struct MemorySource {
     pieces: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece that were read already.
+    /// The number of bytes of the first piece that were read already.
     read: usize,
 }
 
 #[cfg(test)]
 impl MemorySource {
-    /// A source whose reads return at most one piece each. An empty piece is a pause: the source is
-    /// not ready until somebody waits, that is, reads.
+    /// Makes a source whose reads return at most one piece each. An empty piece is a pause: the
+    /// source is not ready until the next read.
     pub(crate) fn new(pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
         MemorySource {
             pieces: pieces.into_iter().collect(),
@@ -125,7 +126,7 @@ impl Source for MemorySource {
             let n = left.len().min(buf.len());
             buf[..n].copy_from_slice(&left[..n]);
             self.read += n;
-            // A piece that was read up is no pause.
+            // A piece whose bytes are all read is no pause.
             if self.read == piece.len() {
                 self.pieces.pop_front();
                 self.read = 0;
