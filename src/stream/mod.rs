@@ -51,7 +51,6 @@ pub(crate) struct Stream<'a, 'w, W> {
     /// The format of the inputs. `None`: each input's first bytes decide.
     pub(crate) format: Option<Format>,
     pub(crate) shape: InputShape<'a>,
-    /// Writes the answers.
     pub(crate) writer: &'a mut ResultWriter<'w, W>,
     /// Called for each bad record: one that cannot be read, or whose scores are not finite. Its
     /// answer is [`ERROR`], and the run goes on. A mistake that makes all later records doubtful

@@ -247,7 +247,11 @@ mod tests {
         }
 
         #[test]
-        fn so_have_written_floats(bits in any::<u32>(), wide in any::<u64>(), digits in 0usize..12) {
+        fn so_have_written_floats(
+            bits in any::<u32>(),
+            wide in any::<u64>(),
+            digits in 0usize..12,
+        ) {
             let (narrow, wide) = (f32::from_bits(bits), f64::from_bits(wide));
             prop_assume!(narrow.is_finite() && wide.is_finite());
             agrees(&format!("{narrow}"))?;

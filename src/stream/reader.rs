@@ -519,7 +519,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
             }
         };
         if self.context.shape.keys > 0 && matches!(kind, BinaryFormat::Npy | BinaryFormat::Idx) {
-            let message = "--key needs lines of text: expected CSV, found a NumPy or idx file; leave out --key";
+            let message =
+                "--key needs lines of text: expected CSV, found a NumPy or idx file; omit --key";
             return Err(Error::input(&self.context.place, message));
         }
         Ok(Some(InputDecoder::Binary(Binary::new(kind))))

@@ -46,9 +46,9 @@ pub(super) struct TimeSeries {
 
 /// The numbers of the rows.
 enum Ring {
-    /// Of an input that is not scaled.
+    /// The input is not scaled.
     Plain(Box<[f32]>),
-    /// Before scaling: a column can have another scale in each row of a record.
+    /// The numbers before scaling: a column can have another scale in each row of a record.
     Raw(Box<[f64]>),
 }
 

@@ -1,4 +1,4 @@
-//! The pipeline with an engine of its own, and what the tests of the readers share.
+//! Tests of the pipeline on a mock engine, and helpers that the tests of the readers share.
 
 use super::*;
 use crate::engine::deferred::{Decode, Deferred, Refusal};
@@ -32,7 +32,7 @@ impl TestInput {
         }
     }
 
-    /// Numbers of a record.
+    /// Returns the number of numbers of a record.
     fn record(&self) -> usize {
         self.width * self.rows.map_or(1, |rows| rows.window)
     }
@@ -50,7 +50,7 @@ impl TestInput {
     }
 }
 
-/// All records of `bytes`, read at once and again byte by byte, or the message of the error.
+/// Reads all records of `bytes`, once in one piece and once byte by byte. The error is its message.
 pub(super) fn read(
     format: Option<Format>,
     input: &TestInput,
@@ -93,7 +93,7 @@ fn read_pieces(
     }
 }
 
-/// An idx file.
+/// Makes an idx file with element type `code`.
 pub(super) fn idx(code: u8, sizes: &[u32], data: &[u8]) -> Vec<u8> {
     let mut file = vec![0, 0, code, sizes.len() as u8];
     file.extend(sizes.iter().flat_map(|s| s.to_be_bytes()));
@@ -101,7 +101,7 @@ pub(super) fn idx(code: u8, sizes: &[u32], data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An npy file.
+/// Makes an npy file; `descr` and `shape` are texts of its header.
 pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut file = b"\x93NUMPY\x01\0".to_vec();
@@ -113,19 +113,19 @@ pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SlotState {
-    /// The next record to be filled.
+    /// The index of the next record to be filled.
     Filling(usize),
     Submitted(usize),
     Collected(usize),
 }
 
-/// An engine that gives back the sum and the first value of a record, and panics where its rules
-/// are broken.
+/// An engine whose scores are the sum and the first value of a record. It panics if the pipeline
+/// breaks the rules of [`Engine`].
 struct MockEngine {
     batch: usize,
     width: usize,
     rows: RecordRows,
-    /// Where it takes records as bytes.
+    /// Set if the engine takes records as bytes.
     deferred: Option<[Deferred; SLOTS]>,
     inputs: [Vec<f32>; SLOTS],
     scores: [Vec<f32>; SLOTS],
@@ -138,7 +138,7 @@ impl MockEngine {
         MockEngine {
             batch,
             width,
-            // Features in reverse, to see that the map is used.
+            // Features in reverse order show that the map is used.
             rows: RecordRows::new((0..width as u32).rev().collect()),
             deferred: None,
             inputs: [(); SLOTS].map(|()| vec![f32::NAN; batch * width]),
@@ -148,7 +148,7 @@ impl MockEngine {
         }
     }
 
-    /// One that takes most records as bytes.
+    /// Makes an engine that takes most records as bytes.
     fn deferring(batch: usize, width: usize) -> Self {
         MockEngine {
             rows: RecordRows::first(width),
@@ -157,7 +157,7 @@ impl MockEngine {
         }
     }
 
-    /// Record `index` of `slot` is about to be filled.
+    /// Checks that record `index` of `slot` may be filled now.
     fn fill(&mut self, slot: usize, index: usize) {
         assert!(index < self.batch);
         match self.states[slot] {
@@ -184,7 +184,7 @@ impl Engine for MockEngine {
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        // Every third record finds no room.
+        // Every third record is refused, so that it is decoded by the stream.
         let Some(deferred) = self.deferred.as_mut().filter(|_| index % 3 != 2) else {
             return false;
         };
@@ -230,7 +230,7 @@ impl Engine for MockEngine {
             unreachable!()
         };
         self.states[slot] = SlotState::Collected(records);
-        // Nothing may be read of it again.
+        // No later batch may use this input again.
         self.inputs[slot].fill(f32::NAN);
         Ok(())
     }
@@ -253,18 +253,18 @@ const VALUES: OutputSpec<'_> = OutputSpec {
     named: &[],
 };
 
-/// What a run wrote, and how it ended.
+/// The output of a run, and its end.
 struct Ran {
     text: String,
     result: Result<Summary, String>,
     batches: Vec<usize>,
-    /// Why records are bad, where they are marked.
+    /// The reasons of marked records.
     reasons: Vec<String>,
-    /// Inputs with rows that no record has, and how many.
+    /// Inputs with rows that are part of no record, and their number.
     left: Vec<(String, usize)>,
 }
 
-/// The same on an engine that takes records as numbers, and one that takes them as bytes.
+/// Runs the stream on an engine that takes numbers and on one that takes bytes, and compares them.
 fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     batch: usize,
     input: &TestInput,
@@ -274,7 +274,7 @@ fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     run_with(false, OutputFormat::Scores, batch, input, format, sources)
 }
 
-/// The same where bad records are marked, or not, and with another output.
+/// Like [`run`], with the choices of marking bad records and of the output.
 fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     mark: bool,
     output: OutputFormat,
@@ -299,7 +299,7 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
         (&ran.reasons, &ran.left)
     );
     if ran.result.is_ok() {
-        // Behind a mistake more may have been submitted.
+        // The engine that takes bytes finds a mistake later, with more batches submitted.
         assert_eq!(deferred.batches, ran.batches);
     }
     ran
@@ -347,7 +347,15 @@ fn memory(
     Ok((place.into(), MemorySource::new(pieces)))
 }
 
-/// `bytes` in pieces that end at `cuts`, some of them followed by a pause.
+const ALL_FORMATS: [Format; 5] = [
+    Format::Csv,
+    Format::U8,
+    Format::F32,
+    Format::Idx,
+    Format::Npy,
+];
+
+/// Cuts `bytes` into pieces of the lengths in `cuts`. True: a pause follows the piece.
 fn cut(bytes: &[u8], cuts: &[(u8, bool)]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
@@ -365,7 +373,7 @@ fn cut(bytes: &[u8], cuts: &[(u8, bool)]) -> Vec<Vec<u8>> {
         }
     }
     pieces.push(rest.to_vec());
-    // An empty last piece is a pause before the end.
+    // If this piece is empty, it is a pause before the end.
     pieces
 }
 
@@ -393,7 +401,7 @@ proptest! {
         width in 1usize..5,
         batch in 1usize..8,
         counts in proptest::collection::vec(0usize..20, 1..4),
-        format in proptest::sample::select(vec![Format::Csv, Format::U8, Format::F32, Format::Idx, Format::Npy]),
+        format in proptest::sample::select(&ALL_FORMATS),
         cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
         seed in any::<u8>(),
     ) {
@@ -404,21 +412,25 @@ proptest! {
         };
         let mut expected = String::new();
         let files: Vec<_> = counts.iter().map(|&n| {
-            let records: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
+            let mut record = || (0..width).map(|_| next()).collect();
+            let records: Vec<Vec<u8>> = (0..n).map(|_| record()).collect();
             for r in &records {
                 expected += &format!("{},{}\n", r.iter().map(|&b| u32::from(b)).sum::<u32>(), r[0]);
             }
             cut(&encode(format, &records, width), &cuts)
         }).collect();
         let total: usize = counts.iter().sum();
-        let files = || files.iter().enumerate().map(|(i, pieces)| memory(&format!("file {i}"), pieces.clone()));
+        let files = || {
+            let all = files.iter().enumerate();
+            all.map(|(i, pieces)| memory(&format!("file {i}"), pieces.clone()))
+        };
         let ran = run(batch, &TestInput::new(width), Some(format), files);
         prop_assert_eq!(&ran.text, &expected);
         let batches = ran.batches.len() as u64;
         prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches, marked: 0 }));
-        if cuts.iter().all(|c| !c.1) {
-            // Without a pause only the last batch may be a part of one, over all files; an empty
-            // last piece is a pause.
+        if cuts.iter().all(|&(_, pause)| !pause) {
+            // Without a pause all batches but the last are full. Each file may add one pause: an
+            // empty last piece.
             prop_assert!(ran.batches.len() <= total.div_ceil(batch) + counts.len());
         }
     }
@@ -467,8 +479,8 @@ fn an_error_comes_after_the_answers_before_it() {
             ran.result,
             Err("b.csv:3:2: expected a number, found \"x\"".into())
         );
-        // The first mistake counts, also where the second stops the reading before the first is
-        // decoded.
+        // The first mistake is reported, even if the second one ends the reading before the first
+        // is decoded.
         for then in ["x,1\n", "6,\n\""] {
             let text = format!("1,2\n3,4\n5,1e99\n7,8\n{then}").into_bytes();
             let ran = run(batch, &TestInput::new(2), None, || {
@@ -494,8 +506,8 @@ fn an_error_comes_after_the_answers_before_it() {
     }
 }
 
-/// Records of different formats share a batch: each is decoded its own way, and refused where it
-/// stands.
+/// Records of different formats share a batch. Each is decoded by its own format, and an error names
+/// its own place.
 #[test]
 fn files_of_different_formats_share_batches() {
     for batch in [1, 2, 3, 5, 100] {
@@ -528,7 +540,7 @@ fn files_of_different_formats_share_batches() {
     }
 }
 
-/// Knows the records of each batch that was submitted to it.
+/// Returns the number of records of each submitted batch.
 trait Batches {
     fn batches(&self) -> Vec<usize>;
 }
@@ -658,7 +670,7 @@ fn summary(records: u64, marked: u64, ran: &Ran) -> Result<Summary, String> {
 #[test]
 fn marked_records_are_skipped_wherever_they_stand() {
     for batch in [1, 2, 3, 4, 7, 100] {
-        // All that a line can have wrong; the blank one is no record.
+        // Every mistake that a line can have. The blank line is no record.
         let text = b"1,2\nx,1\n3\n3,4,5\n\n3,4\nnan,1\n1,1e39\n1;2\n5,6\n\0\xff,1\n7,8\n9";
         let ran = marked(batch, 2, None, &[("a", text), ("b", b"1,1\n,\n2,2\n")]);
         let e = "error\n";
@@ -676,9 +688,9 @@ fn marked_records_are_skipped_wherever_they_stand() {
                 "b:2:1: expected a number, found \"\""
             ]
         );
-        // Batches go on: each is full but the last.
+        // Bad records do not end a batch: all but the last are full.
         assert_eq!(ran.batches.len(), 15usize.div_ceil(batch));
-        // Nothing but bad records.
+        // An input of bad records only.
         let ran = marked(batch, 1, None, &[("a", b"1x\n".repeat(20).as_slice())]);
         assert_eq!((ran.text, ran.result.unwrap().marked), (e.repeat(20), 20));
         let nan = [1.0, f32::NAN, 2.0, f32::INFINITY, f32::NEG_INFINITY, 3.0]
@@ -723,8 +735,8 @@ fn what_cannot_be_skipped_ends_the_run_behind_the_marked_records() {
     }
 }
 
-/// A first line of words in the wrong number is a bad record; in the right number it says what the
-/// columns are.
+/// A first line with the wrong number of words is a bad record. With the right number it is a
+/// header.
 #[test]
 fn a_header_that_does_not_fit() {
     let named = || TestInput {
@@ -755,8 +767,7 @@ fn a_header_that_does_not_fit() {
     );
 }
 
-/// A line that fills the buffer is marked once, however long it is, and the line behind it is a
-/// record.
+/// A line that is longer than the buffer is marked once, and the next line is a record.
 #[test]
 fn a_line_that_is_too_long_is_skipped() {
     let capacity = 1 << 20;
@@ -850,9 +861,11 @@ proptest! {
     ) {
         let (mut text, mut expected) = (String::new(), String::new());
         for (value, kind) in &records {
-            let bad = ["", "1", "x,1", "1,2,3", "1,inf"].get(usize::from(*kind)).filter(|b| !b.is_empty());
-            text += &bad.map_or(format!("{value},1\n"), |b| format!("{b}\n"));
-            expected += &bad.map_or(format!("{},{value}\n", u32::from(*value) + 1), |_| "error\n".into());
+            let bad = ["", "1", "x,1", "1,2,3", "1,inf"].get(usize::from(*kind));
+            let bad = bad.filter(|line| !line.is_empty());
+            let sum = u32::from(*value) + 1;
+            text += &bad.map_or(format!("{value},1\n"), |line| format!("{line}\n"));
+            expected += &bad.map_or(format!("{sum},{value}\n"), |_| "error\n".into());
         }
         let source = || [memory("in", cut(text.as_bytes(), &cuts))];
         let ran = run_with(true, OutputFormat::Scores, batch, &TestInput::new(2), None, source);
@@ -862,13 +875,14 @@ proptest! {
     }
 }
 
-/// A conversation: each request comes only when the answer to the one before is out.
+/// A source whose next request comes only after the answer to the previous one.
 struct Dialogue {
-    /// Bytes that reached the other side, counted in lines.
+    /// The bytes of all answers.
     answers: Rc<RefCell<Vec<u8>>>,
     requests: Vec<&'static str>,
-    /// Requests sent, and the records complete in them.
+    /// The number of requests sent.
     sent: usize,
+    /// The number of complete records in them.
     records: usize,
 }
 
@@ -898,11 +912,14 @@ impl Source for Dialogue {
     }
 }
 
-struct SharedSink(Rc<RefCell<Vec<u8>>>);
+/// Writes into a vector that the test can read meanwhile.
+struct SharedSink {
+    bytes: Rc<RefCell<Vec<u8>>>,
+}
 
 impl io::Write for SharedSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend(bytes);
+        self.bytes.borrow_mut().extend(bytes);
         Ok(bytes.len())
     }
 
@@ -923,8 +940,10 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             records: 0,
         };
         let mut engine = MockEngine::new(batch, 1);
-        let mut writer =
-            ResultWriter::new(SharedSink(answers.clone()), OutputFormat::Scores, VALUES);
+        let sink = SharedSink {
+            bytes: answers.clone(),
+        };
+        let mut writer = ResultWriter::new(sink, OutputFormat::Scores, VALUES);
         let input = TestInput::new(1);
         let mut times = StreamTimes::default();
         let stream = Stream {
@@ -954,8 +973,8 @@ fn a_record_is_answered_before_more_input_is_awaited() {
     }
 }
 
-/// The first fields of each line stand in front of its answer, whatever the answer is and whoever
-/// decodes it.
+/// The key fields of each line stand in front of its answer, for every output and both kinds of
+/// engine.
 #[test]
 fn keys_stand_in_front_of_answers() {
     let mut input = TestInput::new(2);
@@ -1001,8 +1020,7 @@ fn keys_stand_in_front_of_answers() {
     }
 }
 
-/// A field that is missing, one too many, a header: places count the key's fields, the numbers do
-/// not.
+/// The place of an error counts the key fields. The number of numbers in a message does not.
 #[test]
 fn mistakes_behind_keys() {
     let mut input = TestInput::new(2);
@@ -1033,12 +1051,13 @@ fn mistakes_behind_keys() {
         assert_eq!(read(None, &input, text.as_bytes()).unwrap_err(), message);
     }
     assert_eq!(read(None, &input, b"t,a,b\na,1,2").unwrap(), [[1.0, 2.0]]);
-    let message = "stdin: --key needs lines of text: expected CSV, found a NumPy or idx file; leave out --key";
+    let message =
+        "stdin: --key needs lines of text: expected CSV, found a NumPy or idx file; omit --key";
     assert_eq!(
         read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(),
         message
     );
-    // Of a time series it is the last row's.
+    // The key of a record of a time series is that of its last row.
     let mut rows = series(1);
     rows.keys = 1;
     let text: String = (0..5)
@@ -1085,7 +1104,7 @@ fn classes_and_scores_are_compared_on_the_way() {
         times: None,
         asked: None,
     };
-    // Scores are the sum and the first: class 1 where the second is negative.
+    // The scores are the sum and the first number: class 1 wins if the second number is negative.
     stream
         .run(
             &mut engine,
@@ -1093,7 +1112,7 @@ fn classes_and_scores_are_compared_on_the_way() {
         )
         .unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "0\n1\nerror\n1\n");
-    // A marked record is wrong.
+    // A marked record counts as wrong.
     assert_eq!(expected.finish().unwrap().to_string(), "2 of 4");
     let scores = scores.finish().unwrap();
     assert!(!scores.complete());
@@ -1104,7 +1123,7 @@ fn classes_and_scores_are_compared_on_the_way() {
     );
 }
 
-/// Records of `window` rows every `hop` rows, by the definition.
+/// Returns the records of a time series by the definition: `window` rows every `hop` rows.
 fn windows<T: Clone>(rows: &[Vec<T>], SeriesRows { window, hop }: SeriesRows) -> Vec<Vec<T>> {
     (0..)
         .map(|n| n * hop)
@@ -1113,8 +1132,8 @@ fn windows<T: Clone>(rows: &[Vec<T>], SeriesRows { window, hop }: SeriesRows) ->
         .collect()
 }
 
-/// Rows that the definition puts into no record and that stand behind the last one, without those
-/// between two records.
+/// Returns the number of rows behind the last record by the definition. Rows between two records do
+/// not count.
 fn rest(rows: usize, SeriesRows { window, hop }: SeriesRows) -> usize {
     let next = (0..)
         .map(|n| n * hop)
@@ -1124,7 +1143,7 @@ fn rest(rows: usize, SeriesRows { window, hop }: SeriesRows) -> usize {
     rows.saturating_sub(next.max(end))
 }
 
-/// A series of rows of two numbers, three of them a record.
+/// A time series with two numbers in a row and three rows in a record.
 fn series(hop: usize) -> TestInput {
     TestInput {
         rows: Some(SeriesRows { window: 3, hop }),
@@ -1166,8 +1185,8 @@ fn records_are_the_last_rows_of_a_series() {
     }
 }
 
-/// A scale may differ from row to row, and loses no digits: it is applied to what was read, not to
-/// its f32.
+/// The scale of a column may differ from row to row of a record. It is applied to the f64 that was
+/// read, so no digits are lost.
 #[test]
 fn each_row_of_a_record_has_its_own_scale() {
     let mean = vec![101325.0, 20.0, 101326.0, 21.0, 101327.0, 22.0];
@@ -1213,7 +1232,7 @@ fn each_row_of_a_record_has_its_own_scale() {
     );
 }
 
-/// No record has rows of two inputs.
+/// A record never has rows of two inputs.
 #[test]
 fn a_series_ends_with_its_input() {
     for batch in [1, 2, 100] {
@@ -1282,7 +1301,7 @@ fn mistakes_of_a_series_name_its_rows() {
         error(None, &short),
         "stdin: row 3: expected 3 rows, the input ends after 2"
     );
-    // A number that only one row of a record may have, and no file.
+    // A number that fits f32 in all rows of a record but one, by the scale of that row.
     let scale: Vec<f64> = (0..6).map(|i| if i == 3 { 1e30 } else { 1.0 }).collect();
     let transform = Transform::ScaleOffset {
         scale: scale.into(),
@@ -1311,7 +1330,7 @@ fn mistakes_of_a_series_name_its_rows() {
         read(f32s, &input, &floats(&[0.0, f32::INFINITY])).unwrap_err(),
         "stdin: row 1, value 2: expected a finite number, found inf"
     );
-    // Widths that rows cannot share.
+    // A window must divide the numbers of a record.
     let shape = |window| {
         TestInput::new(64)
             .shape()
@@ -1328,8 +1347,8 @@ fn mistakes_of_a_series_name_its_rows() {
     }
 }
 
-/// The records that have a bad row are bad, each for that reason; a row that no record has may be
-/// anything.
+/// Every record that contains a bad row is bad for its reason. A bad row that no record contains is
+/// ignored.
 #[test]
 fn a_bad_row_marks_the_records_that_have_it() {
     for (hop, expected, reasons) in [
@@ -1388,13 +1407,13 @@ fn a_bad_row_marks_the_records_that_have_it() {
 }
 
 proptest! {
-    /// Against windows cut out of all rows at once and read as whole records.
+    /// A time series gives the same answers as its windows, read as whole records.
     #[test]
     fn windows_are_those_of_the_definition(
         (width, window, hop) in (1usize..4, 1usize..7, 1usize..9),
         counts in proptest::collection::vec(0usize..40, 1..3),
         batch in 1usize..8,
-        format in proptest::sample::select(vec![Format::Csv, Format::U8, Format::F32, Format::Idx, Format::Npy]),
+        format in proptest::sample::select(&ALL_FORMATS),
         scaled in any::<bool>(),
         bad in proptest::collection::vec(0usize..40, 0..4),
         cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
@@ -1409,19 +1428,21 @@ proptest! {
         let mut input = TestInput { rows: Some(shape), ..TestInput::new(width) };
         if scaled {
             let factors: Vec<f64> = (0..width * window).map(|i| (i + 1) as f64 / 4.0).collect();
-            input.transform = Transform::ScaleOffset { scale: factors.into(), offset: vec![0.25].into() };
+            let (scale, offset) = (factors.into(), vec![0.25].into());
+            input.transform = Transform::ScaleOffset { scale, offset };
         }
-        let whole = TestInput { width: width * window, transform: input.transform.clone(), ..TestInput::new(1) };
+        let transform = input.transform.clone();
+        let whole = TestInput { transform, ..TestInput::new(width * window) };
         let (mut series, mut records, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for (file, &n) in counts.iter().enumerate() {
             let rows: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
             let cut_out = windows(&rows, shape);
-            // The numbers themselves, in their order.
+            // The numbers and their order are the same.
             let (bytes, of_records) =
                 (encode(format, &rows, width), encode(format, &cut_out, width * window));
             let expected = read(Some(format), &whole, &of_records);
             prop_assert_eq!(read_pieces(Some(format), &input, cut(&bytes, &cuts)), expected);
-            // A bad row of text is bad in every record that has it.
+            // In text, some rows are bad.
             let text = |rows: &[Vec<String>]| {
                 rows.iter().map(|r| r.join(",") + "\n").collect::<String>().into_bytes()
             };
@@ -1431,22 +1452,26 @@ proptest! {
                 row.iter().map(word).collect()
             };
             let lines: Vec<Vec<String>> = rows.iter().enumerate().map(words).collect();
-            // A first line of words alone would be the header.
+            // Without a header a first line of words would be taken for one.
             let with_header = |width: usize, lines: &[Vec<String>]| {
                 [(vec!["h"; width].join(",") + "\n").into_bytes(), text(lines)].concat()
             };
             series.push(if marked { with_header(width, &lines) } else { bytes });
             let cut_out = windows(&lines, shape);
             records.push(if marked { with_header(width * window, &cut_out) } else { of_records });
-            left.extend(Some((format!("file {file}"), rest(n, shape))).filter(|l| l.1 > 0));
+            let rows = rest(n, shape);
+            left.extend((rows > 0).then(|| (format!("file {file}"), rows)));
         }
         let files = |files: &[Vec<u8>], cuts: &[(u8, bool)]| {
             let pieces = files.iter().map(|bytes| cut(bytes, cuts)).enumerate();
             pieces.map(|(i, p)| memory(&format!("file {i}"), p)).collect::<Vec<_>>()
         };
         let format = Some(format);
-        let ran = run_with(true, OutputFormat::Scores, batch, &input, format, || files(&series, &cuts));
-        let naive = run_with(true, OutputFormat::Scores, batch, &whole, format, || files(&records, &[(29, false)]));
+        let run = |input, files: &dyn Fn() -> _| {
+            run_with(true, OutputFormat::Scores, batch, input, format, files)
+        };
+        let ran = run(&input, &|| files(&series, &cuts));
+        let naive = run(&whole, &|| files(&records, &[(29, false)]));
         prop_assert_eq!(&ran.text, &naive.text);
         let count = |ran: &Ran| ran.result.clone().map(|s| (s.records, s.marked));
         prop_assert_eq!(count(&ran), count(&naive));

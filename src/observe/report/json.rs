@@ -142,7 +142,8 @@ fn end(s: &mut String, profile: &RunProfile<'_>, times: &StreamTimes) {
 
 fn histogram(h: &Histogram) -> String {
     format!(
-        "{{\"first\":{},\"count\":{},\"mean\":{},\"median\":{},\"p95\":{},\"p99\":{},\"total\":{}}}",
+        "{{\"first\":{},\"count\":{},\"mean\":{},\"median\":{},\"p95\":{},\"p99\":{},\
+         \"total\":{}}}",
         number(h.first_us()),
         h.count(),
         number(h.mean_us()),

@@ -112,7 +112,7 @@ fn several_outputs() {
         line["scores"][1].as_f64().unwrap() as f32,
         0.5f64.tanh() as f32
     );
-    // In order, as of one output.
+    // Without JSON the values of all outputs stand in one list.
     let mut out = Vec::new();
     let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, spec);
     writer
@@ -265,7 +265,7 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
         (None, &[1.0, nan], "found a score of NaN"),
         (None, &[inf, 1.0], "found a score of inf"),
         (None, &[-inf, -inf], "found a score of -inf"),
-        // A class of the device beside scores that are none.
+        // A class of the device beside scores that are not finite.
         (Some(0), &[1.0, -inf], "found a score of -inf"),
     ] {
         for output in [
@@ -347,7 +347,7 @@ fn a_closed_pipe_is_no_error_like_others() {
     };
     let run = |error| {
         let mut writer = ResultWriter::new(Broken { error }, OutputFormat::Scores, spec);
-        // A buffer full of answers is written before the end.
+        // The buffer is full long before the last answer, and is written then.
         let mut write = || {
             writer
                 .write(answer(None, &[1.0], &rows), String::new)
