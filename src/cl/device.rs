@@ -1,4 +1,4 @@
-//! Devices and what they can do, asked once.
+//! Devices, their properties and limits. Each device is asked once.
 
 use std::cell::OnceCell;
 use std::ffi::c_void;
@@ -13,25 +13,24 @@ use super::loader::{
     ClLibrary, Handle, handles, info_bytes, info_fixed, info_text, platforms, starting,
 };
 
-/// All devices of all platforms, and what could not be asked.
+/// All devices of all platforms.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// The devices, in the order of the INDEX that users see.
     pub(crate) devices: Vec<Device>,
-    /// Platforms without a device and devices that could not be asked.
+    /// The errors of platforms and devices that are left out.
     pub(crate) errors: Vec<ClError>,
 }
 
 /// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceKind {
-    /// A graphics processor.
     Gpu,
     /// The host's processor.
     Cpu,
-    /// A dedicated accelerator.
+    /// For example a DSP.
     Accelerator,
-    /// Anything else; it may not accept kernels in OpenCL C.
+    /// Any other device. It may not accept kernels in OpenCL C.
     Custom,
 }
 
@@ -46,108 +45,103 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// Where local memory lives.
+/// The kind of a device's local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LocalMemory {
-    /// In storage of its own, faster than global memory.
+    /// Storage of its own, faster than global memory.
     Dedicated,
-    /// In global memory: copying into it gains nothing (Mali).
+    /// A part of global memory: copying into it gains nothing (Mali).
     Global,
-    /// There is none (custom devices).
+    /// No local memory (custom devices).
     None,
 }
 
-/// A device; a copy is the same one.
+/// A device. Clones are the same device.
 #[derive(Clone)]
-pub(crate) struct Device(Arc<Properties>);
+pub(crate) struct Device {
+    properties: Arc<Properties>,
+}
 
 impl Deref for Device {
     type Target = Properties;
 
     fn deref(&self) -> &Properties {
-        &self.0
+        &self.properties
     }
 }
 
-/// What a device is, and its limits.
+/// The properties and limits of a device. Texts are as the driver writes them.
 pub(crate) struct Properties {
     pub(super) library: &'static ClLibrary,
     pub(super) raw: Handle,
     pub(super) platform: Handle,
-    /// Its place in the list of all devices.
+    /// The number of the device among those of all platforms.
     pub(crate) index: usize,
-    /// CL_DEVICE_NAME.
     pub(crate) name: String,
-    /// CL_DEVICE_VENDOR.
     pub(crate) vendor: String,
-    /// CL_DEVICE_VERSION, as the driver writes it.
+    /// CL_DEVICE_VERSION.
     pub(crate) version: String,
-    /// The same as (major, minor); (0, 0) where it does not parse.
+    /// Major and minor number of `version`; (0, 0) if it does not parse.
     pub(crate) opencl: (u32, u32),
-    /// CL_DEVICE_OPENCL_C_VERSION, as the driver writes it.
+    /// CL_DEVICE_OPENCL_C_VERSION.
     pub(crate) c_version: String,
-    /// CL_DRIVER_VERSION.
+    /// The version of the driver.
     pub(crate) driver: String,
-    /// Its platform's name.
     pub(crate) platform_name: String,
-    /// Its platform's version.
     pub(crate) platform_version: String,
-    /// GPU, CPU, …
     pub(crate) kind: DeviceKind,
-    /// Number of compute units.
     pub(crate) compute_units: u32,
-    /// Most work-items in a work-group; a kernel's own limit may be lower.
+    /// The most work-items in a work-group. A kernel's own limit may be lower.
     pub(crate) max_work_group: usize,
-    /// Most work-items of a work-group in each dimension.
+    /// The most work-items of a work-group in each dimension.
     pub(crate) max_work_items: Vec<usize>,
-    /// Local memory in bytes.
+    /// Bytes of local memory.
     pub(crate) local_mem: u64,
-    /// Where it lives.
     pub(crate) local_mem_kind: LocalMemory,
-    /// Global memory in bytes.
+    /// Bytes of global memory.
     pub(crate) global_mem: u64,
-    /// The largest buffer in bytes.
+    /// Bytes of the largest possible buffer.
     pub(crate) max_alloc: u64,
-    /// What the origin of a sub-buffer must be a multiple of, in bytes.
+    /// The origin of a sub-buffer must be a multiple of this number of bytes.
     pub(crate) mem_align: usize,
     /// Highest clock in MHz.
     pub(crate) max_clock: u32,
-    /// Whether it has images.
+    /// True if the device has images.
     pub(crate) images: bool,
     /// Largest width and height of a 2D image; (0, 0) without images.
     pub(crate) image2d_max: (usize, usize),
-    /// Whether kernels may compute in half precision (cl_khr_fp16).
+    /// True if kernels may compute in half precision (cl_khr_fp16).
     pub(crate) fp16: bool,
-    /// CL_DEVICE_SINGLE_FP_CONFIG: what floats can do.
+    /// Bits of CL_DEVICE_SINGLE_FP_CONFIG: the rounding and the special values of floats.
     pub(crate) floats: u64,
-    /// Whether host and device share their memory.
+    /// True if host and device share their memory.
     pub(crate) unified_memory: bool,
     /// Resolution of event times in ns.
     pub(crate) timer_resolution: usize,
-    /// Whether it stores numbers with the low byte first, as the baked constants are.
+    /// True if the low byte of a number comes first, as in the baked constants.
     pub(crate) little_endian: bool,
-    /// CL_DEVICE_EXTENSIONS, separated by blanks.
+    /// Names separated by blanks.
     pub(crate) extensions: String,
-    /// The NVIDIA compute capability as (major, minor), where the device offers
+    /// NVIDIA's compute capability as (major, minor), if the device has
     /// cl_nv_device_attribute_query.
     pub(crate) compute_capability: Option<(u32, u32)>,
-    /// CL_DEVICE_AVAILABLE.
+    /// False if the device is in use or switched off.
     pub(crate) available: bool,
-    /// Whether the driver can compile kernels.
+    /// True if the driver can compile kernels.
     pub(crate) compiler_available: bool,
 }
 
-/// What only a listing shows: nothing is chosen by it. `None` where the driver has no answer.
+/// Properties that a listing shows, but that decide nothing. `None`: the driver has no answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Details {
     /// Bytes of the cache of global memory.
     pub(crate) cache: Option<u64>,
-    /// Whether it caches nothing, reads, or reads and writes.
+    /// The accesses that are cached, in words.
     pub(crate) cache_kind: Option<&'static str>,
     /// Bytes of a cache line.
     pub(crate) cache_line: Option<u32>,
-    /// A type, and the vector widths that the driver prefers for it and that the hardware has; 0:
-    /// no such type.
+    /// For each type the vector width that the driver prefers, and that of the hardware. 0: there
+    /// is no such type.
     pub(crate) vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
@@ -178,7 +172,7 @@ pub(crate) fn devices(library: &'static ClLibrary) -> Result<Devices, ClError> {
     Ok(all)
 }
 
-/// The devices of one platform, and its name.
+/// Returns the devices of one platform, and its name.
 fn platform_devices(
     library: &ClLibrary,
     platform: Handle,
@@ -191,7 +185,7 @@ fn platform_devices(
             // SAFETY: `platform` comes from clGetPlatformIDs; `handles` passes room for `room`
             // entries.
             unsafe {
-                (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, room, ids, found)
+                (library.api.clGetDeviceIDs)(platform.pointer, CL_DEVICE_TYPE_ALL, room, ids, found)
             }
         },
     )?;
@@ -205,21 +199,23 @@ fn platform_text(
 ) -> Result<String, ClError> {
     info_text("clGetPlatformInfo", "a platform", &|size, value, needed| {
         // SAFETY: `platform` comes from clGetPlatformIDs; `value` has room for `size` bytes.
-        unsafe { (library.api.clGetPlatformInfo)(platform.0, what, size, value, needed) }
+        unsafe { (library.api.clGetPlatformInfo)(platform.pointer, what, size, value, needed) }
     })
 }
 
-/// Asks one device; every answer is checked.
+/// Asks one device, and checks every answer.
 struct Questions {
     library: &'static ClLibrary,
     raw: Handle,
+    /// The name of the device in errors.
     name: String,
-    /// The first question that had no answer but must have.
+    /// The error of the first required question that had no answer.
     failed: OnceCell<ClError>,
 }
 
 impl Questions {
-    /// The answer of a question that must have one; the caller looks at `failed` in the end.
+    /// Returns the answer of a required question. Without one it returns a default and sets
+    /// `failed`, which the caller checks in the end.
     fn must<T: Default>(&self, answer: Result<T, ClError>) -> T {
         answer.unwrap_or_else(|e| {
             let _ = self.failed.set(e);
@@ -235,7 +231,7 @@ impl Questions {
         needed: *mut usize,
     ) -> i32 {
         // SAFETY: `raw` comes from clGetDeviceIDs; the info functions pass room for `size` bytes.
-        unsafe { (self.library.api.clGetDeviceInfo)(self.raw.0, what, size, value, needed) }
+        unsafe { (self.library.api.clGetDeviceInfo)(self.raw.pointer, what, size, value, needed) }
     }
 
     fn text(&self, what: cl_device_info) -> Result<String, ClError> {
@@ -244,25 +240,22 @@ impl Questions {
         })
     }
 
-    fn uint(&self, what: cl_device_info) -> Result<u32, ClError> {
+    fn fixed<const N: usize>(&self, what: cl_device_info) -> Result<[u8; N], ClError> {
         info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
             self.ask(what, s, v, n)
         })
-        .map(u32::from_ne_bytes)
+    }
+
+    fn uint(&self, what: cl_device_info) -> Result<u32, ClError> {
+        self.fixed(what).map(u32::from_ne_bytes)
     }
 
     fn ulong(&self, what: cl_device_info) -> Result<u64, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
-            self.ask(what, s, v, n)
-        })
-        .map(u64::from_ne_bytes)
+        self.fixed(what).map(u64::from_ne_bytes)
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| {
-            self.ask(what, s, v, n)
-        })
-        .map(usize::from_ne_bytes)
+        self.fixed(what).map(usize::from_ne_bytes)
     }
 
     fn sizes(&self, what: cl_device_info) -> Result<Vec<usize>, ClError> {
@@ -273,6 +266,14 @@ impl Questions {
         Ok(words
             .map(|w| usize::from_ne_bytes(w.try_into().expect("a chunk of this size")))
             .collect())
+    }
+
+    /// Largest width and height of a 2D image.
+    fn image_limits(&self) -> (usize, usize) {
+        (
+            self.must(self.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)),
+            self.must(self.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)),
+        )
     }
 
     fn flag(&self, what: cl_device_info) -> Result<bool, ClError> {
@@ -296,7 +297,7 @@ impl Device {
         let name = q.text(CL_DEVICE_NAME)?;
         q.name = format!("device {index} ({name})");
         let version = q.must(q.text(CL_DEVICE_VERSION));
-        // Some OpenCL 1.0 platforms and emulators do not know the question.
+        // Some OpenCL 1.0 platforms and emulators do not know this question.
         let c_version = q.text(CL_DEVICE_OPENCL_C_VERSION).unwrap_or_default();
         let extensions = q.must(q.text(CL_DEVICE_EXTENSIONS));
         let images = q.must(q.flag(CL_DEVICE_IMAGE_SUPPORT));
@@ -324,24 +325,14 @@ impl Device {
             max_work_group: q.must(q.size(CL_DEVICE_MAX_WORK_GROUP_SIZE)),
             max_work_items: q.must(q.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES)),
             local_mem: q.must(q.ulong(CL_DEVICE_LOCAL_MEM_SIZE)),
-            local_mem_kind: match q.must(q.uint(CL_DEVICE_LOCAL_MEM_TYPE)) {
-                CL_LOCAL => LocalMemory::Dedicated,
-                CL_GLOBAL => LocalMemory::Global,
-                _ => LocalMemory::None,
-            },
+            local_mem_kind: local_memory(q.must(q.uint(CL_DEVICE_LOCAL_MEM_TYPE))),
             global_mem: q.must(q.ulong(CL_DEVICE_GLOBAL_MEM_SIZE)),
             max_alloc: q.must(q.ulong(CL_DEVICE_MAX_MEM_ALLOC_SIZE)),
             // The driver counts in bits.
             mem_align: (q.must(q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)) as usize / 8).max(1),
             max_clock: q.uint(CL_DEVICE_MAX_CLOCK_FREQUENCY).unwrap_or(0),
             images,
-            image2d_max: match images {
-                true => (
-                    q.must(q.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)),
-                    q.must(q.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)),
-                ),
-                false => (0, 0),
-            },
+            image2d_max: images.then(|| q.image_limits()).unwrap_or_default(),
             fp16: offers("cl_khr_fp16"),
             compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
                 .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
@@ -355,12 +346,11 @@ impl Device {
             available: q.must(q.flag(CL_DEVICE_AVAILABLE)),
             compiler_available: q.must(q.flag(CL_DEVICE_COMPILER_AVAILABLE)),
         };
-        q.failed
-            .into_inner()
-            .map_or_else(|| Ok(Device(Arc::new(properties))), Err)
+        let properties = Arc::new(properties);
+        q.failed.into_inner().map_or(Ok(Device { properties }), Err)
     }
 
-    /// Asks for what only a listing shows.
+    /// Asks for the properties that only a listing shows.
     pub(crate) fn details(&self) -> Details {
         let (name, failed) = (self.name.clone(), OnceCell::new());
         let q = Questions {
@@ -419,12 +409,12 @@ impl Device {
         }
     }
 
-    /// Whether `extension` is among its extensions.
+    /// Returns true if the device has this extension.
     pub(crate) fn offers(&self, extension: &str) -> bool {
         self.extensions.split_whitespace().any(|e| e == extension)
     }
 
-    /// Why no network can run on it, if none can.
+    /// Returns the reason why no network can run on the device, if there is one.
     pub(crate) fn unusable(&self) -> Option<&'static str> {
         if !self.little_endian {
             return Some(
@@ -441,7 +431,7 @@ impl Device {
         (!self.available).then_some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")
     }
 
-    /// What its floats can do, in words.
+    /// Returns the rounding and the special values of the device's floats, in words.
     pub(crate) fn float_rules(&self) -> String {
         let has = |bit: u64| self.floats & bit != 0;
         let rounding = match (has(CL_FP_ROUND_TO_NEAREST), has(CL_FP_ROUND_TO_ZERO)) {
@@ -462,7 +452,7 @@ impl Device {
         format!("{rounding}, {infinities}, {small}")
     }
 
-    /// Whether the device and the library both know OpenCL 1.2.
+    /// Returns true if the device and the library both support OpenCL 1.2.
     pub(crate) fn has_1_2(&self) -> bool {
         self.opencl >= (1, 2) && self.library.api.clEnqueueFillBuffer.is_some()
     }
@@ -487,7 +477,15 @@ fn device_kind(bits: cl_device_type) -> DeviceKind {
     }
 }
 
-/// `OpenCL 1.2 v1.r12p0` and `OpenCL C 1.2 v1.r12p0` to (1, 2).
+fn local_memory(kind: u32) -> LocalMemory {
+    match kind {
+        CL_LOCAL => LocalMemory::Dedicated,
+        CL_GLOBAL => LocalMemory::Global,
+        _ => LocalMemory::None,
+    }
+}
+
+/// Returns (1, 2) for `OpenCL 1.2 v1.r12p0` and for `OpenCL C 1.2 v1.r12p0`.
 fn parse_version(text: &str) -> (u32, u32) {
     let number = |t: &str| {
         let (major, minor) = t.split_once('.')?;

@@ -1,4 +1,4 @@
-//! OpenCL errors that name the call, the code and the object.
+//! OpenCL errors: call, code, object, and what to do.
 
 use std::fmt;
 
@@ -7,49 +7,51 @@ use opencl_sys::*;
 /// A failed OpenCL call.
 ///
 /// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range
-/// outside a buffer) use the code that the specification has for the case. One pointer, as
-/// [`Error`](crate::error::Error) is.
+/// outside a buffer) have the code that the specification gives to the case. Boxed, so that results
+/// stay small.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ClError(Box<Failed>);
+pub(crate) struct ClError {
+    failed: Box<Failed>,
+}
 
-/// What it says: all that is known stands there.
 impl fmt::Debug for ClError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// What a [`ClError`] says.
+/// The content of a [`ClError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// The entry point, for example `clBuildProgram`.
     pub(crate) call: &'static str,
-    /// The code it gave.
+    /// The code that it returned.
     pub(crate) code: i32,
-    /// What it was called on, for example a buffer's or a kernel's name; may be empty.
+    /// The name of the buffer, kernel or other object; may be empty.
     pub(crate) object: String,
-    /// What else is known: one line, or the driver's build log; may be empty.
+    /// One line about the cause, or the driver's build log; may be empty.
     pub(crate) detail: String,
 }
 
 impl ClError {
-    /// An error of `call` on `object`.
+    /// Makes an error of `call` on `object`.
     pub(crate) fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
-        ClError(Box::new(Failed {
+        let failed = Box::new(Failed {
             call,
             code,
             object: object.into(),
             detail: String::new(),
-        }))
+        });
+        ClError { failed }
     }
 
-    /// The same with more to say.
+    /// Sets the detail.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
-        self.0.detail = detail.into();
+        self.failed.detail = detail.into();
         self
     }
 
-    /// The code's name in the OpenCL headers, where it has one.
+    /// Returns the code's name in the OpenCL headers, if it has one.
     pub(crate) fn name(&self) -> Option<&'static str> {
         code_name(self.code)
     }
@@ -59,11 +61,11 @@ impl std::ops::Deref for ClError {
     type Target = Failed;
 
     fn deref(&self) -> &Failed {
-        &self.0
+        &self.failed
     }
 }
 
-/// `Ok` for `CL_SUCCESS`; text is only built for an error.
+/// Returns an error unless `code` is `CL_SUCCESS`. Only an error allocates.
 pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), ClError> {
     if code == CL_SUCCESS {
         Ok(())
@@ -72,7 +74,7 @@ pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), C
     }
 }
 
-/// The same for a call that makes something, which must be there.
+/// Checks a call that creates the object `raw`: drivers may return null without an error.
 pub(super) fn made<T>(
     raw: *mut T,
     code: i32,
@@ -87,8 +89,8 @@ pub(super) fn made<T>(
     }
 }
 
-/// A size or count that a driver tells, at most `most`: what it asks for is allocated.
-pub(super) fn told(
+/// Checks a size or count that a driver reports, before so much is allocated.
+pub(super) fn reported(
     n: usize,
     most: usize,
     call: &'static str,
@@ -117,7 +119,7 @@ impl fmt::Display for ClError {
         let detail = self.detail.trim_end();
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
             write!(f, "\n{detail}")?;
-            // A log of PoCL's without a mistake of the source.
+            // PoCL writes only this line if it cannot write its cache.
             return if detail
                 .lines()
                 .all(|line| line.ends_with(" failed to build the program"))
@@ -150,13 +152,12 @@ impl From<ClError> for crate::error::Error {
     }
 }
 
-/// What to do where PoCL, whose devices are the CPU's and always there, has none or builds nothing.
+/// The advice if PoCL has no device or builds nothing. Its device is the CPU, which is always there.
 const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \
-    XDG_CACHE_HOME/pocl, else \
-                          HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
-                          write to";
+    XDG_CACHE_HOME/pocl, else HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
+    write to";
 
-/// What to do about the codes that users meet.
+/// Returns the advice for a code that users meet.
 fn advice(code: i32) -> Option<&'static str> {
     Some(match code {
         CL_PLATFORM_NOT_FOUND_KHR => {
@@ -165,8 +166,7 @@ fn advice(code: i32) -> Option<&'static str> {
         }
         CL_DEVICE_NOT_FOUND => {
             "this driver sees no device; is the GPU's device file (/dev/mali0, \
-             /dev/dri/renderD128, ...) there, \
-             and may this user open it?"
+             /dev/dri/renderD128, ...) there, and may this user open it?"
         }
         CL_DEVICE_NOT_AVAILABLE => "the device is in use or switched off",
         CL_COMPILER_NOT_AVAILABLE => "this driver cannot compile kernels",
@@ -201,19 +201,21 @@ pub(crate) fn code_name(code: i32) -> Option<&'static str> {
         CL_SUCCESS CL_DEVICE_NOT_FOUND CL_DEVICE_NOT_AVAILABLE CL_COMPILER_NOT_AVAILABLE
         CL_MEM_OBJECT_ALLOCATION_FAILURE CL_OUT_OF_RESOURCES CL_OUT_OF_HOST_MEMORY
         CL_PROFILING_INFO_NOT_AVAILABLE CL_MEM_COPY_OVERLAP CL_IMAGE_FORMAT_MISMATCH
-        CL_IMAGE_FORMAT_NOT_SUPPORTED CL_BUILD_PROGRAM_FAILURE CL_MAP_FAILURE CL_MISALIGNED_SUB_BUFFER_OFFSET
-        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST CL_COMPILE_PROGRAM_FAILURE CL_LINKER_NOT_AVAILABLE
-        CL_LINK_PROGRAM_FAILURE CL_DEVICE_PARTITION_FAILED CL_KERNEL_ARG_INFO_NOT_AVAILABLE CL_INVALID_VALUE
+        CL_IMAGE_FORMAT_NOT_SUPPORTED CL_BUILD_PROGRAM_FAILURE CL_MAP_FAILURE
+        CL_MISALIGNED_SUB_BUFFER_OFFSET CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+        CL_COMPILE_PROGRAM_FAILURE CL_LINKER_NOT_AVAILABLE CL_LINK_PROGRAM_FAILURE
+        CL_DEVICE_PARTITION_FAILED CL_KERNEL_ARG_INFO_NOT_AVAILABLE CL_INVALID_VALUE
         CL_INVALID_DEVICE_TYPE CL_INVALID_PLATFORM CL_INVALID_DEVICE CL_INVALID_CONTEXT
-        CL_INVALID_QUEUE_PROPERTIES CL_INVALID_COMMAND_QUEUE CL_INVALID_HOST_PTR CL_INVALID_MEM_OBJECT
-        CL_INVALID_IMAGE_FORMAT_DESCRIPTOR CL_INVALID_IMAGE_SIZE CL_INVALID_SAMPLER CL_INVALID_BINARY
-        CL_INVALID_BUILD_OPTIONS CL_INVALID_PROGRAM CL_INVALID_PROGRAM_EXECUTABLE CL_INVALID_KERNEL_NAME
-        CL_INVALID_KERNEL_DEFINITION CL_INVALID_KERNEL CL_INVALID_ARG_INDEX CL_INVALID_ARG_VALUE
-        CL_INVALID_ARG_SIZE CL_INVALID_KERNEL_ARGS CL_INVALID_WORK_DIMENSION CL_INVALID_WORK_GROUP_SIZE
-        CL_INVALID_WORK_ITEM_SIZE CL_INVALID_GLOBAL_OFFSET CL_INVALID_EVENT_WAIT_LIST CL_INVALID_EVENT
-        CL_INVALID_OPERATION CL_INVALID_GL_OBJECT CL_INVALID_BUFFER_SIZE CL_INVALID_MIP_LEVEL
-        CL_INVALID_GLOBAL_WORK_SIZE CL_INVALID_PROPERTY CL_INVALID_IMAGE_DESCRIPTOR
-        CL_INVALID_COMPILER_OPTIONS CL_INVALID_LINKER_OPTIONS CL_INVALID_DEVICE_PARTITION_COUNT
-        CL_PLATFORM_NOT_FOUND_KHR
+        CL_INVALID_QUEUE_PROPERTIES CL_INVALID_COMMAND_QUEUE CL_INVALID_HOST_PTR
+        CL_INVALID_MEM_OBJECT CL_INVALID_IMAGE_FORMAT_DESCRIPTOR CL_INVALID_IMAGE_SIZE
+        CL_INVALID_SAMPLER CL_INVALID_BINARY CL_INVALID_BUILD_OPTIONS CL_INVALID_PROGRAM
+        CL_INVALID_PROGRAM_EXECUTABLE CL_INVALID_KERNEL_NAME CL_INVALID_KERNEL_DEFINITION
+        CL_INVALID_KERNEL CL_INVALID_ARG_INDEX CL_INVALID_ARG_VALUE CL_INVALID_ARG_SIZE
+        CL_INVALID_KERNEL_ARGS CL_INVALID_WORK_DIMENSION CL_INVALID_WORK_GROUP_SIZE
+        CL_INVALID_WORK_ITEM_SIZE CL_INVALID_GLOBAL_OFFSET CL_INVALID_EVENT_WAIT_LIST
+        CL_INVALID_EVENT CL_INVALID_OPERATION CL_INVALID_GL_OBJECT CL_INVALID_BUFFER_SIZE
+        CL_INVALID_MIP_LEVEL CL_INVALID_GLOBAL_WORK_SIZE CL_INVALID_PROPERTY
+        CL_INVALID_IMAGE_DESCRIPTOR CL_INVALID_COMPILER_OPTIONS CL_INVALID_LINKER_OPTIONS
+        CL_INVALID_DEVICE_PARTITION_COUNT CL_PLATFORM_NOT_FOUND_KHR
     )
 }

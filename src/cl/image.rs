@@ -79,44 +79,8 @@ impl Image2d {
             image_channel_data_type: data_type,
         };
         let flags = access.flags() | CL_MEM_ALLOC_HOST_PTR;
-        let context = queue.context().raw();
         let mut code = CL_SUCCESS;
-        let raw = match queue
-            .api()
-            .clCreateImage
-            .filter(|_| queue.device().has_1_2())
-        {
-            Some(create) => {
-                let shape = cl_image_desc {
-                    image_type: CL_MEM_OBJECT_IMAGE2D,
-                    image_width: width,
-                    image_height: height,
-                    image_depth: 0,
-                    image_array_size: 0,
-                    image_row_pitch: 0,
-                    image_slice_pitch: 0,
-                    num_mip_levels: 0,
-                    num_samples: 0,
-                    buffer: ptr::null_mut(),
-                };
-                // SAFETY: format and shape are valid for the call; there is no host pointer.
-                unsafe { create(context, flags, &format, &shape, ptr::null_mut(), &mut code) }
-            }
-            // SAFETY: as above.
-            None => unsafe {
-                let create = queue.api().clCreateImage2D;
-                create(
-                    context,
-                    flags,
-                    &format,
-                    width,
-                    height,
-                    0,
-                    ptr::null_mut(),
-                    &mut code,
-                )
-            },
-        };
+        let raw = create(queue, flags, &format, width, height, &mut code);
         made(raw, code, CALL, name)
             .map_err(|e| e.detail(format!("{width} x {height} pixels of four {values}")))?;
         Ok(Image2d {
@@ -191,6 +155,42 @@ impl Image2d {
             row_pitch,
             mode,
         })
+    }
+}
+
+/// Creates an image, by the call of OpenCL 1.2 or by that of 1.1.
+fn create(
+    queue: &Queue,
+    flags: cl_mem_flags,
+    format: &cl_image_format,
+    width: usize,
+    height: usize,
+    code: &mut i32,
+) -> cl_mem {
+    let (context, no_host) = (queue.context().raw(), ptr::null_mut());
+    let newer = queue.api().clCreateImage;
+    match newer.filter(|_| queue.device().has_1_2()) {
+        Some(create) => {
+            let shape = cl_image_desc {
+                image_type: CL_MEM_OBJECT_IMAGE2D,
+                image_width: width,
+                image_height: height,
+                image_depth: 0,
+                image_array_size: 0,
+                image_row_pitch: 0,
+                image_slice_pitch: 0,
+                num_mip_levels: 0,
+                num_samples: 0,
+                buffer: ptr::null_mut(),
+            };
+            // SAFETY: format and shape are valid for the call; there is no host pointer.
+            unsafe { create(context, flags, format, &shape, no_host, code) }
+        }
+        None => {
+            let create = queue.api().clCreateImage2D;
+            // SAFETY: as above.
+            unsafe { create(context, flags, format, width, height, 0, no_host, code) }
+        }
     }
 }
 

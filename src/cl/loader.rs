@@ -319,13 +319,13 @@ pub(super) fn handles(
     loop {
         let (mut ids, mut count) = (vec![ptr::null_mut(); room], 0);
         super::error::check(get(room as u32, ids.as_mut_ptr(), &mut count), call, object)?;
-        let count = super::error::told(count as usize, MOST, call, object)?;
+        let count = super::error::reported(count as usize, MOST, call, object)?;
         if count > room {
             room = count;
             continue;
         }
         ids.truncate(count);
-        return Ok(ids.into_iter().map(Handle).collect());
+        return Ok(ids.into_iter().map(|pointer| Handle { pointer }).collect());
     }
 }
 
@@ -424,7 +424,9 @@ impl From<LoadError> for crate::error::Error {
 
 /// An OpenCL object's handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle(pub(super) *mut c_void);
+pub(super) struct Handle {
+    pub(super) pointer: *mut c_void,
+}
 
 // SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a
 // shared kernel, is called by `ClKernel::bind` only, which owns the kernel.
@@ -446,8 +448,8 @@ pub(super) fn info_bytes(
 ) -> Result<Vec<u8>, ClError> {
     let mut size = 0;
     super::error::check(get(0, ptr::null_mut(), &mut size), call, object)?;
-    // Behind them is room for a driver that writes more than it has told.
-    let mut bytes = vec![0u8; super::error::told(size, LONGEST, call, object)? + SPARE];
+    // Behind them is room for a driver that writes more than it has reported.
+    let mut bytes = vec![0u8; super::error::reported(size, LONGEST, call, object)? + SPARE];
     let mut written = size;
     super::error::check(
         get(size, bytes.as_mut_ptr().cast(), &mut written),

@@ -116,7 +116,7 @@ impl MemoryObject {
         let (queue, name) = (queue.clone(), name.to_string());
         Arc::new(MemoryObject {
             queue,
-            raw: Handle(raw),
+            raw: Handle { pointer: raw },
             name,
             parent,
             mapped: AtomicBool::new(false),
@@ -128,7 +128,7 @@ impl MemoryObject {
     }
 
     pub(super) fn raw(&self) -> &cl_mem {
-        &self.raw.0
+        &self.raw.pointer
     }
 
     pub(super) fn name(&self) -> &str {
@@ -161,7 +161,7 @@ impl Drop for MemoryObject {
     fn drop(&mut self) {
         // SAFETY: created by a clCreate… call, released once. The driver keeps it while enqueued
         // commands use it.
-        unsafe { (self.queue.api().clReleaseMemObject)(self.raw.0) };
+        unsafe { (self.queue.api().clReleaseMemObject)(self.raw.pointer) };
     }
 }
 
@@ -279,7 +279,7 @@ impl ClBuffer {
     /// `bytes()` divided by the element's size, rounded down, elements, whose old values may be
     /// lost. Waits for the commands before it.
     pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
-        let region = self.map(MapMode::Overwrite, self.bytes, true)?.0;
+        let (region, _) = self.map(MapMode::Overwrite, self.bytes, true)?;
         let mapped = Unmap {
             buffer: self,
             region: Some(region),
@@ -591,7 +591,7 @@ impl MappedBuffer {
             Access::ReadWrite,
             BufferHome::Shared,
         )?;
-        let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
+        let (region, _) = memory.map(MapMode::Write, buffer.bytes, true)?;
         Ok(MappedBuffer {
             buffer,
             mode,
@@ -626,7 +626,10 @@ impl MappedBuffer {
                 self.buffer.memory.free_for("clEnqueueReadBuffer", &lock)?;
                 let event = match self.mode {
                     MapMode::Read | MapMode::ReadWrite => self.copy(region, &lock)?,
-                    _ => self.sent.take().map_or(ptr::null_mut(), |event| event.0),
+                    _ => self
+                        .sent
+                        .take()
+                        .map_or(ptr::null_mut(), |event| event.pointer),
                 };
                 self.buffer.memory.set_mapped(true, &lock);
                 (region, event)
@@ -636,7 +639,7 @@ impl MappedBuffer {
             true => MapState::Mapped { region },
             false => MapState::Pending {
                 region,
-                event: Handle(event),
+                event: Handle { pointer: event },
             },
         };
         Ok(())
@@ -756,7 +759,7 @@ impl MappedBuffer {
 
     fn settle(&mut self, timed: bool) -> Result<Times, ClError> {
         let (region, event) = match &self.state {
-            MapState::Pending { region, event } => (*region, event.0),
+            MapState::Pending { region, event } => (*region, event.pointer),
             MapState::Mapped { .. } if !timed => return Ok(Times::default()),
             MapState::Mapped { .. } => {
                 return Err(ClError::new(
@@ -798,7 +801,9 @@ impl MappedBuffer {
         } else {
             let lock = self.buffer.queue().lock_maps();
             if !matches!(self.mode, MapMode::Read | MapMode::ReadWrite) {
-                self.sent = Some(Handle(self.copy(region, &lock)?));
+                self.sent = Some(Handle {
+                    pointer: self.copy(region, &lock)?,
+                });
             }
             self.buffer.memory.set_mapped(false, &lock);
         }
@@ -863,7 +868,7 @@ impl MappedBuffer {
             MapState::Unmapped => return,
             MapState::Mapped { region } => region,
             MapState::Pending { region, event } => {
-                release_event(self.buffer.queue(), event.0);
+                release_event(self.buffer.queue(), event.pointer);
                 region
             }
         };
@@ -878,7 +883,7 @@ impl Drop for MappedBuffer {
     fn drop(&mut self) {
         self.give_up();
         if let Some(event) = self.sent.take() {
-            release_event(self.buffer.queue(), event.0);
+            release_event(self.buffer.queue(), event.pointer);
         }
         if let Some((memory, region)) = self.staging.take() {
             let _ = memory.unmap(region, None);

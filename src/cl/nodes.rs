@@ -150,8 +150,8 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
                 .and_then(|d| Some(d.file_name()?.to_str()?.to_string()));
             let known = driver
                 .as_ref()
-                .and_then(|d| DRIVERS.iter().find(|k| k.0 == d));
-            let (gpu, library) = known.map_or((gpu, library), |k| (k.1, k.2));
+                .and_then(|d| DRIVERS.iter().find(|(name, ..)| name == d));
+            let (gpu, library) = known.map_or((gpu, library), |&(_, gpu, library)| (gpu, library));
             let gpu = match (gpu, driver) {
                 ("", None) => String::new(),
                 ("", Some(driver)) => format!(" ({driver})"),
@@ -213,7 +213,9 @@ mod tests {
     use std::path::PathBuf;
 
     /// A root folder with these nodes (plain files) and modes.
-    struct Root(PathBuf);
+    struct Root {
+        path: PathBuf,
+    }
 
     impl Root {
         fn new(name: &str, nodes: &[(&str, u32)]) -> Root {
@@ -233,11 +235,11 @@ mod tests {
                 format!("other:x:{}:\nthe-group:x:{gid}:a,b\n", gid + 1),
             )
             .unwrap();
-            Root(root)
+            Root { path: root }
         }
 
         fn driver(&self, node: &str, driver: &str) {
-            let device = self.0.join("sys/class/drm").join(node).join("device");
+            let device = self.path.join("sys/class/drm").join(node).join("device");
             fs::create_dir_all(&device).unwrap();
             symlink(
                 format!("../../../bus/platform/drivers/{driver}"),
@@ -247,7 +249,7 @@ mod tests {
         }
 
         fn lines(&self, served: bool, answer: Option<ErrorKind>) -> Vec<String> {
-            nodes_of(&self.0, served, |_| {
+            nodes_of(&self.path, served, |_| {
                 answer.map_or(Ok(()), |kind| Err(kind.into()))
             })
         }
@@ -255,7 +257,7 @@ mod tests {
 
     impl Drop for Root {
         fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            let _ = fs::remove_dir_all(&self.path);
         }
     }
 
@@ -284,7 +286,7 @@ mod tests {
                 panic!("{lines:?}")
             };
             let start = "/dev/mali0 (ARM Mali) is there, but this user may not open it: ";
-            let gid = fs::metadata(&root.0).unwrap().gid();
+            let gid = fs::metadata(&root.path).unwrap().gid();
             match gid {
                 0 => assert!(
                     mali.starts_with(start) && mali.contains("mode 660, group the-group; a udev"),
@@ -315,12 +317,13 @@ mod tests {
     fn nodes_of_a_group_name_it() {
         let root = Root::new("group", &[("dri/renderD128", 0o660), ("kgsl-3d0", 0o666)]);
         // Needs root; elsewhere the group of the test's user stands in for `render`, as above.
-        if std::os::unix::fs::chown(root.0.join("dev/dri/renderD128"), None, Some(4711)).is_err() {
+        if std::os::unix::fs::chown(root.path.join("dev/dri/renderD128"), None, Some(4711)).is_err()
+        {
             return;
         }
-        let mut groups = fs::read_to_string(root.0.join("etc/group")).unwrap();
+        let mut groups = fs::read_to_string(root.path.join("etc/group")).unwrap();
         groups += "render:x:4711:\n";
-        fs::write(root.0.join("etc/group"), groups).unwrap();
+        fs::write(root.path.join("etc/group"), groups).unwrap();
         let lines = root.lines(true, Some(ErrorKind::PermissionDenied));
         assert_eq!(
             lines[1],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use opencl_sys::*;
 
-use super::error::{ClError, check, made, told};
+use super::error::{ClError, check, made, reported};
 use super::image::Image2d;
 use super::loader::{Handle, LONGEST, info_fixed, info_lines};
 use super::memory::{ClBuffer, MemoryObject};
@@ -17,24 +17,29 @@ use crate::sys::own::OwnBytes;
 /// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root
 /// could write into a file. Drivers may run whatever stands in it, so no other bytes become one.
 #[derive(Debug)]
-pub(crate) struct ProgramBinary(Vec<u8>);
+pub(crate) struct ProgramBinary {
+    bytes: Vec<u8>,
+}
 
 impl ProgramBinary {
     /// For a file.
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
 impl From<OwnBytes> for ProgramBinary {
     fn from(bytes: OwnBytes) -> ProgramBinary {
-        ProgramBinary(bytes.into_vec())
+        let bytes = bytes.into_vec();
+        ProgramBinary { bytes }
     }
 }
 
 /// A program built for a context's device. Clones are the same program.
 #[derive(Clone)]
-pub(crate) struct Program(Arc<ProgramInner>);
+pub(crate) struct Program {
+    inner: Arc<ProgramInner>,
+}
 
 struct ProgramInner {
     context: Context,
@@ -46,7 +51,7 @@ impl Drop for ProgramInner {
     fn drop(&mut self) {
         // SAFETY: created by a clCreateProgram… call, released once; the driver keeps it while
         // kernels of it exist.
-        unsafe { (self.context.api().clReleaseProgram)(self.raw.0) };
+        unsafe { (self.context.api().clReleaseProgram)(self.raw.pointer) };
     }
 }
 
@@ -88,10 +93,11 @@ impl Program {
     pub(crate) fn from_binary(
         context: &Context,
         name: &str,
-        ProgramBinary(binary): &ProgramBinary,
+        binary: &ProgramBinary,
         options: &str,
     ) -> Result<Program, ClError> {
         const CALL: &str = "clCreateProgramWithBinary";
+        let binary = &binary.bytes;
         if binary.is_empty() {
             return Err(ClError::new(CALL, CL_INVALID_VALUE, name).detail("the binary is empty"));
         }
@@ -102,7 +108,7 @@ impl Program {
             (context.api().clCreateProgramWithBinary)(
                 context.raw(),
                 1,
-                &context.device().raw.0,
+                &context.device().raw.pointer,
                 &binary.len(),
                 &mut bytes,
                 &mut status,
@@ -121,17 +127,17 @@ impl Program {
     }
 
     fn new(context: &Context, raw: cl_program, name: &str) -> Program {
-        let (context, name) = (context.clone(), name.to_string());
-        Program(Arc::new(ProgramInner {
-            context,
-            raw: Handle(raw),
-            name,
-        }))
+        let inner = Arc::new(ProgramInner {
+            context: context.clone(),
+            raw: Handle { pointer: raw },
+            name: name.to_string(),
+        });
+        Program { inner }
     }
 
     fn build(self, options: &str) -> Result<Program, ClError> {
         const CALL: &str = "clBuildProgram";
-        let inner = &self.0;
+        let inner = &self.inner;
         let options = CString::new(options).map_err(|_| {
             ClError::new(CALL, CL_INVALID_BUILD_OPTIONS, &inner.name)
                 .detail("the options contain a zero byte")
@@ -140,9 +146,9 @@ impl Program {
         // build.
         let code = unsafe {
             (inner.context.api().clBuildProgram)(
-                inner.raw.0,
+                inner.raw.pointer,
                 1,
-                &inner.context.device().raw.0,
+                &inner.context.device().raw.pointer,
                 options.as_ptr(),
                 None,
                 ptr::null_mut(),
@@ -155,7 +161,7 @@ impl Program {
 
     /// What the driver's compiler said.
     pub(crate) fn build_log(&self) -> Result<String, ClError> {
-        let inner = &self.0;
+        let inner = &self.inner;
         info_lines(
             "clGetProgramBuildInfo",
             &inner.name,
@@ -164,8 +170,8 @@ impl Program {
                 // for `size` bytes.
                 unsafe {
                     (inner.context.api().clGetProgramBuildInfo)(
-                        inner.raw.0,
-                        inner.context.device().raw.0,
+                        inner.raw.pointer,
+                        inner.context.device().raw.pointer,
                         CL_PROGRAM_BUILD_LOG,
                         size,
                         value,
@@ -179,25 +185,25 @@ impl Program {
     /// The built program in the driver's own form, for a cache; empty where the driver gives none.
     pub(crate) fn binary(&self) -> Result<ProgramBinary, ClError> {
         const CALL: &str = "clGetProgramInfo";
-        let inner = &self.0;
+        let inner = &self.inner;
         let ask = |what, size, value: *mut c_void, needed| {
             // SAFETY: the program is alive; `value` has room for `size` bytes.
             unsafe {
-                (inner.context.api().clGetProgramInfo)(inner.raw.0, what, size, value, needed)
+                (inner.context.api().clGetProgramInfo)(inner.raw.pointer, what, size, value, needed)
             }
         };
         // The context has one device, so each answer has one entry.
         let size = info_fixed(CALL, &inner.name, &|s, v, n| {
             ask(CL_PROGRAM_BINARY_SIZES, s, v, n)
         })?;
-        let size = told(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?;
+        let size = reported(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?;
         if size == 0 {
-            return Ok(ProgramBinary(Vec::new()));
+            return Ok(ProgramBinary { bytes: Vec::new() });
         }
         // The call has no limit: behind the binary is room for a driver that writes more than it
-        // has told.
-        let mut binary = vec![0u8; size + SPARE_OF_BINARY];
-        let mut places = [binary.as_mut_ptr()];
+        // has reported.
+        let mut bytes = vec![0u8; size + SPARE_OF_BINARY];
+        let mut places = [bytes.as_mut_ptr()];
         let code = ask(
             CL_PROGRAM_BINARIES,
             size_of_val(&places),
@@ -205,27 +211,27 @@ impl Program {
             ptr::null_mut(),
         );
         check(code, CALL, &inner.name)?;
-        binary.truncate(size);
-        Ok(ProgramBinary(binary))
+        bytes.truncate(size);
+        Ok(ProgramBinary { bytes })
     }
 
     /// A new kernel object for the function `function`, with its own arguments.
     pub(crate) fn kernel(&self, function: &str) -> Result<ClKernel, ClError> {
         const CALL: &str = "clCreateKernel";
-        let inner = &self.0;
+        let inner = &self.inner;
         let object = || format!("{function} in {}", inner.name);
         let c_name = CString::new(function)
             .map_err(|_| ClError::new(CALL, CL_INVALID_KERNEL_NAME, object()))?;
         let mut code = CL_SUCCESS;
         // SAFETY: the program is alive and the name ends with a zero.
         let raw = unsafe {
-            (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code)
+            (inner.context.api().clCreateKernel)(inner.raw.pointer, c_name.as_ptr(), &mut code)
         };
         made(raw, code, CALL, "")
             .map_err(|e| ClError::new(CALL, code, object()).detail(e.detail.clone()))?;
         Ok(ClKernel {
             program: self.clone(),
-            raw: Handle(raw),
+            raw: Handle { pointer: raw },
             name: function.to_string(),
         })
     }
@@ -233,7 +239,7 @@ impl Program {
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Program({})", self.0.name)
+        write!(f, "Program({})", self.inner.name)
     }
 }
 
@@ -248,7 +254,7 @@ impl Drop for ClKernel {
     fn drop(&mut self) {
         // SAFETY: created by clCreateKernel, released once; the driver keeps it while enqueued
         // commands use it.
-        unsafe { (self.context().api().clReleaseKernel)(self.raw.0) };
+        unsafe { (self.context().api().clReleaseKernel)(self.raw.pointer) };
     }
 }
 
@@ -308,7 +314,7 @@ impl ClKernel {
             // SAFETY: the kernel is alive; `value` has room for `size` bytes.
             unsafe {
                 (self.context().api().clGetKernelInfo)(
-                    self.raw.0,
+                    self.raw.pointer,
                     CL_KERNEL_NUM_ARGS,
                     size,
                     value,
@@ -354,7 +360,7 @@ impl ClKernel {
             // SAFETY: `self` is owned, so this is the only call on the kernel; `value` points to
             // `size` bytes, or is null for local memory.
             let code = unsafe {
-                (self.context().api().clSetKernelArg)(self.raw.0, index as u32, size, value)
+                (self.context().api().clSetKernelArg)(self.raw.pointer, index as u32, size, value)
             };
             check(code, "clSetKernelArg", "").map_err(|e| self.refused(index, e.code))?;
         }
@@ -401,8 +407,8 @@ impl ClKernel {
                 // `size` bytes.
                 unsafe {
                     (self.context().api().clGetKernelWorkGroupInfo)(
-                        self.raw.0,
-                        self.context().device().raw.0,
+                        self.raw.pointer,
+                        self.context().device().raw.pointer,
                         what,
                         size,
                         value,
@@ -419,11 +425,11 @@ impl ClKernel {
     }
 
     pub(super) fn raw(&self) -> cl_kernel {
-        self.raw.0
+        self.raw.pointer
     }
 
     pub(super) fn context(&self) -> &Context {
-        &self.program.0.context
+        &self.program.inner.context
     }
 }
 

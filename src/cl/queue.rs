@@ -13,7 +13,9 @@ use super::program::BoundKernel;
 
 /// A context with one device. Clones are the same context.
 #[derive(Clone)]
-pub(crate) struct Context(Arc<ContextInner>);
+pub(crate) struct Context {
+    inner: Arc<ContextInner>,
+}
 
 struct ContextInner {
     device: Device,
@@ -23,54 +25,57 @@ struct ContextInner {
 impl Context {
     /// A context for `device`.
     pub(crate) fn new(device: &Device) -> Result<Context, ClError> {
-        let properties = [CL_CONTEXT_PLATFORM, device.platform.0 as isize, 0];
+        let properties = [CL_CONTEXT_PLATFORM, device.platform.pointer as isize, 0];
         let mut code = CL_SUCCESS;
         // SAFETY: the properties end with 0, one device is passed and there is no callback.
         let raw = unsafe {
             (device.library.api.clCreateContext)(
                 properties.as_ptr(),
                 1,
-                &device.raw.0,
+                &device.raw.pointer,
                 None,
                 ptr::null_mut(),
                 &mut code,
             )
         };
         made(raw, code, "clCreateContext", &device.name)?;
-        Ok(Context(Arc::new(ContextInner {
+        let inner = Arc::new(ContextInner {
             device: device.clone(),
-            raw: Handle(raw),
-        })))
+            raw: Handle { pointer: raw },
+        });
+        Ok(Context { inner })
     }
 
     /// Its device.
     pub(crate) fn device(&self) -> &Device {
-        &self.0.device
+        &self.inner.device
     }
 
     pub(super) fn api(&self) -> &'static Api {
-        &self.0.device.library.api
+        &self.inner.device.library.api
     }
 
     pub(super) fn raw(&self) -> cl_context {
-        self.0.raw.0
+        self.inner.raw.pointer
     }
 
     pub(super) fn same(&self, other: &Context) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: created by clCreateContext, released once.
-        unsafe { (self.device.library.api.clReleaseContext)(self.raw.0) };
+        unsafe { (self.device.library.api.clReleaseContext)(self.raw.pointer) };
     }
 }
 
 /// An in-order queue. Clones are the same queue; memory belongs to the queue it was created on.
 #[derive(Clone)]
-pub(crate) struct Queue(Arc<QueueInner>);
+pub(crate) struct Queue {
+    inner: Arc<QueueInner>,
+}
 
 struct QueueInner {
     context: Context,
@@ -92,28 +97,28 @@ impl Queue {
         let raw = unsafe {
             (context.api().clCreateCommandQueue)(
                 context.raw(),
-                context.device().raw.0,
+                context.device().raw.pointer,
                 properties,
                 &mut code,
             )
         };
         made(raw, code, "clCreateCommandQueue", &context.device().name)?;
-        let inner = QueueInner {
+        let inner = Arc::new(QueueInner {
             context: context.clone(),
-            raw: Handle(raw),
+            raw: Handle { pointer: raw },
             maps: Mutex::new(()),
-        };
-        Ok(Queue(Arc::new(inner)))
+        });
+        Ok(Queue { inner })
     }
 
     /// Its context.
     pub(crate) fn context(&self) -> &Context {
-        &self.0.context
+        &self.inner.context
     }
 
     /// Its device.
     pub(crate) fn device(&self) -> &Device {
-        self.0.context.device()
+        self.inner.context.device()
     }
 
     /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver
@@ -128,30 +133,10 @@ impl Queue {
         local: Option<&[usize]>,
         event: Option<&mut Event>,
     ) -> Result<(), ClError> {
-        const CALL: &str = "clEnqueueNDRangeKernel";
-        let refuse = |code, why: String| Err(ClError::new(CALL, code, kernel.name()).detail(why));
-        if global.is_empty() || global.len() > 3 {
-            return refuse(
-                CL_INVALID_WORK_DIMENSION,
-                format!("expected 1 to 3 dimensions, found {}", global.len()),
-            );
-        }
-        if let Some(local) = local {
-            let fits = local.len() == global.len()
-                && local
-                    .iter()
-                    .zip(global)
-                    .all(|(&l, &g)| l != 0 && g % l == 0);
-            if !fits {
-                let why = format!("work-groups of {local:?} do not divide {global:?} work-items");
-                return refuse(CL_INVALID_WORK_GROUP_SIZE, why);
-            }
-        }
+        check_sizes(kernel, global, local)?;
         if !kernel.context().same(self.context()) {
-            return refuse(
-                CL_INVALID_CONTEXT,
-                "the kernel belongs to another context".into(),
-            );
+            let why = "the kernel belongs to another context".into();
+            return Err(refused(kernel, CL_INVALID_CONTEXT, why));
         }
         let mut raw = ptr::null_mut();
         let wanted = if event.is_some() {
@@ -160,26 +145,7 @@ impl Queue {
             ptr::null_mut()
         };
         let lock = self.lock_maps();
-        for (index, memory) in kernel.memory() {
-            if !memory.queue().same(self) {
-                return refuse(
-                    CL_INVALID_COMMAND_QUEUE,
-                    format!(
-                        "argument {index} ({}) belongs to another queue",
-                        memory.name()
-                    ),
-                );
-            }
-            if memory.is_mapped(&lock) {
-                return refuse(
-                    CL_INVALID_OPERATION,
-                    format!(
-                        "argument {index} ({}) is mapped for the host",
-                        memory.name()
-                    ),
-                );
-            }
-        }
+        self.check_memory(kernel, &lock)?;
         // SAFETY: queue and kernel are alive and of one context; both size arrays have
         // `global.len()` entries. All memory arguments are kept alive by the kernel, and the driver
         // keeps what an enqueued command uses. None of it is mapped, and mappings are ordered after
@@ -199,7 +165,7 @@ impl Queue {
             )
         };
         drop(lock);
-        check(code, CALL, kernel.name()).map_err(|e| match e.code {
+        check(code, LAUNCH, kernel.name()).map_err(|e| match e.code {
             CL_INVALID_WORK_GROUP_SIZE | CL_INVALID_WORK_ITEM_SIZE | CL_OUT_OF_RESOURCES => {
                 let groups = local.map_or("the driver's size".into(), |local| format!("{local:?}"));
                 e.detail(format!("global {global:?}, work-groups of {groups}"))
@@ -207,7 +173,23 @@ impl Queue {
             _ => e,
         })?;
         if let Some(event) = event {
-            event.hold(self, raw, CALL);
+            event.hold(self, raw, LAUNCH);
+        }
+        Ok(())
+    }
+
+    /// Refuses a kernel whose memory belongs to another queue or is mapped for the host.
+    fn check_memory(&self, kernel: &BoundKernel, lock: &MapLock<'_>) -> Result<(), ClError> {
+        for (index, memory) in kernel.memory() {
+            let argument = || format!("argument {index} ({})", memory.name());
+            if !memory.queue().same(self) {
+                let why = argument() + " belongs to another queue";
+                return Err(refused(kernel, CL_INVALID_COMMAND_QUEUE, why));
+            }
+            if memory.is_mapped(lock) {
+                let why = argument() + " is mapped for the host";
+                return Err(refused(kernel, CL_INVALID_OPERATION, why));
+            }
         }
         Ok(())
     }
@@ -225,23 +207,54 @@ impl Queue {
     }
 
     pub(super) fn api(&self) -> &'static Api {
-        self.0.context.api()
+        self.inner.context.api()
     }
 
     pub(super) fn raw(&self) -> cl_command_queue {
-        self.0.raw.0
+        self.inner.raw.pointer
     }
 
     pub(super) fn same(&self, other: &Queue) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Held while mapping states are read or changed together with the command that depends on
     /// them.
     pub(super) fn lock_maps(&self) -> MapLock<'_> {
         MapLock {
-            _guard: self.0.maps.lock().unwrap_or_else(PoisonError::into_inner),
+            _guard: self
+                .inner
+                .maps
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
         }
+    }
+}
+
+const LAUNCH: &str = "clEnqueueNDRangeKernel";
+
+fn refused(kernel: &BoundKernel, code: i32, why: String) -> ClError {
+    ClError::new(LAUNCH, code, kernel.name()).detail(why)
+}
+
+/// Refuses a number of dimensions that OpenCL does not have, and work-groups that do not divide the
+/// work-items.
+fn check_sizes(
+    kernel: &BoundKernel,
+    global: &[usize],
+    local: Option<&[usize]>,
+) -> Result<(), ClError> {
+    if global.is_empty() || global.len() > 3 {
+        let why = format!("expected 1 to 3 dimensions, found {}", global.len());
+        return Err(refused(kernel, CL_INVALID_WORK_DIMENSION, why));
+    }
+    let divides = |(&l, &g): (&usize, &usize)| l != 0 && g % l == 0;
+    match local {
+        Some(local) if local.len() != global.len() || !local.iter().zip(global).all(divides) => {
+            let why = format!("work-groups of {local:?} do not divide {global:?} work-items");
+            Err(refused(kernel, CL_INVALID_WORK_GROUP_SIZE, why))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -256,8 +269,8 @@ impl Drop for QueueInner {
         // SAFETY: created by clCreateCommandQueue, released once. Finishing first lets the driver's
         // threads come to rest before the process ends.
         unsafe {
-            (api.clFinish)(self.raw.0);
-            (api.clReleaseCommandQueue)(self.raw.0);
+            (api.clFinish)(self.raw.pointer);
+            (api.clReleaseCommandQueue)(self.raw.pointer);
         }
     }
 }
@@ -278,7 +291,9 @@ pub(crate) struct Times {
 /// A place for the event of one command: empty, or holding an event that is released exactly once,
 /// when the next one takes its place, by [`Event::release`] or by drop.
 #[derive(Default)]
-pub(crate) struct Event(Option<HeldEvent>);
+pub(crate) struct Event {
+    held: Option<HeldEvent>,
+}
 
 struct HeldEvent {
     queue: Queue,
@@ -289,25 +304,25 @@ struct HeldEvent {
 
 impl Drop for HeldEvent {
     fn drop(&mut self) {
-        release_event(&self.queue, self.raw.0);
+        release_event(&self.queue, self.raw.pointer);
     }
 }
 
 impl Event {
     /// An empty place.
     pub(crate) fn new() -> Event {
-        Event(None)
+        Event { held: None }
     }
 
     /// Whether a command has left its event there.
     pub(crate) fn is_held(&self) -> bool {
-        self.0.is_some()
+        self.held.is_some()
     }
 
     /// Waits until the command is done; the error is the command's own.
     pub(crate) fn wait(&self) -> Result<(), ClError> {
         let held = self.held("clWaitForEvents")?;
-        wait_event(&held.queue, held.raw.0, held.command, "")
+        wait_event(&held.queue, held.raw.pointer, held.command, "")
     }
 
     /// Asks how the command ended, after it was waited for in some other way: an in-order queue
@@ -315,18 +330,20 @@ impl Event {
     /// that it has not ended. The error is the command's own, on `object`. Does not allocate.
     pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
         let held = self.held("clGetEventInfo")?;
-        match event_status(&held.queue, held.raw.0)? {
+        match event_status(&held.queue, held.raw.pointer)? {
             CL_COMPLETE => Ok(()),
             status @ ..0 => Err(ClError::new(held.command, status, object)),
-            _ => wait_event(&held.queue, held.raw.0, held.command, object),
+            _ => wait_event(&held.queue, held.raw.pointer, held.command, object),
         }
     }
 
     /// An error if the command is known to have failed. Waits for nothing; an empty place is no
     /// error.
     pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
-        let Some(held) = &self.0 else { return Ok(()) };
-        match event_status(&held.queue, held.raw.0) {
+        let Some(held) = &self.held else {
+            return Ok(());
+        };
+        match event_status(&held.queue, held.raw.pointer) {
             Ok(status @ ..0) => Err(ClError::new(held.command, status, object)),
             _ => Ok(()),
         }
@@ -335,24 +352,24 @@ impl Event {
     /// The times of the completed command; needs a profiling queue.
     pub(crate) fn times(&self) -> Result<Times, ClError> {
         let held = self.held("clGetEventProfilingInfo")?;
-        event_times(&held.queue, held.raw.0)
+        event_times(&held.queue, held.raw.pointer)
     }
 
     /// Gives the event back; an empty place stays empty.
     pub(crate) fn release(&mut self) {
-        self.0 = None;
+        self.held = None;
     }
 
     pub(super) fn hold(&mut self, queue: &Queue, raw: cl_event, command: &'static str) {
-        self.0 = Some(HeldEvent {
+        self.held = Some(HeldEvent {
             queue: queue.clone(),
-            raw: Handle(raw),
+            raw: Handle { pointer: raw },
             command,
         });
     }
 
     fn held(&self, call: &'static str) -> Result<&HeldEvent, ClError> {
-        self.0.as_ref().ok_or_else(|| {
+        self.held.as_ref().ok_or_else(|| {
             ClError::new(call, CL_INVALID_EVENT, "").detail("this event belongs to no command")
         })
     }
@@ -360,7 +377,7 @@ impl Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() {
+        f.write_str(if self.held.is_some() {
             "Event(held)"
         } else {
             "Event(empty)"

@@ -87,7 +87,9 @@ fn add(
 }
 
 /// A new folder for a test's files, removed at the end.
-struct ShimFolder(PathBuf);
+struct ShimFolder {
+    path: PathBuf,
+}
 
 impl ShimFolder {
     fn new() -> ShimFolder {
@@ -99,11 +101,11 @@ impl ShimFolder {
         );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        ShimFolder(path)
+        ShimFolder { path }
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     /// Compiles a shared library, and gives its path.
@@ -146,7 +148,7 @@ impl ShimFolder {
 
 impl Drop for ShimFolder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 

@@ -522,21 +522,23 @@ impl Mistake {
             }
         };
         let count = match self.what {
-            MistakeKind::TooFew
-            | MistakeKind::TooMany
-            | MistakeKind::TooFewNames
-            | MistakeKind::TooManyNames => {
-                let behind = || {
-                    let fields = plural(keys as u64, "key field");
-                    format!(" (after {fields}: --key {keys})")
-                };
-                of_window(rows, width) + &(keys > 0).then(behind).unwrap_or_default()
-            }
             MistakeKind::NotANumber | MistakeKind::NotFinite | MistakeKind::OtherName => {
                 String::new()
             }
+            _ => of_window(rows, width) + &of_keys(keys),
         };
         message + &count + advice(line, self.what, width)
+    }
+}
+
+/// Returns the end of a message about a wrong number of numbers: the fields that do not count.
+fn of_keys(keys: usize) -> String {
+    match keys {
+        0 => String::new(),
+        _ => format!(
+            " (after {}: --key {keys})",
+            plural(keys as u64, "key field")
+        ),
     }
 }
 
