@@ -13,16 +13,14 @@ use super::queue::Queue;
 /// Values in a pixel.
 const CHANNELS: usize = 4;
 
-/// What an image stores each of a pixel's four values as. Kernels read floats of the first two,
-/// whole numbers of bytes; every device with images has all (OpenCL 1.1, table of formats that must
-/// be supported, of both profiles).
+/// The type of a pixel's four values. Every device with images has all three (OpenCL 1.1, table of
+/// required formats of both profiles).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// CL_FLOAT.
     Float,
-    /// CL_HALF_FLOAT; for the host its bits.
+    /// Half precision: bits for the host, floats for kernels.
     Half,
-    /// CL_SIGNED_INT8.
+    /// Signed whole numbers.
     Byte,
 }
 
@@ -36,7 +34,7 @@ impl Channel {
     }
 }
 
-/// A 2D image, CL_RGBA of a [`Channel`]. Clones are the same image.
+/// A 2D image with the channel order CL_RGBA. Clones are the same image.
 #[derive(Clone)]
 pub(crate) struct Image2d {
     memory: Arc<MemoryObject>,
@@ -46,8 +44,8 @@ pub(crate) struct Image2d {
 }
 
 impl Image2d {
-    /// An image of `width` × `height` pixels on `queue`, its contents undefined. Kernels read it or
-    /// write it, not both (OpenCL 1.x). The name appears in errors.
+    /// Makes an image of `width` × `height` pixels on `queue`, with undefined contents. A kernel
+    /// can read it or write it, but not both (OpenCL 1.x). The name appears in errors.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
@@ -95,10 +93,10 @@ impl Image2d {
         &self.memory
     }
 
-    /// Fills the image from the host, row by row through a map.
+    /// Fills the image with the values of all rows.
     ///
     /// # Panics
-    /// If the image holds another number of values, or values of another size.
+    /// If the number of values or their size is not that of the image.
     pub(crate) fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
         let line = self.width * CHANNELS;
         assert!(values.len() == line * self.height);
@@ -110,7 +108,7 @@ impl Image2d {
         mapped.unmap()
     }
 
-    /// Maps the image for the host, waiting for the commands before it.
+    /// Maps the image for the host. Waits for all earlier commands.
     pub(crate) fn map(&self, mode: MapMode) -> Result<MappedImage, ClError> {
         const CALL: &str = "clEnqueueMapImage";
         let name = self.memory.name();
@@ -206,34 +204,33 @@ impl fmt::Debug for Image2d {
     }
 }
 
-/// A mapped image; unmapped by [`MappedImage::unmap`] or by drop. While it is mapped no kernel can
-/// be launched on it.
+/// A mapped image, until [`MappedImage::unmap`] or drop. Meanwhile no kernel can be launched on it.
 pub(crate) struct MappedImage {
     image: Image2d,
-    /// Null once it is unmapped.
+    /// Null after the unmap.
     pointer: *mut u8,
     row_pitch: usize,
     mode: MapMode,
 }
 
 impl MappedImage {
-    /// The 4 · width values of row `y`: `f32`, `u16` for halves, or `i8`.
+    /// Returns the 4 · width values of row `y`: `f32`, `u16` for halves, or `i8`.
     ///
     /// # Panics
-    /// If there is no such row, or values have another size.
+    /// If there is no such row, or the values have another size.
     #[cfg(test)]
     pub(crate) fn row<T: Element>(&self, y: usize) -> &[T] {
         let first = self.first(y);
-        // SAFETY: the row lies in the mapped region, its values have the size of `T` and are
-        // aligned (checked when mapped); the map lasts as long as `self`, is the only one, and
+        // SAFETY: the row lies in the mapped region. Its values have the size of `T` and are
+        // aligned, which `map` checks. The map lasts as long as `self` and is the only one, and
         // kernels are refused meanwhile.
         unsafe { std::slice::from_raw_parts(first, self.image.width * CHANNELS) }
     }
 
-    /// The same, to be written.
+    /// Returns the values of row `y`, to be written.
     ///
     /// # Panics
-    /// If there is no such row, values have another size, or the image is mapped to be read.
+    /// If there is no such row, the values have another size, or the image is mapped to be read.
     pub(crate) fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
         assert!(
             self.mode != MapMode::Read,
@@ -241,7 +238,7 @@ impl MappedImage {
             self.image.memory.name()
         );
         let first = self.first(y);
-        // SAFETY: as above; `&mut self` makes it the only view, and the mode allows writing.
+        // SAFETY: as for `row`. `&mut self` makes it the only view, and the mode allows writing.
         unsafe { std::slice::from_raw_parts_mut(first, self.image.width * CHANNELS) }
     }
 
@@ -252,7 +249,7 @@ impl MappedImage {
         unsafe { self.pointer.add(y * self.row_pitch).cast() }
     }
 
-    /// Enqueues the unmapping.
+    /// Unmaps the image; drop ignores an error.
     pub(crate) fn unmap(mut self) -> Result<(), ClError> {
         self.give_back()
     }

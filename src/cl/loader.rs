@@ -1,8 +1,8 @@
 //! Finds the OpenCL library at run time and loads its entry points.
 //!
-//! Nothing links against OpenCL: the same binary starts on a machine without it. Every name that
-//! was tried is kept with the reason why it failed, because "no OpenCL" on a board nearly always is
-//! one wrong file name, one missing `.icd` file or a library for the wrong word size.
+//! The program does not link against OpenCL, so it also starts on a machine without it. The error
+//! lists every library that was tried and the reason why it failed: "no OpenCL" on a board is nearly
+//! always a wrong file name, a missing `.icd` file or a library for the wrong word size.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -17,11 +17,11 @@ use super::error::ClError;
 use super::nodes::nodes;
 use crate::escape;
 
-/// The environment variable that names the OpenCL library; if it is set, only that one is tried.
+/// The environment variable that names the OpenCL library. If it is set, no other is tried.
 pub(crate) const VARIABLE: &str = "MORTONNET_OPENCL";
 
-/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then drivers'
-/// own libraries (Mali, PowerVR, VideoCore).
+/// The file names to try, in this order: an ICD loader first, then the drivers' own libraries (Mali,
+/// PowerVR, VideoCore).
 const NAMES: [&str; 10] = [
     "libOpenCL.so.1",
     "libOpenCL.so",
@@ -35,8 +35,8 @@ const NAMES: [&str; 10] = [
     "libVC4CL.so",
 ];
 
-/// Where boards keep these libraries outside the dynamic loader's own search path: distributions,
-/// makers, Android.
+/// The folders of boards outside the dynamic loader's search path: those of distributions, makers
+/// and Android.
 const FOLDERS: [&str; 31] = [
     "/usr/lib/arm-linux-gnueabihf",
     "/usr/lib/arm-linux-gnueabihf/mali-egl",
@@ -71,7 +71,7 @@ const FOLDERS: [&str; 31] = [
     "/system/lib/egl",
 ];
 
-/// `Option<F>` to `F`: opencl-sys gives every entry point as an optional function pointer.
+/// Turns `Option<F>` into `F`: in opencl-sys the type of every entry point is optional.
 pub(super) trait Pointer {
     type Fn;
 }
@@ -82,7 +82,7 @@ impl<F> Pointer for Option<F> {
 
 macro_rules! api {
     (required { $($need:ident $need_type:ident)* } optional { $($may:ident $may_type:ident)* }) => {
-        /// The entry points, under their OpenCL names; those of OpenCL 1.2 are optional.
+        /// The entry points under their OpenCL names. Those of OpenCL 1.2 are optional.
         #[allow(non_snake_case)]
         pub(super) struct Api {
             $(pub(super) $need: <types::$need_type as Pointer>::Fn,)*
@@ -90,16 +90,18 @@ macro_rules! api {
         }
 
         impl Api {
-            /// Loads all of them; the error is the name of the first that is needed and not there.
+            /// Loads all entry points. The error is the name of the first required one that is
+            /// missing.
             fn load(library: &Dl) -> Result<Api, &'static str> {
                 let mut missing = None;
                 let api = Api {
                     $($need: {
+                        type Entry = <types::$need_type as Pointer>::Fn;
                         let found = needed(library, concat!(stringify!($need), "\0"), &mut missing);
-                        // SAFETY: the type is the one that opencl-sys has for the entry point of
-                        // this name (a test compares the two columns of the table); where it is
-                        // missing nobody calls it.
-                        unsafe { std::mem::transmute::<*const c_void, <types::$need_type as Pointer>::Fn>(found) }
+                        // SAFETY: this is opencl-sys's type for the entry point of this name (a
+                        // test compares the two columns of the table). If the entry point is
+                        // missing, `load` fails and nothing is called.
+                        unsafe { std::mem::transmute::<*const c_void, Entry>(found) }
                     },)*
                     $($may: {
                         let found = symbol(library, concat!(stringify!($may), "\0"));
@@ -119,14 +121,14 @@ macro_rules! api {
     };
 }
 
-/// The address of an entry point (its name ends with a zero), or null. One function for all types:
-/// forty copies of what `libloading` does were 9 KB.
+/// Returns the address of an entry point, or null. Its name ends with a zero.
 fn symbol(library: &Dl, name: &str) -> *const c_void {
     // SAFETY: an address is read, nothing is called. The library is never unloaded.
     unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_or(ptr::null(), |found| *found)
 }
 
-/// The same; where there is none, its name goes to `missing`, unless another was there first.
+/// Returns the address of a required entry point. If there is none, sets `missing` to its name,
+/// unless it is set already, and returns the address of an empty function.
 fn needed(library: &Dl, name: &'static str, missing: &mut Option<&'static str>) -> *const c_void {
     extern "C" fn nothing() {}
     let found = symbol(library, name);
@@ -189,8 +191,8 @@ pub(crate) struct ClLibrary {
 }
 
 impl ClLibrary {
-    /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that
-    /// works and has at least one platform. Later calls give the same library.
+    /// Loads the library that `MORTONNET_OPENCL` names, or else the first of the search list that
+    /// works and has at least one platform. Later calls return the same library.
     pub(crate) fn open() -> Result<&'static ClLibrary, LoadError> {
         static OPENED: OnceLock<&'static ClLibrary> = OnceLock::new();
         if let Some(library) = OPENED.get() {
@@ -212,7 +214,7 @@ impl ClLibrary {
         Ok(OPENED.get_or_init(|| library))
     }
 
-    /// The name or path under which it was found.
+    /// Returns the name or path under which the library was found.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -224,7 +226,7 @@ impl fmt::Debug for ClLibrary {
     }
 }
 
-/// The names, then each name in each folder.
+/// Returns the plain names, then each name in each folder.
 fn search_list() -> Vec<String> {
     let bare = NAMES.iter().map(|n| n.to_string());
     let full = FOLDERS
@@ -233,13 +235,12 @@ fn search_list() -> Vec<String> {
     bare.chain(full).collect()
 }
 
-/// The first library of the list that loads, has every entry point and at least one platform.
+/// Opens the first library of the list that has every required entry point and a platform.
 pub(super) fn open_from(list: &[String]) -> Result<&'static ClLibrary, LoadError> {
     let mut attempts = Vec::new();
     for path in list {
         match try_open(path) {
-            // Leaked on purpose: drivers keep threads and exit handlers that live in the library's
-            // code.
+            // Never unloaded: threads and exit handlers of drivers run code of the library.
             Ok(api) => {
                 return Ok(Box::leak(Box::new(ClLibrary {
                     api,
@@ -259,8 +260,8 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static ClLibrary, LoadError
     })
 }
 
-/// Held while a driver may be starting: PoCL 3.1 sets up its devices on the first question without
-/// a lock, and a second thread finds them half done.
+/// Returns a lock to hold while a driver may be starting. PoCL 3.1 sets up its devices on the first
+/// question without a lock, and a second thread finds them half done.
 pub(super) fn starting() -> MutexGuard<'static, ()> {
     static STARTING: Mutex<()> = Mutex::new(());
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -270,7 +271,7 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     if path.starts_with('/') && !Path::new(path).exists() {
         return Err(Reason::Missing);
     }
-    // The dynamic loader would wait for the writer of a FIFO.
+    // On a FIFO the dynamic loader would wait for a writer.
     if path.contains('/')
         && Path::new(path)
             .metadata()
@@ -278,11 +279,11 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     {
         return Err(Reason::Failed("not a regular file".into()));
     }
-    // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one
-    // that the user named, and is trusted like any other library of the process.
+    // SAFETY: loading runs the library's initialisers. The library is the system's or was named by
+    // the user, and is trusted like any other library of the process.
     let library = unsafe { Dl::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|e| Reason::Failed(loader_message(path, &e)))?;
-    // Kept loaded even when it is refused: unloading a driver is not safe in general.
+    // A refused library stays loaded too: unloading a driver is not safe.
     let library = std::mem::ManuallyDrop::new(library);
     let api =
         Api::load(&library).map_err(|name| Reason::Failed(format!("has no function {name}")))?;
@@ -297,7 +298,6 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     }
 }
 
-/// All platforms.
 pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
     // SAFETY: `handles` passes room for `room` entries.
     handles("clGetPlatformIDs", "", &|room, ids, found| unsafe {
@@ -305,11 +305,11 @@ pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
     })
 }
 
-/// Most platforms, and devices of one.
+/// The most platforms, and the most devices of a platform.
 const MOST: usize = 1024;
 
-/// The handles that a clGet…IDs call lists. It is asked with room for some at once, and again where
-/// there are more: VC4CL does not write the count of platforms when it is asked for that alone.
+/// Returns the handles that a clGet…IDs call lists. The first call already has room for some of
+/// them, since VC4CL does not count its platforms in a call without room.
 pub(super) fn handles(
     call: &'static str,
     object: &str,
@@ -329,7 +329,7 @@ pub(super) fn handles(
     }
 }
 
-/// What the dynamic loader said, without the file name in front of it.
+/// Returns the message of the dynamic loader, without the file name in front.
 fn loader_message(path: &str, error: &libloading::Error) -> String {
     let text = error.to_string();
     let text = text
@@ -339,7 +339,7 @@ fn loader_message(path: &str, error: &libloading::Error) -> String {
     escape::line(text).into_owned()
 }
 
-/// One library that was tried.
+/// A library that was tried.
 #[derive(Clone)]
 struct Attempt {
     path: String,
@@ -348,17 +348,18 @@ struct Attempt {
 
 #[derive(Clone)]
 enum Reason {
-    /// An absolute path with nothing there: reported by folder, all in one line.
+    /// There is no file at the absolute path. The error lists only the folder.
     Missing,
     Failed(String),
 }
 
-/// No OpenCL library could be used: what was tried, why each failed, and what is known of the
-/// machine's GPUs.
+/// The error that no OpenCL library can be used.
 #[derive(Clone)]
 pub(crate) struct LoadError {
     attempts: Vec<Attempt>,
+    /// True if the library was named by [`VARIABLE`].
     variable: bool,
+    /// The lines of [`nodes`] about the machine's GPUs.
     nodes: Vec<String>,
 }
 
@@ -372,6 +373,8 @@ impl fmt::Display for LoadError {
 }
 
 impl LoadError {
+    /// Writes the libraries that were tried. Libraries with the same reason share a line, and
+    /// missing files are listed by folder.
     fn tried(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let (true, [only]) = (self.variable, &self.attempts[..]) {
             let reason = match &only.reason {
@@ -381,7 +384,6 @@ impl LoadError {
             return write!(f, "{VARIABLE}={}: {reason}", only.path);
         }
         f.write_str("no usable OpenCL library (name one in MORTONNET_OPENCL); tried")?;
-        // The same reason once, with all it holds for; files that are not there by folder.
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         let mut folders: Vec<&str> = Vec::new();
         for Attempt { path, reason } in &self.attempts {
@@ -428,19 +430,19 @@ pub(super) struct Handle {
     pub(super) pointer: *mut c_void,
 }
 
-// SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a
-// shared kernel, is called by `ClKernel::bind` only, which owns the kernel.
+// SAFETY: OpenCL handles may be used from every thread. The one exception is clSetKernelArg on a
+// shared kernel. Only `ClKernel::bind` calls it, which owns the kernel.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// Bytes of the longest answer: a build log.
+/// The most bytes of an answer; build logs are the longest.
 pub(super) const LONGEST: usize = 16 << 20;
 
-/// Bytes behind an answer.
+/// Spare bytes behind an answer, for drivers that write more than the size that they report.
 const SPARE: usize = 4096;
 
-/// A variable-length answer of a clGet…Info call: asks for the size, then for the bytes.
+/// Returns the answer of variable length of a clGet…Info call.
 pub(super) fn info_bytes(
     call: &'static str,
     object: &str,
@@ -448,7 +450,6 @@ pub(super) fn info_bytes(
 ) -> Result<Vec<u8>, ClError> {
     let mut size = 0;
     super::error::check(get(0, ptr::null_mut(), &mut size), call, object)?;
-    // Behind them is room for a driver that writes more than it has reported.
     let mut bytes = vec![0u8; super::error::reported(size, LONGEST, call, object)? + SPARE];
     let mut written = size;
     super::error::check(
@@ -460,7 +461,7 @@ pub(super) fn info_bytes(
     Ok(bytes)
 }
 
-/// The same as text of several lines, without the closing zero and as it may be printed.
+/// Returns a text of several lines, without the closing zero and with control characters escaped.
 pub(super) fn info_lines(
     call: &'static str,
     object: &str,
@@ -472,8 +473,7 @@ pub(super) fn info_lines(
     Ok(escape::lines(text.to_string_lossy().trim()).into_owned())
 }
 
-/// The same as text of one line: names and versions. Line ends and tabs are blanks, which separate
-/// words.
+/// Returns a text of one line: a name or a version. Line ends and tabs become blanks.
 pub(super) fn info_text(
     call: &'static str,
     object: &str,
@@ -482,7 +482,7 @@ pub(super) fn info_text(
     Ok(info_lines(call, object, get)?.replace(['\n', '\t'], " "))
 }
 
-/// A fixed-size answer of a clGet…Info call, as its bytes.
+/// Returns the bytes of a fixed-size answer of a clGet…Info call.
 pub(super) fn info_fixed<const N: usize>(
     call: &'static str,
     object: &str,

@@ -11,12 +11,10 @@ use super::error::{ClError, check, made};
 use super::loader::Handle;
 use super::queue::{Event, MapLock, Queue, Times, event_times, release_event, wait_event};
 
-/// What kernels do with a buffer.
+/// The access of kernels to a buffer or an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Read and write.
     ReadWrite,
-    /// Only read.
     ReadOnly,
 }
 
@@ -29,27 +27,27 @@ impl Access {
     }
 }
 
-/// Where a buffer should live.
+/// The memory in which a buffer lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferHome {
-    /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified
-    /// memory.
+    /// Memory that the host can reach too (CL_MEM_ALLOC_HOST_PTR). On unified memory a map then
+    /// costs no copy.
     Shared,
-    /// Wherever the device likes it best.
+    /// The memory that the device prefers.
     Device,
 }
 
-/// How the host maps a buffer.
+/// The host's access to a mapped buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapMode {
-    /// To read it.
+    /// The host only reads.
     Read,
-    /// To read what the device wrote, and to change it before it is given back.
+    /// The host reads results of the device and may change them.
     ReadWrite,
-    /// To change it: what is not written keeps its value.
+    /// The host writes a part; the rest keeps its value.
     Write,
-    /// To write all of it: the old contents may be lost (CL_MAP_WRITE_INVALIDATE_REGION where there
-    /// is OpenCL 1.2), so padding must be written again too.
+    /// The host writes everything, padding included. The old contents may be lost
+    /// (CL_MAP_WRITE_INVALIDATE_REGION, if there is OpenCL 1.2).
     Overwrite,
 }
 
@@ -74,10 +72,10 @@ mod sealed {
     impl Sealed for i8 {}
 }
 
-/// Element types of host views: every bit pattern is a value, alignment at most 4.
+/// Element types of host views. Every bit pattern is a value, and the alignment is at most 4.
 pub(crate) trait Element: Copy + sealed::Sealed + 'static {}
 
-/// The bytes of numbers, as they stand in memory.
+/// Returns the bytes of numbers, as they stand in memory.
 pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     // SAFETY: an element is a plain number without padding, and the slice's memory is borrowed for
     // the result's life.
@@ -94,15 +92,15 @@ impl Element for i8 {}
 /// The alignment that every mapped pointer is checked for.
 pub(super) const ALIGN: usize = 4;
 
-/// A cl_mem that is released with its last user.
+/// A cl_mem, which is released with its last user.
 pub(super) struct MemoryObject {
     queue: Queue,
     raw: Handle,
     name: String,
-    /// For a sub-buffer: the buffer it is a part of, which is kept alive.
+    /// The buffer of a sub-buffer.
     parent: Option<Arc<MemoryObject>>,
-    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's
-    /// lock.
+    /// True if any part of the memory is mapped; unused in sub-buffers. Only read and written under
+    /// the queue's lock.
     mapped: AtomicBool,
 }
 
@@ -147,7 +145,7 @@ impl MemoryObject {
         self.flag().store(mapped, Relaxed);
     }
 
-    /// An error unless the memory is free for a command of the host.
+    /// Returns an error if the memory is mapped for the host.
     pub(super) fn free_for(&self, call: &'static str, lock: &MapLock<'_>) -> Result<(), ClError> {
         if self.is_mapped(lock) {
             return Err(ClError::new(call, CL_INVALID_OPERATION, &self.name)
@@ -174,7 +172,8 @@ pub(crate) struct ClBuffer {
 }
 
 impl ClBuffer {
-    /// A buffer of `bytes` bytes on `queue`, its contents undefined. The name appears in errors.
+    /// Makes a buffer of `bytes` bytes on `queue`, with undefined contents. The name appears in
+    /// errors.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
@@ -216,8 +215,9 @@ impl ClBuffer {
         })
     }
 
-    /// The part of this buffer at `origin`, which must be a multiple of the device's `mem_align`.
-    /// It keeps the whole buffer alive and counts as mapped while any part of that is.
+    /// Returns the part of this buffer from byte `origin` on, a multiple of the device's
+    /// `mem_align`. The part keeps the whole buffer alive, and counts as mapped while any part of
+    /// the buffer is.
     pub(crate) fn sub_buffer(
         &self,
         name: &str,
@@ -256,17 +256,15 @@ impl ClBuffer {
         })
     }
 
-    /// Its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         self.memory.name()
     }
 
-    /// The queue that it belongs to.
+    /// Returns the queue that the buffer belongs to.
     pub(crate) fn queue(&self) -> &Queue {
         self.memory.queue()
     }
@@ -275,30 +273,27 @@ impl ClBuffer {
         &self.memory
     }
 
-    /// Writes the whole buffer in place: maps it, lets `fill` write, unmaps. The slice has
-    /// `bytes()` divided by the element's size, rounded down, elements, whose old values may be
-    /// lost. Waits for the commands before it.
+    /// Maps the whole buffer, lets `fill` write it, and unmaps it. The slice has `bytes()` divided
+    /// by the element's size, rounded down, elements. Their old values may be lost. Waits for all
+    /// earlier commands.
     pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
         let (region, _) = self.map(MapMode::Overwrite, self.bytes, true)?;
         let mapped = Unmap {
             buffer: self,
             region: Some(region),
         };
-        // SAFETY: mapped for writing and complete, and the mapping is exclusive until `mapped` is
-        // gone.
+        // SAFETY: the map is complete and allows writing. It is the only one until `mapped` is gone.
         fill(unsafe { region.slice_mut() });
         mapped.now()
     }
 
-    /// Writes `data` to the start of the buffer by map and unmap. What lies behind it keeps no
-    /// defined value.
+    /// Writes `data` to the start of the buffer. The rest becomes undefined.
     pub(crate) fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
         self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
-    /// Writes several arrays by one map and unmap, each from its byte on. What lies between them
-    /// keeps no defined value.
+    /// Writes several arrays by one map, each from its byte on. The rest becomes undefined.
     pub(crate) fn upload_parts<'d>(
         &self,
         parts: impl Iterator<Item = (usize, &'d [u8])>,
@@ -318,7 +313,7 @@ impl ClBuffer {
         inside
     }
 
-    /// Writes `data` from byte `offset` on, and waits for it. The rest keeps its value.
+    /// Writes `data` from byte `offset` on, and waits for the write. The rest keeps its value.
     pub(crate) fn write<T: Element>(&self, offset: usize, data: &[T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueWriteBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
@@ -327,7 +322,7 @@ impl ClBuffer {
         }
         let lock = self.queue().lock_maps();
         self.memory.free_for(CALL, &lock)?;
-        // SAFETY: the range lies within the buffer; the call blocks until `data` is no longer read.
+        // SAFETY: the range lies within the buffer. The call blocks until `data` is no longer read.
         let code = unsafe {
             (self.queue().api().clEnqueueWriteBuffer)(
                 self.queue().raw(),
@@ -344,7 +339,7 @@ impl ClBuffer {
         check(code, CALL, self.name())
     }
 
-    /// Reads from byte `offset` on, and waits for it.
+    /// Reads from byte `offset` on, and waits for the read.
     pub(crate) fn read<T: Element>(&self, offset: usize, data: &mut [T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueReadBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
@@ -353,7 +348,7 @@ impl ClBuffer {
         }
         let lock = self.queue().lock_maps();
         self.memory.free_for(CALL, &lock)?;
-        // SAFETY: the range lies within the buffer; the call blocks until `data` is written; any
+        // SAFETY: the range lies within the buffer. The call blocks until `data` is written. Any
         // bit pattern is an element.
         let code = unsafe {
             (self.queue().api().clEnqueueReadBuffer)(
@@ -383,8 +378,8 @@ impl ClBuffer {
         Ok(())
     }
 
-    /// Maps the first `bytes` bytes and marks the memory as mapped. The region may be used once the
-    /// event, which is null for a blocking map, is complete.
+    /// Maps the first `bytes` bytes and marks the memory as mapped. Returns the region and the
+    /// event that it has to wait for, which is null if `blocking`.
     fn map(
         &self,
         mode: MapMode,
@@ -439,15 +434,14 @@ impl ClBuffer {
         }
     }
 
-    /// Enqueues the unmapping; no reference into the region may be left.
+    /// Enqueues the unmap. No reference into the region may be left.
     fn unmap(&self, region: Region, event: Option<&mut Event>) -> Result<(), ClError> {
         let lock = self.queue().lock_maps();
         unmap(&self.memory, region.pointer.as_ptr(), event, &lock)
     }
 }
 
-/// Enqueues the unmapping of `pointer`, which a map of `memory` on its queue gave; on success it is
-/// free again.
+/// Enqueues the unmap of `pointer`, which a map of `memory` returned, and marks the memory as free.
 pub(super) fn unmap(
     memory: &MemoryObject,
     pointer: *mut u8,
@@ -462,7 +456,7 @@ pub(super) fn unmap(
     } else {
         ptr::null_mut()
     };
-    // SAFETY: the pointer was mapped on this queue and is unmapped once: the callers give it up.
+    // SAFETY: the pointer was mapped on this queue. It is unmapped once: the callers give it up.
     let code = unsafe {
         (queue.api().clEnqueueUnmapMemObject)(
             queue.raw(),
@@ -494,8 +488,8 @@ struct Region {
     bytes: usize,
 }
 
-// SAFETY: a mapped pointer is ordinary memory of the process; who may use it when is the owner's
-// business.
+// SAFETY: a mapped pointer is ordinary memory of the process. The owner of the region decides who
+// uses it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -504,9 +498,8 @@ impl Region {
     /// # Safety
     /// The map is complete and not undone for `'a`, and nobody writes to it in `'a`.
     unsafe fn slice<'a, T: Element>(self) -> &'a [T] {
-        // SAFETY: the pointer is non-null and aligned for every `Element` (checked when it was
-        // mapped), `bytes` bytes are readable and any bit pattern is a value; the rest is the
-        // caller's promise.
+        // SAFETY: the pointer is not null and is aligned for every `Element`, which `map` checks.
+        // `bytes` bytes are readable, and any bit pattern is a value. The caller promises the rest.
         unsafe {
             std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>())
         }
@@ -525,7 +518,7 @@ impl Region {
     }
 }
 
-/// Unmaps also when the filling panics.
+/// Unmaps a buffer, even if `fill` panics.
 struct Unmap<'a> {
     buffer: &'a ClBuffer,
     region: Option<Region>,
@@ -547,16 +540,21 @@ impl Drop for Unmap<'_> {
     }
 }
 
-/// A buffer that the host and the device use in turn; see the module text for its states.
+/// A buffer that the host and the device use in turn. The module text explains its states.
 pub(crate) struct MappedBuffer {
     buffer: ClBuffer,
     mode: MapMode,
     state: MapState,
-    /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's
-    /// argument.
-    staging: Option<(ClBuffer, Region)>,
+    staging: Option<Staging>,
     /// The event of the copy that still reads the staging memory.
     sent: Option<Handle>,
+}
+
+/// The host's view of a staged buffer: memory of the same size that is always mapped and is never
+/// an argument of a kernel.
+struct Staging {
+    memory: ClBuffer,
+    region: Region,
 }
 
 enum MapState {
@@ -566,7 +564,7 @@ enum MapState {
 }
 
 impl MappedBuffer {
-    /// Takes `buffer` for mapping with `mode`; it starts unmapped.
+    /// Makes an unmapped buffer, to be mapped with `mode`.
     pub(crate) fn new(buffer: ClBuffer, mode: MapMode) -> MappedBuffer {
         MappedBuffer {
             buffer,
@@ -577,11 +575,10 @@ impl MappedBuffer {
         }
     }
 
-    /// The same where host and device have memories of their own: the host's view is page-locked
-    /// memory that stays where it is, and one copy between the two stands for a map to be read and
-    /// for the unmap of one to be written. What the host wrote stays in its view;
-    /// [`MapMode::Write`] shows that, not what a kernel wrote. A view of mode
-    /// [`MapMode::ReadWrite`] is read only.
+    /// Makes an unmapped buffer for a device with memory of its own. The host's view is page-locked
+    /// memory at a fixed address. A map to read is a copy into the view, the unmap of a map to
+    /// write is a copy out of it. The view keeps what the host wrote: a map of [`MapMode::Write`]
+    /// shows that, not the results of kernels. With [`MapMode::ReadWrite`] the view is read only.
     pub(crate) fn staged(buffer: ClBuffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
         let memory = ClBuffer::new(
@@ -596,31 +593,28 @@ impl MappedBuffer {
             buffer,
             mode,
             state: MapState::Unmapped,
-            staging: Some((memory, region)),
+            staging: Some(Staging { memory, region }),
             sent: None,
         })
     }
 
-    /// The buffer, to be bound to kernels.
+    /// Returns the buffer that kernels are bound to.
     #[cfg(test)]
     pub(crate) fn buffer(&self) -> &ClBuffer {
         &self.buffer
     }
 
-    /// Unmapped → Pending: enqueues a map of the whole buffer without waiting. Does not allocate.
+    /// Unmapped → Pending: enqueues a map of the whole buffer. Does not allocate.
     pub(crate) fn enqueue_map(&mut self) -> Result<(), ClError> {
         self.enqueue_map_prefix(self.buffer.bytes)
     }
 
-    /// The same for the first `bytes` bytes only.
+    /// Unmapped → Pending: enqueues a map of the first `bytes` bytes.
     pub(crate) fn enqueue_map_prefix(&mut self, bytes: usize) -> Result<(), ClError> {
         let (region, event) = match &self.staging {
             None => self.buffer.map(self.mode, bytes, false)?,
-            Some((_, Region { pointer, .. })) => {
-                let region = Region {
-                    pointer: *pointer,
-                    bytes,
-                };
+            Some(Staging { region: view, .. }) => {
+                let region = Region { bytes, ..*view };
                 self.buffer.check_range("clEnqueueReadBuffer", 0, bytes)?;
                 let lock = self.buffer.queue().lock_maps();
                 self.buffer.memory.free_for("clEnqueueReadBuffer", &lock)?;
@@ -645,7 +639,7 @@ impl MappedBuffer {
         Ok(())
     }
 
-    /// Enqueues the copy between a staged buffer and `region`, its view, and gives its event.
+    /// Enqueues the copy between a staged buffer and its view, and returns its event.
     fn copy(&self, region: Region, _: &MapLock<'_>) -> Result<cl_event, ClError> {
         let queue = self.buffer.queue();
         let (api, raw, pointer) = (
@@ -654,8 +648,8 @@ impl MappedBuffer {
             region.pointer.as_ptr().cast(),
         );
         let (bytes, none, mut event) = (region.bytes, ptr::null(), ptr::null_mut());
-        // SAFETY: the view is as large as the buffer, and lives until its unmapping, which the
-        // queue orders behind this command; the host has no reference into it before the event is
+        // SAFETY: the view is as large as the buffer. It lives until its unmap, which the queue
+        // orders behind this command. The host has no reference into it before the event is
         // complete: the next state is Pending (Read), or Unmapped, which keeps the event for the
         // next Pending.
         let code = unsafe {
@@ -688,18 +682,17 @@ impl MappedBuffer {
         Ok(event)
     }
 
-    /// Its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.buffer.bytes
     }
 
-    /// True if the host's view is memory of its own.
+    /// Returns true if the host's view is memory of its own.
     pub(crate) fn is_staged(&self) -> bool {
         self.staging.is_some()
     }
 
-    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer, behind all that is
-    /// enqueued. The view keeps its values. Does not allocate.
+    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer. The view keeps its
+    /// values. Does not allocate.
     pub(crate) fn enqueue_copy_of(&mut self, from: &ClBuffer, bytes: usize) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueCopyBuffer";
         let queue = self.buffer.queue();
@@ -717,9 +710,9 @@ impl MappedBuffer {
                 self.buffer.name(),
             ));
         }
-        // SAFETY: both ranges lie within their buffers, which are two, on this queue. No reference
-        // into them exists: the source is not mapped, and the view of a staged buffer is memory of
-        // its own.
+        // SAFETY: both ranges lie within their buffers, which are different ones on this queue. No
+        // reference into them exists: the source is not mapped, and the view of a staged buffer is
+        // memory of its own.
         let code = unsafe {
             (queue.api().clEnqueueCopyBuffer)(
                 queue.raw(),
@@ -736,7 +729,7 @@ impl MappedBuffer {
         check(code, CALL, self.buffer.name())
     }
 
-    /// The call whose completion a Pending waits for.
+    /// Returns the call whose end the state Pending waits for.
     fn command(&self) -> &'static str {
         match (&self.staging, self.mode) {
             (None, _) => "clEnqueueMapBuffer",
@@ -745,14 +738,14 @@ impl MappedBuffer {
         }
     }
 
-    /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is
-    /// unmapped again.
+    /// Pending → Mapped: waits for the map and releases its event. After an error the buffer is
+    /// unmapped.
     pub(crate) fn wait(&mut self) -> Result<(), ClError> {
         self.settle(false).map(|_| ())
     }
 
-    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue. All are
-    /// zero where the driver gives none, as it may where nothing had to be moved.
+    /// Like [`wait`](Self::wait), and returns the times of the map command. Needs a profiling
+    /// queue. All times are zero if the driver gives none, as it may if nothing was copied.
     pub(crate) fn wait_timed(&mut self) -> Result<Times, ClError> {
         self.settle(true)
     }
@@ -787,8 +780,8 @@ impl MappedBuffer {
         Ok(times)
     }
 
-    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later
-    /// commands. A staged buffer keeps the event of its copy: it gives none.
+    /// Mapped (or Pending) → Unmapped: enqueues the unmap. Later commands may use the buffer. A
+    /// staged buffer sets no event: it keeps that of its copy.
     pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;
@@ -811,25 +804,25 @@ impl MappedBuffer {
         Ok(())
     }
 
-    /// Whether the host may use it: `slice` works.
+    /// Returns true if the host may use the buffer.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.state, MapState::Mapped { .. })
     }
 
-    /// The mapped elements: `bytes` divided by the element's size, rounded down.
+    /// Returns the mapped elements: `bytes` divided by the element's size, rounded down.
     ///
     /// # Panics
     /// If the buffer is not mapped.
     #[inline]
     pub(crate) fn slice<T: Element>(&self) -> &[T] {
         let region = self.region();
-        // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which
-        // ends the borrow; no other mapping of this memory exists, and the queue launches no kernel
-        // on it (`MemoryObject::mapped`).
+        // SAFETY: in this state the map is complete. Only `&mut self` undoes it, which ends the
+        // borrow. No other map of this memory exists, and the queue launches no kernel on it
+        // (`MemoryObject::mapped`).
         unsafe { region.slice() }
     }
 
-    /// The mapped elements, to be written.
+    /// Returns the mapped elements, to be written.
     ///
     /// # Panics
     /// If the buffer is not mapped, or mapped to be read.
@@ -841,7 +834,7 @@ impl MappedBuffer {
             "{} is mapped to be read only",
             self.buffer.name()
         );
-        // SAFETY: as for `slice`; `&mut self` makes it the only view, and the mode allows writing.
+        // SAFETY: as for `slice`. `&mut self` makes it the only view, and the mode allows writing.
         unsafe { region.slice_mut() }
     }
 
@@ -861,7 +854,7 @@ impl MappedBuffer {
             .detail("it is not mapped for the host")
     }
 
-    /// Back to Unmapped whatever the driver says.
+    /// Any state → Unmapped. Errors of the driver are ignored.
     fn give_up(&mut self) {
         let state = std::mem::replace(&mut self.state, MapState::Unmapped);
         let region = match state {
@@ -885,7 +878,7 @@ impl Drop for MappedBuffer {
         if let Some(event) = self.sent.take() {
             release_event(self.buffer.queue(), event.pointer);
         }
-        if let Some((memory, region)) = self.staging.take() {
+        if let Some(Staging { memory, region }) = self.staging.take() {
             let _ = memory.unmap(region, None);
         }
     }

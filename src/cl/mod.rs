@@ -1,6 +1,6 @@
-//! OpenCL, behind a safe face: the library is found at run time, objects are released by drop,
-//! errors name the call, the code and the object. Only OpenCL 1.1 is required; what is newer is
-//! used where it is there.
+//! A safe interface to OpenCL. The library is found at run time, objects are released by drop, and
+//! errors name the call, the code and the object. OpenCL 1.1 is enough. Newer calls are used if the
+//! library has them.
 //!
 //! ```text
 //! ClLibrary::open → devices() → Context → Queue ─┬─ ClBuffer ── MappedBuffer
@@ -9,8 +9,8 @@
 //!
 //! # Who may touch a buffer
 //!
-//! Memory belongs to one in-order queue, so everything that devices and host do to it has one
-//! order. The host sees it through a map:
+//! Memory belongs to one in-order queue, so all accesses of device and host have one order. The
+//! host sees the memory through a map:
 //!
 //! ```text
 //!               enqueue_map                wait
@@ -21,37 +21,39 @@
 //!                          enqueue_unmap
 //! ```
 //!
-//! - Unmapped: commands may use the buffer, the host has no view of it.
-//! - Pending: the map is enqueued behind all earlier commands. Nobody may use the buffer.
-//! - Mapped: the host may use it. The pointer is given up with the unmap and never used again.
+//! - Unmapped: commands may use the buffer. The host has no view of it.
+//! - Pending: the map is enqueued behind all earlier commands. Nothing may use the buffer.
+//! - Mapped: the host may use the buffer. The unmap gives up the pointer for good.
 //!
-//! In the last two states a buffer is *mapped*: `Queue::launch` refuses a kernel that has it as an
-//! argument, and a second map, a read or a write of it is refused. A sub-buffer is mapped while any
-//! part of its parent is; what the host and the device use at the same time (two slots) must be
-//! separate buffers. A batch is therefore
+//! In the states Pending and Mapped, `Queue::launch` refuses a kernel that has the buffer as an
+//! argument. A second map, a read and a write are refused too. A sub-buffer counts as mapped while
+//! any part of its parent is. Therefore the two slots, which host and device use at the same time,
+//! need separate buffers. A batch makes these calls:
 //!
 //! ```text
-//!   results.enqueue_unmap, input.enqueue_unmap, launch…, results.enqueue_map, input.enqueue_map, flush
+//!   results.enqueue_unmap, input.enqueue_unmap, launch…,
+//!   results.enqueue_map, input.enqueue_map, flush
 //!   …later…  results.wait, results.slice, input.wait, input.slice_mut
 //! ```
 //!
-//! None of these allocates or creates anything but events, each of which is released once.
+//! None of these calls allocates. They create events only, and release each of them once.
 //!
 //! # What is trusted
 //!
-//! With that, safe code cannot reach freed, foreign or concurrently written memory through this
-//! module. What can be launched is a `BoundKernel`: it has all the arguments that its function
-//! takes, keeps their memory alive, and each buffer is as large as what the kernel may touch of it,
-//! as far as whoever binds it knows (for the kernels of the registry: the sizes of their operands,
-//! not those of the buffers that were made for them). What is handed to a driver as a binary came
-//! from a driver in this process, or out of a file that only this user and root could write.
+//! With these rules safe code cannot reach freed, foreign or concurrently written memory through
+//! this module. Only a `BoundKernel` can be launched. It has all the arguments that its function
+//! takes and keeps their memory alive. Each buffer is at least as large as the part that the kernel
+//! may touch. The caller of `bind` states that size; for the kernels of the registry it is the size
+//! of the operand, not that of the buffer made for it. A program binary comes from a driver in this
+//! process, or from a file that only this user and root could write.
 //!
-//! Two conditions are left that no wrapper can check. The OpenCL library keeps to the
-//! specification. And kernels stay within their arguments, which on a CPU device are memory of this
-//! process: the kernels of this crate are tested for that under a simulator that checks bounds,
-//! their parameters are compared with the registry by the build and under `--kernels`; a kernel or
-//! a library that the user names is the user's own code, as with any program that they start.
-// The one place, with `sys` and `engine::simd`, where `unsafe` is allowed.
+//! Two conditions remain that no wrapper can check:
+//!
+//! - The OpenCL library keeps to the specification.
+//! - Kernels stay within their arguments, which on a CPU device are memory of this process. The
+//!   kernels of this crate are tested under a simulator that checks bounds, and their parameters
+//!   are compared with the registry by the build and under `--kernels`. A kernel or a library that
+//!   the user names is the user's own code, like any program that the user starts.
 #![allow(unsafe_code)]
 
 mod device;

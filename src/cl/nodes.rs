@@ -1,15 +1,14 @@
-//! Device nodes of GPUs: what a machine without a usable OpenCL device has after all, and what is
-//! missing.
+//! Device nodes of GPUs: hints for a machine without a usable OpenCL device.
 //!
-//! On a board "no OpenCL" is often a user who is not in the group `video`, or a GPU whose driver
-//! package is not there. Both show in `/dev`.
+//! "No OpenCL" on a board often means that the user is not in the group `video`, or that the GPU's
+//! driver package is not installed. Both can be seen in `/dev`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Nodes by name, `*` for a number: the GPU, and what usually brings its OpenCL library.
+/// Nodes by name (`*` stands for a number), with the GPU and the usual source of its OpenCL library.
 const NODES: [(&str, &str, &str); 10] = [
     (
         "mali*",
@@ -51,7 +50,7 @@ const NODES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// Kernel drivers behind a render node: the GPU, and what usually brings its OpenCL library.
+/// Kernel drivers of render nodes, with the GPU and the usual source of its OpenCL library.
 const DRIVERS: [(&str, &str, &str); 12] = [
     (
         "panfrost",
@@ -99,11 +98,11 @@ const DRIVERS: [(&str, &str, &str); 12] = [
     ),
 ];
 
-/// A line for each GPU node of this machine that this process may not open, and, where no OpenCL
-/// device is a GPU (`served` false), for each that it may.
+/// Returns a line for each GPU node of this machine that this process cannot open. `served` is true
+/// if an OpenCL device is a GPU. If it is false, the nodes that can be opened have lines too.
 pub(crate) fn nodes(served: bool) -> Vec<String> {
-    // What a driver does. Permissions alone do not tell: a container or a service may be kept from
-    // devices.
+    // Opens the node as a driver would. The permissions alone do not decide: a container or a
+    // service may be kept from devices.
     let open = |node: &Path| {
         fs::File::options()
             .read(true)
@@ -112,7 +111,7 @@ pub(crate) fn nodes(served: bool) -> Vec<String> {
             .open(node)
             .map(drop)
     };
-    // Names of drivers and groups are the system's.
+    // Escaped, since the names of drivers and groups come from the system.
     let lines = nodes_of(Path::new("/"), served, open).into_iter();
     lines
         .map(|line| crate::escape::line(&line).into_owned())
@@ -178,7 +177,7 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
     lines
 }
 
-/// How to get at a node: by its group, where the group may use it.
+/// Returns the way to get access to a node: by its group, if the group may use the node.
 fn advice(root: &Path, node: &Path) -> String {
     let Ok(about) = fs::metadata(node) else {
         return "it is gone".into();
@@ -191,11 +190,10 @@ fn advice(root: &Path, node: &Path) -> String {
     });
     let group = named.unwrap_or_else(|| about.gid().to_string());
     match about.mode() & 0o060 {
-        // Everybody in root's group is as good as root.
+        // Not for root's group: whoever is in it is as good as root.
         0o060 if about.gid() != 0 => format!(
             "it belongs to the group {group}; sudo usermod -aG {group} USER, then log in again (a \
-             systemd service: \
-             SupplementaryGroups={group})"
+             systemd service: SupplementaryGroups={group})"
         ),
         _ => format!(
             "mode {:03o}, group {group}; a udev rule gives it to a group: KERNEL==\"{}\", \
@@ -212,7 +210,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
-    /// A root folder with these nodes (plain files) and modes.
+    /// A folder that stands for `/`. Its nodes are plain files.
     struct Root {
         path: PathBuf,
     }
@@ -316,7 +314,7 @@ mod tests {
     #[test]
     fn nodes_of_a_group_name_it() {
         let root = Root::new("group", &[("dri/renderD128", 0o660), ("kgsl-3d0", 0o666)]);
-        // Needs root; elsewhere the group of the test's user stands in for `render`, as above.
+        // Only root may change the group. For other users the test above covers the case.
         if std::os::unix::fs::chown(root.path.join("dev/dri/renderD128"), None, Some(4711)).is_err()
         {
             return;

@@ -1,4 +1,4 @@
-//! Programs and kernels.
+//! Programs, kernels, and kernels with their arguments.
 
 use std::ffi::{CString, c_void};
 use std::fmt;
@@ -14,15 +14,14 @@ use super::memory::{ClBuffer, MemoryObject};
 use super::queue::Context;
 use crate::sys::own::OwnBytes;
 
-/// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root
-/// could write into a file. Drivers may run whatever stands in it, so no other bytes become one.
+/// A program in a driver's own form: from [`Program::binary`], or from a file that only this user
+/// and root could write. Drivers may run any code in it, so no other bytes are accepted.
 #[derive(Debug)]
 pub(crate) struct ProgramBinary {
     bytes: Vec<u8>,
 }
 
 impl ProgramBinary {
-    /// For a file.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -55,12 +54,12 @@ impl Drop for ProgramInner {
     }
 }
 
-/// Bytes behind a program's binary.
+/// Spare bytes behind a binary, for drivers that write more than the size that they report.
 const SPARE_OF_BINARY: usize = 1 << 20;
 
 impl Program {
-    /// Builds `source` with `options`. An error of the compiler carries the driver's log. The name
-    /// appears in errors.
+    /// Builds `source` with `options`. The error of a failed build contains the driver's log. The
+    /// name appears in errors.
     pub(crate) fn from_source(
         context: &Context,
         name: &str,
@@ -69,7 +68,7 @@ impl Program {
     ) -> Result<Program, ClError> {
         const CALL: &str = "clCreateProgramWithSource";
         if source.is_empty() {
-            // A length of 0 would mean that the text ends with a zero byte.
+            // OpenCL takes a length of 0 for a text that ends with a zero byte.
             return Err(ClError::new(CALL, CL_INVALID_VALUE, name).detail("the source is empty"));
         }
         let mut text = source.as_ptr().cast();
@@ -88,8 +87,7 @@ impl Program {
         Program::new(context, raw, name).build(options)
     }
 
-    /// Builds what [`binary`](Self::binary) gave before, for this device and driver. A driver
-    /// refuses what it does not know.
+    /// Builds a binary that this driver made before, for this device. A driver refuses other ones.
     pub(crate) fn from_binary(
         context: &Context,
         name: &str,
@@ -120,7 +118,7 @@ impl Program {
             check(status, CALL, name)?;
         }
         made(raw, code, CALL, name)?;
-        // Refused binaries come back as an object all the same, to be released.
+        // Some drivers return an object for a refused binary, which must be released.
         let program = Program::new(context, raw, name);
         check(status, CALL, name)?;
         program.build(options)
@@ -159,7 +157,7 @@ impl Program {
         Ok(self)
     }
 
-    /// What the driver's compiler said.
+    /// Returns the log of the driver's compiler.
     pub(crate) fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.inner;
         info_lines(
@@ -182,7 +180,8 @@ impl Program {
         )
     }
 
-    /// The built program in the driver's own form, for a cache; empty where the driver gives none.
+    /// Returns the built program in the driver's own form, for a cache; empty if the driver has
+    /// none.
     pub(crate) fn binary(&self) -> Result<ProgramBinary, ClError> {
         const CALL: &str = "clGetProgramInfo";
         let inner = &self.inner;
@@ -200,8 +199,6 @@ impl Program {
         if size == 0 {
             return Ok(ProgramBinary { bytes: Vec::new() });
         }
-        // The call has no limit: behind the binary is room for a driver that writes more than it
-        // has reported.
         let mut bytes = vec![0u8; size + SPARE_OF_BINARY];
         let mut places = [bytes.as_mut_ptr()];
         let code = ask(
@@ -215,7 +212,7 @@ impl Program {
         Ok(ProgramBinary { bytes })
     }
 
-    /// A new kernel object for the function `function`, with its own arguments.
+    /// Makes a kernel of the function `function`.
     pub(crate) fn kernel(&self, function: &str) -> Result<ClKernel, ClError> {
         const CALL: &str = "clCreateKernel";
         let inner = &self.inner;
@@ -243,7 +240,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// A function of a program that has no arguments yet: it can be asked, and [bound](ClKernel::bind).
+/// A function of a program, without arguments. [`ClKernel::bind`] sets them.
 pub(crate) struct ClKernel {
     program: Program,
     raw: Handle,
@@ -261,33 +258,28 @@ impl Drop for ClKernel {
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument<'a> {
-    /// A `uint`.
     U32(u32),
-    /// A `float`.
     F32(f32),
-    /// A `float2`.
     F32x2([f32; 2]),
-    /// A `uint16`.
+    /// OpenCL C's `uint16`: a vector of 16.
     U32x16([u32; 16]),
-    /// A buffer, or a sub-buffer.
     Buffer {
-        /// Which.
         buffer: &'a ClBuffer,
-        /// Bytes from its start on that the kernel may touch: a smaller buffer is refused.
+        /// The number of bytes from its start that the kernel may touch. A smaller buffer is
+        /// refused.
         bytes: usize,
     },
-    /// An image.
     Image(&'a Image2d),
-    /// So many bytes for a `__local` pointer.
+    /// The number of bytes of a `__local` pointer.
     #[cfg(test)]
     Local(usize),
 }
 
-/// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive
-/// with it, since clSetKernelArg does not keep them.
+/// A kernel with all its arguments, ready to be launched. It keeps buffers and images alive, which
+/// clSetKernelArg does not.
 pub(crate) struct BoundKernel {
     kernel: ClKernel,
-    /// Index and memory of the arguments that have some.
+    /// The memory of arguments that are buffers or images, with the argument's index.
     memory: Vec<(usize, Arc<MemoryObject>)>,
 }
 
@@ -300,15 +292,15 @@ impl std::ops::Deref for BoundKernel {
 }
 
 impl BoundKernel {
-    /// The bound buffers and images with their argument's index.
+    /// Returns the memory of bound buffers and images, with the argument's index.
     pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &MemoryObject)> {
         self.memory.iter().map(|(i, m)| (*i, &**m))
     }
 }
 
 impl ClKernel {
-    /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer
-    /// is smaller than what the kernel may touch, and where memory belongs to another context.
+    /// Sets all arguments. Refuses a wrong number of arguments, a buffer that is smaller than the
+    /// part that the kernel may touch, and memory of another context.
     pub(crate) fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
         let count = info_fixed("clGetKernelInfo", &self.name, &|size, value, needed| {
             // SAFETY: the kernel is alive; `value` has room for `size` bytes.
@@ -357,7 +349,7 @@ impl ClKernel {
                 }
                 memory.push((index, of.clone()));
             }
-            // SAFETY: `self` is owned, so this is the only call on the kernel; `value` points to
+            // SAFETY: `self` is owned, so this is the only call on the kernel. `value` points to
             // `size` bytes, or is null for local memory.
             let code = unsafe {
                 (self.context().api().clSetKernelArg)(self.raw.pointer, index as u32, size, value)
@@ -378,9 +370,9 @@ impl ClKernel {
         )
     }
 
-    /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE).
-    /// NVIDIA's driver says 256 whatever the kernel (seen on an H200); one that it compiled for
-    /// larger work-groups runs in those.
+    /// Returns the most work-items in a work-group of this kernel on this device
+    /// (CL_KERNEL_WORK_GROUP_SIZE). NVIDIA's driver reports 256 for every kernel (seen on an H200),
+    /// but runs kernels that were compiled for larger work-groups in those.
     pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
         let limit = self
             .info(CL_KERNEL_WORK_GROUP_SIZE)
@@ -388,7 +380,7 @@ impl ClKernel {
         if self.context().device().compute_capability.is_none() {
             return Ok(limit);
         }
-        // Three sizes, the third is 1.
+        // The sizes of three dimensions.
         const SIZE: usize = size_of::<usize>();
         let sizes = self.info::<{ 3 * SIZE }>(CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         let compiled = sizes
@@ -419,7 +411,6 @@ impl ClKernel {
         )
     }
 
-    /// Its function's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -433,7 +424,7 @@ impl ClKernel {
     }
 }
 
-/// What clSetKernelArg takes of memory.
+/// Returns the size and the value that clSetKernelArg takes for memory, and the memory.
 fn handle(memory: &Arc<MemoryObject>) -> (usize, *const c_void, Option<&Arc<MemoryObject>>) {
     let handle: *const cl_mem = memory.raw();
     (size_of::<cl_mem>(), handle.cast(), Some(memory))

@@ -23,7 +23,6 @@ struct ContextInner {
 }
 
 impl Context {
-    /// A context for `device`.
     pub(crate) fn new(device: &Device) -> Result<Context, ClError> {
         let properties = [CL_CONTEXT_PLATFORM, device.platform.pointer as isize, 0];
         let mut code = CL_SUCCESS;
@@ -46,7 +45,6 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// Its device.
     pub(crate) fn device(&self) -> &Device {
         &self.inner.device
     }
@@ -71,7 +69,7 @@ impl Drop for ContextInner {
     }
 }
 
-/// An in-order queue. Clones are the same queue; memory belongs to the queue it was created on.
+/// An in-order queue. Clones are the same queue. Memory belongs to the queue that it was made on.
 #[derive(Clone)]
 pub(crate) struct Queue {
     inner: Arc<QueueInner>,
@@ -80,12 +78,12 @@ pub(crate) struct Queue {
 struct QueueInner {
     context: Context,
     raw: Handle,
-    /// Makes "is it mapped?" and the enqueueing that depends on the answer one step.
+    /// Locked from a look at the mapping states until the command that depends on them is enqueued.
     maps: Mutex<()>,
 }
 
 impl Queue {
-    /// An in-order queue; with `profiling` its events carry times.
+    /// Makes a queue. With `profiling` its events have times.
     pub(crate) fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
         let properties = if profiling {
             CL_QUEUE_PROFILING_ENABLE
@@ -111,21 +109,19 @@ impl Queue {
         Ok(Queue { inner })
     }
 
-    /// Its context.
     pub(crate) fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// Its device.
     pub(crate) fn device(&self) -> &Device {
         self.inner.context.device()
     }
 
     /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver
-    /// chooses). With `event` its completion can be waited for and timed. Does not allocate.
+    /// chooses). `event` can be waited for and timed. Does not allocate.
     ///
-    /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to
-    /// another queue.
+    /// Refuses the kernel if a buffer or image among its arguments is mapped for the host, or
+    /// belongs to another queue.
     pub(crate) fn launch(
         &self,
         kernel: &BoundKernel,
@@ -146,11 +142,11 @@ impl Queue {
         };
         let lock = self.lock_maps();
         self.check_memory(kernel, &lock)?;
-        // SAFETY: queue and kernel are alive and of one context; both size arrays have
-        // `global.len()` entries. All memory arguments are kept alive by the kernel, and the driver
-        // keeps what an enqueued command uses. None of it is mapped, and mappings are ordered after
-        // this command by the queue, so no reference into it exists while the kernel runs. That the
-        // kernel stays within its arguments is the kernel's contract (module text).
+        // SAFETY: queue and kernel are alive and of one context. Both size arrays have
+        // `global.len()` entries. The kernel keeps the memory of its arguments alive, and the
+        // driver keeps what an enqueued command uses. None of that memory is mapped, and the queue
+        // orders later maps behind this command, so no reference into it exists while the kernel
+        // runs. Kernels stay within their arguments by contract (module text).
         let code = unsafe {
             (self.api().clEnqueueNDRangeKernel)(
                 self.raw(),
@@ -218,8 +214,7 @@ impl Queue {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Held while mapping states are read or changed together with the command that depends on
-    /// them.
+    /// Locks the mapping states. Held until the command that depends on them is enqueued.
     pub(super) fn lock_maps(&self) -> MapLock<'_> {
         MapLock {
             _guard: self
@@ -266,8 +261,8 @@ pub(super) struct MapLock<'a> {
 impl Drop for QueueInner {
     fn drop(&mut self) {
         let api = self.context.api();
-        // SAFETY: created by clCreateCommandQueue, released once. Finishing first lets the driver's
-        // threads come to rest before the process ends.
+        // SAFETY: created by clCreateCommandQueue, released once. After clFinish the driver's
+        // threads rest when the process ends.
         unsafe {
             (api.clFinish)(self.raw.pointer);
             (api.clReleaseCommandQueue)(self.raw.pointer);
@@ -278,18 +273,16 @@ impl Drop for QueueInner {
 /// The times of a command in ns, on the device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Times {
-    /// Enqueued by the host.
+    /// When the host enqueued the command.
     pub(crate) queued: u64,
-    /// Handed to the device.
+    /// When the driver handed it to the device.
     pub(crate) submit: u64,
-    /// Started.
     pub(crate) start: u64,
-    /// Ended.
     pub(crate) end: u64,
 }
 
-/// A place for the event of one command: empty, or holding an event that is released exactly once,
-/// when the next one takes its place, by [`Event::release`] or by drop.
+/// A place for the event of one command, or empty. The event is released once: when the next event
+/// takes its place, by [`Event::release`] or by drop.
 #[derive(Default)]
 pub(crate) struct Event {
     held: Option<HeldEvent>,
@@ -309,25 +302,24 @@ impl Drop for HeldEvent {
 }
 
 impl Event {
-    /// An empty place.
     pub(crate) fn new() -> Event {
         Event { held: None }
     }
 
-    /// Whether a command has left its event there.
+    /// Returns true if the place holds an event.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Waits until the command is done; the error is the command's own.
+    /// Waits until the command is done. The error is that of the command.
     pub(crate) fn wait(&self) -> Result<(), ClError> {
         let held = self.held("clWaitForEvents")?;
         wait_event(&held.queue, held.raw.pointer, held.command, "")
     }
 
-    /// Asks how the command ended, after it was waited for in some other way: an in-order queue
-    /// whose later commands are done may have had a kernel that failed. Waits where the driver says
-    /// that it has not ended. The error is the command's own, on `object`. Does not allocate.
+    /// Returns the error of the command, on `object`. For commands whose end is known from a later
+    /// command of the queue, which succeeds even if an earlier kernel failed. Waits if the driver
+    /// reports that the command has not ended. Does not allocate.
     pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
         let held = self.held("clGetEventInfo")?;
         match event_status(&held.queue, held.raw.pointer)? {
@@ -337,7 +329,7 @@ impl Event {
         }
     }
 
-    /// An error if the command is known to have failed. Waits for nothing; an empty place is no
+    /// Returns an error if the command is known to have failed. Does not wait. An empty place is no
     /// error.
     pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
         let Some(held) = &self.held else {
@@ -349,13 +341,13 @@ impl Event {
         }
     }
 
-    /// The times of the completed command; needs a profiling queue.
+    /// Returns the times of the completed command. Needs a profiling queue.
     pub(crate) fn times(&self) -> Result<Times, ClError> {
         let held = self.held("clGetEventProfilingInfo")?;
         event_times(&held.queue, held.raw.pointer)
     }
 
-    /// Gives the event back; an empty place stays empty.
+    /// Releases the event, if there is one.
     pub(crate) fn release(&mut self) {
         self.held = None;
     }
@@ -385,8 +377,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Waits for an event, and asks how its command ended: some drivers wait without an error for a
-/// command that failed. The error is the command's own code under `command`, if it has one.
+/// Waits for an event and checks how its command ended: some drivers report no error when they wait
+/// for a command that failed. The error has the command's own code, if there is one.
 pub(super) fn wait_event(
     queue: &Queue,
     event: cl_event,
@@ -398,14 +390,14 @@ pub(super) fn wait_event(
     let waited = check(code, "clWaitForEvents", object);
     match event_status(queue, event) {
         Ok(status @ ..0) => Err(ClError::new(command, status, object)),
-        // A positive status is one that a driver has not brought up to date: its wait was for this
-        // event.
+        // A positive status means not done. A driver has just not updated it, since its wait for
+        // this event is over.
         Ok(_) => waited,
         Err(unknown) => waited.and(Err(unknown)),
     }
 }
 
-/// CL_QUEUED to CL_COMPLETE, or the negative code of the command's failure.
+/// Returns a status from CL_QUEUED to CL_COMPLETE, or the negative code of the command's error.
 fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     const CALL: &str = "clGetEventInfo";
     let (what, mut status) = (CL_EVENT_COMMAND_EXECUTION_STATUS, i32::MAX);
