@@ -1,63 +1,56 @@
-//! What can go wrong at run time, and the exit code that goes with it.
+//! The errors of the program, and their exit codes.
 //!
-//! A message is written for the person who must act: what failed, where (file, line, field,
-//! device), what was expected, what was found, what to do. `main` prints it as `mortonnet:
-//! MESSAGE`.
+//! A message is written for the person who must act. It says what failed, where (file, line, field,
+//! device), what was expected and found, and what to do. `main` prints it as `mortonnet: MESSAGE`.
 
 use crate::escape;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// An error that ends the program. One pointer: hardly any call fails, all of them hand a result
-/// on.
-pub(crate) struct Error(Box<ErrorKind>);
+/// An error that ends the program. Boxed, so that results stay small.
+pub(crate) struct Error {
+    kind: Box<ErrorKind>,
+}
 
-/// What it says: all that is known stands there.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// What an error is.
 #[derive(Debug)]
 pub(crate) enum ErrorKind {
     /// The command line is wrong: exit code 2.
     Usage(String),
-    /// A record of the input cannot be used. `place` is `FILE:LINE:FIELD` or `FILE: record N`.
+    /// An input, or a record of it, cannot be used.
     Input {
-        /// Where the record stands.
+        /// `FILE:LINE:FIELD` or `FILE: record N`.
         place: String,
-        /// Expected, found, and what to do.
         message: String,
     },
     /// A device, its driver or its library failed.
     Device {
-        /// What failed, in full: what `source` says is part of it.
+        /// The whole message, that of `source` included.
         what: String,
-        /// The error that it came from, if it came from one; a [`ClError`](crate::cl::ClError) has
-        /// call, code and object.
+        /// The cause, for example a [`ClError`](crate::cl::ClError) with call, code and object.
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
-    /// A limit of a device does not allow a plan: every one that does not is named.
+    /// Limits of a device do not allow a plan. The message names all of them.
     Limit(String),
     /// Reading or writing failed.
     Io {
         /// The file, or `stdin` / `stdout`.
         place: String,
-        /// What the system said.
         source: io::Error,
     },
-    /// A check that was asked for did not hold (`--selftest`, `--expect`), or records have no
-    /// answer.
+    /// A requested check failed (`--selftest`, `--expect`), or records have no answer.
     Check(String),
-    /// Something went wrong, and then something else: both are said, the exit code is the first
-    /// one's.
+    /// Two errors, one after the other. Both are printed; the first one decides the exit code.
     Both([Error; 2]),
-    /// stdout was closed by its reader: the program ends silently with exit code 0.
+    /// The reader of stdout closed it. The program ends silently with exit code 0.
     ClosedOutput,
-    /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that
+    /// SIGINT or SIGTERM came, and everything read is answered. The program ends silently by that
     /// signal.
     Stopped,
 }
@@ -68,7 +61,7 @@ impl Error {
         ErrorKind::Usage(message.into()).into()
     }
 
-    /// An input error at `place`.
+    /// An error of the input at `place`.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
         ErrorKind::Input {
             place: place.into(),
@@ -86,7 +79,7 @@ impl Error {
         .into()
     }
 
-    /// A failure of a device that is found out here.
+    /// A failure of a device without a source.
     pub(crate) fn device(what: impl Into<String>) -> Self {
         ErrorKind::Device {
             what: what.into(),
@@ -95,8 +88,8 @@ impl Error {
         .into()
     }
 
-    /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not
-    /// say.
+    /// A failure of a device because of `source`. `what` stands in front of the source's message,
+    /// unless it is empty.
     pub(crate) fn caused(
         what: &str,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -113,33 +106,31 @@ impl Error {
         .into()
     }
 
-    /// A limit of a device, or one that was asked for, that does not allow a plan.
+    /// A limit of a device, or a requested limit, that does not allow a plan.
     pub(crate) fn limit(what: impl Into<String>) -> Self {
         ErrorKind::Limit(what.into()).into()
     }
 
-    /// A check that did not hold.
+    /// A check that failed.
     pub(crate) fn check(what: impl Into<String>) -> Self {
         ErrorKind::Check(what.into()).into()
     }
 
-    /// What it is.
     pub(crate) fn kind(&self) -> &ErrorKind {
-        &self.0
+        &self.kind
     }
 
-    /// The same, to take it apart.
     pub(crate) fn into_kind(self) -> ErrorKind {
-        *self.0
+        *self.kind
     }
 
-    /// Whether it is an end of the program that nobody is told of.
+    /// Returns true if the error ends the program without a message.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(*self.0, ErrorKind::ClosedOutput | ErrorKind::Stopped)
+        matches!(*self.kind, ErrorKind::ClosedOutput | ErrorKind::Stopped)
     }
 
-    /// What ended one thing and then another: the first error counts, a silent end only where there
-    /// is no other.
+    /// Joins the errors of two things that ended one after the other. A silent end gives way to an
+    /// error.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
             (Err(first), Err(then)) if !first.is_silent() => {
@@ -150,7 +141,7 @@ impl Error {
         }
     }
 
-    /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
+    /// Returns the exit code: 0 for a silent end, 2 for a wrong command line, 1 for the others.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind() {
             ErrorKind::ClosedOutput => 0,
@@ -163,7 +154,8 @@ impl Error {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Error {
-        Error(Box::new(kind))
+        let kind = Box::new(kind);
+        Error { kind }
     }
 }
 
@@ -176,7 +168,7 @@ impl fmt::Display for Error {
             | ErrorKind::Check(m) => f.write_str(m),
             ErrorKind::Input { place, message } => write!(f, "{place}: {message}"),
             ErrorKind::Io { place, source } => write!(f, "{place}: {source}"),
-            // The second one on a line of its own that begins as the first.
+            // The second error gets a line that begins like that of the first.
             ErrorKind::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
             ErrorKind::ClosedOutput => f.write_str("stdout was closed"),
             ErrorKind::Stopped => f.write_str("stopped by a signal"),

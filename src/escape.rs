@@ -1,23 +1,21 @@
-//! Text from outside (drivers, file names, what a file says) as it may stand in messages and
-//! tables.
+//! Makes text from outside (drivers, file names, file contents) safe for messages and tables.
 //!
 //! A terminal obeys control characters: a device's name could clear the screen, rename the window
-//! or overwrite what was printed. They become visible here, as do characters that change the order
-//! or the width of what stands around them. Text passes where it enters the program; [`lines()`] is
-//! also the last thing that every message goes through.
+//! or overwrite printed text. Here they become visible, as do characters that change the order or
+//! the width of the text around them. Text is escaped where it enters the program, and every
+//! message passes [`lines()`] once more before it is printed.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// One line: control characters, line ends among them, are escaped as Rust writes them (`\n`,
+/// Escapes one line. Control characters, line ends included, become Rust's escapes (`\n`,
 /// `\u{1b}`).
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Several lines: line ends and tabs stay (a line end of two characters becomes one), everything
-/// else is as in [`line()`].
+/// Escapes several lines. Line ends and tabs stay, and a line end of two characters becomes one.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     match text.contains("\r\n") {
         true => escaped(&text.replace("\r\n", "\n"), is_layout)
@@ -27,7 +25,7 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A file's name in one line.
+/// Escapes a file's name.
 pub(crate) fn path(path: &Path) -> String {
     line(&path.to_string_lossy()).into_owned()
 }
@@ -36,11 +34,17 @@ fn is_layout(c: char) -> bool {
     matches!(c, '\n' | '\t')
 }
 
-/// Whether `c` acts on the text around it: controls (C0, DEL, C1), line and paragraph separators,
-/// marks of writing direction, characters without a width.
+/// Returns true if `c` acts on the text around it: controls (C0, DEL, C1), line and paragraph
+/// separators, marks of writing direction, and characters without a width.
 fn acts(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    matches!(
+        c,
+        '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+    ) || c.is_control()
 }
 
 fn escaped(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
@@ -50,7 +54,7 @@ fn escaped(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
     let mut found = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if acts(c) && !keep(c) {
-            // Not `escape_debug`: it leaves marks of writing direction as they are.
+            // Not `escape_debug`, which does not escape marks of writing direction.
             let _ = write!(found, "{}", c.escape_default());
         } else {
             found.push(c);

@@ -1,4 +1,4 @@
-//! For tests: the system's allocator, which counts.
+//! The system's allocator with a counter, for tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -7,12 +7,12 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Allocations of the process so far, on every thread.
+/// Returns the number of allocations of all threads so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(SeqCst)
 }
 
-// SAFETY: every call is handed on to the system's allocator as it is.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, SeqCst);

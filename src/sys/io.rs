@@ -1,4 +1,4 @@
-//! Readiness of file descriptors, by poll(2), and what else input needs of the system.
+//! Readiness of file descriptors (poll(2)), and other calls of the system around files.
 
 use super::signal;
 use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
@@ -6,11 +6,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Which of the descriptors 0 and 1 were closed when the process began, a bit each.
+/// A bit for each of the descriptors 0 and 1 that was closed when the process began.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Before `main` the runtime opens /dev/null where one of them is closed: input would end before it
-/// began, results would be gone without an error. So this looks before the runtime does.
+/// Sets `CLOSED` before Rust's runtime starts. The runtime opens /dev/null for a closed descriptor,
+/// so that input would be empty and results would be lost without an error.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
@@ -25,7 +25,7 @@ static BEFORE_MAIN: extern "C" fn() = {
     look
 };
 
-/// Whether descriptor `fd`, 0 or 1, was open when the process began.
+/// Returns an error if descriptor `fd`, 0 or 1, was closed when the process began.
 pub(crate) fn was_open(fd: u8) -> io::Result<()> {
     match CLOSED.load(Relaxed) & 1 << fd {
         0 => Ok(()),
@@ -33,13 +33,13 @@ pub(crate) fn was_open(fd: u8) -> io::Result<()> {
     }
 }
 
-/// Whether a read of `fd` would return at once: data, the end, or an error that the read will tell.
+/// Returns true if a read of `fd` would return at once, with data, the end or an error.
 pub(crate) fn ready(fd: BorrowedFd<'_>) -> bool {
     poll_one(fd, POLLIN, 0)
 }
 
-/// Waits until a read of `fd` would return at once; `false`: one of the program's signals came
-/// first.
+/// Waits until a read of `fd` would return at once. Returns false if one of the program's signals
+/// came first.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> bool {
     let entry = |fd| pollfd {
         fd,
@@ -60,8 +60,8 @@ pub(crate) fn wait_writable(fd: BorrowedFd<'_>) {
     poll_one(fd, POLLOUT, -1);
 }
 
-/// Whether one of `events`, a hang-up or an error is there within `timeout` ms (-1: for ever). A
-/// poll that fails counts as yes: the read or write that follows reports why.
+/// Returns true if one of `events`, a hang-up or an error comes within `timeout` ms (-1: no limit).
+/// Also returns true if the poll fails: the read or write that follows reports the error.
 fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     poll_all(
         &mut [pollfd {
@@ -73,7 +73,7 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     )
 }
 
-/// Whether something is there for one of `entries`.
+/// Returns true if one of `entries` has an event.
 fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     loop {
         // SAFETY: the entries are valid and live through the call.
@@ -87,29 +87,28 @@ fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     }
 }
 
-/// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less
-/// often. Any other kind of file, and a system that does not allow it, stays as it is.
+/// Makes the pipe `fd` larger, so that its two ends wait for each other less often. Has no effect
+/// on other kinds of files, or if the system does not allow it.
 pub(crate) fn widen_pipe(fd: BorrowedFd<'_>) {
     const BYTES: c_int = 1 << 20;
     // SAFETY: the call takes two numbers.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
 }
 
-/// Where `byte` stands first in `bytes`, by the C library's vectors.
+/// Returns the position of the first `byte` in `bytes`, by the C library's vector code.
 pub(crate) fn find(bytes: &[u8], byte: u8) -> Option<usize> {
-    // SAFETY: the call reads inside the slice only, and a result that is not null points into it.
+    // SAFETY: the call reads only inside the slice. A result that is not null points into it.
     unsafe {
         let found = libc::memchr(bytes.as_ptr().cast(), byte.into(), bytes.len()).cast::<u8>();
         (!found.is_null()).then(|| found.offset_from(bytes.as_ptr()) as usize)
     }
 }
 
-/// Cores that this process may use (sched_getaffinity); at least 1.
+/// Returns the number of cores that this process may use (sched_getaffinity), at least 1.
 ///
-/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten
-/// kilobytes of code.
+/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set.
 pub(crate) fn cores() -> usize {
-    // SAFETY: an all-zero set is a valid one; the call writes no more than its size.
+    // SAFETY: an all-zero set is valid. The call writes no more than its size.
     let count = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {
@@ -120,8 +119,8 @@ pub(crate) fn cores() -> usize {
     count.max(1) as usize
 }
 
-/// Takes a lock on a whole file, shared or for this descriptor alone, without waiting; whether it
-/// was free. It goes with the descriptor, so the system gives it back when the process dies.
+/// Locks a whole file, shared or `alone`, without waiting. Returns false if another process has the
+/// lock. The lock belongs to the descriptor, so the system releases it when the process dies.
 pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: the call takes two numbers.
@@ -134,7 +133,7 @@ pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     }
 }
 
-/// The user whose rights this process has.
+/// Returns the user whose rights this process has.
 pub(crate) fn user() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }

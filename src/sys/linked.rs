@@ -1,4 +1,4 @@
-//! The block that the assembler put into the binary.
+//! The block that the assembler included in the program.
 
 #[cfg(target_endian = "big")]
 compile_error!("the block is little-endian");
@@ -8,15 +8,18 @@ unsafe extern "C" {
     static mortonnet_block_end: [u8; 0];
 }
 
-/// The block: it begins at a page.
+/// Returns the block, which begins at a page.
 pub(crate) fn block() -> &'static [u8] {
     let (start, end) = (&raw const mortonnet_block, &raw const mortonnet_block_end);
-    // SAFETY: the symbols stand at both ends of what the assembler included: read-only, there for
-    // the whole run.
+    // SAFETY: the symbols stand at both ends of the bytes that the assembler included. They are
+    // read-only and there for the whole run.
     unsafe { std::slice::from_raw_parts(start.cast(), end as usize - start as usize) }
 }
 
-/// Bytes as floats; whole ones, at a multiple of four, as they are in the block.
+/// Returns bytes of the block as floats.
+///
+/// # Panics
+/// If the bytes are not aligned, or are not whole floats.
 pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     // SAFETY: every bit pattern is an f32.
     let (before, floats, after) = unsafe { bytes.align_to::<f32>() };
@@ -27,13 +30,16 @@ pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     floats
 }
 
-/// Bytes as numbers with a sign.
+/// Returns bytes as signed numbers.
 pub(crate) fn signed(bytes: &[u8]) -> &[i8] {
     // SAFETY: every bit pattern is an i8.
     unsafe { bytes.align_to::<i8>() }.1
 }
 
-/// Bytes as halves; whole ones, at a multiple of two, as they are in the block.
+/// Returns bytes of the block as halves.
+///
+/// # Panics
+/// If the bytes are not aligned, or are not whole halves.
 pub(crate) fn halves(bytes: &[u8]) -> &[u16] {
     // SAFETY: every bit pattern is a u16.
     let (before, halves, after) = unsafe { bytes.align_to::<u16>() };

@@ -1,9 +1,9 @@
-//! Memory that may not be had.
+//! The check for enough memory before a large allocation.
 
 use crate::error::Error;
 
-/// Whether so many bytes can be had, for those who allocate as much next: an allocation that fails
-/// ends the process without a word of ours.
+/// Returns an error if `bytes` bytes for `what` cannot be allocated. For callers that allocate as
+/// much next: a failed allocation ends the process without a message of this program.
 pub(crate) fn check(bytes: usize, what: &str) -> Result<(), Error> {
     let mut room = Vec::<u8>::new();
     let had = room.try_reserve_exact(bytes);

@@ -1,6 +1,5 @@
-//! Safe faces over calls of the system and of the linker: the linked block, the one behind the
-//! program, readiness of a file descriptor, who may have written a file, signals, threads, memory,
-//! calls that do not come back.
+//! Safe interfaces to the system and the linker: the baked block (linked or appended), readiness of
+//! file descriptors, owners of files, signals, threads, memory, and a watchdog over calls that hang.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "appended")]

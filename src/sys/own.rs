@@ -1,5 +1,4 @@
-//! Files that nobody but this user and root could write: what stands in them may be handed to a
-//! driver.
+//! Files that only this user and root could write. Their contents may be handed to a driver.
 
 use super::io::user;
 use std::fs::{File, Metadata};
@@ -7,15 +6,15 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A plain file of this user's or root's that nobody else may write, opened for reading.
+/// A plain file of this user or root that nobody else may write, opened for reading.
 #[derive(Debug)]
 pub(crate) struct OwnFile {
     file: File,
-    about: Metadata,
+    metadata: Metadata,
 }
 
 impl OwnFile {
-    /// Opens `path`. Neither links are followed nor the other end of a FIFO waited for.
+    /// Opens `path`. Does not follow links, and does not wait for the other end of a FIFO.
     pub(crate) fn open(path: &Path) -> Result<OwnFile, ReadError> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = match File::options().read(true).custom_flags(flags).open(path) {
@@ -25,58 +24,58 @@ impl OwnFile {
             }
             file => file.map_err(|e| ReadError::Refused(e.to_string()))?,
         };
-        let about = file
+        let metadata = file
             .metadata()
             .map_err(|e| ReadError::Refused(e.to_string()))?;
-        if !about.is_file() {
+        if !metadata.is_file() {
             return Err(ReadError::Refused("it is no plain file".into()));
         }
-        own(&about).map_err(|why| ReadError::Refused(why.text()))?;
-        Ok(OwnFile { file, about })
+        own(&metadata).map_err(|why| ReadError::Refused(why.text()))?;
+        Ok(OwnFile { file, metadata })
     }
 
-    /// All of it, if it has at most `most` bytes.
+    /// Reads the whole file; an error if it has more than `most` bytes.
     pub(crate) fn read(&self, most: u64) -> Result<OwnBytes, ReadError> {
         let mut bytes = Vec::new();
-        // A length that was true a moment ago bounds nothing.
-        let read = match self.about.len() > most {
+        // The file may have grown since it was opened, so the read has a limit too.
+        let read = match self.metadata.len() > most {
             true => Ok(0),
             false => (&self.file).take(most + 1).read_to_end(&mut bytes),
         };
         match read {
             Err(e) => Err(ReadError::Refused(e.to_string())),
-            Ok(_) if self.about.len() > most || bytes.len() as u64 > most => {
+            Ok(_) if self.metadata.len() > most || bytes.len() as u64 > most => {
                 Err(ReadError::Refused(format!("it has more than {most} bytes")))
             }
-            Ok(_) => Ok(OwnBytes(bytes)),
+            Ok(_) => Ok(OwnBytes { bytes }),
         }
     }
 
-    /// The file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// What the system knew of it when it was opened.
-    pub(crate) fn about(&self) -> &Metadata {
-        &self.about
+    /// Returns the metadata as they were when the file was opened.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 }
 
-/// Bytes of an [`OwnFile`]; nothing else makes them.
+/// Bytes that were read from an [`OwnFile`].
 #[derive(Debug)]
-pub(crate) struct OwnBytes(Vec<u8>);
+pub(crate) struct OwnBytes {
+    bytes: Vec<u8>,
+}
 
 impl OwnBytes {
-    /// Those from `start` on.
+    /// Drops the bytes in front of `start`.
     pub(crate) fn behind(mut self, start: usize) -> OwnBytes {
-        self.0.drain(..start);
+        self.bytes.drain(..start);
         self
     }
 
-    /// As any others.
     pub(crate) fn into_vec(self) -> Vec<u8> {
-        self.0
+        self.bytes
     }
 }
 
@@ -84,30 +83,30 @@ impl std::ops::Deref for OwnBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// It is not there.
+    /// There is no such file.
     Missing,
-    /// What is wrong with it.
+    /// The message of any other reason.
     Refused(String),
 }
 
-/// Why a folder or a file may hold what this user did not put there.
+/// The reason why others may have written a folder or a file.
 #[derive(Debug)]
 pub(crate) enum Foreign {
-    /// Whose it is.
+    /// It belongs to this other user.
     Owner(u32),
-    /// Its permissions.
+    /// Its permissions allow others to write.
     Mode(u32),
 }
 
 impl Foreign {
-    /// In words.
+    /// Returns the message.
     pub(crate) fn text(&self) -> String {
         match self {
             Foreign::Owner(owner) => {
@@ -118,11 +117,11 @@ impl Foreign {
     }
 }
 
-/// Whether nobody but this user and root could write it.
-pub(crate) fn own(about: &Metadata) -> Result<(), Foreign> {
-    match about.uid() {
+/// Returns an error unless only this user and root could write the file.
+pub(crate) fn own(metadata: &Metadata) -> Result<(), Foreign> {
+    match metadata.uid() {
         owner if owner != 0 && owner != user() => Err(Foreign::Owner(owner)),
-        _ if about.mode() & 0o022 != 0 => Err(Foreign::Mode(about.mode())),
+        _ if metadata.mode() & 0o022 != 0 => Err(Foreign::Mode(metadata.mode())),
         _ => Ok(()),
     }
 }

@@ -1,13 +1,13 @@
-//! SIGINT and SIGTERM as a wish to stop, SIGUSR1 as a question, for the stream of records.
+//! Signals: SIGINT and SIGTERM ask the stream of records to stop, SIGUSR1 asks for its progress.
 //!
-//! The handler notes the signal and makes an eventfd readable; whoever waits for input waits for
-//! that as well. An interrupted system call (EINTR) would not do: a signal between the look at the
-//! note and the call is lost, and the system hands signals to any thread. So calls are restarted
-//! (SA_RESTART): no driver sees a failure because of this.
+//! The handler notes the signal and makes an eventfd readable. A wait for input also waits for that
+//! eventfd. Interrupted system calls (EINTR) would not be enough: a signal between the look at the
+//! note and the call would be lost, and the system may hand signals to any thread. So calls are
+//! restarted (SA_RESTART), and no driver sees a failed call.
 //!
-//! A write to a full pipe is waited for, since what it holds belongs to its reader. The second
-//! signal to stop does what the first usually does, at once and in any place. One that comes with
-//! the first is no second wish: timeout(1) signals its child, then its group.
+//! A write to a full pipe is not interrupted: the answers belong to the reader. A second signal to
+//! stop ends the program at once. A signal that comes together with the first does not count as
+//! second: timeout(1) signals its child, then its group.
 
 use libc::{SIG_DFL, SIG_IGN, SIGINT, SIGTERM, SIGUSR1, c_int};
 use std::io;
@@ -15,25 +15,25 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 
-/// The signal that wants the program to stop, or 0.
+/// The signal that asked the program to stop, or 0.
 static STOP: AtomicI32 = AtomicI32::new(0);
-/// When it came, in [`ticks`].
+/// The time of that signal, in [`ticks`].
 static SINCE: AtomicU32 = AtomicU32::new(0);
-/// Whether somebody wants to know how far it is.
+/// True if a signal asked for the progress.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// The eventfd, once there is one.
+/// The eventfd, or -1.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 const ALL: [c_int; 3] = [SIGUSR1, SIGINT, SIGTERM];
-/// Those of `ALL` that the program was not told to ignore, a bit each.
+/// A bit for each signal of `ALL` that is not ignored.
 static HEARD: AtomicU32 = AtomicU32::new(0);
-/// Those that have the handler.
+/// A bit for each signal that has the handler.
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
-/// From now on SIGUSR1 is a question: see [`asked`], and a file that may grow no further (SIGXFSZ)
-/// is an error of the write, as a full disk is. To be called first, and before anything is started
-/// that may have handlers of its own. What whoever started the program had it ignore (nohup, jobs
-/// in the background) stays ignored.
+/// Makes SIGUSR1 ask for the progress ([`asked`]). A file that may not grow further (SIGXFSZ)
+/// becomes an error of the write, like a full disk. Must be called first, before anything that may
+/// install handlers. Signals that the starter of the program had it ignore (nohup, jobs in the
+/// background) stay ignored.
 pub(crate) fn serve_questions() -> io::Result<()> {
     // SAFETY: the calls take two numbers.
     let fd = unsafe {
@@ -54,15 +54,15 @@ pub(crate) fn serve_questions() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on SIGINT and SIGTERM ask for an end: see [`stop`]. After [`serve_questions`].
+/// Makes SIGINT and SIGTERM ask for an end ([`stop`]). Must be called after [`serve_questions`].
 pub(crate) fn serve_stops() {
     SERVED.store(HEARD.load(SeqCst), SeqCst);
     keep();
 }
 
-/// Installs the handler again: the compiler in many OpenCL drivers (LLVM in PoCL and Mesa) puts its
-/// own in place when it first runs, which may be at a launch. It hands signals to stop on, and
-/// drops questions.
+/// Installs the handler again. The compiler in many OpenCL drivers (LLVM in PoCL and Mesa) installs
+/// its own when it first runs, which may be at a launch. That handler passes on signals to stop, but
+/// drops SIGUSR1.
 pub(crate) fn keep() {
     let served = SERVED.load(SeqCst);
     ALL.into_iter()
@@ -70,20 +70,19 @@ pub(crate) fn keep() {
         .for_each(handle);
 }
 
-/// The first signal that asked for an end, if there was one.
+/// Returns the first signal that asked for an end, if there was one.
 pub(crate) fn stop() -> Option<c_int> {
     Some(STOP.load(SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Whether somebody has asked since the last call.
+/// Returns true if SIGUSR1 came since the last call.
 pub(crate) fn asked() -> bool {
     ASKED.swap(false, SeqCst)
 }
 
-/// Ends the program by `signal`: whoever waits for it (a shell, systemd) learns that it was
-/// stopped.
+/// Ends the program by `signal`, so that its parent (a shell, systemd) sees that it was stopped.
 pub(crate) fn die(signal: c_int) -> ! {
-    // SAFETY: the set is filled before it is used; the calls take numbers otherwise.
+    // SAFETY: the set is filled before it is used. All other arguments are numbers.
     unsafe {
         let mut set = MaybeUninit::uninit();
         libc::sigemptyset(set.as_mut_ptr());
@@ -95,23 +94,22 @@ pub(crate) fn die(signal: c_int) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// What to wait for besides input: a descriptor that poll(2) finds readable after a signal, -1
-/// before [`serve_questions`] (poll leaves that out).
+/// Returns a descriptor that becomes readable after a signal. Before [`serve_questions`] it is -1,
+/// which poll(2) ignores.
 pub(super) fn wake() -> c_int {
     WAKE.load(SeqCst)
 }
 
-/// Makes `wake` wait for the next signal. What [`stop`] and [`asked`] say afterwards covers all
-/// before.
+/// Makes the descriptor of `wake` unreadable until the next signal. Must be called before [`stop`]
+/// and [`asked`], so that no signal is missed.
 pub(super) fn awake() {
     let mut count = 0u64;
-    // SAFETY: the call writes no more than 8 bytes. It does not wait: where there is nothing to
-    // read it fails.
+    // SAFETY: the call writes no more than 8 bytes. It fails instead of waiting.
     unsafe { libc::read(wake(), (&raw mut count).cast(), size_of_val(&count)) };
 }
 
 fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: all-zero is a valid sigaction; the pointers are valid or null.
+    // SAFETY: all-zero is a valid sigaction. The pointers are valid or null.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
@@ -121,8 +119,8 @@ fn is_ignored(signal: c_int) -> bool {
 
 fn handle(signal: c_int) {
     let handler: extern "C" fn(c_int) = note;
-    // SAFETY: as above, with an empty mask; the handler does what a handler may. The call fails for
-    // no valid signal.
+    // SAFETY: as above, with an empty mask. The handler makes only calls that handlers may make.
+    // The call cannot fail for a valid signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
@@ -131,8 +129,7 @@ fn handle(signal: c_int) {
     }
 }
 
-/// A clock that a handler may read, and that no driver changes: tenths of a second, or a little
-/// more.
+/// Returns the time in ticks of about 1/8 s, by a clock that a handler may read.
 fn ticks() -> u32 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -143,12 +140,12 @@ fn ticks() -> u32 {
     (now.tv_sec as u32) << 3 | (now.tv_nsec >> 27) as u32
 }
 
-/// The handler: on any thread, in the middle of anything. Atomics and calls that signal-safety(7)
-/// allows, no more.
+/// The handler, which may interrupt any code of any thread. It uses only atomics and calls that
+/// signal-safety(7) allows.
 extern "C" fn note(signal: c_int) {
     let now = ticks();
-    // SAFETY: the location is this thread's; write reads 8 bytes, and fails without harm where the
-    // count is full.
+    // SAFETY: the location of errno is this thread's. The write reads 8 bytes. It fails without
+    // harm if the eventfd's count is full.
     unsafe {
         let errno = *libc::__errno_location();
         if signal == SIGUSR1 {

@@ -1,4 +1,4 @@
-//! Threads that cost nothing but the system call.
+//! Threads that start without allocating, and their numbers.
 
 use std::cell::Cell;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-/// The number of the calling thread: 1 for the first thread that asks.
+/// Returns the number of the calling thread: 1 for the first thread that asks.
 pub(crate) fn number() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
@@ -19,7 +19,7 @@ pub(crate) fn number() -> u32 {
     })
 }
 
-/// CPU time that the threads of the process have taken.
+/// Returns the CPU time of all threads of the process.
 #[cfg(feature = "lab")]
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec {
@@ -31,29 +31,30 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a thread runs.
+/// The work of a [`Thread`].
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// The thread's life.
+    /// Runs on the thread. The thread ends when this returns.
     fn serve(&self);
 }
 
-/// A thread, started with pthread_create(3). The standard library's threads allocate when they come
-/// to life, in whatever the starter has reached by then; waiting for it takes milliseconds on an
-/// idle core.
-pub(crate) struct Thread(libc::pthread_t);
+/// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run,
+/// which may be milliseconds after its start, in the middle of a stream that must not allocate.
+pub(crate) struct Thread {
+    id: libc::pthread_t,
+}
 
 impl Thread {
-    /// Starts a thread that runs `serve`.
+    /// Starts a thread that runs `work.serve()`.
     pub(crate) fn start<T: Serve>(work: Arc<T>) -> io::Result<Thread> {
         extern "C" fn run<T: Serve>(work: *mut libc::c_void) -> *mut libc::c_void {
-            // SAFETY: `start` gave this thread a count of an `Arc<T>`.
+            // SAFETY: `start` passes the ownership of an `Arc<T>` to this thread.
             unsafe { Arc::from_raw(work.cast_const().cast::<T>()) }.serve();
             std::ptr::null_mut()
         }
         let work = Arc::into_raw(work);
         let mut thread = std::mem::MaybeUninit::uninit();
-        // SAFETY: the place for the thread is valid, no attributes are the defaults, `run` takes
-        // what it is given.
+        // SAFETY: the place for the thread's id is valid. Null attributes are the defaults. `run`
+        // takes the pointer that is passed.
         let error = unsafe {
             libc::pthread_create(
                 thread.as_mut_ptr(),
@@ -63,17 +64,18 @@ impl Thread {
             )
         };
         if error != 0 {
-            // SAFETY: no thread has it.
+            // SAFETY: no thread was started, so the `Arc` is still owned here.
             drop(unsafe { Arc::from_raw(work) });
             return Err(io::Error::from_raw_os_error(error));
         }
         // SAFETY: pthread_create has succeeded.
-        Ok(Thread(unsafe { thread.assume_init() }))
+        let id = unsafe { thread.assume_init() };
+        Ok(Thread { id })
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     pub(crate) fn join(self) {
-        // SAFETY: joined once, as `self` is gone; never detached.
-        unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
+        // SAFETY: joined once, since `self` is consumed, and never detached.
+        unsafe { libc::pthread_join(self.id, std::ptr::null_mut()) };
     }
 }

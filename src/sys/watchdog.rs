@@ -1,12 +1,13 @@
-//! A watchdog over calls of a driver that may not come back.
+//! A watchdog over calls of a driver that may hang.
 //!
-//! One thread makes the calls of a run, one call at a time, within [`call`]. They are counted where
-//! they begin and end, so that the count is odd while one is on its way. The watchdog's thread
-//! looks at the count once a tick: a call during which it stays the same for too long hangs.
-//! Whoever changes the count then has the run: the thread that came back, or the watchdog, and a
-//! thread that comes back later waits for ever. Time is counted in ticks that the watchdog has
-//! waited: a process that is stopped, or a board that sleeps, is not taken for a driver that hangs.
-//! While no call is on its way the watchdog sleeps.
+//! One thread makes the calls of a run, one at a time, within [`call`]. The count of begun and ended
+//! calls is odd during a call. The watchdog's thread reads the count at every tick. If it stays the
+//! same for too long, the call hangs. Then the thread that changes the count first owns the run:
+//! the calling thread if the call returns, or the watchdog. If it is the watchdog, the calling
+//! thread waits for ever as soon as its call returns.
+//!
+//! Time is counted in ticks that the watchdog has slept, so a stopped process or a sleeping board is
+//! not taken for a hanging driver. Between calls the watchdog sleeps without ticks.
 
 use super::thread::{self, Serve, Thread};
 use std::io;
@@ -14,66 +15,65 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Calls begun and ended; [`TAKEN`] once the watchdog has the run.
+/// The count of begun and ended calls; [`TAKEN`] once the watchdog owns the run.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 const TAKEN: u64 = u64::MAX;
 
-/// Signs of life at start.
+/// The number of calls of [`beat`].
 static BEATS: AtomicU64 = AtomicU64::new(0);
 
-/// What the call on its way is part of.
+/// The name of the work that the current call is part of.
 static WORK: Mutex<&str> = Mutex::new("");
 
-/// The limit in ms; 0: none.
+/// The limit of a call in ms; 0: no limit.
 static LIMIT: AtomicU32 = AtomicU32::new(10_000);
 
-/// Whether calls are watched.
+/// True while calls are watched.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Whether calls have to do with batches: the slowest of them counts.
+/// True once calls belong to the stream: the slowest of them sets the time for later ones.
 static STREAM: AtomicBool = AtomicBool::new(false);
 
-/// Whether a batch as large as the one at hand was computed: until then drivers compile, and have
-/// more time.
+/// True if a batch as large as the current one was computed before. If not, the driver may have to
+/// compile, and gets more time.
 static WARM: AtomicBool = AtomicBool::new(false);
 
-/// The number of the watchdog's thread, once that has the run.
+/// The number of the watchdog's thread.
 static TAKER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a thread of this process hangs in a driver.
+/// True if a thread of this process hangs in a driver.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the watchdog sleeps until a call begins.
-static IDLE: Mutex<()> = Mutex::new(());
+/// True while the watchdog sleeps until a call begins. [`BEGUN`] wakes it.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static BEGUN: Condvar = Condvar::new();
+static IDLE: Mutex<()> = Mutex::new(());
 
-/// Ticks of the limit.
+/// The number of ticks in the limit.
 const TICKS: u32 = 10;
 
-/// How many times the limit a call at start may take, and one of a batch that is larger than all
-/// before it.
+/// A call at start, or of a batch larger than all before it, may take this many times the limit.
 const FIRST: u32 = 6;
 
-/// Work at start during which drivers compile (Mali's when a kernel is created), and how many times
-/// the limit a call of it may take: VC4CL needs 105 s for a kernel.
+/// Work at start during which drivers compile (Mali's when a kernel is created).
 const COMPILING: [&str; 2] = ["build", "kernels"];
+/// A call of that work may take this many times the limit: VC4CL needs 105 s for a kernel.
 const COMPILE: u32 = 20;
 
-/// How many times as long as the slowest call so far another may take.
+/// A call of the stream may take this many times as long as the slowest one so far.
 const SLOWER: u32 = 10;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Sets the limit of a call; zero: none. To be called before anything is watched.
+/// Sets the limit of a call; zero means none. Must be called before [`watch`].
 pub(crate) fn set_limit(limit: Duration) {
     let ms = limit.as_millis().min(u32::MAX.into()) as u32;
     LIMIT.store(if limit.is_zero() { 0 } else { ms.max(TICKS) }, SeqCst);
 }
 
-/// A tick; `None`: nothing is watched.
+/// Returns the length of a tick; `None` if there is no limit.
 pub(crate) fn tick() -> Option<Duration> {
     match LIMIT.load(SeqCst) {
         0 => None,
@@ -81,7 +81,8 @@ pub(crate) fn tick() -> Option<Duration> {
     }
 }
 
-/// Ticks that a call may take where the slowest before it took `slowest`, `None` being none.
+/// Returns the number of ticks that a call may take. `slowest` are those of the slowest call before
+/// it, if there was one.
 pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
     let first = || {
         if COMPILING.contains(&work()) {
@@ -96,14 +97,13 @@ pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
     )
 }
 
-/// For how long, in words, something did not answer that took so many ticks.
+/// Returns a message about a call that has not returned for `ticks` ticks.
 pub(crate) fn silence(ticks: u32) -> String {
     let seconds = tick().unwrap_or_default().as_secs_f64() * f64::from(ticks);
     format!("no answer for {seconds:.1} s")
 }
 
-/// Runs what may not come back. Where the watchdog has the run by then, this does not come back
-/// either.
+/// Runs `work`, which may hang. If the watchdog takes the run meanwhile, this never returns.
 pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     if !WATCHED.load(SeqCst) {
         return work();
@@ -114,8 +114,7 @@ pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Waits for ever where the watchdog has the run and this is another thread: nobody needs what it
-/// would do.
+/// Waits for ever if the watchdog owns the run and this is another thread.
 fn check() {
     while CALLS.load(SeqCst) == TAKEN && thread::number() != TAKER.load(SeqCst) {
         // SAFETY: the call takes nothing.
@@ -123,7 +122,8 @@ fn check() {
     }
 }
 
-/// Runs what waits for others than drivers: within a call it is no part of it.
+/// Runs `work`, which waits for something else than a driver. The current call, if there is one, is
+/// suspended meanwhile.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     check();
     let count = CALLS.load(SeqCst);
@@ -144,7 +144,6 @@ fn begin() {
     }
 }
 
-/// The call has come back.
 fn end() {
     loop {
         check();
@@ -159,8 +158,8 @@ fn end() {
     }
 }
 
-/// A sign of life from a call on its way, which goes on with `work`; a thread that has lost the run
-/// goes no further.
+/// Gives a sign of life from the current call, whose next part is `work`. If the watchdog owns the
+/// run, this never returns.
 pub(crate) fn beat(work: &'static str) {
     check();
     *locked(&WORK) = work;
@@ -168,59 +167,61 @@ pub(crate) fn beat(work: &'static str) {
     alive();
 }
 
-/// A sign of life from a call on its way that waits for another thread.
+/// Gives a sign of life from the current call, which waits for another thread.
 pub(crate) fn alive() {
     let _ = CALLS.fetch_update(SeqCst, SeqCst, |n| {
         (n % 2 == 1 && n != TAKEN).then(|| n + 2)
     });
 }
 
-/// Signs of life so far: [`beat`].
+/// Returns the number of calls of [`beat`] so far.
 pub(crate) fn beats() -> u64 {
     BEATS.load(SeqCst)
 }
 
-/// What the call on its way is part of.
+/// Returns the name of the work that the current call is part of.
 pub(crate) fn work() -> &'static str {
     *locked(&WORK)
 }
 
-/// From now on calls have to do with batches; `warm`: with one that is no larger than those that
-/// were computed.
+/// Marks the following calls as calls for a batch. `warm`: a batch as large was computed before.
 pub(crate) fn batch(warm: bool) {
     STREAM.store(true, SeqCst);
     WARM.store(warm, SeqCst);
 }
 
-/// From now on no call is watched: no driver has to do with what is left.
+/// Stops watching: the rest of the program calls no driver.
 pub(crate) fn stop() {
     WATCHED.store(false, SeqCst);
 }
 
-/// From now on a thread of this process hangs in a driver: [`exit`] must end it.
+/// Notes that a thread of this process hangs in a driver, so that [`exit`] must end the process.
 pub(crate) fn abandon() {
     ABANDONED.store(true, SeqCst);
 }
 
-/// Ends the process at once where a thread of it hangs in a driver: the driver's own end would wait
-/// for it.
+/// Ends the process at once if a thread of it hangs in a driver. A normal end would run the
+/// driver's exit handlers, which wait for that thread.
 pub(crate) fn exit(code: u8) {
     if ABANDONED.load(SeqCst) {
-        // SAFETY: ends the process; what was written is written.
+        // SAFETY: the call takes a number and ends the process.
         unsafe { libc::_exit(code.into()) }
     }
 }
 
-/// What ends a run whose call hangs: it is told for how many ticks, and gives the exit code.
-type Hung = Box<dyn Fn(u32) -> u8 + Send + Sync>;
+/// Finishes a run whose call hangs. Takes the number of ticks, and returns the exit code.
+type OnHang = Box<dyn Fn(u32) -> u8 + Send + Sync>;
 
-struct Watchdog(Hung);
+struct Watchdog {
+    on_hang: OnHang,
+}
 
-/// Watches the calls from now on. Where one hangs `hung` runs on the watchdog's thread and does
-/// what is left of the run; then the process ends, whatever its other threads do.
+/// Starts watching. If a call hangs, `hung` runs on the watchdog's thread and finishes the run. Then
+/// the process ends, even if other threads still run.
 pub(crate) fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> io::Result<()> {
     let Some(_) = tick() else { return Ok(()) };
-    Thread::start(Arc::new(Watchdog(Box::new(hung))))?;
+    let on_hang = Box::new(hung);
+    Thread::start(Arc::new(Watchdog { on_hang }))?;
     WATCHED.store(true, SeqCst);
     Ok(())
 }
@@ -240,7 +241,7 @@ impl Serve for Watchdog {
                 if ticks >= most && CALLS.compare_exchange(count, TAKEN, SeqCst, SeqCst).is_ok() {
                     stop();
                     abandon();
-                    exit((self.0)(ticks));
+                    exit((self.on_hang)(ticks));
                 }
             }
             if stream {
@@ -251,7 +252,7 @@ impl Serve for Watchdog {
     }
 }
 
-/// Waits until a call is on its way; its count.
+/// Waits until a call begins, and returns the count.
 fn begun() -> u64 {
     let mut idle = locked(&IDLE);
     loop {

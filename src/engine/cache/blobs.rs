@@ -160,7 +160,7 @@ impl Blobs {
             return off("it is damaged");
         }
         if file
-            .about()
+            .metadata()
             .modified()
             .ok()
             .and_then(|t| t.elapsed().ok())
