@@ -1,11 +1,11 @@
-//! The hot loop allocates nothing: a counting allocator around 10 000 records, on both engines.
+//! Between the first and the last batch no thread allocates: a counting allocator around 10 000
+//! records, on both engines.
 //!
-//! Between the first and the last batch, on every thread. (What an OpenCL driver written in C
-//! allocates is its own affair; that the program creates no OpenCL objects there is tested by
-//! counting calls, in `program/devices.rs`.)
+//! Allocations of an OpenCL driver written in C are not counted. `program/devices.rs` counts the
+//! OpenCL objects that the program creates.
 //!
-//! In a process of its own, because the counter is one for all its threads: the test starts itself
-//! again.
+//! The counter belongs to the whole process, so the test starts itself again in a process of its
+//! own.
 
 use crate::baked::{library, network};
 use crate::engine::Engine;
@@ -30,13 +30,20 @@ use std::time::{Duration, Instant};
 
 const RECORDS: usize = 10_000;
 
-/// Input that remembers the counter after the first batch and before the last.
+/// An input that reads the counter after the first batch and before the last.
 struct Watched {
     bytes: Vec<u8>,
     at: usize,
-    /// Bytes of a batch.
+    /// The bytes of a batch.
     batch: usize,
-    span: Rc<Cell<(u64, u64)>>,
+    counted: Rc<Cell<Counted>>,
+}
+
+/// The counter after the first batch, and at the last read.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    first: u64,
+    last: u64,
 }
 
 impl Source for Watched {
@@ -44,13 +51,16 @@ impl Source for Watched {
         let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
         buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         let now = counting::allocations();
-        // The second batch is read when the first is done or being computed; the third when its
-        // answers are out.
+        // The second batch is read when the first is done or being computed, the third when the
+        // first is answered.
+        let mut counted = self.counted.get();
         if (2 * self.batch..3 * self.batch).contains(&self.at) {
-            self.span.set((now, now));
-        } else if n > 0 {
-            self.span.set((self.span.get().0, now));
+            counted.first = now;
         }
+        if n > 0 {
+            counted.last = now;
+        }
+        self.counted.set(counted);
         self.at += n;
         Ok(n)
     }
@@ -61,11 +71,13 @@ impl Source for Watched {
 }
 
 /// Counts the bytes of the answers.
-struct Sink(u64);
+struct Sink {
+    bytes: u64,
+}
 
 impl io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len() as u64;
+        self.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }
 
@@ -97,122 +109,141 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         std::path::Path::new("/etc/OpenCL/vendors/pocl.icd").exists(),
         "PoCL is missing: tests/run installs it"
     );
-    let width = network().width;
-    let line = |n: usize, width: usize| {
-        (0..width)
-            .map(|i| ((n * 7 + i * 3) % 17).to_string())
-            .collect::<Vec<_>>()
-            .join(",")
-            + "\n"
+    let run = |format, output, timed, traced, hop| AllocationCase {
+        format,
+        output,
+        timed,
+        traced,
+        hop,
     };
-    let csv: Vec<u8> = (0..RECORDS)
-        .flat_map(|n| line(n, width).into_bytes())
-        .collect();
-    // Of a time series.
-    let window = 8;
-    let rows_csv: Vec<u8> = (0..RECORDS * window)
-        .flat_map(|n| line(n, width / window).into_bytes())
-        .collect();
-    let u8s: Vec<u8> = (0..RECORDS * width).map(|i| (i % 17) as u8).collect();
-    let devices = [
+    let cases = [
+        run(Format::Csv, OutputFormat::Class, false, false, None),
+        run(Format::U8, OutputFormat::Json, false, false, None),
+        run(Format::U8, OutputFormat::Scores, true, false, None),
+        run(Format::Csv, OutputFormat::Class, true, true, None),
+        run(Format::Csv, OutputFormat::Class, false, false, Some(WINDOW)),
+        run(Format::U8, OutputFormat::Class, false, false, Some(3)),
+    ];
+    let both = DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]);
+    for (device, plan) in [
         (DeviceWish::Host, Some("host")),
         (DeviceWish::OpenCl, Some("mali-midgard")),
         (DeviceWish::OpenCl, Some("thesis-morton")),
         (DeviceWish::OpenCl, Some("thesis-baseline")),
-        // Both at once.
-        (
-            DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]),
-            None,
-        ),
-    ];
-    for (device, plan) in devices {
-        for (format, output, timed, traced, hop) in [
-            (Format::Csv, OutputFormat::Class, false, false, None),
-            (Format::U8, OutputFormat::Json, false, false, None),
-            (Format::U8, OutputFormat::Scores, true, false, None),
-            (Format::Csv, OutputFormat::Class, true, true, None),
-            (Format::Csv, OutputFormat::Class, false, false, Some(window)),
-            (Format::U8, OutputFormat::Class, false, false, Some(3)),
-        ] {
-            let rows = hop.map(|hop| SeriesRows { window, hop });
-            let records = hop.map_or(RECORDS, |hop| (RECORDS * window - window) / hop + 1) as u64;
-            let track = traced.then(|| Track::new(Instant::now()));
-            let request = Request {
-                device: device.clone(),
-                compute_units: None,
-                plan: plan.map(str::to_string),
-                batch: Some(100),
-                max_memory: None,
-                wanted: Wanted {
-                    scores: output != OutputFormat::Class,
-                    classes: true,
-                },
-                timed,
-                track,
-                sources: Default::default(),
-                tries: false,
-                grows: false,
-            };
-            let mut running = start(&request).unwrap();
-            let bytes = match format {
-                Format::Csv if rows.is_some() => rows_csv.clone(),
-                Format::Csv => csv.clone(),
-                _ => u8s.clone(),
-            };
-            let batch = bytes.len() / (RECORDS / 100);
-            let span = Rc::new(Cell::new((0, 0)));
-            let source = Watched {
-                bytes,
-                at: 0,
-                batch,
-                span: Rc::clone(&span),
-            };
-            let mut times = StreamTimes {
-                track,
-                ..StreamTimes::default()
-            };
-            let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(network()));
-            let shape = InputShape::of(network());
-            let mut bad = |why: &Error| panic!("{why}");
-            let stream = Stream {
-                format: Some(format),
-                shape: rows.map_or(shape, |rows| shape.of_rows(rows).unwrap()),
-                writer: &mut writer,
-                bad: Some(&mut bad),
-                left: None,
-                expected: None,
-                expected_scores: None,
-                times: traced.then_some(&mut times),
-                asked: None,
-            };
-            let summary = stream
-                .run(
-                    running.engine.as_mut(),
-                    [Ok(("memory".to_string(), source))].into_iter(),
-                )
-                .unwrap();
-            assert_eq!(summary.records, records);
-            let (first, last) = span.get();
-            assert!(first > 0);
-            let run = format!(
-                "{} {plan:?} {format:?} {output:?} {traced} {hop:?}",
-                running.device
-            );
-            assert_eq!(last - first, 0, "{run}: allocations");
-            if let Some(track) = track {
-                // It was at work.
-                let text = track.json("{}", &[], Duration::from_secs(3600));
-                let count = |part: &str| text.matches(part).count() as u64;
-                assert_eq!(count("\"name\":\"write\""), summary.batches, "{run}");
-                assert!(count("\"batch\":") >= 5 * summary.batches, "{run}");
-            }
+        (both, None),
+    ] {
+        for case in &cases {
+            stream_allocates_nothing(&device, plan, case);
         }
     }
     threads_allocate_nothing();
 }
 
-/// From the host engine's construction on, with threads at work (the baked network may be too small
-/// for them): split by rows, split by records, computed where it is submitted.
+/// The rows of a record in the cases with a time series.
+const WINDOW: usize = 8;
+
+/// A run of the stream.
+#[derive(Debug)]
+struct AllocationCase {
+    format: Format,
+    output: OutputFormat,
+    timed: bool,
+    traced: bool,
+    /// Set for a time series.
+    hop: Option<usize>,
+}
+
+impl AllocationCase {
+    /// The bytes of all records; for a time series in text, those of all their rows.
+    fn input(&self) -> Vec<u8> {
+        let width = network().width;
+        let line = |n: usize, width: usize| {
+            (0..width)
+                .map(|i| ((n * 7 + i * 3) % 17).to_string())
+                .collect::<Vec<_>>()
+                .join(",")
+                + "\n"
+        };
+        let lines =
+            |n: usize, width: usize| (0..n).flat_map(|i| line(i, width).into_bytes()).collect();
+        match (self.format, self.hop) {
+            (Format::Csv, Some(_)) => lines(RECORDS * WINDOW, width / WINDOW),
+            (Format::Csv, None) => lines(RECORDS, width),
+            _ => (0..RECORDS * width).map(|i| (i % 17) as u8).collect(),
+        }
+    }
+}
+
+fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &AllocationCase) {
+    let track = case.traced.then(|| Track::new(Instant::now()));
+    let request = Request {
+        device: device.clone(),
+        compute_units: None,
+        plan: plan.map(str::to_string),
+        batch: Some(100),
+        max_memory: None,
+        wanted: Wanted {
+            scores: case.output != OutputFormat::Class,
+            classes: true,
+        },
+        timed: case.timed,
+        track,
+        sources: Default::default(),
+        tries: false,
+        grows: false,
+    };
+    let mut running = start(&request).unwrap();
+    let bytes = case.input();
+    let span = Rc::new(Cell::new(Counted::default()));
+    let source = Watched {
+        batch: bytes.len() / (RECORDS / 100),
+        bytes,
+        at: 0,
+        counted: Rc::clone(&span),
+    };
+    let mut times = StreamTimes {
+        track,
+        ..StreamTimes::default()
+    };
+    let mut writer = ResultWriter::new(Sink { bytes: 0 }, case.output, OutputSpec::of(network()));
+    let shape = InputShape::of(network());
+    let rows = case.hop.map(|hop| SeriesRows {
+        window: WINDOW,
+        hop,
+    });
+    let mut bad = |why: &Error| panic!("{why}");
+    let stream = Stream {
+        format: Some(case.format),
+        shape: rows.map_or(shape, |rows| shape.of_rows(rows).unwrap()),
+        writer: &mut writer,
+        bad: Some(&mut bad),
+        left: None,
+        expected: None,
+        expected_scores: None,
+        times: case.traced.then_some(&mut times),
+        asked: None,
+    };
+    let inputs = [Ok(("memory".to_string(), source))].into_iter();
+    let summary = stream.run(running.engine.as_mut(), inputs).unwrap();
+    let series = |hop| (RECORDS * WINDOW - WINDOW) / hop + 1;
+    let records = case.hop.map_or(RECORDS, series) as u64;
+    assert_eq!(summary.records, records);
+    let Counted { first, last } = span.get();
+    let run = format!("{} {plan:?} {case:?}", running.device);
+    assert!(first > 0);
+    assert_eq!(last - first, 0, "{run}: allocations");
+    if let Some(track) = track {
+        // The trace was at work.
+        let text = track.json("{}", &[], Duration::from_secs(3600));
+        let count = |part: &str| text.matches(part).count() as u64;
+        assert_eq!(count("\"name\":\"write\""), summary.batches, "{run}");
+        assert!(count("\"batch\":") >= 5 * summary.batches, "{run}");
+    }
+}
+
+/// Threads of the host engine allocate nothing from its construction on. The baked network may be
+/// too small for threads, so this is another one. Its batches are split by rows, split by records,
+/// or computed by the submitting thread.
 fn threads_allocate_nothing() {
     let (network, weights) = generated("300-1500-40-10:tanh", Kind::Classes).unwrap();
     let recipe = recipe("host", EngineKind::Host).unwrap();
@@ -235,7 +266,7 @@ fn threads_allocate_nothing() {
         }
         engine.submit(slot, records).unwrap();
         if batch % 10 == 9 {
-            // Long enough for the threads to fall asleep.
+            // Lets the threads fall asleep.
             std::thread::sleep(Duration::from_millis(2));
         }
         engine.collect(1 - slot).unwrap();

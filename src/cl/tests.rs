@@ -1,4 +1,4 @@
-//! Tests on the first device of the search list; a machine without one fails them.
+//! Tests on the first device of the search list. They fail on a machine without one.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn host_buffer(queue: &Queue, name: &str, bytes: usize) -> ClBuffer {
     ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Shared).unwrap()
 }
 
-/// All of a buffer as an argument.
+/// Returns a whole buffer as an argument.
 fn whole(buffer: &ClBuffer) -> Argument<'_> {
     Argument::Buffer {
         buffer,
@@ -70,7 +70,7 @@ fn whole(buffer: &ClBuffer) -> Argument<'_> {
     }
 }
 
-/// The kernel `add` for the first `n` numbers of its buffers.
+/// Binds the kernel `add` for the first `n` numbers of its buffers.
 fn add(
     program: &Program,
     buffers: [&ClBuffer; 3],
@@ -108,7 +108,7 @@ impl ShimFolder {
         self.path.join(name)
     }
 
-    /// Compiles a shared library, and gives its path.
+    /// Compiles a shared library and returns its path.
     fn compile(&self, name: &str, source: &Path, options: &[String]) -> String {
         let out = self.file(name);
         let made = Command::new("cc")
@@ -123,7 +123,7 @@ impl ShimFolder {
         out.to_str().unwrap().to_string()
     }
 
-    /// The shim in front of the library of the search list; calls go to the file `log`.
+    /// Returns the shim in front of the library of the search list. It logs calls to the file `log`.
     fn shim(&self, fail: &str, more: &[&str]) -> &'static ClLibrary {
         let real = ClLibrary::open().expect("the tests need OpenCL").path();
         let mut options = vec![
@@ -139,7 +139,7 @@ impl ShimFolder {
         open_from(&[self.compile("libshim.so", source, &options)]).unwrap()
     }
 
-    /// The calls that the shim logged so far.
+    /// Returns the calls that the shim logged so far.
     fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.file("log")).unwrap();
         text.lines().map(str::to_string).collect()
@@ -262,7 +262,7 @@ fn two_slots_take_turns() {
 #[test]
 fn objects_may_be_used_on_another_thread() {
     if std::env::var_os("OCLGRIND_UNINITIALIZED").is_some() {
-        // With it, oclgrind 21.10 keeps what it needs in the thread that created the context.
+        // With this variable oclgrind 21.10 keeps state in the thread that created the context.
         return;
     }
     let mut slots = Slots::new(queue(false));
@@ -379,7 +379,7 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
         count("clEnqueueMapBuffer"),
         count("clEnqueueUnmapMemObject")
     );
-    // The write, and two of three reads.
+    // These are the events of the write and of two reads. The third read was refused.
     assert_eq!(count("clReleaseEvent"), 3);
 }
 
@@ -408,14 +408,15 @@ fn everything_is_released() {
         assert!(count(create) > 0);
         assert_eq!(count(create), count(release), "{create}");
     }
-    // One blocking map (the constant) has no event, the kernel of the last batch has one.
+    // The numbers are equal: the blocking map of the constant has no event, but the last kernel has.
     assert_eq!(count("clReleaseEvent"), count("clEnqueueMapBuffer"));
 }
 
 #[test]
 fn failures_are_reported_and_leave_a_usable_state() {
     let folder = ShimFolder::new();
-    let fail = "clEnqueueNDRangeKernel:2:-5,clWaitForEvents:4:-6,clEnqueueMapBuffer:9:-12,clCreateKernel:3:-46";
+    let fail = "clEnqueueNDRangeKernel:2:-5,clWaitForEvents:4:-6,clEnqueueMapBuffer:9:-12,\
+        clCreateKernel:3:-46";
     let queue = queue_on(folder.shim(fail, &[]), false);
     let mut slots = Slots::new(queue.clone());
     slots.submit(0, 0, None).unwrap();
@@ -427,7 +428,7 @@ fn failures_are_reported_and_leave_a_usable_state() {
         "{error}"
     );
     assert!(error.contains("a smaller batch"), "{error}");
-    // Waits 1 and 2 were the slots' first maps, 3 is the results' map, 4 the input's.
+    // Waits 1 and 2 are for the slots' first maps, 3 is for the results' map, 4 for the input's.
     let error = slots.collect(0, 0).unwrap_err();
     assert_eq!((error.call, error.code), ("clWaitForEvents", -6));
     let (input, ..) = &mut slots.slots[0];
@@ -435,7 +436,8 @@ fn failures_are_reported_and_leave_a_usable_state() {
     input.enqueue_map().unwrap();
     input.wait().unwrap();
     assert_eq!(input.slice::<f32>().len(), N);
-    // Maps so far: 1 constant, 2 at the start, 2 of the first batch, 1 again.
+    // Six maps so far: 1 of the constant, 2 at the start, 2 of the first batch, 1 of the input. Two
+    // more make the next one the ninth, which fails.
     let mut other = MappedBuffer::new(host_buffer(&queue, "other", 16), MapMode::Write);
     for _ in 0..2 {
         other.enqueue_map().unwrap();
@@ -482,11 +484,11 @@ fn a_mapped_buffer_is_not_for_kernels() {
             (-59, "it is mapped for the host already")
         );
     }
-    // The refused second user did not unmap the first.
+    // The refusal of a second map did not undo the first.
     assert!(input.is_mapped() && queue.launch(kernel, &[N], None, None).is_err());
     input.enqueue_unmap(None).unwrap();
     queue.launch(kernel, &[N], None, None).unwrap();
-    // Parts count as their whole.
+    // A sub-buffer counts as mapped while its parent is.
     let whole = host_buffer(&queue, "whole", 2 * device.mem_align);
     let [left, right] = [0, 1].map(|i| whole.sub_buffer("part", i * device.mem_align, 4).unwrap());
     let mut mapped = MappedBuffer::new(left, MapMode::Write);
@@ -518,8 +520,8 @@ fn memory_of_another_queue_is_refused() {
     );
 }
 
-/// What a launch would read or write freed or foreign memory for is refused before the driver sees
-/// it.
+/// Arguments with which a kernel would access freed or foreign memory are refused before the driver
+/// sees them.
 #[test]
 fn only_a_kernel_with_all_its_arguments_can_be_launched() {
     let folder = ShimFolder::new();
@@ -559,7 +561,7 @@ fn only_a_kernel_with_all_its_arguments_can_be_launched() {
         format!("clSetKernelArg of argument 0 of add: {text}")
     );
     assert!(!folder.calls().iter().any(|c| c == "clSetKernelArg"));
-    // Its memory outlives whoever made it.
+    // The bound kernel keeps its memory alive.
     let ones = host_buffer(&queue, "ones", 4 * N);
     ones.upload(&[1f32; N]).unwrap();
     let kernel = add(&program, [&ones, &ones, &ones], N as u32, 0.5).unwrap();
@@ -596,7 +598,7 @@ fn sub_buffers() {
     let kernel = add(&program, [&parts[0], &parts[1], &parts[2]], 5, 0.0).unwrap();
     zero(&parts[2]).unwrap();
     let last = parts[2].clone();
-    // The kernel keeps what it is bound to.
+    // The kernel keeps its arguments alive.
     drop(parts);
     queue.launch(&kernel, &[N], None, None).unwrap();
     let mut sums = [9f32; N];
@@ -816,8 +818,7 @@ fn binaries_come_back() {
     assert!(!binary.as_bytes().is_empty());
     let again = Program::from_binary(queue.context(), "test.cl", &binary, "").unwrap();
     again.kernel("add").unwrap();
-    // As the cache keeps it; a file that others may write gives no binary, nor does an empty one
-    // give a program.
+    // The cache keeps binaries in files. A file that others may write is refused, as is an empty one.
     let folder = ShimFolder::new();
     let file = folder.file("binary");
     std::fs::write(&file, binary.as_bytes()).unwrap();
@@ -839,7 +840,7 @@ fn binaries_come_back() {
     assert!(Program::from_binary(queue.context(), "bad", &from(0o644).unwrap(), "").is_err());
 }
 
-/// Kernels read what the host wrote, as `stored` makes it of the value of a place.
+/// Kernels read the values that the host wrote. `stored` turns a value into the image's type.
 fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     queue: &Queue,
     channel: Channel,
@@ -852,7 +853,7 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     let kernel = kernel
         .bind(&[Argument::Image(&image), whole(&out)])
         .unwrap();
-    // Of halves the second row is of the smallest ones, without all digits.
+    // The second row holds the smallest halves, which are subnormal.
     let value =
         |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();
