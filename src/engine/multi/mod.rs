@@ -1,44 +1,44 @@
-//! Several devices, the host engine among them if that is wanted, as one engine that shares a
-//! stream among them.
+//! Several devices as one engine that shares a stream among them. The host engine may be one of
+//! them.
 //!
 //! ```text
-//!   stream ─▶ slot 0 ┐                       ┌─▶ member 0 (a thread): decode · submit · collect ─┐
-//!             slot 1 ┘ ── chunks, in order ──┼─▶ member 1 (a thread)                             ├─▶ answers, in place
-//!                                            └─▶ …                                               ┘
+//! stream ─▶ slot 0 ┐                     ┌─▶ member 0: decode · submit · collect ─┐
+//!           slot 1 ┘ ─ chunks in order ──┼─▶ member 1                             ├─▶ answers
+//!                                        └─▶ …                                    ┘
 //! ```
 //!
-//! A slot is large: several batches of all members. It stays in the host's memory, as bytes or as
-//! numbers in plain order, until it is answered. Whoever is free takes the next chunk of the oldest
-//! slot, decodes it into its own device's buffer and copies the answers to their places, so that
-//! the order of the stream is kept whoever is first. When a member fails, its chunks are still
-//! there and go back to the queue.
+//! A member is a device with its engine and its thread. A slot holds several batches of all
+//! members. Its records stay in the host's memory until they are answered, as bytes or as numbers
+//! in plain order. A free member takes the next chunk of the oldest slot, decodes it into its own
+//! device's buffer, and copies the answers to their places. This keeps the order of the stream.
+//! When a member fails, its chunks are still in the slot and go back to the queue.
 //!
-//! How large is a chunk? Three ways were weighed. Fixed shares by measured speed need no queue, but
-//! each slot then lasts as long as the member whose speed was estimated worst. Equal chunks for
-//! whoever is free adapt by themselves, but at the end everybody waits for the slowest one's last
-//! chunk; a lone record goes to anybody. Here whoever is free takes a full batch, as long as it
-//! will not be the last to end: chunks are bounded by what the member gets done until all of what
-//! is queued can be done (`pace`). So a slow member takes less at the end, or nothing, and a lone
-//! record goes where it is answered first. Since the stream refills a slot only when all of it is
-//! answered, a chunk may take no longer than the rest of its slot and half of the next one: the
-//! others never wait for it.
+//! Three ways to choose the size of a chunk were compared. Fixed shares by measured speed need no
+//! queue, but each slot then waits for the member whose speed was overestimated most. Equal chunks
+//! for any free member adapt by themselves. But at the end all wait for the slowest member's last
+//! chunk, and a lone record goes to any member. The way used here gives a free member a full batch
+//! unless that would end last. Chunks are bounded by what the member can do until the whole queue
+//! can be done (`pace`). A slow member therefore takes less at the end, or nothing. A lone record
+//! goes to the member that answers it first. The stream refills a slot only when all of it is
+//! answered. So a chunk may take no longer than the rest of its slot and half of the next, and
+//! other members never wait for it.
 //!
-//! Members may be in each other's way: the host engine and a driver that computes on the same
-//! cores, or whose thread takes one of them. So where the stream keeps everybody busy and all
-//! together are not clearly faster than the best of them was by itself at its start, slots that all
-//! share are timed against slots that the fastest member does alone, and what was faster stays
-//! (`pace::Party`): several are not slower than the best of them.
+//! Members may slow each other down, for example the host engine and a driver that uses the same
+//! cores. If the stream keeps all members busy and they are not clearly faster than the best one
+//! alone, both ways are timed. Slots shared by all are compared with slots of the fastest member
+//! alone, and the faster way stays (`pace::Party`). So several devices are not slower than the best
+//! of them.
 //!
-//! A member has two chunks in flight, so that its device computes one while the other is decoded;
-//! but where submitting takes most of a chunk's time (PoCL's basic device computes there) a second
-//! one would only make the answers late.
+//! A member has two chunks in flight: its device computes one while its thread decodes the other.
+//! There is only one chunk where submitting takes most of a chunk's time, as with PoCL's basic
+//! device, which computes in the call. A second chunk would then only delay the answers.
 //!
-//! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep
-//! things of their own for each thread. Engines are built one after the other, because drivers lock
-//! their compilers, and the second of two equal devices finds what the first one has compiled.
-//! Speeds are measured with two small batches on each member's own thread while the stream starts,
-//! one member after the other, after a first one, because the first launches of a driver say
-//! nothing; then with every chunk.
+//! The thread of a member builds, uses and drops its engine, because drivers and simulators keep
+//! thread-local data. Engines are built one after the other, because drivers lock their compilers.
+//! The second of two equal devices then finds the first one's compiled programs. Speeds are
+//! measured while the stream starts, with two small batches for one member after the other. A
+//! warm-up run precedes them, because a driver's first launches are slow. Later every chunk updates
+//! the speed.
 //!
 //! Nothing is allocated after start-up, and threads without work sleep.
 
@@ -59,20 +59,20 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Full batches of all members that a slot holds.
+/// The size of a slot in full batches of all members.
 const BATCHES: usize = 4;
 
-/// Bytes of numbers that a slot need not exceed, as long as it holds a batch of each member.
+/// The limit for the bytes of a slot's numbers. A slot still holds a batch of each member.
 const SLOT_BYTES: usize = 64 << 20;
 
-/// An engine that takes part, built on its own thread.
+/// A device that takes part, with its engine's thread.
 pub(crate) struct Member {
     control: Arc<WorkerControl>,
     thread: Option<Thread>,
     facts: MemberFacts,
 }
 
-/// For how long somebody has given no sign of life, in ticks of the watchdog.
+/// The time without a sign of life of a driver, in ticks of the watchdog.
 #[derive(Default)]
 struct Silence {
     signs: u64,
@@ -80,8 +80,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Called once a tick with the number of signs so far: whether it lasts for too long, measured
-    /// by the slowest batch.
+    /// Updates the silence once a tick; `signs` counts the signs of life so far. Returns true if it
+    /// exceeds the limit, which depends on the slowest batch.
     fn lasts(&mut self, signs: u64, slowest: Option<Duration>) -> bool {
         self.ticks = if self.signs == signs {
             self.ticks + 1
@@ -100,7 +100,7 @@ impl Silence {
     }
 }
 
-/// Waits on a condition; whether for a whole tick.
+/// Waits on a condition for at most a tick. Also returns true if the whole tick passed.
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
     let Some(tick) = watchdog::tick() else {
         return (
@@ -114,46 +114,44 @@ fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a,
     (guard, waited.timed_out())
 }
 
-/// What is known of a member's engine.
+/// The description of a member's engine.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberFacts {
-    /// Its device, in words.
     pub(crate) name: String,
-    /// Most records of a batch.
+    /// The largest number of records in a batch.
     pub(crate) batch: usize,
-    /// Part batches cost as much as the next multiple of this.
+    /// A partial batch costs as much as the next multiple of this number of records.
     pub(crate) granule: usize,
-    /// It is a CPU device, whose driver compiles into this process and shares what it has compiled
+    /// True for a CPU device. Its driver compiles in this process and shares compiled programs
     /// among devices.
     pub(crate) in_process: bool,
-    /// Where what it does is kept, if somebody wants to know; its engine has the same.
+    /// The track of the member's trace, shared with its engine.
     pub(crate) track: Option<Track>,
 }
 
-/// What builds an engine, on the thread that will use it.
+/// A function that builds an engine on the thread that will use it.
 pub(crate) type Build =
     Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
-/// What a member's thread and the others share before the stream.
+/// The state of a member's thread before the stream begins.
 struct WorkerControl {
     build: Mutex<Option<Build>>,
     state: Mutex<WorkerState>,
     changed: Condvar,
 }
 
-/// What a member's thread is about.
 enum WorkerState {
     Building,
     Built(Result<MemberFacts, Error>),
-    /// Not needed, or not yet.
+    /// The engine is not needed, or not yet.
     Waiting,
-    /// Works as member so-and-so.
+    /// Works as the member with this index.
     Working(Arc<Shared>, usize),
     Ended,
 }
 
 impl Member {
-    /// Starts a thread that builds an engine, and waits for it.
+    /// Starts a thread that builds an engine, and waits until it is built.
     pub(crate) fn start(build: Build) -> Result<Member, Error> {
         let (state, changed) = (Mutex::new(WorkerState::Building), Condvar::new());
         let control = Arc::new(WorkerControl {
@@ -187,7 +185,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Its thread hangs in a driver: nobody waits for its end.
+    /// Gives up a thread that hangs in a driver, without joining it.
     fn abandon(&mut self) {
         self.thread = None;
         watchdog::abandon();
@@ -196,7 +194,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Those that work have been told already.
+        // A working thread has already been told to quit.
         self.control.set(WorkerState::Ended);
         self.thread.take().into_iter().for_each(Thread::join);
     }
@@ -212,7 +210,7 @@ impl WorkerControl {
         self.changed.notify_all();
     }
 
-    /// Waits for a state, and leaves `Waiting` behind.
+    /// Waits for a state and takes it, leaving `Waiting`.
     fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
         let mut state = self.state();
         while !wanted(&state) {
@@ -221,8 +219,7 @@ impl WorkerControl {
         std::mem::replace(&mut *state, WorkerState::Waiting)
     }
 
-    /// Waits until the engine is built. An error where its driver gives no sign of life for too
-    /// long.
+    /// Waits until the engine is built. Fails if its driver gives no sign of life for too long.
     fn built(&self) -> Result<WorkerState, Error> {
         let mut silence = Silence::default();
         let mut state = self.state();
@@ -250,7 +247,7 @@ impl Serve for WorkerControl {
         };
         let mut state = self.state();
         if matches!(*state, WorkerState::Ended) {
-            // It took so long that nobody waits for it.
+            // The build took so long that the member was abandoned.
             return;
         }
         *state = WorkerState::Built(facts);
@@ -263,7 +260,7 @@ impl Serve for WorkerControl {
             worker.local().engine = Some(engine);
             if let Err(e) = worker.run() {
                 worker.shared.fail(who, e);
-                // Its times are asked for at the end.
+                // The engine stays alive, because its times are read at the end.
                 worker.shared.sleep_on(who);
             }
             worker.local().engine = None;
@@ -271,27 +268,26 @@ impl Serve for WorkerControl {
     }
 }
 
-/// What of a record the stream wants.
+/// The sizes of a record, and the results that the stream wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSizes {
-    /// Numbers of a record.
+    /// The number of values in a record.
     pub(crate) width: usize,
-    /// Scores of a record; 0 where they are not wanted.
+    /// The number of scores of a record; 0 if the stream does not want them.
     pub(crate) scores: usize,
-    /// Whether there are classes.
+    /// True if the stream wants classes.
     pub(crate) classes: bool,
 }
 
-/// Several engines as one.
 pub(crate) struct MultiEngine {
     shared: Arc<Shared>,
     members: Vec<Member>,
-    /// The input of each slot. Members have it while the slot is submitted.
+    /// The input of each slot. Members share it while the slot is submitted.
     inputs: [Arc<Input>; SLOTS],
-    /// The answers of collected slots.
+    /// The answers of the collected slots.
     answers: [Answers; SLOTS],
     batch: usize,
-    /// Place of each number and score of a record.
+    /// The offset of each number and of each score in a record.
     rows: (RecordRows, Vec<u32>),
 }
 
@@ -306,21 +302,21 @@ struct Answers {
     classes: Vec<u32>,
 }
 
-/// What the threads share.
+/// The state that the stream's thread and the members' threads share.
 struct Shared {
     workers: Vec<WorkerShared>,
     state: Mutex<QueueState>,
-    /// A slot is done, or the last member has failed.
+    /// Signals that a slot is done or the last member has failed.
     done: Condvar,
-    /// The answers of submitted slots.
+    /// The answers of the submitted slots.
     answers: [Mutex<Answers>; SLOTS],
     sizes: RecordSizes,
     timed: bool,
-    /// The stream's: it knows the batch in each slot.
+    /// The stream's track, which has the number of the batch in each slot.
     track: Option<Track>,
 }
 
-/// What a member's thread shares with the others.
+/// The part of `Shared` for one member.
 struct WorkerShared {
     name: String,
     granule: usize,
@@ -328,13 +324,13 @@ struct WorkerShared {
     in_process: bool,
     track: Option<Track>,
     local: Mutex<WorkerLocal>,
-    /// There may be work for it.
+    /// Signals that the member may have work.
     wake: Condvar,
 }
 
 impl WorkerShared {
-    /// What is the thread's own, when it is done with it: that may measure its speed still. `None`
-    /// where it hangs.
+    /// Waits until the thread has released its engine, which it may still be measuring. Returns
+    /// `None` if the thread hangs.
     fn at_rest(&self) -> Option<MutexGuard<'_, WorkerLocal>> {
         let begun = Instant::now();
         let most = watchdog::tick().map(|tick| tick * watchdog::allowed(Some(0)));
@@ -348,32 +344,31 @@ impl WorkerShared {
     }
 }
 
-/// What only the member's thread uses, but for times.
+/// The data of a member's thread. Other threads read only its times.
 struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
-    /// A record whose place is not one piece.
+    /// A buffer for a record that is not contiguous in the engine's layout.
     record: Vec<f32>,
 }
 
-/// The records that wait, and who computes which.
+/// The waiting records, and the members' work.
 struct QueueState {
     slots: [SubmittedSlot; SLOTS],
     /// The slot that was submitted last.
     newest: usize,
     members: Vec<MemberState>,
-    /// Who takes part where the stream keeps everybody busy, and whether that is so now.
+    /// The choice of members for full slots; `full` is true if the last submitted slot was full.
     party: Party,
     full: bool,
-    /// When the last full slot was done.
+    /// The time when the last full slot was done.
     done: Option<Instant>,
-    /// Who measures its speed, while no other member runs.
+    /// The member that measures its speed, while no other member runs.
     measuring: Option<usize>,
     quit: bool,
-    /// Why the last member failed.
+    /// The failure of the last member.
     failure: Option<Failure>,
 }
 
-/// The end of the last member.
 struct Failure {
     what: String,
     source: Arc<Error>,
@@ -390,43 +385,42 @@ impl Failure {
     }
 }
 
-/// A submitted slot.
 struct SubmittedSlot {
     input: Option<Arc<Input>>,
-    /// Records that nobody has taken.
+    /// The records that no member has taken.
     open: Range<usize>,
-    /// Those that a failed member had.
+    /// The records of failed members.
     returned: Vec<Range<usize>>,
-    /// Records without an answer.
+    /// The number of records without an answer.
     left: usize,
 }
 
 impl SubmittedSlot {
-    /// Records that wait for a member.
+    /// The number of records that wait for a member.
     fn waiting(&self) -> usize {
         self.open.len() + self.returned.iter().map(Range::len).sum::<usize>()
     }
 }
 
-/// How a member is doing.
+/// The progress of a member.
 struct MemberState {
-    /// Its speed, once it was measured.
+    /// The speed; `None` until it is measured and after a failure.
     pace: Option<Pace>,
-    /// Its chunks: place in its engine is place here.
+    /// The member's chunks, indexed by the slot of its own engine.
     chunks: [Option<Chunk>; SLOTS],
-    /// When they should be done.
+    /// The expected end of the member's chunks.
     ends: Instant,
     asleep: bool,
-    /// Signs of life: what it has begun and ended.
+    /// The number of signs of life: calls that the member has begun or ended.
     signs: u64,
     silence: Silence,
-    /// Its slowest chunk.
+    /// The time of the slowest chunk.
     slowest: Option<Duration>,
-    /// What it has done.
+    /// The member's work so far.
     times: MemberTimes,
 }
 
-/// Records of a slot that a member computes.
+/// Consecutive records of a slot that one member computes.
 #[derive(Clone)]
 struct Chunk {
     slot: usize,
@@ -439,7 +433,8 @@ fn us(d: Duration) -> f64 {
 }
 
 impl MemberState {
-    /// Microseconds until it is free. Where it is late, as long again.
+    /// Estimates the microseconds until the member is free. A late member is assumed to need as
+    /// long again as it is late.
     fn pending(&self, now: Instant) -> f64 {
         if self.chunks.iter().all(Option::is_none) {
             return 0.0;
@@ -449,7 +444,7 @@ impl MemberState {
 }
 
 impl QueueState {
-    /// The slot whose records come next.
+    /// Returns the oldest slot with waiting records.
     fn oldest(&self) -> Option<usize> {
         let by_age = [(self.newest + 1) % SLOTS, self.newest];
         by_age
@@ -457,7 +452,7 @@ impl QueueState {
             .find(|&slot| self.slots[slot].waiting() > 0)
     }
 
-    /// The member that is fastest in full batches.
+    /// Returns the member with the highest rate in full batches.
     fn fastest(&self) -> Option<usize> {
         let rates = self
             .members
@@ -467,8 +462,8 @@ impl QueueState {
         rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
     }
 
-    /// How many records of which slot member `who` should take now, and when all that counts should
-    /// be done.
+    /// Returns the slot from which member `who` should take records, their number, and the horizon.
+    /// The horizon is the time in microseconds after which the counted records should be done.
     fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<(usize, usize, f64)> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
@@ -499,7 +494,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Wakes the sleepers that should take something.
+    /// Wakes the sleeping members that have something to take.
     fn wake(&self, state: &QueueState) {
         if state.members.iter().any(|m| m.asleep) && state.oldest().is_some() {
             let now = Instant::now();
@@ -515,7 +510,7 @@ impl Shared {
         }
     }
 
-    /// A member that has failed waits for the end.
+    /// Lets the thread of a failed member sleep until the engine is dropped.
     fn sleep_on(&self, who: usize) {
         let mut state = self.state();
         while !state.quit {
@@ -526,7 +521,7 @@ impl Shared {
         }
     }
 
-    /// Lets member `who` be the only one that runs. One that hangs there is not waited for.
+    /// Waits until member `who` may run as the only one. Does not wait for a failed member.
     fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
         let runs = |state: &QueueState| {
@@ -545,17 +540,17 @@ impl Shared {
         state.measuring = Some(who);
     }
 
-    /// The next one may measure its speed.
+    /// Lets the next member measure its speed.
     fn end_measuring(&self, who: usize) {
         let mut state = self.state();
-        // Unless it was given up, and another one runs.
+        // If this member was abandoned, another member is measuring already.
         state.measuring = state.measuring.filter(|&other| other != who);
         drop(state);
         self.workers.iter().for_each(|w| w.wake.notify_one());
     }
 
-    /// Takes a chunk for `place` of member `who`. If it has nothing else to do it waits for one
-    /// until the end.
+    /// Takes a chunk for slot `place` of member `who`'s engine. If `wait`, waits for one until the
+    /// engine is dropped.
     fn take(&self, who: usize, place: usize, wait: bool) -> Option<(Chunk, Arc<Input>)> {
         let mut state = self.state();
         loop {
@@ -596,7 +591,7 @@ impl Shared {
             state.members[who].asleep = true;
             let wake = &self.workers[who].wake;
             state = match offer {
-                // The others should have done it by then; if they are late this one helps.
+                // The other members should be done by then. If they are late, this one helps.
                 Some((_, _, horizon)) => {
                     let until = Duration::from_micros(horizon.clamp(1e3, 1e7) as u64);
                     wake.wait_timeout(state, until)
@@ -608,7 +603,7 @@ impl Shared {
         }
     }
 
-    /// The answers of a chunk are where they belong; the member was busy with it for `busy`.
+    /// Marks a chunk as answered. The member was busy with it for `busy`.
     fn complete(&self, who: usize, place: usize, busy: Duration) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -640,7 +635,7 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Once a tick: the member whose driver does not come back, and for how long.
+    /// Called once a tick. Returns a member whose driver hangs, and the length of its silence.
     fn silent(&self, state: &mut QueueState) -> Option<(usize, String)> {
         let members = state.members.iter_mut().enumerate();
         let mut busy = members.filter(|(_, m)| !m.asleep && m.times.failed.is_none());
@@ -651,7 +646,8 @@ impl Shared {
         })
     }
 
-    /// Member `who` has failed: the others get its chunks. The last one's error ends the stream.
+    /// Gives the chunks of the failed member `who` to the others. The last member's error ends the
+    /// stream.
     fn fail(&self, who: usize, error: Error) {
         let name = &self.workers[who].name;
         let mut guard = self.state();
@@ -676,18 +672,17 @@ impl Shared {
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
-            // Those that wait for its first run, too.
+            // Members that wait for their measurement wake up too.
             self.workers.iter().for_each(|w| w.wake.notify_one());
         }
     }
 }
 
-/// What a member says that was given up meanwhile; nobody hears it.
+/// The error of a member that answers after it was abandoned. It is discarded.
 fn too_late() -> Error {
     Error::device("too late")
 }
 
-/// A member's thread.
 struct Worker {
     shared: Arc<Shared>,
     who: usize,
@@ -701,7 +696,7 @@ impl Worker {
             .unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Work on the engine and a record that is not one piece.
+    /// Runs `work` with the engine and the buffer for a record.
     fn with_engine<T>(
         &self,
         work: impl FnOnce(&mut dyn Engine, &mut [f32]) -> Result<T, Error>,
@@ -727,7 +722,7 @@ impl Worker {
         drop(state);
         let mut chunks: [Option<Chunk>; SLOTS] = [const { None }; SLOTS];
         let mut place = 0;
-        // When the device became free of what came before.
+        // The time when the device became free for the current chunk.
         let mut free = Instant::now();
         loop {
             let idle = chunks.iter().all(Option::is_none);
@@ -739,7 +734,8 @@ impl Worker {
                         own.begin(place, stream.batch(chunk.slot));
                     }
                     self.prepare(&chunk, place, &input)?;
-                    // Before the slot can be answered: the stream wants its input back.
+                    // Dropped before the slot can be answered, because the stream then needs
+                    // exclusive access to it.
                     drop(input);
                     let start = self.now();
                     self.with_engine(|engine, _| engine.submit(place, records))?;
@@ -769,30 +765,30 @@ impl Worker {
         self.shared.workers[self.who].track
     }
 
-    /// The time, if there is a trace.
+    /// The current time, if there is a trace.
     fn now(&self) -> Option<Instant> {
         self.track().map(|_| Instant::now())
     }
 
-    /// Keeps what was done since `start`.
+    /// Adds the time since `start` to the trace.
     fn keep(&self, name: &'static str, place: usize, records: usize, start: Option<Instant>) {
         if let (Some(track), Some(start)) = (self.track(), start) {
             track.span(Name::Text(name), place, records, start, start.elapsed());
         }
     }
 
-    /// The member's speed, by runs on records of zeros, and whether it computes while it is
-    /// submitted to; `None` if the stream has ended meanwhile.
+    /// Measures the member's speed on records of zeros. The flag is true if the device computes
+    /// during `submit`. Returns `None` if the stream has ended meanwhile.
     fn measure(&self) -> Result<Option<(Pace, bool)>, Error> {
         let worker = &self.shared.workers[self.who];
         let few = worker.batch.div_ceil(4);
         let begun = self.now();
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
-        // The first run counts for nothing: drivers compile, or page memory in. In this process it
-        // is a full batch, and one member's at a time: PoCL 3.1 keeps what it has compiled with the
-        // largest grid it has seen, a larger one makes a second entry, and where both fit, runs on
-        // several devices give back each other's and end the program (an assertion). The others by
-        // themselves, too: how fast each is alone is what all are to be better than (`Party`).
+        // The first run is a warm-up, in which drivers compile or page in memory. For a driver in
+        // this process it is a full batch. PoCL 3.1 stores a compiled kernel with the largest grid
+        // that it has seen, and a larger grid adds a second entry. If both fit, several devices
+        // release each other's entries and an assertion ends the program. Only one member runs at a
+        // time, because `Party` needs the speed of each one alone.
         self.shared.begin_measuring(self.who);
         let first = if worker.in_process { worker.batch } else { 1 };
         for (run, records) in [first, 1, few].into_iter().enumerate() {
@@ -817,7 +813,7 @@ impl Worker {
         Ok(Some((pace, submitting > times[2] / 2.0)))
     }
 
-    /// Decodes a chunk into the engine's slot.
+    /// Decodes a chunk into slot `place` of the engine.
     fn prepare(&self, chunk: &Chunk, place: usize, input: &Input) -> Result<(), Error> {
         let start = self.shared.timed.then(Instant::now);
         let width = self.shared.sizes.width;
@@ -846,7 +842,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for the chunk at `place` and copies its answers to where they belong.
+    /// Waits for the chunk in slot `place` and copies its answers to their places.
     fn finish(
         &self,
         place: usize,
@@ -867,7 +863,7 @@ impl Worker {
             let mut answers = self.shared.answers[chunk.slot]
                 .lock()
                 .unwrap_or_else(|e| e.into_inner());
-            // Who comes back too late has lost its chunk to another.
+            // The chunks of a member that was abandoned belong to others now.
             if self.shared.state().members[self.who].times.failed.is_some() {
                 return Err(too_late());
             }
@@ -893,8 +889,8 @@ impl Worker {
 }
 
 impl MultiEngine {
-    /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that
-    /// they decode. `sizes`: those of a record. `track` is the stream's.
+    /// Starts the `members`, which all run the same network. `timed` measures the time for
+    /// decoding. `track` is the stream's.
     pub(crate) fn new(
         members: Vec<Member>,
         sizes: RecordSizes,

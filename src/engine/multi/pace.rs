@@ -1,24 +1,24 @@
-//! How fast members are, and who should take how much of what is left.
+//! The speeds of the members, and the sizes of their chunks.
 
-/// The time of a chunk, as measured: a straight line from one record to a full batch, in
-/// microseconds.
+/// The measured time of a chunk as a function of its records. It is a straight line from one record
+/// to a full batch, in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// Most records of a chunk.
+    /// The largest number of records in a chunk.
     batch: usize,
     one: f64,
     full: f64,
 }
 
-/// Weight of the newest measurement.
+/// The weight of the newest measurement.
 const NEWEST: f64 = 0.5;
 
-/// A measurement that is off by more than this changes both ends of the line: the member itself has
-/// become faster or slower.
+/// A measurement that is off by more than this factor changes both ends of the line. The whole
+/// device has then become faster or slower.
 const OFF: f64 = 1.5;
 
 impl Pace {
-    /// From the time of one record and that of `records`.
+    /// Makes the line from the time of one record and that of `records`, in microseconds.
     pub(super) fn new(batch: usize, one: f64, records: usize, us: f64) -> Pace {
         let one = one.max(0.1);
         let mut pace = Pace {
@@ -35,7 +35,7 @@ impl Pace {
         pace
     }
 
-    /// Where between one record and a full batch.
+    /// The position between one record (0) and a full batch (1).
     fn part(&self, records: usize) -> f64 {
         if self.batch > 1 {
             (records.saturating_sub(1)) as f64 / (self.batch - 1) as f64
@@ -44,17 +44,17 @@ impl Pace {
         }
     }
 
-    /// Expected time of a chunk.
+    /// The expected time of a chunk in microseconds.
     pub(super) fn time(&self, records: usize) -> f64 {
         self.one + (self.full - self.one) * self.part(records)
     }
 
-    /// Records a microsecond, in full batches.
+    /// The rate in full batches, in records per microsecond.
     pub(super) fn rate(&self) -> f64 {
         self.batch as f64 / self.full
     }
 
-    /// Records that are done in `us` microseconds, in as many full batches as fit.
+    /// The number of records done in `us` microseconds, in as many full batches as fit.
     fn within(&self, us: f64) -> usize {
         if us < self.one {
             0
@@ -65,7 +65,7 @@ impl Pace {
         }
     }
 
-    /// A chunk took so long.
+    /// Updates the line with the measured time of a chunk.
     pub(super) fn observe(&mut self, records: usize, us: f64) {
         let ratio = (us / self.time(records)).max(0.01);
         let factor = 1.0 + (ratio - 1.0) * NEWEST;
@@ -84,8 +84,8 @@ impl Pace {
     }
 }
 
-/// When `records` records are done at the earliest, in microseconds from now, if each member begins
-/// with them when its `pending` microseconds are over.
+/// Returns the earliest time at which `records` records can be done, in microseconds from now. Each
+/// member begins after its `pending` microseconds.
 pub(super) fn horizon<'a>(
     members: impl Iterator<Item = (&'a Pace, f64)> + Clone,
     records: usize,
@@ -99,7 +99,7 @@ pub(super) fn horizon<'a>(
                 pace.full * batches
             }
     };
-    // By bisection: what the members do grows with the time.
+    // Found by bisection, because the number of records done grows with the time.
     let (mut low, mut high) = (
         0.0,
         members.clone().map(alone).fold(f64::INFINITY, f64::min),
@@ -119,56 +119,57 @@ pub(super) fn horizon<'a>(
     high
 }
 
-/// Records of the next chunk of a member that is free in `pending` microseconds, if everything is
-/// to be done by the `horizon`. `granule`: part batches cost as much as the next multiple of it.
+/// Returns the size of the next chunk of a member that is free in `pending` microseconds, so that
+/// it is done by the `horizon`. A partial batch costs as much as the next multiple of `granule`.
 pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> usize {
     let records = pace.within(horizon - pending).min(pace.batch);
     records.next_multiple_of(granule.max(1)).min(pace.batch)
 }
 
-/// Who takes part in full slots: all members, or the fastest one by itself, whichever gets more
-/// done. Members that compute on the same cores (the host beside a CPU's driver), or whose threads
-/// take a core that another one needs, may be slower together than the best of them is alone; only
-/// measuring both tells.
+/// Chooses who computes full slots: all members, or the fastest one alone. Members that compete for
+/// the same cores may be slower together than the best one alone. Only measuring both ways tells.
 ///
-/// Both are tried for some slots; what won stays, and the other one is tried again when that has
-/// lasted, each time for longer.
+/// Both ways are tried for some slots, and the faster one stays. After a while the other way is
+/// tried again, each time after a longer interval.
 #[derive(Clone, Debug)]
 pub(super) struct Party {
-    /// Who is alone now.
+    /// The member that computes alone; `None` if all do.
     alone: Option<usize>,
-    /// Microseconds a record of the fastest member, as measured when nobody else ran.
+    /// Microseconds per record of the fastest member, measured while no other member ran.
     best: f64,
-    /// Microseconds a record: of all, and of the fastest one.
+    /// Microseconds per record of all members, and of the fastest one alone.
     costs: [Option<f64>; 2],
-    /// Full slots since the last change, and the time and records of those that count.
+    /// Full slots since the last change. `us` and `records` are those of the counted slots.
     slots: u32,
     us: f64,
     records: usize,
-    /// Whether the other way is being tried.
+    /// True while the other way is tried.
     trying: bool,
-    /// Slots until the other way is tried.
+    /// The number of slots until the other way is tried.
     stay: u32,
-    /// How often in a row one alone was faster, and how often in a row a slot was far slower than
-    /// when it was tried.
+    /// `faster` counts trials in a row in which one member alone was faster. `slower` counts slots
+    /// in a row that were far slower than in the trial.
     faster: u32,
     slower: u32,
 }
 
 impl Party {
-    /// Slots that do not count after a change: what was on its way was shared in the other way.
+    /// Slots after a change that are not counted, because chunks in flight were shared the other
+    /// way.
     const SETTLE: u32 = 2;
-    /// Slots that a trial counts.
+    /// The number of counted slots in a trial.
     const TRIAL: u32 = 3;
-    /// Slots from one trial to the next: at first, and at most.
+    /// The number of slots between two trials, at first and at most.
     const STAY: (u32, u32) = (12, 4096);
-    /// All take part unless one alone needs less than this part of their time.
+    /// One member alone is chosen if its time is below this fraction of the time of all.
     const BETTER: f64 = 0.97;
-    /// One alone is tried where all need more than this part of what the fastest needed by itself.
+    /// One member alone is tried if the time of all is above this fraction of the fastest member's
+    /// time when it ran alone.
     const CLEARLY: f64 = 0.8;
-    /// Trials in a row that say so, or chance would.
+    /// The number of trials in a row that must agree, so that chance does not decide.
     const SURE: u32 = 2;
-    /// What is so many times as slow as when it was tried, for that many slots, is tried again.
+    /// A new trial begins after this many slots in a row (second value) that took this factor
+    /// longer than in the trial (first value).
     const CHANGED: (f64, u32) = (1.5, 2);
 
     pub(super) fn new() -> Party {
@@ -186,17 +187,16 @@ impl Party {
         }
     }
 
-    /// A member did so many records a microsecond when nobody else ran.
+    /// Reports a member's rate, in records per microsecond, measured while no other member ran.
     pub(super) fn can_do(&mut self, rate: f64) {
         self.best = self.best.min(1.0 / rate);
     }
 
-    /// Who takes part alone in a full slot; `None`: all do.
     pub(super) fn alone(&self) -> Option<usize> {
         self.alone
     }
 
-    /// A full slot was done so long after the one before; `fastest` is the fastest member now.
+    /// Reports the time since the previous full slot was done; `fastest` is the fastest member now.
     pub(super) fn observe(&mut self, records: usize, us: f64, fastest: Option<usize>) {
         self.slots += 1;
         if self.slots <= Party::SETTLE {
@@ -246,7 +246,7 @@ impl Party {
         {
             self.stay = (2 * self.stay).min(Party::STAY.1);
             self.trying = true;
-            // What it costs is known; one that is alone has to be faster once more only.
+            // The current cost is known. A member that is alone already has to win only once more.
             self.costs[way] = Some(cost);
             self.costs[1 - way] = None;
             self.faster = if way == 1 { Party::SURE - 1 } else { 0 };
@@ -254,7 +254,7 @@ impl Party {
         }
     }
 
-    /// All take part again: one has failed.
+    /// All members take part again, for example after a failure.
     pub(super) fn begin_again(&mut self) {
         *self = Party {
             stay: self.stay,
@@ -277,8 +277,8 @@ impl Party {
 mod tests {
     use super::*;
 
-    /// Runs `slots` full slots; `cost` is that of all and of one alone, in a slot. Gives how many
-    /// one had alone.
+    /// Runs `slots` full slots. `cost` has the time of a slot with all members and with one alone.
+    /// Returns the number of slots that one member had alone.
     fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
         let mut alone = 0;
         party.can_do(1000.0 / cost[1]);
@@ -294,27 +294,27 @@ mod tests {
     #[test]
     fn all_take_part_unless_one_is_faster_alone() {
         let mut p = Party::new();
-        // Alone is tried now and then only.
+        // One member alone is tried now and then only.
         assert!(party(&mut p, 2000, [100.0, 140.0]) < 60);
-        // Then others come in its way, and soon it stays alone.
+        // If the others slow the fastest member down, it soon computes alone.
         let mut p = Party::new();
         assert!(party(&mut p, 2000, [140.0, 100.0]) > 1940);
-        // As they are no more, the others are back.
+        // Then the members stop slowing each other down, and all take part again.
         assert!(party(&mut p, 8000, [70.0, 100.0]) < 4200);
         assert_eq!(p.alone(), None);
         p.begin_again();
         assert_eq!(party(&mut p, 5, [1.0, 1.0]), 0);
         assert_eq!(p.alone(), Some(3));
-        // Where all are clearly faster nobody is tried alone.
+        // If all are clearly faster, one alone is never tried.
         assert_eq!(party(&mut Party::new(), 2000, [50.0, 100.0]), 0);
-        // About equal: all. Once faster may be chance.
+        // At about equal speed all take part. A single faster trial may be chance.
         assert!(party(&mut p, 1000, [100.0, 99.0]) < 60);
         let mut p = Party::new();
         assert_eq!(party(&mut p, 11, [100.0, 90.0]), 5);
         assert_eq!((party(&mut p, 8, [100.0, 99.0]), p.alone()), (4, Some(3)));
         party(&mut p, 1, [100.0, 101.0]);
         assert_eq!((p.alone(), p.trying), (None, false));
-        // One that is alone and becomes slow has company soon.
+        // If the lone member becomes slow, the others soon take part again.
         let mut p = Party::new();
         party(&mut p, 100, [140.0, 100.0]);
         assert_eq!(p.alone(), Some(3));
@@ -346,7 +346,7 @@ mod tests {
             ),
             (0, 1, 101, 202)
         );
-        // A batch of one, and one that is measured as faster than a record.
+        // A batch of one, and a full batch that is measured as faster than one record.
         assert_eq!(Pace::new(1, 5.0, 1, 5.0).within(11.0), 2);
         let flat = Pace::new(100, 10.0, 25, 3.0);
         assert_eq!(
@@ -359,7 +359,7 @@ mod tests {
     fn the_pace_follows_the_device() {
         let mut pace = Pace::new(100, 10.0, 100, 1000.0);
         let truth = |n: usize, slow: f64| slow * (10.0 + 10.0 * (n - 1) as f64);
-        // It becomes 20 times slower, and recovers although it gets small chunks only.
+        // The device becomes 20 times slower. It recovers although it gets only small chunks.
         (0..8).for_each(|_| pace.observe(100, truth(100, 20.0)));
         assert!(
             (pace.time(100) / truth(100, 20.0) - 1.0).abs() < 0.02,
@@ -374,7 +374,7 @@ mod tests {
             (0.8..1.2).contains(&(pace.time(5) / truth(5, 1.0))),
             "{pace:?}"
         );
-        // Small changes move the near end only.
+        // Small changes move only one end of the line.
         let one = pace.time(1);
         pace.observe(100, pace.time(100) * 1.2);
         assert_eq!(pace.time(1), one);
@@ -388,25 +388,26 @@ mod tests {
             Pace::new(100, 10.0, 100, 1000.0),
             Pace::new(100, 100.0, 100, 10_000.0),
         );
-        // Much is left: full batches.
+        // With many records left, all members get full batches.
         assert_eq!(
             shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 1600),
             [100, 100]
         );
-        // The last hundred, while the other one is half through its chunk.
+        // The last hundred records, while the second member is half through its chunk.
         let last = shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 100);
         assert!(
             last[0].abs_diff(75) <= 1 && last[1].abs_diff(25) <= 1,
             "{last:?}"
         );
-        // A slow one gets what it can do meanwhile, or nothing.
+        // A slow member gets what it can do meanwhile, or nothing.
         let uneven = shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 110);
         assert!(
             uneven[0].abs_diff(100) <= 1 && uneven[1].abs_diff(10) <= 1,
             "{uneven:?}"
         );
         assert_eq!(shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 8)[1], 0);
-        // A lone record goes where it is answered first: not to the faster one if that is busy.
+        // A lone record goes to the member that answers first, which may be the slower one if the
+        // faster is busy.
         assert_eq!(
             shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 1),
             [1, 0]
@@ -416,7 +417,7 @@ mod tests {
             [0, 1]
         );
         assert_eq!(share(&fast, 0.0, 370.0, 10), 40);
-        // Whatever the numbers, somebody takes something.
+        // With any numbers, some member takes a record.
         for records in 1..400 {
             assert!(
                 shares(&[(fast.clone(), 77.7), (slow.clone(), 3.3)], records)

@@ -1,4 +1,4 @@
-//! The engine of several with engines of which everything is known.
+//! Tests of the multi-device engine with mock engines of set speed.
 
 use super::*;
 use std::error::Error as _;
@@ -8,38 +8,38 @@ use std::thread::sleep;
 
 const WIDTH: usize = 3;
 
-/// What a test knows and sets of a member.
+/// The settings and counters of a mock member.
 #[derive(Default)]
 struct Dials {
-    /// Microseconds of a batch, and of each record.
+    /// The time of a batch and of each record, in microseconds.
     batch_us: AtomicU64,
     record_us: AtomicU64,
-    /// Batches that are computed before it fails; 0: it does not.
+    /// The number of batches before the member fails; 0: it never fails.
     fails_after: AtomicUsize,
     batches: AtomicUsize,
     records: AtomicUsize,
-    /// Times as long as it takes while another member computes, if that is not 0, and how many
-    /// compute.
+    /// The factor for the time while another member computes (0: none), and the number of members
+    /// that compute.
     crowding: AtomicU64,
     busy: Arc<AtomicUsize>,
-    /// The first run: its records, and from its submission to its end.
+    /// The first run: its number of records, its submission and its end.
     first: Mutex<Option<(usize, Instant, Instant)>>,
 }
 
-/// Scores are the sum of a record's numbers and ten times its first; computes while it is waited
-/// for.
+/// A mock engine. The scores are the sum of a record's numbers and ten times its first number. It
+/// computes in `collect`.
 struct Mock {
     dials: Arc<Dials>,
     batch: usize,
     slots: [Vec<f32>; SLOTS],
     submitted: [usize; SLOTS],
     scores: [Vec<f32>; SLOTS],
-    /// Fails while it is submitted to.
+    /// Makes `submit` fail instead of `collect`, and records non-contiguous.
     early: bool,
 }
 
 static ROWS: LazyLock<RecordRows> = LazyLock::new(|| RecordRows::first(WIDTH));
-/// A layout whose records are not one piece.
+/// A layout with non-contiguous records.
 static APART: LazyLock<RecordRows> = LazyLock::new(|| RecordRows::new(vec![0, 2, 4]));
 
 impl Engine for Mock {
@@ -75,7 +75,7 @@ impl Engine for Mock {
         let us = d.batch_us.load(SeqCst) + d.record_us.load(SeqCst) * records as u64;
         let others = d.busy.fetch_add(1, SeqCst);
         sleep(Duration::from_micros(us));
-        // Who came second shares with the first.
+        // The second member to compute is slowed down.
         if others > 0 {
             sleep(Duration::from_micros(
                 us * d.crowding.load(SeqCst).saturating_sub(1),
@@ -108,7 +108,8 @@ impl Engine for Mock {
     }
 }
 
-/// An engine of members with these batches, microseconds of a batch and microseconds of a record.
+/// Makes an engine of members, each with a batch size and the microseconds of a batch and of a
+/// record.
 fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
     let busy = Arc::new(AtomicUsize::new(0));
     let dials = |m: &(usize, u64, u64)| Dials {
@@ -157,7 +158,7 @@ fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
     )
 }
 
-/// Until all members have measured their speed.
+/// Waits until all members have measured their speed.
 fn ready(engine: &MultiEngine) {
     while engine
         .shared
@@ -174,8 +175,8 @@ fn value(n: usize, i: usize) -> f32 {
     ((n * 31 + i * 17) % 1009) as f32
 }
 
-/// As the stream does: fills a slot while the other one is computed. `sizes` are those of the
-/// batches; what came back before an error, and the error.
+/// Runs batches of these `sizes`, filling one slot while the other is computed. Returns the number
+/// of answered records and the error.
 fn stream(
     engine: &mut MultiEngine,
     sizes: impl IntoIterator<Item = usize>,
@@ -239,7 +240,7 @@ fn answers_keep_their_order_whoever_is_first() {
     );
     for (MemberMeasurements { times, .. }, d) in times.iter().zip(&dials) {
         assert!(times.records > 0 && times.batches > 0 && times.busy > Duration::ZERO);
-        // Three runs measured its speed.
+        // Three runs measured the member's speed.
         assert_eq!(d.batches.load(SeqCst) as u64, times.batches + 3);
     }
     assert!(
@@ -248,7 +249,7 @@ fn answers_keep_their_order_whoever_is_first() {
     );
 }
 
-/// What PoCL needs (`measure`); member 1 is another kind of device.
+/// PoCL needs this order (`Worker::measure`). Member 1 is not in this process.
 #[test]
 fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
     let (engine, dials) = engine(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
@@ -269,13 +270,11 @@ fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
 
 #[test]
 fn a_member_that_fails_loses_nothing() {
-    // While it is submitted to (the odd one), while it is waited for, and while its speed is
-    // measured.
+    // The failure happens in `submit` (the odd member), in `collect`, and during the measurement.
     for (who, after) in [(1, 8), (0, 8), (2, 12), (1, 1), (0, 2)] {
         let (mut engine, dials) = engine(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
         dials[who].fails_after.store(after, SeqCst);
-        // A member gets the less, the slower it seems: on a busy machine it takes a while until it
-        // has got so much.
+        // A slow member gets few chunks. On a busy machine it takes a while to reach the failure.
         for _ in 0..50 {
             let (answered, error) = stream(&mut engine, [96; 30]);
             assert!(error.is_none(), "{error:?}");
@@ -311,7 +310,7 @@ fn when_all_have_failed_that_is_the_error() {
         ["cannot submit", "cannot compute"].contains(&&*source),
         "{source}"
     );
-    // Some slots had been answered, all of them right.
+    // Some slots were answered before, all of them right.
     assert!(
         (64..30 * 64).contains(&answered) && answered % 64 == 0,
         "{answered}"
@@ -321,7 +320,7 @@ fn when_all_have_failed_that_is_the_error() {
 
 #[test]
 fn a_lone_record_goes_where_it_is_answered_first() {
-    // The first one is faster with many, the second with few.
+    // The first member is faster with many records, the second with few.
     let (mut engine, dials) = engine(&[(50, 20_000, 0), (50, 500, 1000)]);
     ready(&engine);
     let before: Vec<usize> = dials.iter().map(|d| d.records.load(SeqCst)).collect();
@@ -329,7 +328,7 @@ fn a_lone_record_goes_where_it_is_answered_first() {
     assert_eq!(answered, 20);
     let done = |i: usize| dials[i].records.load(SeqCst) - before[i];
     assert_eq!((done(0), done(1)), (0, 20));
-    // It becomes slow: the other one takes over.
+    // The second member becomes slow, and the first one takes over.
     dials[1].batch_us.store(60_000, SeqCst);
     stream(&mut engine, [1; 10]);
     assert!(done(0) >= 5, "{}", done(0));
@@ -346,8 +345,8 @@ fn who_becomes_slow_gets_less() {
     stream(&mut engine, [80; 20]);
     let then = dials[1].records.load(SeqCst) - first;
     assert!(then > 0 && then < 200, "{then}");
-    // And more again when it has recovered: soon, but on a busy machine it may be measured as slow
-    // once more.
+    // After the recovery the member gets more again. On a busy machine it may first be measured as
+    // slow once more.
     dials[1].record_us.store(100, SeqCst);
     let recovered = (0..10).any(|_| {
         let before = dials[1].records.load(SeqCst);
@@ -357,8 +356,7 @@ fn who_becomes_slow_gets_less() {
     assert!(recovered, "{then}");
 }
 
-/// Two that compute in each other's way: soon one of them does it alone, and both again when they
-/// can.
+/// Two members slow each other down. Soon one computes alone, and later both again.
 #[test]
 fn who_is_in_the_way_rests() {
     let (mut engine, dials) = engine(&[(10, 0, 100), (10, 0, 100)]);
@@ -388,7 +386,7 @@ fn who_is_in_the_way_rests() {
 
 #[test]
 fn bytes_are_decoded_by_the_members() {
-    /// Three bytes a record, none of them 255.
+    /// Decodes each byte as its value and refuses 255.
     struct Bytes;
     impl Decode for Bytes {
         fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool {
@@ -416,7 +414,7 @@ fn bytes_are_decoded_by_the_members() {
             };
             assert!(engine.defer(1, i.into(), &decode, &[byte, 1, 2]));
         }
-        // The last one comes as numbers.
+        // The last record is given as numbers.
         engine.record(1, 31).unwrap().fill(&[31.0, 1.0, 2.0]);
         engine.submit(1, 32).unwrap();
         assert!(!engine.defer(1, 0, &decode, &[0, 0, 0]), "members have it");
