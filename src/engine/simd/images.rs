@@ -1,12 +1,13 @@
-//! Steps on images, for one record at a time: convolutions, pooling, and what moves or combines
-//! elements.
+//! Steps on images, one record at a time: convolutions, pooling, and element-wise steps.
 //!
-//! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels
-//! for records. Nothing is copied: a window is runs of values that are neighbours in the image, and
-//! a table says where each begins; runs in the border are zeros elsewhere, and only those across an
-//! edge are laid down. A window of one pixel is taken where it stands. Where runs are short, strips
-//! are laid down: of every column of windows, what they cover, line below line, so that a window is
-//! one run and shares its lines with those above and below it.
+//! A convolution is a matrix product. The micro-kernel of affine layers takes the windows of some
+//! pixels as its records. A window consists of runs, which are contiguous values of the image. Most
+//! runs are not copied, and a table has the address of each. Runs in the border point to zeros.
+//! Only runs across an edge are copied. A window of one pixel is used in place.
+//!
+//! Where runs are short, windows are copied into strips. A strip has the values below each other
+//! that a column of windows covers. Each window is then one run, and windows above each other share
+//! lines.
 
 use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
 use super::micro::{
@@ -18,30 +19,30 @@ use crate::ir::op::Arithmetic;
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
-/// Addresses of runs at a time: a core's first-level cache keeps them beside the values.
+/// The number of run addresses at a time. The first-level cache holds them beside the values.
 const ADDRESSES: usize = 1024;
 
-/// Values of strips at a time: they take as many bytes.
+/// The number of strip values at a time. They take as many bytes as the addresses.
 const STRIPS: usize = 2048;
 
-/// Most windows at a time.
+/// The largest number of windows at a time.
 const MOST: usize = 256;
 
-/// What the lanes of every instruction set divide.
+/// A multiple of the lanes of every instruction set.
 const LANES: usize = 16;
 
-/// Windows whose runs are shorter are read from strips: to change over to the next run costs more
-/// than to copy it.
+/// Windows with runs shorter than this are copied into strips. Changing to the next run costs more
+/// than copying it.
 const SHORT: usize = 8;
 
-/// Windows of a convolution at a time, whole tiles of `tile`.
+/// The number of windows of a convolution at a time, a multiple of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     let (to, (runs, length)) = (geometry.output.1, runs(geometry));
-    // Values and addresses take the same room in the cache.
+    // Values and addresses take the same space in the cache.
     let most = if length >= SHORT {
         ADDRESSES / runs
     } else {
-        // Further lines of windows reach as far as their stride down the image.
+        // Each further line of windows adds as many image lines as the vertical stride.
         let further = strip(geometry, 2) - strip(geometry, 1);
         let more = (STRIPS / to.w).saturating_sub(strip(geometry, 1)) / further.max(1);
         if more > 0 {
@@ -53,24 +54,24 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     most.clamp(1, MOST).next_multiple_of(tile)
 }
 
-/// Lines of the image that windows of so many lines cover, with those between them.
+/// The number of image lines that `lines` lines of windows cover, including those between them.
 fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
     let window = &geometry.window;
     ((lines - 1) * window.stride.0 + (window.size.0 - 1) * window.dilation.0 + 1)
         .next_multiple_of(window.dilation.0)
 }
 
-/// Values of a strip for so many lines of windows.
+/// The number of values in a strip for `lines` lines of windows.
 fn strip(geometry: &Geometry, lines: usize) -> usize {
     strip_lines(geometry, lines) * geometry.window.size.1 * geometry.input.1.c
 }
 
-/// Whether a line of a window is one run: its pixels are neighbours, and so are their channels.
+/// Returns true if a line of a window is one run: its pixels and their channels are contiguous.
 fn in_lines(geometry: &Geometry) -> bool {
     geometry.input.1.c == geometry.input.0.pixel && geometry.window.dilation.1 == 1
 }
 
-/// How many runs a window has, and how many values each.
+/// The number of runs of a window, and the length of each.
 pub(super) fn runs(geometry: &Geometry) -> (usize, usize) {
     let (c, (rows, columns)) = (geometry.input.1.c, geometry.window.size);
     if in_lines(geometry) {
@@ -80,8 +81,8 @@ pub(super) fn runs(geometry: &Geometry) -> (usize, usize) {
     }
 }
 
-/// What [`convolve`] needs besides the image: values for the table of addresses, and for runs
-/// across an edge.
+/// The scratch memory of [`convolve`] in values, for the address table and the copied runs or
+/// strips.
 pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if stands(geometry) {
         return 0;
@@ -89,7 +90,7 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     let ((runs, length), most) = (runs(geometry), at_a_time(geometry, tile));
     if length < SHORT {
         let (w, h) = (geometry.output.1.w, geometry.output.1.h);
-        // Of fewer than a line at a time none goes on to the next.
+        // With less than a line at a time, no part continues on the next line.
         let lines = if most < w {
             1
         } else {
@@ -107,27 +108,27 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     table(runs, most) + most.min(across * lines) * runs * length
 }
 
-/// Values that the table of `count` windows of so many runs takes, whole cache lines.
+/// The size of the address table for `count` windows in values, rounded up to whole cache lines.
 fn table(runs: usize, count: usize) -> usize {
     (runs * count * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(LANES)
 }
 
-/// Whether windows can be taken where they stand: single pixels, one after the other.
+/// Returns true if windows can be used in place: they are single contiguous pixels.
 pub(super) fn stands(geometry: &Geometry) -> bool {
     let ((input, from), window) = (geometry.input, &geometry.window);
     let one = window.size == (1, 1) && window.stride == (1, 1) && geometry.output.1.w == from.w;
     one && geometry.output.1.h == from.h && input.line == from.w * input.pixel
 }
 
-/// Windows for the micro-kernel: the first value of the first and how far apart they are, or their
-/// runs.
+/// Windows for the micro-kernel: the address of the first one and their stride, or their runs.
 pub(super) type Windows = (*const f32, usize, Option<Runs>);
 
-/// Some pixels of a convolution. `product` takes so many windows and writes the results of as many
-/// pixels from an address on. `room` has the values that [`scratch`] says, `zeros` as many as a
-/// run; `tile` are the windows of a micro-tile.
+/// Computes some pixels of a convolution. `product` multiplies a number of windows and writes as
+/// many pixels from an address on. `room` has the size that [`scratch`] returns. `zeros` has the
+/// length of a run. `tile` is the number of windows in a micro-tile.
 ///
-/// SAFETY: `x` is good for the image that `geometry` reads, and what it writes is the caller's.
+/// SAFETY: `x` is valid for the image that `geometry` reads, and no other thread touches the pixels
+/// that are written.
 pub(super) unsafe fn convolve(
     geometry: &Geometry,
     tile: usize,
@@ -138,7 +139,7 @@ pub(super) unsafe fn convolve(
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
     let result = |first: usize| result.wrapping_add(output.first + first * output.pixel);
-    // Results of lines stand one after the other.
+    // The lines of the result are contiguous.
     debug_assert_eq!(output.line, to.w * output.pixel);
     if stands(geometry) {
         let x = x.wrapping_add(input.first + pixels.start * input.pixel);
@@ -178,8 +179,9 @@ pub(super) unsafe fn convolve(
     }
 }
 
-/// Lays down the strips of some pixels' windows, column after column, and writes where each window
-/// begins. Lines that a window takes one after the other are neighbours: of dilated ones each d-th.
+/// Copies the strips of some pixels' windows, column by column, and writes the address of each
+/// window. Consecutive lines of a window become contiguous; with dilation d these are every d-th
+/// line.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn lay(
@@ -248,8 +250,8 @@ unsafe fn lay(
     }
 }
 
-/// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n.
-/// What is across an edge is laid down in `spare`.
+/// Writes the addresses of the runs of some pixels' windows. Run r of pixel n is at index r ·
+/// pixels + n. Runs across an edge are copied into `spare`.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
@@ -262,7 +264,7 @@ unsafe fn point(
     let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
     let (rows, columns) = window.size;
     let (_, length) = runs(geometry);
-    // Runs of a line of the window, and pixels of a run.
+    // The number of runs in a line of the window, and the pixels of a run.
     let (turns, span) = if in_lines(geometry) {
         (1, columns)
     } else {
@@ -281,7 +283,7 @@ unsafe fn point(
                 .wrapping_sub(window.border.top)
                 .wrapping_mul(image.line);
             let line = x.wrapping_add(image.first.wrapping_add(line));
-            // Runs that begin at these columns of the image are inside.
+            // Runs that begin at a column below `whole` are inside the image.
             let whole = if within {
                 (from.w + 1).saturating_sub(span)
             } else {
@@ -290,7 +292,7 @@ unsafe fn point(
             let left = column * step;
             for kx in 0..turns {
                 let run = ky * turns + kx;
-                // Where the next pixel's address goes.
+                // The table entry of the next pixel.
                 let mut entry = table.wrapping_add(run * pixels.len() + first - pixels.start);
                 let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
                 let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
@@ -342,18 +344,18 @@ unsafe fn point(
     }
 }
 
-/// Zeros for a short run.
+/// Clears a short run.
 ///
-/// SAFETY: `to` is good for `count` values.
+/// SAFETY: `to` is valid for `count` values.
 #[inline(always)]
 unsafe fn zero(to: *mut f32, count: usize) {
     // SAFETY: the caller's promise.
     (0..count).for_each(|i| unsafe { *to.add(i) = 0.0 });
 }
 
-/// Copies a short run: a call would take longer.
+/// Copies a short run inline, which is faster than a call.
 ///
-/// SAFETY: `from` is good for `count` values, `to` as well, and they do not overlap.
+/// SAFETY: `from` and `to` are valid for `count` values and do not overlap.
 #[inline(always)]
 unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
     const FOUR: usize = 4;
@@ -376,19 +378,21 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
     }
 }
 
-/// Values of tiles at a time: twice what a first-level cache holds, so that a call serves many.
+/// The number of tile values at a time. They fill a first-level cache twice, so that a call serves
+/// many tiles.
 const TILES: usize = 1 << 14;
 
-/// Tiles of 2 × 2 pixels of an image.
+/// The number of tiles in an image. A tile has 2 × 2 pixels of the result.
 pub(super) fn tiles(geometry: &Geometry) -> usize {
     let to = geometry.output.1;
     to.h.div_ceil(2) * to.w.div_ceil(2)
 }
 
-/// Fewest tiles at a time: each weight that is loaded serves as many.
+/// The least number of tiles at a time, which each loaded weight serves.
 const FEWEST_TILES: usize = 16;
 
-/// Tiles at a time, whole ones of `tile` records, of results of so many channels.
+/// The number of tiles at a time, a multiple of the micro-kernel's `tile` records. `rows` is the
+/// number of channels of the result.
 fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let most = TILES / ELEMENTS / (geometry.input.1.c + rows);
     most.max(FEWEST_TILES)
@@ -396,10 +400,11 @@ fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
         .next_multiple_of(tile)
 }
 
-/// The weights of a convolution by tiles: of `rows` filters of so many channels in panels,
-/// `columns` wide, all rows of each element of a tile.
+/// Transforms the weights of a convolution for computation by tiles. The filters are in panels of
+/// `panel` rows with `columns` columns. The result has all rows of the first element, then those of
+/// the next.
 ///
-/// SAFETY: the CPU has the instruction set, whose lanes divide the panel; weights and result have
+/// SAFETY: the CPU has the instruction set, its lanes divide the panel, and weights and result have
 /// these sizes.
 pub(super) unsafe fn weights_of_tiles(
     transforms: &Transforms,
@@ -418,18 +423,18 @@ pub(super) unsafe fn weights_of_tiles(
     }
 }
 
-/// What [`convolve_tiles`] needs besides the image.
+/// The scratch memory of [`convolve_tiles`] in values.
 pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let channels = geometry.input.1.c;
     ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (channels + rows) + channels)
 }
 
-/// Some tiles of a convolution by 3 × 3. The layer has the rows of each element of a tile, one
-/// after the other, and no activation; the other arguments are those of `convolve`, and `zeros` has
-/// the channels of a pixel.
+/// Computes some tiles of a 3 × 3 convolution. The layer has the rows of each element of a tile,
+/// one element after the other, and no activation. The other arguments are those of `convolve`, but
+/// `zeros` has the length of a pixel.
 ///
-/// SAFETY: as `convolve`; the layer's rows are ELEMENTS times at most the result's channels, its
-/// inputs the image's.
+/// SAFETY: as `convolve`. The layer's rows are ELEMENTS times at most the result's channels, and
+/// its inputs are the image's channels.
 pub(super) unsafe fn convolve_tiles(
     (kernels, transforms): (&Kernels, &Transforms),
     geometry: &Geometry,
@@ -446,7 +451,8 @@ pub(super) unsafe fn convolve_tiles(
     let mut first = tiles.start;
     while first < tiles.end {
         let count = most.min(tiles.end - first);
-        // Elements of the image and of the result, each of all tiles.
+        // The distance of the blocks of two elements, in values: for the image and for the sums. A
+        // block has one element of all tiles.
         let (apart, apart_result) = (count * from.c, count * rows);
         let sums = room.wrapping_add(ELEMENTS * apart);
         let edge = sums.wrapping_add(ELEMENTS * apart_result);
@@ -481,7 +487,8 @@ pub(super) unsafe fn convolve_tiles(
                 x: room.wrapping_add(e * apart),
                 x_stride: from.c,
                 runs: None,
-                // The element's first row is the first value that is written.
+                // The kernel adds the row to the address, so the first row of the element is
+                // subtracted.
                 result: sums.wrapping_add(e * apart_result).wrapping_sub(e * rows),
                 result_stride: rows,
             };
@@ -522,7 +529,8 @@ pub(super) unsafe fn convolve_tiles(
     }
 }
 
-/// Turns of a loop over a window that are inside `n` pixels: it begins at pixel `at` − `border`.
+/// The range of window columns (or rows) inside an image of `n` pixels, for a window that begins at
+/// pixel `at` − `border`.
 fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> Range<usize> {
     let first = if at < border {
         (border - at).div_ceil(dilation)
@@ -533,11 +541,10 @@ fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> R
     first.min(end)..end
 }
 
-/// Some lines of what is made of windows channel by channel: pooling, and convolutions of single
-/// channels.
+/// Computes some lines of a step that treats each channel by itself: pooling and depthwise
+/// convolutions.
 ///
-/// SAFETY: as `convolve`; weights of every turn and biases are there for all channels that are
-/// written.
+/// SAFETY: as `convolve`. Weights of each window element and biases exist for all written channels.
 pub(super) unsafe fn windows(
     kernels: &Kernels,
     made: Made,
@@ -561,8 +568,9 @@ pub(super) unsafe fn windows(
         stride.1,
         to.w,
     );
-    // Lines whose windows are inside with all their rows share weights, where a line has too few
-    // pixels to. Lines that are pages apart would share the few ways of the same set of the cache.
+    // Lines whose windows are inside the image with all their rows share loaded weights, if a line
+    // has too few pixels to share them. Lines at distances of whole pages (1024 values) are
+    // excluded, because they would compete for one set of the cache.
     let alike = whole(
         border.top,
         from.h,
@@ -625,7 +633,8 @@ pub(super) unsafe fn windows(
     }
 }
 
-/// Two values, element by element, at some lines: of the second each pixel may be the same.
+/// Combines two values element by element, for some lines. The second value may have one pixel for
+/// all pixels or for a line.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn combine(
@@ -648,7 +657,7 @@ pub(super) unsafe fn combine(
             };
         }
     };
-    // Padding may be divided by zero.
+    // Padding may be divided by zero, so it is not computed.
     if second == output && arithmetic != Arithmetic::Divide {
         let (first, end) = (lines.start * output.line, lines.end * output.line);
         let vectors = (end - first) / LANES * LANES;
@@ -674,7 +683,7 @@ pub(super) unsafe fn combine(
     }
 }
 
-/// An activation, in place, at some lines.
+/// Applies an activation in place to some lines.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn activate(
@@ -704,7 +713,7 @@ pub(super) unsafe fn activate(
     }
 }
 
-/// Softmax over the channels of each pixel, or its logarithm.
+/// Computes the softmax over the channels of each pixel, or its logarithm.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn softmax(
@@ -734,13 +743,13 @@ pub(super) unsafe fn softmax(
             } else {
                 libm::expf(v - most) / sum
             };
-            // NaN where something has overflowed.
+            // Adding 0 · v yields NaN after an overflow.
             *to = value + 0.0 * v;
         }
     }
 }
 
-/// The row behind the last one of an image.
+/// The end of an image: the row after its last one.
 pub(super) fn end(image: Image, shape: Shape) -> usize {
     image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c
 }

@@ -1,4 +1,4 @@
-//! The host's threads and what they compute with.
+//! The host engine's threads and vector code.
 //!
 //! | file       | what                                                                     |
 //! |------------|--------------------------------------------------------------------------|

@@ -1,25 +1,24 @@
-//! Steps that copy rows, or take a number of an array for each row: nested loops, the innermost
-//! over neighbours.
+//! Steps that copy rows, or apply a constant to each row. They are nested loops whose innermost
+//! loop covers contiguous rows.
 
 use crate::ir::view::{Moved, RowMap};
 
-/// Nested loops, from the outermost in, that go on in `N` places at once: the rows that are written
-/// first.
+/// Nested loops, outermost first, that advance `N` indices together. Index 0 is the written row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Loops<const N: usize> {
-    /// Where each place begins.
+    /// The start of each index.
     first: [usize; N],
-    /// How often each loop turns, and how far each place goes on from a turn to the next.
+    /// The number of iterations of each loop, and the step of each index.
     loops: Vec<(usize, [usize; N])>,
 }
 
 impl<const N: usize> Loops<N> {
-    /// The elements of maps of the same length, in an order in which the rows that are written
-    /// ascend; `None` where the loops of one map end within those of another.
+    /// Merges the loops of maps of the same length, so that written rows ascend. Returns `None` if
+    /// the loops of the maps cannot be split into common ones.
     fn of(maps: &[RowMap; N]) -> Option<Loops<N>> {
         let mut rest = maps.map(|m| m.loops.to_vec());
         rest.iter_mut().for_each(|loops| loops.retain(|l| l.0 > 1));
-        // From the innermost out.
+        // Built from the innermost loop outwards.
         let mut loops: Vec<(usize, [usize; N])> = Vec::new();
         while rest.iter().any(|r| !r.is_empty()) {
             let count = rest
@@ -52,7 +51,7 @@ impl<const N: usize> Loops<N> {
         })
     }
 
-    /// Places behind the last ones that it uses.
+    /// The end of each index: one more than its largest value.
     fn ends(&self) -> [usize; N] {
         let mut ends = self.first;
         self.loops.iter().for_each(|(n, steps)| {
@@ -63,7 +62,7 @@ impl<const N: usize> Loops<N> {
         ends.map(|end| end + 1)
     }
 
-    /// Calls `work` with the places where the two innermost loops begin, and with these loops.
+    /// Calls `work` with the start indices of the two innermost loops, and with these loops.
     fn each(&self, work: &mut impl FnMut([usize; N], [(usize, [usize; N]); 2])) {
         let none = (1, [0; N]);
         match self.loops[..] {
@@ -76,7 +75,7 @@ impl<const N: usize> Loops<N> {
     }
 }
 
-/// Calls `work` with the places of each turn of nested loops.
+/// Calls `work` with the indices of each iteration of nested loops.
 fn nested<const N: usize>(
     loops: &[(usize, [usize; N])],
     mut at: [usize; N],
@@ -95,29 +94,29 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Elements that a step takes from places for rows, and the rows of no element that it fills.
+/// The elements that a step copies or computes, with their rows, and the rows without an element
+/// that it fills.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<const N: usize> {
-    /// One after the other.
     pieces: Vec<Loops<N>>,
-    /// First row and number of rows that are filled.
+    /// The first row and the number of rows of each filled range.
     fills: Vec<(usize, usize)>,
-    /// Rows of the result below this one are written; 0: the rows of elements alone.
+    /// Rows of the result below this one are written. 0 means only the rows of elements.
     filled: usize,
 }
 
-/// Runs of rows to fill that a step has at most: where there are more, all rows are filled first.
+/// The largest number of filled ranges. If there are more, all rows are filled first.
 const MOST_FILLS: usize = 64;
 
 impl Moves<2> {
-    /// Copies of rows.
+    /// Loops for copying rows.
     pub(crate) fn of_rows(moved: &Moved) -> Moves<2> {
         Moves::new([moved.to, moved.from], moved.filled)
     }
 }
 
 impl Moves<3> {
-    /// Rows with their factors and summands.
+    /// Loops for rows with their factors and summands.
     pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
         Moves::new([factors.to, factors.from, summands.from], factors.filled)
     }
@@ -150,12 +149,12 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// Rows of the result below this one are written; 0: the rows of elements alone.
+    /// The rows of the result below this one are written. 0 means only the rows of elements.
     pub(super) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Places behind the last ones that it uses: of the rows that are written, and of what is read.
+    /// The ends of the written rows and of each array that is read.
     pub(super) fn ends(&self) -> [usize; N] {
         let mut ends = [0; N];
         ends[0] = self.filled;
@@ -167,7 +166,7 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
-    /// SAFETY: `result` is good for the rows that are filled, and nobody else touches them.
+    /// SAFETY: `result` is valid for the filled rows, and no other thread touches them.
     unsafe fn fill(&self, value: f32, result: *mut f32) {
         for &(row, count) in &self.fills {
             // SAFETY: the caller's promise.
@@ -176,7 +175,7 @@ impl<const N: usize> Moves<N> {
     }
 }
 
-/// Elements in runs that are neighbours in no map's loops but the innermost.
+/// Makes a loop for each run of elements that is contiguous in the innermost loop of every map.
 fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     let count = maps.iter().fold(0, |n, m| gcd(n, m.loops[2].0)).max(1);
     let run = |i: usize| Loops {
@@ -190,13 +189,13 @@ fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     (0..maps[0].len()).step_by(count).map(run).collect()
 }
 
-/// Values that are copied at a time.
+/// The number of values copied at a time.
 const BLOCK: usize = 16;
 
-/// Copies rows; the rows of no element that it fills hold `value`.
+/// Copies rows, and fills rows without an element with `value`.
 ///
-/// SAFETY: `x` and `result` are good for the rows of `moves`, nobody else touches those that are
-/// written.
+/// SAFETY: `x` and `result` are valid for the rows of `moves`, and no other thread touches the
+/// written rows.
 pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f32, *mut f32)) {
     // SAFETY: the caller's promise.
     unsafe { moves.fill(value, result) };
@@ -224,11 +223,11 @@ pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f
     moves.pieces.iter().for_each(|piece| piece.each(&mut copy));
 }
 
-/// Rows times factors plus summands; without summands: times factors where they are below 0. Rows
-/// of no element are 0.
+/// Multiplies rows by factors and adds summands. Without summands, multiplies only negative values
+/// (PReLU). Rows without an element become 0.
 ///
-/// SAFETY: `x` and `result` are good for the rows of `moves`, the arrays for its numbers; nobody
-/// else touches the rows that are written.
+/// SAFETY: `x` and `result` are valid for the rows of `moves`, and the arrays for its indices. No
+/// other thread touches the written rows.
 pub(super) unsafe fn scale(
     moves: &Moves<3>,
     (factors, summands): (&[f32], Option<&[f32]>),
@@ -250,7 +249,7 @@ pub(super) unsafe fn scale(
     }
 }
 
-/// Computes each row of `moves` of its value and of its two numbers.
+/// Computes each row of `moves` from its value and its two constants.
 ///
 /// SAFETY: as [`scale`].
 #[inline(always)]
@@ -272,7 +271,7 @@ unsafe fn numbers(
             unsafe {
                 let (x, result) = (x.add(row), result.add(row));
                 let (a, b) = (a.as_ptr().add(i), b.as_ptr().add(j));
-                // Of neighbours the compiler makes vectors.
+                // The compiler vectorizes loops over contiguous rows.
                 macro_rules! neighbours {
                     ($a:expr, $b:expr) => {{
                         let (a, b) = ($a, $b);
@@ -305,7 +304,7 @@ mod tests {
     use crate::ir::op::Axis;
     use crate::ir::view::Image;
 
-    /// Maps of all elements of a shape, of rows as images and vectors have them.
+    /// Returns maps of all elements of a shape, with the rows of images and vectors.
     fn maps(shape: Shape) -> Vec<RowMap> {
         let image = |pixel: usize| RowMap::image(Image::dense(shape, pixel), shape);
         let other = Shape {
@@ -321,7 +320,7 @@ mod tests {
             RowMap::vector(shape.len()),
             turned.unwrap(),
         ];
-        // Of another shape: loops that end within those of the others.
+        // A map of another shape, whose loops do not match those of the other maps.
         let flat = Shape {
             c: shape.h * shape.w,
             h: 1,
@@ -347,8 +346,7 @@ mod tests {
         (6, 2, 1),
     ];
 
-    /// Every row has the element that the maps say, and the others what fills them, or what stood
-    /// there.
+    /// Each mapped row has its element. The other rows are filled or unchanged.
     #[test]
     fn rows_are_copied_as_maps_say() {
         for (c, h, w) in SHAPES {
@@ -375,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Every row has the numbers of its element, of each array its own.
+    /// Each row uses the constants of its element from both arrays.
     #[test]
     fn rows_have_the_numbers_of_their_elements() {
         for (c, h, w) in SHAPES {

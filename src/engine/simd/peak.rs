@@ -1,10 +1,10 @@
-//! The most multiply-adds that a core can do, measured.
+//! Measures the peak rate of multiply-adds of a core.
 
 use super::micro::{INDEPENDENT, Kernels};
 use crate::sys::thread::cpu_time;
 
-/// Flop per second of one core that does nothing but multiply-adds in registers: the fastest of
-/// five slices of about 0.1 ms, in CPU time.
+/// Returns the flop per second of a core that computes only multiply-adds in registers. This is the
+/// fastest of five slices of about 0.1 ms of CPU time.
 pub(crate) fn peak() -> f64 {
     const TURNS: usize = 20_000;
     let kernels = Kernels::detect(MOST_LANES);
@@ -18,5 +18,5 @@ pub(crate) fn peak() -> f64 {
     slices.fold(0.0, f64::max)
 }
 
-/// A multiple of every instruction set's lanes.
+/// A multiple of the lanes of every instruction set.
 const MOST_LANES: usize = 16;

@@ -1,71 +1,70 @@
-//! Who computes which tile when.
+//! Decides which thread computes which tile, and when.
 //!
-//! A job is a batch. It goes through phases, a phase consists of tiles, and any thread may take any
-//! tile; a phase begins when all tiles of the one before are done, a job when the one before is.
-//! All of this is one 64-bit ticket, "job, phase, next tile", which threads advance by
-//! compare-and-swap: taking a tile costs one such instruction, and no thread needs another one to
+//! A job is a batch. It runs in phases, and a phase consists of tiles that any thread may take. A
+//! phase begins when all tiles of the previous phase are done, and a job when the previous job is
+//! done. The whole state is one 64-bit ticket, "job, phase, next tile". Threads advance it by
+//! compare-and-swap, so taking a tile costs one such instruction. No thread needs another one to
 //! make progress.
 //!
-//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only where the work
-//! is worth it: the thread that waits for a job computes whatever nobody has taken.
+//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only if the work is
+//! large enough. The thread that waits for a job computes all tiles that no other thread takes.
 
 use super::super::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for work before it sleeps: about what falling asleep and waking up take
-/// together.
+/// The time for which a thread looks for work before it sleeps. It is about the time for falling
+/// asleep and waking up.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Bits of the ticket: 28 for the job, 12 for the phase, 24 for the tile.
+/// The bits of the ticket's fields.
 const TILE_BITS: u32 = 24;
 const PHASE_BITS: u32 = 12;
 const JOB_BITS: u32 = 28;
 
-/// Most phases of a job.
+/// The largest number of phases in a job.
 pub(super) const MOST_PHASES: usize = 1 << PHASE_BITS;
 
-/// Most tiles of a phase.
+/// The largest number of tiles in a phase.
 pub(super) const MOST_TILES: usize = (1 << TILE_BITS) - 1;
 
-/// Part of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
     pub(super) slot: usize,
-    /// Records of the job.
+    /// The number of records in the job.
     pub(super) records: usize,
     pub(super) phase: usize,
     pub(super) tile: usize,
 }
 
-/// What jobs consist of; the same for all jobs.
+/// The work of a job, which is the same for all jobs.
 pub(super) trait Work: Sync {
-    /// Number of phases of a job of `records` records, 1 to [`MOST_PHASES`].
+    /// The number of phases of a job with `records` records, 1 to [`MOST_PHASES`].
     fn phases(&self, records: usize) -> usize;
-    /// Tiles of a phase of a job of `records` records, 1 to [`MOST_TILES`].
+    /// The number of tiles in a phase, 1 to [`MOST_TILES`].
     fn tiles(&self, phase: usize, records: usize) -> usize;
     /// Computes a tile.
     ///
-    /// SAFETY: each tile of a job is run once, after all tiles of the phases and jobs before it.
+    /// SAFETY: each tile of a job runs once, after all tiles of earlier phases and jobs.
     unsafe fn run(&self, tile: Tile);
 }
 
-/// The state of all jobs. At most [`SLOTS`] are under way, all submitted by one thread.
+/// The state of all jobs. At most [`SLOTS`] jobs are in flight, all submitted by one thread.
 pub(super) struct Schedule {
     ticket: AtomicU64,
-    /// Tiles of the ticket's phase that are done.
+    /// The number of finished tiles in the ticket's phase.
     done: AtomicU32,
-    /// The next job's number.
+    /// The number of the next job.
     submitted: AtomicU32,
-    /// Slot, "worth waking for" and records of job j at j modulo SLOTS.
+    /// The slot, wake flag and record count of job j, at index j modulo SLOTS.
     orders: [AtomicU64; SLOTS],
     quit: AtomicBool,
     lock: Mutex<()>,
-    /// Sleeping workers, and what wakes them.
+    /// The number of sleeping workers, and the condition that wakes them.
     parked: AtomicU32,
     work: Condvar,
-    /// Whether the submitting thread sleeps, and what wakes it.
+    /// True while the submitting thread sleeps, and the condition that wakes it.
     waiting: AtomicBool,
     progress: Condvar,
 }
@@ -86,7 +85,7 @@ impl Schedule {
         }
     }
 
-    /// Submits a job and gives its number; `wake`: it is worth waking sleeping threads for.
+    /// Submits a job and returns its number. `wake` wakes sleeping threads for it.
     pub(super) fn submit(&self, slot: usize, records: usize, wake: bool) -> u32 {
         let job = self.submitted.load(SeqCst);
         let order = (records as u64) << 16 | u64::from(wake) << 8 | slot as u64;
@@ -99,8 +98,8 @@ impl Schedule {
     }
 
     fn wake(&self) {
-        // A thread about to sleep has counted itself before it looked for work a last time: either
-        // it saw this work, or it is seen here.
+        // A thread that goes to sleep counts itself before it looks for work a last time. So it
+        // either saw this work, or it is counted here.
         if self.parked.load(SeqCst) > 0 {
             drop(self.locked());
             self.work.notify_all();
@@ -111,14 +110,14 @@ impl Schedule {
         self.lock.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Ends the workers.
+    /// Ends the worker threads.
     pub(super) fn quit(&self) {
         self.quit.store(true, SeqCst);
         drop(self.locked());
         self.work.notify_all();
     }
 
-    /// A worker's life.
+    /// Runs a worker thread until `quit`.
     pub(super) fn serve(&self, work: &impl Work) {
         self.compute(
             work,
@@ -134,11 +133,11 @@ impl Schedule {
         );
     }
 
-    /// Computes until `job` is complete: for the submitting thread.
+    /// Computes tiles until `job` is complete. Called by the submitting thread.
     pub(super) fn complete(&self, job: u32, work: &impl Work) {
         let complete = || {
             let at = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
-            // Jobs are numbered in a circle, and few are under way.
+            // Job numbers wrap around, and few jobs are in flight.
             at.wrapping_sub(job).wrapping_sub(1) << (32 - JOB_BITS) >> 31 == 0
         };
         self.compute(work, complete, || {
@@ -151,7 +150,7 @@ impl Schedule {
         });
     }
 
-    /// Takes and runs tiles until `end`; sleeps with `sleep` when there has been none for a while.
+    /// Takes and runs tiles until `end` returns true. Calls `sleep` after [`SPIN`] without work.
     fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
         let mut idle: Option<Instant> = None;
         while !end() {
@@ -161,8 +160,7 @@ impl Schedule {
                     .compare_exchange(ticket, ticket + 1, SeqCst, SeqCst)
                     .is_ok()
                 {
-                    // SAFETY: the exchange has succeeded: the tile was this thread's to take, and
-                    // nobody else's.
+                    // SAFETY: the exchange succeeded, so no other thread can take this tile.
                     unsafe { work.run(tile) };
                     self.finish(ticket, tile, wake, work);
                     idle = None;
@@ -171,8 +169,8 @@ impl Schedule {
             }
             let since = *idle.get_or_insert_with(Instant::now);
             if since.elapsed() < SPIN {
-                // On x86 one is as long as many on others: steps of a single record are only a few
-                // times that.
+                // A pause on x86 takes as long as many on other CPUs. Steps of a single record are
+                // only a few times longer.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
                 (0..pauses).for_each(|_| std::hint::spin_loop());
             } else {
@@ -182,8 +180,8 @@ impl Schedule {
         }
     }
 
-    /// The ticket, and the tile that it is for, if there is one to be had. (What it says is true
-    /// only if the ticket is still the same: taking it tells.)
+    /// Returns the ticket, its tile and its wake flag, if a tile is available. They are valid only
+    /// if the ticket has not changed when the tile is taken.
     fn next(&self, work: &impl Work) -> Option<(u64, Tile, bool)> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
@@ -204,7 +202,7 @@ impl Schedule {
         ))
     }
 
-    /// Counts a tile as done; the last one of a phase opens the next.
+    /// Counts a tile as done. The last one of a phase opens the next phase.
     fn finish(&self, ticket: u64, tile: Tile, wake: bool, work: &impl Work) {
         let tiles = work.tiles(tile.phase, tile.records);
         if self.done.fetch_add(1, SeqCst) as usize + 1 < tiles {
@@ -217,7 +215,7 @@ impl Schedule {
         } else {
             (next(job), 0)
         };
-        // Every tile is taken: nobody else writes the ticket.
+        // All tiles are taken, so no other thread writes the ticket.
         self.ticket.store(
             (u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS,
             SeqCst,
@@ -232,7 +230,7 @@ impl Schedule {
     }
 }
 
-/// The number of the job after `job`.
+/// Returns the number after `job`.
 fn next(job: u32) -> u32 {
     (job + 1) & ((1 << JOB_BITS) - 1)
 }
@@ -241,9 +239,9 @@ fn next(job: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Counts runs, and checks that phases and jobs come in order.
+    /// Counts the tiles that have run, and checks the order of phases and jobs.
     struct Log {
-        /// Tiles run of each phase of the job at hand.
+        /// The tiles that have run in each phase of the current job.
         counts: [AtomicU32; 3],
         jobs: AtomicU32,
     }
@@ -287,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Every tile once, phases and jobs in order, with sleeping workers, small and large jobs, and
-    /// job numbers that start again at zero.
+    /// Each tile runs once, and phases and jobs run in order. Covers sleeping workers, small and
+    /// large jobs, and job numbers that wrap around.
     #[test]
     fn tiles_run_once_and_in_order() {
         for threads in [0, 1, 3] {

@@ -1,5 +1,5 @@
-//! The kernels against float64 on every instruction set that this CPU has, and the team against
-//! itself.
+//! Tests of the kernels against float64, on each instruction set of this CPU, and of the team with
+//! different threads and batches.
 
 use super::images;
 use super::micro::winograd::{ELEMENTS, SHARED};
@@ -21,14 +21,13 @@ fn activations() -> impl Iterator<Item = Activation> {
     std::iter::once(Activation::None).chain(Activation::ALL)
 }
 
-/// Numbers from −0.5 to 0.5.
+/// Returns a random number from −0.5 to 0.5.
 fn random(seed: &mut u32) -> f32 {
     *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     (*seed >> 8) as f32 / (1 << 24) as f32 - 0.5
 }
 
-/// A layer of random weights in panels, with NaN as padding of the common dimension, and records
-/// for it.
+/// A layer of random weights in panels, with records. The padding of the common dimension is NaN.
 struct Case {
     panel: usize,
     inputs: usize,
@@ -38,11 +37,11 @@ struct Case {
     biases: Vec<f32>,
     x: Vec<f32>,
     x_stride: usize,
-    /// The weights, which halves hold exactly, as these.
+    /// The weights as halves, if they were rounded to halves.
     halves: Option<Vec<Half>>,
-    /// The weights as numbers times these scales of rows.
+    /// The weights as bytes with the scales of the rows, if they were rounded to bytes.
     bytes: Option<(Vec<Byte>, Vec<f32>)>,
-    /// The records' values in runs of this length, scattered.
+    /// The length of the runs that the records' values are scattered in.
     run: Option<usize>,
 }
 
@@ -52,7 +51,7 @@ impl Case {
         let plain: Vec<f32> = (0..outputs * inputs).map(|_| random(&mut seed)).collect();
         let columns = inputs + 2;
         let layout = Layout::parse(&format!("R_{panel}_1_C")).unwrap();
-        // Padding rows are zero, padding columns would be noticed.
+        // Padding rows are zero. Padding columns are NaN, so that reading them is noticed.
         let mut rows = vec![f32::NAN; padded * columns];
         for (o, row) in rows.chunks_exact_mut(columns).enumerate() {
             row[..inputs].fill(0.0);
@@ -80,11 +79,11 @@ impl Case {
         }
     }
 
-    /// The same with weights rounded to halves and stored so.
+    /// Rounds the weights to halves and stores them as halves.
     fn halved(mut self) -> Case {
         let round = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
         self.plain.iter_mut().for_each(round);
-        // Weights in the padding are noise for floats; halves of networks are finite.
+        // The NaN in the padding columns becomes 1, because halves of networks are finite.
         self.weights
             .iter_mut()
             .filter(|w| w.is_nan())
@@ -99,7 +98,7 @@ impl Case {
         self
     }
 
-    /// The same with weights rounded to bytes and stored so.
+    /// Rounds the weights to bytes and stores them as bytes.
     fn in_bytes(mut self) -> Case {
         let alike = vec![1.0; self.inputs];
         self.plain
@@ -124,8 +123,8 @@ impl Case {
         self
     }
 
-    /// Runs rows `rows` for `records` records from `first` on into NaN, with room after each
-    /// record.
+    /// Computes `rows` for `records` records from `first` on. The result begins as NaN and has
+    /// unused rows after each record.
     fn run(
         &self,
         kernels: &Kernels,
@@ -137,7 +136,7 @@ impl Case {
         assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
         let stride = self.result_stride();
         let mut result = vec![f32::NAN; records * stride];
-        // Runs in an order of their own, NaN between them; the table is as long as it must be.
+        // The runs are scattered in another order with NaN between them.
         let length = self.run.unwrap_or(self.inputs);
         let runs = self.inputs / length;
         let mut scattered = vec![f32::NAN; records * runs * (length + 1)];
@@ -174,8 +173,8 @@ impl Case {
                     result: result.as_mut_ptr(),
                     result_stride: stride,
                 };
-                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the
-                // CPU has.
+                // SAFETY: the sizes are right by construction, and `Kernels::all` returns only
+                // kernels that the CPU can run.
                 unsafe {
                     $kernel(&sub);
                     kernels.complete(&sub);
@@ -194,7 +193,7 @@ impl Case {
         self.biases.len() + 5
     }
 
-    /// In float64, with the bound of a sum of `inputs` products.
+    /// Returns the float64 result, and the error bound of a sum of `inputs` products.
     fn expected(&self, activation: Activation, n: usize, o: usize) -> (f64, f64) {
         let products = (0..self.inputs).map(|k| {
             f64::from(self.plain[o * self.inputs + k]) * f64::from(self.x[n * self.x_stride + k])
@@ -205,8 +204,8 @@ impl Case {
     }
 }
 
-/// Every panel, every count of records to 19, odd sizes: against float64, nothing else written, and
-/// the same to the bit whatever records are beside and however the rows are split.
+/// Covers all panels, 1 to 19 records and odd sizes. Nothing else is written. The results are the
+/// same to the bit beside any records and with any split of the rows.
 #[test]
 fn affine_agrees_with_float64() {
     for kernels in Kernels::all() {
@@ -282,7 +281,11 @@ fn affine_agrees_with_float64() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_size_agrees_with_float64(
@@ -301,14 +304,16 @@ proptest! {
                 for o in 0..outputs {
                     let (expected, bound) = case.expected(activation, n, o);
                     let found = f64::from(result[n * case.result_stride() + o]);
-                    prop_assert!((found - expected).abs() < bound, "{}: {found} {expected}", kernels.name);
+                    prop_assert!(
+                        (found - expected).abs() < bound,
+                        "{}: {found} {expected}", kernels.name
+                    );
                 }
             }
         }
     }
 }
 
-/// Runs give what one piece gives, to the bit.
 #[test]
 fn runs_give_what_one_piece_gives() {
     for kernels in Kernels::all() {
@@ -341,8 +346,8 @@ fn runs_give_what_one_piece_gives() {
     }
 }
 
-/// Records that are too many to stay in the cache take the common dimension in blocks. They give
-/// what a single record gives in one piece, to the bit.
+/// A batch that exceeds the cache is computed in blocks of the common dimension. Each record's
+/// results equal those of the record alone, to the bit.
 #[test]
 fn blocks_give_what_one_piece_gives() {
     const RECORDS: usize = 66;
@@ -364,20 +369,20 @@ fn blocks_give_what_one_piece_gives() {
     }
 }
 
-/// An image in NaN, and what is made of its windows.
+/// An image with NaN around it, and weights for its windows.
 struct Windowed {
     geometry: Geometry,
-    /// With NaN before, behind and between.
+    /// The values, with NaN before, after and between the lines.
     image: Vec<f32>,
     outputs: usize,
-    /// Output by (ky, kx, c), or (ky, kx) by channel.
+    /// The weights: output by (ky, kx, c), or (ky, kx) by channel.
     weights: Vec<f32>,
     biases: Vec<f32>,
 }
 
 impl Windowed {
-    /// Sizes from `random`; `None` where the window has no place. With `outputs` 0 channel by
-    /// channel.
+    /// Draws sizes from `random`; `None` if the window does not fit. `outputs` 0 means a depthwise
+    /// step.
     fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
         let from = Shape {
             c: [1, 2, 3, 5, 16, 19, 80][random(7)],
@@ -410,7 +415,7 @@ impl Windowed {
         )
     }
 
-    /// An image of `from` with these windows.
+    /// Makes an image of shape `from` with these windows.
     fn of(
         from: Shape,
         window: Window,
@@ -467,8 +472,8 @@ impl Windowed {
         })
     }
 
-    /// What channel `o` of the result's pixel is made of: values with their weights, and elements
-    /// with the border.
+    /// Returns the terms of channel `o` of a result pixel, as values with weights, and the number
+    /// of window elements including the border.
     fn terms(&self, o: usize, (y, x): (usize, usize)) -> (Vec<(f64, f64)>, usize) {
         let ((image, from), window) = (self.geometry.input, &self.geometry.window);
         let (rows, columns) = window.size;
@@ -502,7 +507,7 @@ impl Windowed {
         (terms, bordered)
     }
 
-    /// Compares the results, padding included, with `expected` of channel and pixel.
+    /// Compares all results with `expected`, and the padding with 0.
     fn compare(&self, found: &[f32], what: &str, expected: impl Fn(usize, (usize, usize)) -> f64) {
         let (output, to) = self.geometry.output;
         for (y, x) in (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x))) {
@@ -520,7 +525,7 @@ impl Windowed {
     }
 }
 
-/// A random number below the argument, from `seed` on.
+/// Returns a generator of random numbers below its argument.
 fn below(seed: u32) -> impl FnMut(usize) -> usize {
     let mut seed = seed;
     move |n| {
@@ -529,8 +534,8 @@ fn below(seed: u32) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Convolutions of every size against float64, any part of the pixels; no more scratch is touched
-/// than `scratch` says.
+/// Computes convolutions of random sizes in two parts of the pixels. They do not touch more scratch
+/// memory than `scratch` returns.
 #[test]
 fn convolutions_agree_with_float64() {
     for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
@@ -561,7 +566,7 @@ fn convolutions_agree_with_float64() {
         let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
         let zeros = vec![0.0f32; images::runs(geometry).1];
         let room = images::scratch(geometry, kernels.tile.0);
-        // Addresses want their alignment.
+        // The table of addresses needs an alignment of 8 bytes.
         let mut scratch = vec![0u64; room / 2 + 9];
         let canary = 0xfedc_ba98_7654_3210;
         scratch[room.div_ceil(2)..].fill(canary);
@@ -577,8 +582,8 @@ fn convolutions_agree_with_float64() {
                 result,
                 result_stride,
             };
-            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU
-            // has.
+            // SAFETY: the sizes are right by construction, and `Kernels::all` returns only kernels
+            // that the CPU can run.
             unsafe { (kernels.affine)(&sub) };
         };
         let pixels = to.h * to.w;
@@ -606,8 +611,8 @@ fn convolutions_agree_with_float64() {
     }
 }
 
-/// Convolutions by tiles of every size and border against float64, any part of the tiles; no more
-/// scratch is touched than `tiles_scratch` says.
+/// Computes convolutions of random sizes and borders by tiles, in two parts. They do not touch more
+/// scratch memory than `tiles_scratch` returns.
 #[test]
 fn convolutions_by_tiles_agree_with_float64() {
     let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
@@ -647,7 +652,7 @@ fn convolutions_by_tiles_agree_with_float64() {
         let packed = layout.pack(&case.weights, taps, taps, 0.0);
         let mut weights = vec![f32::NAN; rows * channels];
         let places = (&*packed, &mut *weights);
-        // SAFETY: `Kernels::all` offers what the CPU has; 16 is a multiple of its lanes.
+        // SAFETY: the CPU can run these kernels, and 16 is a multiple of their lanes.
         unsafe {
             images::weights_of_tiles(&transforms, places, (outputs, channels), (16, 9 * channels))
         };
@@ -675,8 +680,7 @@ fn convolutions_by_tiles_agree_with_float64() {
             let places = (case.image.as_ptr(), result.as_mut_ptr());
             let room = (zeros.as_ptr(), scratch.as_mut_ptr());
             let (with, layer) = ((&kernels, &transforms), (&layer, activation));
-            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU
-            // has.
+            // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
             unsafe { images::convolve_tiles(with, geometry, layer, part, places, room) };
         }
         assert!(scratch[room..].iter().all(|&v| v == canary), "{geometry:?}");
@@ -692,8 +696,7 @@ fn convolutions_by_tiles_agree_with_float64() {
     }
 }
 
-/// What is made of windows channel by channel, of every size, against float64; NaN in the padding
-/// of channels stays out.
+/// Computes depthwise steps of random sizes. NaN in the padding channels does not change a result.
 #[test]
 fn windows_agree_with_float64() {
     let clip = activations()
@@ -717,8 +720,7 @@ fn windows_agree_with_float64() {
             for lines in [0..cut, cut..to.h] {
                 let arrays = (case.weights.as_ptr(), case.biases.as_ptr());
                 let places = (case.image.as_ptr(), result.as_mut_ptr());
-                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the
-                // CPU has.
+                // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
                 unsafe {
                     images::windows(&kernels, made, arrays, geometry, activation, lines, places)
                 };
@@ -728,7 +730,7 @@ fn windows_agree_with_float64() {
                 let pixels = result.chunks_exact_mut(output.pixel);
                 pixels.for_each(|p| p[to.c..].fill(0.0));
             }
-            // A window of nothing but border: its mean is of nothing, its largest value −∞.
+            // For a window with nothing but border the mean is NaN and the maximum −∞.
             let empty = |at| case.terms(0, at).0.is_empty();
             let pixels = (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x)));
             if made != Made::Products && pixels.clone().any(empty) {
@@ -756,7 +758,7 @@ fn windows_agree_with_float64() {
     }
 }
 
-/// A·I = A to the bit.
+/// A·I = A, to the bit.
 #[test]
 fn the_identity_gives_the_weights() {
     for kernels in Kernels::all() {
@@ -778,7 +780,7 @@ fn the_identity_gives_the_weights() {
 fn activate(kernels: &Kernels, activation: Activation, values: &[f32]) -> Vec<f32> {
     let mut padded = values.to_vec();
     padded.resize(values.len().next_multiple_of(kernels.lanes), 0.0);
-    // SAFETY: whole vectors; `Kernels::all` offers what the CPU has.
+    // SAFETY: whole vectors, and the CPU can run these kernels.
     unsafe { (kernels.activate)(activation, padded.as_mut_ptr(), padded.len()) };
     padded.truncate(values.len());
     padded
@@ -791,7 +793,7 @@ fn activations_are_within_their_bound() {
         .chain((-40..=38).flat_map(|e| [10f32.powi(e), -(10f32.powi(e))]))
         .chain([0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE])
         .collect();
-    // NEON on 32-bit ARM takes subnormal numbers for zero.
+    // NEON on 32-bit ARM flushes subnormal numbers to zero.
     let exact = if cfg!(target_arch = "arm") {
         f64::from(f32::MIN_POSITIVE)
     } else {
@@ -814,7 +816,7 @@ fn activations_are_within_their_bound() {
             let found = activate(&kernels, activation, &values);
             let worst = values.iter().zip(&found).map(|(&x, &y)| {
                 let expected = activation.apply(f64::from(x));
-                // Large values are rounded as floats are.
+                // Large values are rounded like all floats.
                 let size = if activation.own_error() > 0.0 {
                     expected.abs().max(1.0)
                 } else {
@@ -835,8 +837,7 @@ fn activations_are_within_their_bound() {
     }
 }
 
-/// What an overflow leaves is not finite behind any activation, and a last sum that overflows is
-/// not either.
+/// An overflow is not finite after any activation. Neither is a last sum that overflows.
 #[test]
 fn an_overflow_stays_visible() {
     for kernels in Kernels::all() {
@@ -855,8 +856,7 @@ fn an_overflow_stays_visible() {
             assert_eq!(finite, values.map(f32::is_finite), "{} {a:?}", kernels.name);
             for sign in [1.0, -1.0] {
                 let mut case = Case::new(16, 20, 9, 10, 3);
-                // Row 7 of record 4 sums up to ±8e38, the sums of all other rows and records are
-                // finite.
+                // Row 7 of record 4 sums up to ±8e38. All other sums are finite.
                 for k in 0..9 {
                     case.weights[k * 16 + 7] = 2.0;
                     case.x[4 * case.x_stride + k] = sign * 4.5e37;
@@ -897,8 +897,8 @@ fn nan_stays_nan() {
     }
 }
 
-/// A network of large and small layers: whatever the number of threads and the batch, a record's
-/// scores and class are the same to the bit, in either slot, with the other one under way.
+/// A record's scores and class are the same to the bit with any number of threads. They depend
+/// neither on the batch, nor on the slot, nor on the other slot in flight.
 #[test]
 fn threads_and_batches_do_not_change_a_record() {
     let sizes = [300usize, 1100, 900, 40, 10];
@@ -981,7 +981,7 @@ fn threads_and_batches_do_not_change_a_record() {
         let mut flying: Option<(usize, usize, usize)> = None;
         let (mut first, mut slot) = (0, 0);
         while first < 100 || flying.is_some() {
-            // Part batches of all sizes.
+            // Partial batches of all sizes.
             let records = (100 - first).min(1 + (first * 5 + batch - 1) % batch);
             let next = (records > 0).then_some((slot, first, records));
             if records > 0 {

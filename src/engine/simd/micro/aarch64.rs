@@ -1,4 +1,4 @@
-//! NEON, part of every aarch64 CPU.
+//! NEON, which every aarch64 CPU has.
 
 use super::image;
 use super::kernel::{self, Place, Subproblem};
@@ -7,7 +7,7 @@ use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// Sixteen sums, the four vectors of a panel of sixteen rows, and a value.
+/// Sixteen sums, the four weight vectors of a panel of sixteen rows, and a value fit the registers.
 pub(super) const NEON: Kernels = Kernels {
     name: "neon",
     gflops: 8,
@@ -44,7 +44,8 @@ impl Vector for F32x4 {
 
     #[inline(always)]
     unsafe fn load_halves(from: *const u16) -> Self {
-        // SAFETY: the trait's promise; the intrinsic of this instruction is not stable.
+        // SAFETY: the trait's promise. Assembly, because the intrinsic of this instruction is not
+        // stable.
         unsafe {
             let floats;
             asm!("fcvtl {:v}.4s, {:v}.4h", lateout(vreg) floats, in(vreg) vld1_u16(from),
@@ -80,8 +81,8 @@ impl Vector for F32x4 {
         unsafe { F32x4(vdivq_f32(self.0, b.0)) }
     }
 
-    // FMAX and FMIN give NaN where one of the two is NaN: the constants that they are used with are
-    // not.
+    // FMAX and FMIN return NaN if either operand is NaN. The kernels pass a constant as one
+    // operand, which is not NaN.
     #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
         // SAFETY: the trait's promise.

@@ -1,5 +1,5 @@
-//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it,
-//! and its intrinsics are not stable in Rust: the kernels are in `neon.c`, the only code of the
+//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has NEON,
+//! and its intrinsics are not stable in Rust. The kernels are in `neon.c`, the only code of the
 //! program that is compiled for NEON.
 
 use super::image;
@@ -7,7 +7,7 @@ use super::kernel::Subproblem;
 use super::vector::{Lanes4, Vector};
 use super::{Affine, Kernels, of_bytes, of_halves};
 
-/// What the CPU offers, the best first.
+/// Returns the kernels that this CPU can run, best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     let has = hardware();
     [
@@ -16,14 +16,13 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
     ]
 }
 
-/// Whether the CPU has it.
 pub(super) fn has_neon() -> bool {
     hardware() & NEON != 0
 }
 
-/// Bytes as numbers. The CPU must have NEON.
+/// Converts bytes to floats. The CPU must have NEON.
 pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
-    // SAFETY: as many values as bytes; only a CPU that has it gets this function (`Decoder::all`).
+    // SAFETY: there are as many values as bytes, and `Decoder::all` offers this only with NEON.
     unsafe {
         mortonnet_neon_widen(
             bytes.as_ptr(),
@@ -33,14 +32,14 @@ pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// The kernel's word for what the CPU has: HWCAP.
+/// Returns HWCAP, the Linux kernel's word of CPU features.
 fn hardware() -> usize {
     const AT_HWCAP: usize = 16;
-    // SAFETY: any number may be asked for.
+    // SAFETY: any number may be passed.
     unsafe { getauxval(AT_HWCAP) }
 }
 
-/// Bits of HWCAP.
+/// The feature bits of HWCAP.
 const NEON: usize = 1 << 12;
 const VFPV4: usize = 1 << 16;
 
@@ -96,7 +95,7 @@ const PLAIN: Kernels = Kernels {
     transforms: None,
 };
 
-/// `struct subproblem` of `neon.c`.
+/// The mirror of `struct subproblem` in `neon.c`.
 #[repr(C)]
 struct CSubproblem {
     weights: *const std::ffi::c_void,
@@ -149,7 +148,7 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
     }
 }
 
-// SAFETY of the kernels: that of the functions of `Kernels`.
+// SAFETY: as the functions of `Kernels`.
 unsafe extern "C" {
     fn mortonnet_vfpv4_peak(turns: usize);
     fn mortonnet_vfpv4_affine(sub: &CSubproblem);

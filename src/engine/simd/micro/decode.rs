@@ -1,7 +1,6 @@
-//! Bytes and text to f32, with the widest vectors the CPU has: what the readers of records spend
-//! their time in.
+//! Conversion of bytes and text to f32, with the widest vectors of the CPU. Readers of records
+//! spend most of their time here.
 
-/// The decoders for this CPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder {
     widen: fn(&[u8], &mut [f32]),
@@ -9,12 +8,12 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// The best for this CPU, asked at run time.
+    /// Returns the fastest decoder that this CPU can run.
     pub(crate) fn detect() -> Decoder {
         Decoder::all().next().unwrap_or(Decoder::PORTABLE)
     }
 
-    /// Everything this CPU can run, the best first.
+    /// Returns all decoders that this CPU can run, fastest first.
     pub(crate) fn all() -> impl Iterator<Item = Decoder> {
         #[cfg(target_arch = "x86_64")]
         let list = [
@@ -43,13 +42,13 @@ impl Decoder {
         list.into_iter().flatten()
     }
 
-    /// What every CPU runs. It leaves text to the caller.
+    /// The decoder for every CPU. Its `integers` reads nothing, so the caller parses all text.
     pub(crate) const PORTABLE: Decoder = Decoder {
         widen,
         integers: |_, _| (0, 0),
     };
 
-    /// Every byte as a number.
+    /// Converts each byte to a float.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -59,9 +58,9 @@ impl Decoder {
         (self.widen)(bytes, values);
     }
 
-    /// Reads whole numbers of one to four digits, each with a comma right behind it, from the start
-    /// of `text` into `values`, up to the first field that is anything else. How many were read,
-    /// and the bytes they took. It may stop before it must.
+    /// Reads whole numbers of one to four digits, each followed by a comma, from the start of
+    /// `text` into `values`. Stops at the first other field, or earlier. Returns the count of
+    /// numbers and the bytes read.
     #[inline]
     pub(crate) fn integers(&self, text: &[u8], values: &mut [f32]) -> (usize, usize) {
         (self.integers)(text, values)
@@ -80,14 +79,13 @@ mod x86 {
     use super::Decoder;
     use std::arch::x86_64::*;
 
-    /// For CPUs with AVX2.
     pub(super) const AVX2: Decoder = Decoder {
         widen,
         ..Decoder::PORTABLE
     };
 
     fn widen(bytes: &[u8], values: &mut [f32]) {
-        // SAFETY: `Decoder::all` offers it where the CPU has AVX2.
+        // SAFETY: `Decoder::all` offers this only with AVX2.
         unsafe { avx2(bytes, values) }
     }
 
@@ -96,7 +94,7 @@ mod x86 {
         let (bytes, bytes_left) = bytes.split_at(bytes.len() / 8 * 8);
         let (values, values_left) = values.split_at_mut(bytes.len());
         for (b, v) in bytes.chunks_exact(8).zip(values.chunks_exact_mut(8)) {
-            // SAFETY: eight bytes are read, eight values written; neither needs an alignment.
+            // SAFETY: reads eight bytes and writes eight values, which need no alignment.
             unsafe {
                 let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(b.as_ptr().cast()));
                 _mm256_storeu_ps(v.as_mut_ptr(), _mm256_cvtepi32_ps(wide));
@@ -108,23 +106,22 @@ mod x86 {
     #[cfg(mortonnet_avx512)]
     pub(super) use avx512::AVX512;
 
-    /// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
+    /// Stable since Rust 1.89. build.rs sets the cfg for such compilers.
     #[cfg(mortonnet_avx512)]
     #[allow(clippy::incompatible_msrv)]
     mod avx512 {
         use super::*;
 
-        /// For CPUs with AVX-512 and its two byte manipulation sets.
         pub(in super::super) const AVX512: Decoder = Decoder { integers, ..AVX2 };
 
         fn integers(text: &[u8], values: &mut [f32]) -> (usize, usize) {
-            // SAFETY: `Decoder::all` offers it where the CPU has the features.
+            // SAFETY: `Decoder::all` offers this only with these features.
             unsafe { vbmi2(text, values) }
         }
 
-        /// 64 bytes at a time. A mask of the commas gives, compressed, where fields start and end;
-        /// then sixteen fields at a time are brought into lanes of four bytes, right-aligned, and
-        /// their digits multiplied and added up.
+        /// Reads 64 bytes at a time. Compressing with the mask of the commas gives the start and
+        /// end of each field. Then sixteen fields at a time are right-aligned in lanes of four
+        /// bytes. Their digits are multiplied by powers of ten and added.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,lzcnt,bmi2")]
         unsafe fn vbmi2(text: &[u8], values: &mut [f32]) -> (usize, usize) {
             const IOTA: [i8; 64] = {
@@ -139,9 +136,8 @@ mod x86 {
             let (mut count, mut at) = (0, 0);
             while at < text.len() {
                 let there = lowest(text.len() - at);
-                // SAFETY: masked loads touch only the bytes of the mask, which are inside `text`;
-                // masked stores only the values of the mask, `fields` in all, which are inside
-                // `values`.
+                // SAFETY: masked loads touch only bytes inside `text`. Masked stores touch only
+                // `fields` values inside `values`.
                 unsafe {
                     let iota = _mm512_loadu_epi8(IOTA.as_ptr());
                     let bytes = _mm512_maskz_loadu_epi8(there, text[at..].as_ptr().cast());
@@ -149,8 +145,8 @@ mod x86 {
                     let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
                     let comma = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b',' as i8));
                     let start = comma << 1 | 1;
-                    // Other bytes, fields without a digit, and the fifth digit of a field end the
-                    // run.
+                    // The run ends at other bytes, at fields without a digit, and at the fifth
+                    // digit of a field.
                     let pairs = digit & digit << 1;
                     let odd =
                         !(digit | comma) | (comma & start) | (pairs & pairs << 2 & digit << 4);
@@ -163,8 +159,8 @@ mod x86 {
                     let starts = _mm512_maskz_compress_epi8(start, iota);
                     let mut group = 0;
                     while group < fields {
-                        // Bytes 4i to 4i + 3: where the digits of field i stand, if it is that
-                        // long.
+                        // Bytes 4i to 4i + 3 are the positions of the digits of field i, as far as
+                        // it is that long.
                         let lanes = _mm512_add_epi8(
                             _mm512_srli_epi16::<2>(_mm512_and_si512(iota, _mm512_set1_epi8(0x3c))),
                             _mm512_set1_epi8(group as i8),
@@ -193,7 +189,7 @@ mod x86 {
             (count, at)
         }
 
-        /// The lowest `n` bits; all from 64 on.
+        /// Returns the lowest `n` bits set, or all for `n` of 64 and more.
         #[inline(always)]
         fn lowest(n: usize) -> u64 {
             if n >= 64 { u64::MAX } else { (1 << n) - 1 }
@@ -221,7 +217,7 @@ mod tests {
         }
     }
 
-    /// What `integers` may read at most, field by field.
+    /// The numbers of the fields that `integers` may read.
     fn expected(text: &str) -> Vec<f32> {
         let (text, _) = text.rsplit_once(',').unwrap_or_default();
         let plain = |f: &&str| (1..=4).contains(&f.len()) && f.bytes().all(|b| b.is_ascii_digit());
@@ -237,7 +233,8 @@ mod tests {
         #[test]
         fn integers_are_read_up_to_the_first_other_field(
             fields in proptest::collection::vec(prop_oneof![
-                60 => "[0-9]{1,3}", 20 => "[0-9]{4}", 1 => "[0-9]{5}", 1 => "", 1 => "-?[0-9.]{1,5}", 1 => " 7"
+                60 => "[0-9]{1,3}", 20 => "[0-9]{4}", 1 => "[0-9]{5}", 1 => "",
+                1 => "-?[0-9.]{1,5}", 1 => " 7"
             ], 0..300),
             spare in 0usize..3,
         ) {
@@ -250,7 +247,7 @@ mod tests {
                 prop_assert!(values[count..].iter().all(|v| v.is_nan()));
                 let taken: usize = fields[..count].iter().map(|f| f.len() + 1).sum();
                 prop_assert_eq!(bytes, taken);
-                // Too little room: nothing is written outside.
+                // With too little room, nothing is written outside.
                 let mut few = vec![f32::NAN; count / 2];
                 let (fewer, _) = decoder.integers(text.as_bytes(), &mut few);
                 prop_assert_eq!(&few[..fewer], &all[..fewer]);
@@ -258,7 +255,7 @@ mod tests {
         }
     }
 
-    /// On a CPU with the vector path it reads everything it may, not just something.
+    /// The vector path reads all that it may, and does not stop early.
     #[test]
     fn the_vector_path_reads_all_it_may() {
         #[cfg(all(target_arch = "x86_64", mortonnet_avx512))]

@@ -1,80 +1,77 @@
-//! Micro-kernels of images, written once for every instruction set: a vector holds neighbouring
+//! The micro-kernels for images, written once for all instruction sets. A vector has contiguous
 //! channels of a pixel.
 
 use super::vector::Vector;
 use crate::ir::op::Arithmetic;
 
-/// What is made of the windows of a line.
+/// The operation on each window of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// The largest value.
     Max,
-    /// The mean of what is inside the image.
+    /// The mean of the window's elements inside the image.
     Mean,
-    /// The mean with zeros in the border.
+    /// The mean with zeros for the border.
     PaddedMean,
-    /// The sum of products with weights of the channel, plus its bias.
+    /// The sum of products with the channel's weights, plus its bias.
     Products,
 }
 
-/// Windows of one line of an image's pixels, or of some lines one below the other.
+/// The windows of one line of pixels, or of several lines below each other.
 ///
-/// What makes it sound to compute: for each turn of the window that is inside the image, `x` is
-/// good for the channels of that pixel rounded up to whole vectors; `weights` and `biases` are for
-/// as many (of [`Made::Products`]); `result` for the pixels with their channels rounded up, which
-/// nobody else touches meanwhile.
+/// Safety of its computation: for each window element inside the image, `x` is valid for the
+/// pixel's channels rounded up to whole vectors. `weights` and `biases` are valid for as many, if
+/// `made` is [`Made::Products`]. `result` is valid for the pixels with their channels rounded up,
+/// and no other thread touches them.
 pub(crate) struct Line {
-    /// What is made of them.
     pub(crate) made: Made,
-    /// The pixel (0, 0) of the image.
+    /// The address of the image's pixel (0, 0).
     pub(crate) x: *const f32,
-    /// Values from a pixel to the next, and from a line to the next.
+    /// The distances of pixels and of lines, in values.
     pub(crate) x_steps: (usize, usize),
-    /// Pixels of a line of the image.
+    /// The number of pixels in a line of the image.
     pub(crate) width: usize,
-    /// The first line of the image that the window covers.
+    /// The first line of the image that the windows cover.
     pub(crate) top: usize,
-    /// Turns of the window's rows that are inside the image, the first and the one behind the last.
+    /// The range of window rows inside the image (first, end).
     pub(crate) turns: (usize, usize),
-    /// Columns of the window.
+    /// The number of window columns.
     pub(crate) columns: usize,
-    /// Pixels from a window to the next.
+    /// The distance of windows, in pixels.
     pub(crate) stride: usize,
-    /// Lines and pixels from one turn to the next.
+    /// The dilation in lines and in pixels.
     pub(crate) dilation: (usize, usize),
-    /// Pixels of border on the left.
+    /// The pixels of the left border.
     pub(crate) left: usize,
-    /// Weights of a turn for all channels, turn after turn; null where there are none.
+    /// The weights of all channels for each window element; null without weights.
     pub(crate) weights: *const f32,
-    /// A summand for each channel; null where there are none.
+    /// The bias of each channel; null without biases.
     pub(crate) biases: *const f32,
-    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`]
-    /// says.
+    /// The number of lines, whose windows must have the same rows inside the image. It is 1, or the
+    /// value of [`together`] for products.
     pub(crate) lines: usize,
-    /// Values from a window to that of the next line, and from a line of the result to the next.
+    /// The distance of the windows of two lines, and of two lines of the result, in values.
     pub(crate) line_steps: (usize, usize),
-    /// Columns of the result whose windows are inside the line with all their turns.
+    /// The range of result columns whose windows are inside the line with all elements.
     pub(crate) whole: (usize, usize),
-    /// Channels with those of padding that are written: whole vectors.
+    /// The number of written channels with padding, a multiple of the lanes.
     pub(crate) channels: usize,
-    /// Channels that count; zeros are written behind them.
+    /// The number of channels without padding. Zeros are written into the rest.
     pub(crate) real: usize,
-    /// Columns of the result.
+    /// The number of result columns.
     pub(crate) pixels: usize,
-    /// Pixel 0 of the line of the result.
+    /// The address of the result line's pixel 0.
     pub(crate) result: *mut f32,
-    /// Values from a pixel of the result to the next.
+    /// The distance of two pixels of the result, in values.
     pub(crate) result_step: usize,
-    /// The least and the largest value that is written.
+    /// The bounds that the written values are clamped to.
     pub(crate) bounds: (f32, f32),
-    /// Of padded means: elements of a column of the window inside the image with its border, and
-    /// pixels of a line with its border.
+    /// For padded means: the window rows inside the image with its border, and the pixels of a line
+    /// with its border.
     pub(crate) bordered: (usize, usize),
 }
 
 impl Line {
-    /// Turns of the window at column `at` of the result that are inside the line, first and behind
-    /// the last.
+    /// Returns the range (first, end) of window columns inside the line, for result column `at`.
     #[inline(always)]
     fn inside(&self, at: usize) -> (usize, usize) {
         let (from, step) = (at * self.stride, self.dilation.1);
@@ -87,7 +84,7 @@ impl Line {
         (first, self.columns.min(room))
     }
 
-    /// Elements of the window at column `at` that a mean is of.
+    /// Returns the number of elements in the mean at result column `at`.
     #[inline(always)]
     fn elements(&self, at: usize) -> usize {
         let (first, end) = self.inside(at);
@@ -103,7 +100,7 @@ impl Line {
 
 /// Computes a line.
 ///
-/// SAFETY: the line is sound, the CPU has V's instruction set.
+/// SAFETY: the line is sound, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn line<V: Vector>(line: &Line) {
     // SAFETY: passed on.
@@ -136,15 +133,16 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     }
 }
 
-/// Pixels whose windows are inside alike and that share what is loaded of the weights, side by side
-/// or one below the other.
+/// The number of pixels that share loaded weights. They are side by side or below each other, and
+/// have the same window elements inside the image.
 pub(super) const TOGETHER: usize = 8;
 
-/// Vectors of channels of one pixel that are computed together.
+/// The number of vectors of a pixel's channels computed together.
 const VECTORS: usize = 4;
 
-/// How many of `left` pixels (or lines) that are inside alike, of `all`, are computed next: 1 where
-/// they are too few. The last ones may be computed again.
+/// Returns how many of the `left` pixels (or lines) are computed next. `all` is the number of
+/// pixels with the same window elements inside; if it is too small the result is 1. The last pixels
+/// may be computed twice.
 #[inline(always)]
 pub(crate) fn together(left: usize, all: usize) -> usize {
     match left {
@@ -188,10 +186,10 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     }
 }
 
-/// P pixels from `at` on, whose windows are inside for the same turns, by N vectors of channels
-/// from `c` on. Sums stay in registers.
+/// Computes P pixels from `at` on by N vectors of channels from `c` on. The windows of all pixels
+/// have the given columns inside the image. The sums stay in registers.
 ///
-/// SAFETY: as `line`; the pixels and the channels are of the line.
+/// SAFETY: as `line`. The pixels and channels are in the line.
 #[inline(always)]
 unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     line: &Line,
@@ -214,8 +212,8 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     } else {
         (line.stride * pixel, line.result_step)
     };
-    // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the
-    // image.
+    // SAFETY: the line's promise. Window rows `first` to `end` and columns `from` to `to` are
+    // inside the image.
     unsafe {
         let mut top = line
             .x
@@ -266,7 +264,8 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         let (least, largest) = (V::splat(line.bounds.0), V::splat(line.bounds.1));
         unrolled!(p < P, {
             unrolled!(i < N, {
-                // NaN where there was one, or where the sum overflowed.
+                // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide
+                // them.
                 let value = lost[p][i].fma(sums[p][i], scale);
                 let to = line
                     .result
@@ -277,9 +276,9 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     }
 }
 
-/// `result[i] = a[i] ∘ b[i]`, `count` values, a multiple of the lanes.
+/// Computes `result[i] = a[i] ∘ b[i]` for `count` values, a multiple of the lanes.
 ///
-/// SAFETY: the values are there, the CPU has V's instruction set.
+/// SAFETY: the arrays are valid for `count` values, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn combine<V: Vector>(
     arithmetic: Arithmetic,

@@ -1,9 +1,9 @@
-//! The micro-kernels, written once for every instruction set.
+//! The micro-kernels, written once for all instruction sets.
 //!
-//! A tile is M records by N vectors of rows. Its sums stay in registers while k runs: a load of
-//! weights serves M multiply-adds, a broadcast value N. Each sum begins with the bias and adds its
-//! products in the order of k, whatever the tile, so a record's scores do not depend on the records
-//! beside it, nor on how the work is split.
+//! A tile is M records by N vectors of rows. Its sums stay in registers while k runs. A load of
+//! weights serves M multiply-adds, and a broadcast value N. Each sum begins with the bias and adds
+//! its products in the order of k, in every tile. So a record's scores do not depend on the other
+//! records of its batch, nor on how the work is split.
 
 use super::vector::{Stored, Vector};
 use super::{Activation, Affine};
@@ -11,44 +11,40 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Some rows of a layer for some records. The kernels add products and biases up, and apply a ReLU;
-/// every other activation is applied afterwards, where
-/// [`Kernels::complete`](super::Kernels::complete) does.
+/// Some rows of a layer for some records. The kernels add products and biases, and apply a ReLU.
+/// [`Kernels::complete`](super::Kernels::complete) applies all other activations afterwards.
 ///
-/// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides
-/// the panel, `rows` are whole vectors of the layer; `x`, or every address of the table, is good
-/// for the values that begin there, the length of runs divides `layer.inputs`; `result` is good for
-/// `records` records of `rows.end` values, `rows` of which nobody else touches meanwhile.
+/// Safety of its computation: the layer's slices have their stated sizes, `V::LANES` divides the
+/// panel, and `rows` are whole vectors of the layer. `x`, or each address in the table, is valid
+/// for its values, and the length of runs divides `layer.inputs`. `result` is valid for `records`
+/// records of `rows.end` values, and no other thread touches `rows` of them.
 pub(crate) struct Subproblem<'a, E> {
-    /// The layer.
     pub(crate) layer: &'a Affine<'a, E>,
-    /// Rows to compute.
     pub(crate) rows: Range<usize>,
-    /// Number of records.
     pub(crate) records: usize,
-    /// Value k of record n is `x[n · x_stride + k]`, unless there are runs.
+    /// Value k of record n is `x[n · x_stride + k]`, if there are no runs.
     pub(crate) x: *const f32,
-    /// In values.
+    /// The distance of two records in `x`, in values.
     pub(crate) x_stride: usize,
-    /// Where the values of a record do not stand in one piece.
+    /// The addresses of the values, for records that are not contiguous.
     pub(crate) runs: Option<Runs>,
-    /// Row r for record n goes to `result[n · result_stride + r]`.
+    /// Row r of record n is written to `result[n · result_stride + r]`.
     pub(crate) result: *mut f32,
-    /// In values.
+    /// The distance of two records in `result`, in values.
     pub(crate) result_stride: usize,
 }
 
-/// Records in pieces: the values of each are runs of equal length, wherever they stand.
+/// Records in pieces: the values of a record are runs of equal length at any address.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
-    /// Run r of record n begins at `table[r · records + n]`.
+    /// The address of run r of record n is `table[r · records + n]`.
     pub(crate) table: *const *const f32,
-    /// Values of a run, at least 1.
+    /// The number of values in a run, at least 1.
     pub(crate) length: usize,
 }
 
-/// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: a loop over
-/// registers must not stay a loop, whatever the optimisation.
+/// Runs the body for each `$i` below the constant `$n`, at most 8, as unrolled code. A loop over
+/// registers must not remain a loop, at any optimisation level.
 macro_rules! unrolled {
     ($i:ident < $n:expr, $body:block) => {
         unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7)
@@ -61,20 +57,20 @@ macro_rules! unrolled {
     };
 }
 
-/// Records' values in bytes that a second-level cache of 1 MB keeps while bands of rows pass by. A
-/// band's weights take a third of it: with twice as many values full-mnist at batch 100 takes a
-/// tenth longer.
+/// The bytes of the records' values that stay in a 1 MB second-level cache while bands of rows pass
+/// by. A band's weights take a third of it. With twice this value, full-mnist at batch 100 takes 10
+/// % longer.
 const KEPT: usize = 1 << 19;
 
-/// Bias, product and activation of a sub, with tiles of M (at the end of the batch H or 1) records
-/// by N (at the end of the rows 2 or 1: four vectors are twice two rather than three and one)
-/// vectors.
+/// Computes the products, biases and activation of a subproblem. A tile has M records, or H or 1 at
+/// the end of the batch. It has N vectors of rows, or 2 or 1 at the end of the rows. Four vectors
+/// are split 2 + 2, not 3 + 1.
 ///
-/// Where the records are too many or too long to stay in the cache, the common dimension is cut
-/// into blocks, and the sums of a block wait in the result for the next: no sum changes by this.
-/// Runs are not cut: who has them takes so few records at a time that they stay there.
+/// If the records do not fit the cache, the common dimension is cut into blocks. The sums of a
+/// block wait in the result for the next block, which does not change them. Runs are not cut,
+/// because callers with runs pass few enough records for the cache.
 ///
-/// SAFETY: the subproblem is sound, the CPU has V's instruction set.
+/// SAFETY: the subproblem is sound, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn affine<
     V: Vector,
@@ -119,11 +115,11 @@ pub(super) unsafe fn affine<
     }
 }
 
-/// N vectors of rows from `row` on, for all records of the subproblem and a block of k. Weights
-/// come from memory once; meanwhile those of the next band are asked for, spread evenly, so that
-/// its first tile does not wait for them (8 % of the time of large layers).
+/// Computes N vectors of rows from `row` on, for all records and a block of k. Weights come from
+/// memory once. Meanwhile the weights of the next band are prefetched evenly, so that its first
+/// tile does not wait for them. This saves 8 % of the time of large layers.
 ///
-/// SAFETY: as `affine`; the vectors are inside the sub.
+/// SAFETY: as `affine`. The vectors are inside the subproblem.
 #[inline(always)]
 unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
@@ -131,14 +127,14 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     block: &Range<usize>,
 ) {
     let (layer, height) = (sub.layer, N * V::LANES);
-    // The next band begins a block where this one ends it.
+    // The next band begins where this one ends, in the same block or the next.
     let (next, k) = if row + 2 * height <= sub.rows.end {
         (row + height, block.start)
     } else {
         (sub.rows.start, block.end)
     };
     let panels = height.div_ceil(layer.panel);
-    // So many tiles share a panel of it.
+    // The number of tiles that share the prefetch of a panel.
     let share = (sub.records.div_ceil(M) / panels).max(1);
     let bytes = layer.panel * size_of::<E>();
     let ahead = |tile: usize| {
@@ -162,7 +158,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
             + block.start * layer.panel;
         weights[i] = weights[i].wrapping_add(at);
     });
-    // A single vector is short of loads, not of weights.
+    // For a single vector, loads are the bottleneck, so it does not prefetch.
     let ahead = |n: usize| {
         if N > 1 {
             ahead(n / M)
@@ -174,10 +170,9 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
         }
     };
     let mut n = 0;
-    // SAFETY: `tile` writes records n to n + M that are in the sub; these are the weights of its
-    // rows.
+    // SAFETY: `tile` writes records n to n + M of the subproblem, with the weights of its rows.
     unsafe {
-        // Tiles that are the same are compiled once.
+        // Avoids compiling equal tiles twice.
         let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
         let place = |n: usize| Place {
             n,
@@ -198,37 +193,35 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     }
 }
 
-/// Weights to be asked for: the address and how many bytes further at the next k.
+/// The next address to prefetch, and the step in bytes from one k to the next.
 pub(super) struct Ahead {
     at: *const u8,
     step: usize,
 }
 
-/// Where a tile stands in a subproblem.
+/// The position of a tile in a subproblem.
 pub(super) struct Place<'a, E, const N: usize> {
-    /// The first record. Those behind the last one of the subproblem are the last one again.
+    /// The first record. Records after the subproblem's last one repeat the last one.
     n: usize,
-    /// The first row.
     row: usize,
-    /// The block of k, inside the common dimension.
+    /// The block of k in the common dimension.
     block: &'a Range<usize>,
-    /// The block's first weights of each vector.
+    /// The address of the block's first weights, for each vector.
     weights: [*const E; N],
     ahead: Ahead,
 }
 
-/// Records n to n + M by N vectors of rows, for a block of k.
+/// Computes records n to n + M by N vectors of rows, for a block of k.
 ///
-/// [`Vector::tile`] makes a function of its own of each tile, so that the code around it takes no
+/// [`Vector::tile`] compiles each tile as a separate function, so that the code around it takes no
 /// registers. Three things keep the sums in registers, and `tests/program/speed.rs` checks the
 /// result:
 /// - The array of sums is indexed with constants only.
 /// - The array begins as zero bytes. An initialiser that repeats a value is a loop over the array.
 /// - A fence ends each record's multiply-adds. Without it the compiler loads the values of all
-///   records first, and 24 sums, three vectors of weights and eight values are more than 32
-///   registers.
+///   records first. 24 sums, three vectors of weights and eight values exceed 32 registers.
 ///
-/// SAFETY: as `affine`; the place is inside the subproblem.
+/// SAFETY: as `affine`. The place is inside the subproblem.
 #[inline(always)]
 pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
@@ -244,9 +237,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         ahead: Ahead { mut at, step },
     } = place;
     let record = |m: usize| (n + m).min(sub.records - 1);
-    // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights,
-    // vectors that are `panel` apart, as many; LANES biases and results per vector. Vectors of zero
-    // bytes are zeros.
+    // SAFETY: each pointer stays inside its array. Each vector has LANES biases and results, and
+    // its weights are `panel` apart. Vectors of zero bytes are zeros.
     unsafe {
         let mut x = [sub.x; M];
         let (mut table, length, inputs) = match sub.runs {
@@ -261,8 +253,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 (std::ptr::null(), block.len(), block.len())
             }
         };
-        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what
-        // the block before has left.
+        // Sums begin with the bias or with the result of the previous block. Sums with a scale
+        // begin with 0.
         let first = block.start == 0;
         let (begin, stride) = if first {
             (layer.biases.as_ptr(), 0)
@@ -281,8 +273,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         loop {
             for k in 0..length {
                 let mut w: [V; N] = std::mem::zeroed();
-                // Three and more addresses beside those of the records are too many to step each by
-                // itself.
+                // Three or more weight addresses beside those of the records exceed the registers,
+                // so these share an offset.
                 unrolled!(i < N, {
                     w[i] = E::load(weights[i].add(if N > 2 { k * panel } else { 0 }))
                 });
@@ -319,8 +311,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 unrolled!(m < M, { sums[m][i] = bias.fma(sums[m][i], scale) });
             });
         }
-        // NaN is neither below zero nor below −∞: it stays. 0 · x makes NaN of an overflow, which
-        // would be gone where −∞ became zero, and changes no other value.
+        // `max` keeps NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding 0 · x makes
+        // it NaN and changes no other value.
         let relu = layer.activation == Activation::Relu && block.end == layer.inputs;
         let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
         unrolled!(m < M, {
@@ -337,16 +329,15 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     }
 }
 
-/// Multiply-adds of each lane in a turn of [`peak`]: enough that none waits for the one before.
+/// The number of vectors in an iteration of [`peak`], enough that none waits for the previous one.
 pub(crate) const INDEPENDENT: usize = 12;
 
-/// Does nothing but multiply-adds in registers, `turns` times [`INDEPENDENT`] vectors: the most
-/// that a core can.
+/// Computes only multiply-adds in registers: `turns` times [`INDEPENDENT`] vectors.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn peak<V: Vector>(turns: usize) {
-    // SAFETY: vectors of zero bytes are zeros; passed on.
+    // SAFETY: vectors of zero bytes are zeros.
     unsafe {
         let mut sums: [[V; INDEPENDENT / 2]; 2] = std::mem::zeroed();
         let (a, b) = (V::splat(black_box(0.5)), V::splat(black_box(0.25)));
@@ -359,11 +350,11 @@ pub(super) unsafe fn peak<V: Vector>(turns: usize) {
     }
 }
 
-/// Applies an activation to `count` values, a multiple of the lanes, in place. Those with
-/// exponentials are within 2·10⁻⁷ of the exact value (GELU: times |x|). NaN stays NaN, and 0 · x
-/// makes NaN of the infinities that an overflow leaves.
+/// Applies an activation to `count` values in place, a multiple of the lanes. Activations with
+/// exponentials have an error below 2·10⁻⁷ (GELU: times |x|). NaN stays NaN. Adding 0 · x turns the
+/// infinities of an overflow into NaN.
 ///
-/// SAFETY: the values are there, the CPU has V's instruction set.
+/// SAFETY: `values` is valid for `count` values, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f32, count: usize) {
     if activation == Activation::None {
@@ -378,13 +369,13 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             let (zero, one) = (V::splat(0.0), V::splat(1.0));
             let (a, b) = (V::splat(parameters[0]), V::splat(parameters[1]));
             let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
-            // What e is raised to, where an exponential is needed.
+            // The exponent of e, for activations with an exponential.
             let power = match activation {
                 Activation::Sigmoid => times(x, -1.0),
                 Activation::Tanh => times(x, -2.0),
                 Activation::Elu { .. } => zero.min(x),
                 Activation::Gelu => zero.fma(x, times(x, -0.5)),
-                // x and its cube.
+                // The argument is a multiple of x + 0.044715 x³.
                 Activation::GeluTanh => {
                     times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769)
                 }
@@ -409,9 +400,9 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     let size = x.max(times(x, -1.0));
                     zero.max(x).fma(times(size, -0.5), zero.fma(tail(size), e))
                 }
-                // `exp` stops at e⁸⁸, so the logistic function never falls below 6·10⁻³⁹, and times
-                // x = −10³⁸ that would be −0.6. GELU is zero in f32 from −16 on, so x need not be
-                // smaller.
+                // `exp` stops at e⁸⁸, so the logistic function never falls below 6·10⁻³⁹. With x =
+                // −10³⁸ the product would be −0.6. GELU is zero in f32 below −16, so x is bounded
+                // there.
                 Activation::GeluTanh => zero.fma(V::splat(-16.0).max(x), logistic()),
                 Activation::HardSigmoid { .. } => between(b.fma(a, x), zero, one),
                 Activation::HardSwish => zero.fma(
@@ -424,8 +415,8 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
     }
 }
 
-/// Twice the part of the normal distribution above x ≥ 0, over e^(−x²/2), within 2·10⁻⁷ (Abramowitz
-/// and Stegun, 7.1.26).
+/// Returns twice the tail of the normal distribution above x ≥ 0, divided by e^(−x²/2), with an
+/// error below 2·10⁻⁷ (Abramowitz and Stegun, 7.1.26).
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
@@ -447,16 +438,15 @@ unsafe fn tail<V: Vector>(x: V) -> V {
     }
 }
 
-/// eˣ with a relative error below 2·10⁻⁷, for x from −87 to 88; what is outside counts as the
-/// nearer end.
+/// Returns eˣ with a relative error below 2·10⁻⁷, for x clamped to −87 … 88.
 ///
-/// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, the first so short that its product with
-/// n is exact), and the series of eʳ to the seventh power, whose rest is below 6·10⁻⁹.
+/// Uses x = n·ln 2 + r with |r| ≤ ln 2 / 2, and the series of eʳ to the seventh power with a rest
+/// below 6·10⁻⁹. ln 2 has two parts, and the product of n and the first part is exact.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
 unsafe fn exp<V: Vector>(x: V) -> V {
-    /// Floats from 2²³ on are whole numbers: adding this rounds, and leaves n + 127 in the last
+    /// Floats from 2²³ on are whole numbers. Adding this rounds, and leaves n + 127 in the last
     /// bits.
     const ROUND: f32 = (3 << 22) as f32 + 127.0;
     const SERIES: [f32; 7] = [

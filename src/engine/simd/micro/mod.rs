@@ -1,27 +1,27 @@
-//! The host's micro-kernels, with the widest vectors the CPU has.
+//! The host engine's micro-kernels, with the widest vectors of the CPU.
 //!
-//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A vector
-//! holds neighbouring rows, so nothing is ever reduced across lanes.
+//! Weights are in panels of P rows (`R_P_1_C`), so the P weights of each k are contiguous. A vector
+//! has contiguous rows, so sums are never reduced across lanes.
 //!
-//! | file             | what                                                          |
-//! |------------------|---------------------------------------------------------------|
-//! | `vector`         | what a kernel needs of an instruction set; plain Rust         |
-//! | `x86`, `aarch64`, `arm` | the instruction sets, and finding out which ones the CPU has |
-//! | `kernel`         | the micro-kernels: tiles, bias, activation                    |
-//! | `image`          | those of images: windows channel by channel                   |
-//! | `winograd`       | what goes around the products of a convolution by tiles       |
-//! | `decode`         | bytes and text to numbers, for the readers of records         |
+//! | file                    | content                                                    |
+//! |-------------------------|------------------------------------------------------------|
+//! | `vector`                | the trait of an instruction set, and plain Rust for it     |
+//! | `x86`, `aarch64`, `arm` | the instruction sets, and their detection                  |
+//! | `kernel`                | the micro-kernels: tiles, bias, activation                 |
+//! | `image`                 | the micro-kernels that treat each channel by itself        |
+//! | `winograd`              | the transforms of a convolution by tiles                   |
+//! | `decode`                | bytes and text to numbers, for the readers of records      |
 //!
-//! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions
-//! of its own that keep the promise of `Subproblem` (32-bit ARM, whose intrinsics are not stable in
-//! Rust, has them in C).
+//! A further instruction set needs a `Kernels` with the functions of `kernel`, or functions that
+//! keep the promise of `Subproblem`. 32-bit ARM has its functions in C, because its intrinsics are
+//! not stable in Rust.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-// (32-bit ARM has its activations in C; tiles are of x86-64 alone.)
+// 32-bit ARM has its activations in C. Only x86-64 has convolutions by tiles.
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 #[macro_use]
 mod kernel;
@@ -45,22 +45,19 @@ use crate::ir::op::Arithmetic;
 use vector::{Lanes4, Vector};
 use winograd::Transforms;
 
-/// One affine layer. `E` is how its weights are stored.
+/// An affine layer. `E` is the storage type of its weights.
 pub(super) struct Affine<'a, E = f32> {
-    /// Weights, `rows`/P panels of `columns` × P.
+    /// The weights: `rows`/P panels of `columns` × P.
     pub(crate) weights: &'a [E],
-    /// Biases, `rows`.
     pub(crate) biases: &'a [f32],
-    /// Of weights stored as bytes: what the sums of products of each row are multiplied with,
-    /// `rows`; else nothing.
+    /// For weights stored as bytes: the `rows` factors for the sums of products. Else empty.
     pub(crate) scales: &'a [f32],
-    /// Rows of a panel, a multiple of 4.
+    /// The number of rows in a panel, a multiple of 4.
     pub(crate) panel: usize,
-    /// Columns of the weights: the padded common dimension.
+    /// The number of columns of the weights, which is the padded common dimension.
     pub(crate) columns: usize,
-    /// Common dimension: columns behind it are padding and not read.
+    /// The common dimension. Later columns are padding and not read.
     pub(crate) inputs: usize,
-    /// Applied to each sum.
     pub(crate) activation: Activation,
 }
 
@@ -79,8 +76,7 @@ impl<E> Affine<'_, E> {
         assert!(self.scales.is_empty() || self.scales.len() == self.biases.len());
     }
 
-    /// # Panics
-    /// If so many weights are not those of `rows` rows.
+    /// # Panics If `weights` is not the number of weights of `rows` rows.
     pub(super) fn fits(weights: usize, rows: usize, panel: usize, columns: usize, inputs: usize) {
         assert!(
             panel > 0 && panel % 4 == 0 && rows % panel == 0,
@@ -93,45 +89,45 @@ impl<E> Affine<'_, E> {
     }
 }
 
-/// The micro-kernels for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
-    /// Name of the instruction set.
     pub(crate) name: &'static str,
-    /// What a core does with it, roughly: tells whether sharing work pays.
+    /// The approximate speed of a core, which decides if sharing work pays.
     pub(crate) gflops: u32,
-    /// Floats of a vector.
+    /// The number of floats in a vector.
     pub(crate) lanes: usize,
-    /// Records and vectors of a tile.
+    /// The records and vectors of a tile.
     pub(crate) tile: (usize, usize),
-    /// SAFETY: the subproblem is sound, the CPU has the instruction set.
+    /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// The same of weights stored as halves, where the program may have some: made for single
-    /// records, fewer tiles are compiled.
+    /// `affine` for weights stored as halves, if the program may have some. It is optimized for
+    /// single records and has fewer tiles.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
-    /// The same of weights stored as bytes.
+    /// `affine` for weights stored as bytes.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
-    /// So many turns of [`INDEPENDENT`] vectors of multiply-adds, and nothing else.
+    /// Computes [`INDEPENDENT`] vectors of multiply-adds for a number of iterations, and nothing
+    /// else.
     ///
     /// SAFETY: the CPU has the instruction set.
     #[cfg_attr(not(feature = "lab"), allow(dead_code))]
     pub(crate) peak: unsafe fn(usize),
-    /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
+    /// SAFETY: the values exist, their number is a multiple of the lanes, and the CPU has the
+    /// instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
-    /// SAFETY: the line is sound, the CPU has the instruction set.
+    /// SAFETY: the line is sound, and the CPU has the instruction set.
     pub(crate) line: unsafe fn(&Line),
-    /// Whether `line` takes several lines at a time.
+    /// True if `line` computes several lines at a time.
     pub(crate) takes_lines: bool,
-    /// First operand, second, result, and how many values: `combine` of `image.rs`.
+    /// `combine` of `image.rs`: the operands, the result and the number of values.
     ///
-    /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
+    /// SAFETY: as `activate`.
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
-    /// Where convolutions by tiles have been measured to take less time.
+    /// The transforms of convolutions by tiles, where they were measured to be faster.
     pub(crate) transforms: Option<Transforms>,
 }
 
-/// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then,
-/// and it is left out.
+/// Returns `kernel` if the program may have weights stored as halves. Otherwise nothing refers to
+/// the kernel, and the linker drops it.
 const fn of_halves(
     kernel: unsafe fn(&Subproblem<'_, Half>),
 ) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
@@ -148,7 +144,7 @@ const fn of_halves(
     }
 }
 
-/// The same for bytes.
+/// Like `of_halves`, for weights stored as bytes.
 const fn of_bytes(
     kernel: unsafe fn(&Subproblem<'_, Byte>),
 ) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
@@ -165,7 +161,7 @@ const fn of_bytes(
     }
 }
 
-/// The least and the largest value of an activation that does nothing but bound them.
+/// Returns the lower and upper bound of an activation that only clamps.
 pub(super) fn bounds(activation: Activation) -> Option<(f32, f32)> {
     match activation {
         Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
@@ -175,10 +171,10 @@ pub(super) fn bounds(activation: Activation) -> Option<(f32, f32)> {
     }
 }
 
-/// Applies an activation value by value. NaN stays NaN, and 0 · x makes NaN of the infinities that
-/// an overflow leaves.
+/// Applies an activation to each value. NaN stays NaN. Adding 0 · x turns the infinities of an
+/// overflow into NaN.
 ///
-/// SAFETY: so many values are there.
+/// SAFETY: `values` is valid for `count` values.
 pub(super) unsafe fn activate_each(activation: Activation, values: *mut f32, count: usize) {
     // SAFETY: the caller's promise.
     for x in unsafe { std::slice::from_raw_parts_mut(values, count) } {
@@ -186,7 +182,7 @@ pub(super) unsafe fn activate_each(activation: Activation, values: *mut f32, cou
     }
 }
 
-/// What every CPU runs: four lanes in plain Rust.
+/// The kernels for every CPU: four lanes in plain Rust.
 const PORTABLE: Kernels = Kernels {
     name: "portable",
     gflops: 4,
@@ -204,7 +200,7 @@ const PORTABLE: Kernels = Kernels {
 };
 
 impl Kernels {
-    /// Applies the activation to what `affine` has left, unless it is applied already.
+    /// Applies the activation to the results of `affine`, unless `affine` has applied it already.
     ///
     /// SAFETY: as `affine`.
     pub(super) unsafe fn complete<E>(&self, sub: &Subproblem<'_, E>) {
@@ -212,7 +208,7 @@ impl Kernels {
         if matches!(activation, Activation::None | Activation::Relu) {
             return;
         }
-        // Records that are neighbours are one.
+        // Contiguous records are treated as one.
         let (records, count) = match sub.result_stride == sub.rows.len() {
             true => (1, sub.records * sub.rows.len()),
             false => (sub.records, sub.rows.len()),
@@ -226,15 +222,15 @@ impl Kernels {
         }
     }
 
-    /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on
-    /// every CPU of its architecture.
+    /// Returns the fastest kernels for this CPU and panels of `panel` rows. Detected at run time,
+    /// so that the binary runs on every CPU of its architecture.
     pub(super) fn detect(panel: usize) -> Kernels {
         Kernels::all()
             .find(|k| panel % k.lanes == 0)
             .unwrap_or(PORTABLE)
     }
 
-    /// Everything this CPU can run, the best first.
+    /// Returns all kernels that this CPU can run, fastest first.
     pub(super) fn all() -> impl Iterator<Item = Kernels> {
         #[cfg(target_arch = "x86_64")]
         let special = x86::available();

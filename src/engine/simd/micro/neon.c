@@ -1,10 +1,10 @@
-// The micro-kernels for 32-bit ARM with NEON, whose intrinsics stable Rust does not have. `arm.rs`
-// calls them; what they compute, in which order, and what makes a call sound is the same as in
-// `kernel.rs`.
+// The micro-kernels for 32-bit ARM with NEON, whose intrinsics are not stable in Rust. `arm.rs`
+// calls them. They compute the same in the same order as `kernel.rs`, under the same safety
+// conditions.
 //
-// Compiled twice (`build.rs`): with FUSED=1 for VFPv4 (fused multiply-add, halves), with FUSED=0
-// for NEON alone. Only these two objects may hold NEON instructions: the rest of the program runs
-// on CPUs without.
+// `build.rs` compiles this file twice: with FUSED=1 for VFPv4 (fused multiply-add, halves), and
+// with FUSED=0 for NEON alone. Only these two objects may contain NEON instructions, because the
+// rest of the program runs on CPUs without NEON.
 
 #include <arm_neon.h>
 #include <stddef.h>
@@ -19,31 +19,31 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-// In front of a loop over registers: it must not stay a loop, whatever the optimisation.
+// For a loop over registers, which must not remain a loop at any optimisation level.
 #define UNROLL _Pragma("GCC unroll 8")
 
-// Floats of a vector.
+// The number of floats in a vector.
 #define LANES 4
-// Most records of a tile.
+// The largest number of records in a tile.
 #define MOST 6
-// Columns that several records are computed at a time: a tile takes half a line of a panel of 16
-// rows, and the next tile finds the other half in a first-level cache of 32 KB.
+// The number of columns per block for several records. A tile uses half a line of a panel of 16
+// rows. The next tile finds the other half in a first-level cache of 32 KB.
 #define BLOCK 256
 
-// The codes of `Activation`.
+// The codes of `Activation` in Rust.
 enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH };
 
-// `Subproblem` of kernel.rs; strides count values.
+// `Subproblem` of kernel.rs. Strides are in values.
 struct subproblem {
     const void *weights; // panels of `panel` rows by `columns`, of floats, halves or bytes
     const float *biases;
-    const float *scales; // of bytes
+    const float *scales; // of weights stored as bytes
     size_t panel, columns, inputs;
     size_t row, end_row;
     size_t records;
     const float *x;
     size_t x_stride;
-    const float *const *table; // of runs, or null
+    const float *const *table; // the addresses of runs, or null
     size_t length;
     float *result;
     size_t result_stride;
@@ -52,7 +52,7 @@ struct subproblem {
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-// sum + a · b; NEON alone rounds the product too.
+// Returns sum + a · b. NEON without VFPv4 rounds the product too.
 INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 #if FUSED
     return vfmaq_f32(sum, a, b);
@@ -61,11 +61,11 @@ INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 #endif
 }
 
-// y, NaN where x is infinite or NaN.
+// Returns y, or NaN if x is infinite or NaN.
 INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
 
-// `vectors` (1, 2 or 4) times four bytes with a sign, two at a time. Loaded in assembly: compilers
-// that do not know that they are aligned take them through registers of the core and the stack.
+// Loads `vectors` (1, 2 or 4) times four signed bytes, two vectors at a time. In assembly, because
+// compilers that do not know the alignment load through core registers and the stack.
 INLINE void load_bytes(float32x4_t *values, const int8_t *from, int vectors) {
     int8x8_t bytes;
     if (vectors == 1) {
@@ -83,15 +83,15 @@ INLINE void load_bytes(float32x4_t *values, const int8_t *from, int vectors) {
     }
 }
 
-// Four halves. Infinities and NaN are not among weights.
+// Loads four halves, which are never infinite or NaN.
 INLINE float32x4_t load_halves(const uint16_t *from) {
 #if FUSED
-    // The intrinsic wants a flag that not every compiler has.
+    // Assembly, because the intrinsic needs a flag that some compilers do not have.
     float32x4_t value;
     __asm__("vcvt.f32.f16 %q0, %P1" : "=w"(value) : "w"(vld1_u16(from)));
     return value;
 #else
-    // NEON takes subnormal floats for zero: halves below 2^-14 are converted as whole numbers.
+    // NEON flushes subnormal floats to zero, so halves below 2^-14 are converted as whole numbers.
     const uint32x4_t half = vmovl_u16(vld1_u16(from));
     const uint32x4_t magnitude = vandq_u32(half, vdupq_n_u32(0x7fff));
     const uint32x4_t sign = vshlq_n_u32(veorq_u32(half, magnitude), 16);
@@ -102,10 +102,10 @@ INLINE float32x4_t load_halves(const uint16_t *from) {
 #endif
 }
 
-// `count` columns, at least one, of six records by two vectors of rows. In assembly, because
-// compilers do not find the registers: q0 to q11 are the sums, q12 and q13 the weights, q14 and q15
-// values in turn, so that one is loaded while the other is used; the addresses of weights and
-// values step on by themselves. LOAD fills q12 and q13.
+// Computes `count` columns, at least one, of six records by two vectors of rows. In assembly,
+// because compilers do not keep everything in registers. q0 to q11 are the sums, and q12 and q13
+// the weights, which LOAD fills. q14 and q15 alternate as values, so that one is loaded while the
+// other is used. The addresses of weights and values are incremented by the loads.
 #define SIX_BY_TWO(LOAD)                                                                                               \
     __asm__ volatile("vldmia %[sum]!, {d0-d15}\n"                                                                      \
                      "vldmia %[sum], {d16-d23}\n"                                                                      \
@@ -157,18 +157,17 @@ INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t 
                "vcvt.f32.s32 q13, q13\n");
 }
 
-// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from
-// `begin` on, and where they begin for each record, if they are a run.
+// The position of a tile: record, row, first weight, and columns from `begin` on. All its vectors
+// are in one panel. `run` has the address of each record's values, if they are a run.
 struct place {
     size_t n, row, at, begin, count;
     const float *const *run;
 };
 
-// What weights are stored as.
+// The storage types of weights.
 enum stored { FLOATS, HALVES, BYTES };
 
-// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `stored` are
-// constants.
+// Computes records n to n + M by N vectors of rows. M, N and `stored` are constants.
 INLINE void tile(const struct subproblem *p, const struct place *place, int M, int N, enum stored stored) {
     const size_t last = p->records - 1, panel = p->panel;
     const size_t n = place->n, row = place->row, begin = place->begin, count = place->count;
@@ -180,12 +179,12 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
     float32x4_t sum[MOST * 4];
     UNROLL
     for (int m = 0; m < M; m++) {
-        // A record behind the last one is the last one again.
+        // Records after the last one repeat the last one.
         const size_t record = least(n + m, last);
         x[m] = p->table ? place->run[record] : p->x + record * p->x_stride + begin;
         result[m] = p->result + record * p->result_stride + row;
-        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what
-        // the columns before have left.
+        // Sums begin with the bias or with the result of the previous columns. Sums with a scale
+        // begin with 0.
         const float *first = begin == 0 ? p->biases + row : result[m];
         UNROLL
         for (int i = 0; i < N; i++)
@@ -228,7 +227,7 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
                 sum[m * N + i] = multiply_add(bias, sum[m * N + i], scale);
         }
     }
-    // VMAX gives NaN where one of the two is; 0 * x makes NaN of an overflow (kernel.rs).
+    // VMAX returns NaN if either operand is NaN. `visible` keeps overflows (see kernel.rs).
     const int relu = p->activation == RELU && begin + count == p->inputs;
     const float32x4_t floor = vdupq_n_f32(relu ? 0.0f : -__builtin_inff());
     UNROLL
@@ -238,7 +237,7 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
             vst1q_f32(result[m] + i * LANES, visible(vmaxq_f32(sum[m * N + i], floor), sum[m * N + i]));
 }
 
-// 1 / x, at most an ulp away; 0 from 2^126 on.
+// Returns 1 / x with an error of at most one ulp, and 0 from 2^126 on.
 INLINE float32x4_t reciprocal(float32x4_t x) {
 #if FUSED
     float32x4_t r = vrecpeq_f32(x);
@@ -246,7 +245,8 @@ INLINE float32x4_t reciprocal(float32x4_t x) {
     r = vmulq_f32(r, vrecpsq_f32(x, r));
     return vfmaq_f32(r, r, vfmsq_f32(vdupq_n_f32(1.0f), x, r));
 #else
-    // One by one: steps whose products are rounded end three ulp away, and tanh shows it.
+    // Divides one by one. Newton steps with rounded products have an error of three ulp, which is
+    // too much for tanh.
     float values[LANES];
     vst1q_f32(values, x);
     for (int i = 0; i < LANES; i++)
@@ -255,7 +255,7 @@ INLINE float32x4_t reciprocal(float32x4_t x) {
 #endif
 }
 
-// As in kernel.rs.
+// Returns e^x as `exp` of kernel.rs.
 INLINE float32x4_t exponential(float32x4_t x) {
     static const float SERIES[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f};
     const float32x4_t round = vdupq_n_f32(12582912.0f + 127.0f);
@@ -271,12 +271,12 @@ INLINE float32x4_t exponential(float32x4_t x) {
     return vmulq_f32(y, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
 }
 
-// 1 / (1 + e^(factor · x))
+// Returns 1 / (1 + e^(factor · x)).
 INLINE float32x4_t NAME(logistic)(float32x4_t x, float factor) {
     return reciprocal(vaddq_f32(exponential(vmulq_n_f32(x, factor)), vdupq_n_f32(1.0f)));
 }
 
-// The part of the normal distribution above x >= 0, as `tail` of kernel.rs.
+// Returns the tail of the normal distribution above x >= 0, as `tail` of kernel.rs.
 INLINE float32x4_t NAME(tail)(float32x4_t x) {
     const float32x4_t t = reciprocal(vaddq_f32(vmulq_n_f32(x, 0.3275911f * 0.70710678f), vdupq_n_f32(1.0f)));
     float32x4_t y = vdupq_n_f32(1.0614054f);
@@ -291,7 +291,7 @@ INLINE float32x4_t NAME(between)(float32x4_t x, float low, float high) {
     return vminq_f32(vmaxq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
 }
 
-// `count` values, a multiple of four, in place.
+// Applies an activation to `count` values in place, a multiple of four.
 void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t count) {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     if (activation == NONE)
@@ -318,7 +318,7 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
         }
         case GELU_TANH: {
             const float32x4_t cube = vmulq_f32(vmulq_f32(x, x), x);
-            // See `activate` of kernel.rs for the limit.
+            // kernel.rs has the reason for the limit (`activate`).
             y = vmulq_f32(vmaxq_f32(x, vdupq_n_f32(-16.0f)),
                           NAME(logistic)(multiply_add(x, cube, vdupq_n_f32(0.044715f)), -1.5957691f));
             break;
@@ -333,8 +333,8 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
     }
 }
 
-// Multiply-adds of 12 vectors and nothing else, `turns` times: the most that a core can. In
-// assembly, so that no compiler does them before it runs.
+// Computes only multiply-adds of 12 vectors, `turns` times. In assembly, so that no compiler
+// evaluates them.
 void NAME(peak)(size_t turns) {
     __asm__ volatile("vmov.f32 q12, #0.5\n"
                      "vmov.f32 q13, #0.25\n"
@@ -374,15 +374,15 @@ TILE(NAME(bytes_1_4), 1, 4, BYTES)
 TILE(NAME(bytes_1_2), 1, 2, BYTES)
 TILE(NAME(bytes_1_1), 1, 1, BYTES)
 
-// Six and three records by two vectors; a record by one, two and four. Not all have the largest
-// two.
+// The tiles for six and three records by two vectors, and for one record by one, two and four
+// vectors. Tiles of six records and of four vectors may be missing.
 struct tiles {
     compute *six, *three, *one[3];
 };
 
 static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     const size_t inputs = p->inputs, records = p->records;
-    // A single record takes every weight once: nothing to keep in a cache. A run is a block.
+    // A single record uses each weight once, so blocks would not help. A run is a block.
     const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
     const size_t length = p->table ? p->length : (inputs + blocks - 1) / blocks;
     struct place place = {.run = p->table};
@@ -395,8 +395,8 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
             const size_t rest = least(p->panel - in_panel, p->end_row - place.row) / LANES;
             vectors = rest >= 4 && records == 1 && tiles->one[2] ? 4 : least(rest, 2);
             place.n = 0;
-            // A record behind the last one costs as much as any other: six where four are left,
-            // three where two are.
+            // A repeated last record costs as much as any other. Six records are used for a rest of
+            // four, three for a rest of two.
             for (; vectors == 2 && tiles->six && records > place.n + 3; place.n += 6)
                 tiles->six(p, &place);
             for (; vectors == 2 && records > place.n + 1; place.n += 3)
@@ -425,7 +425,7 @@ void NAME(affine_of_halves)(const struct subproblem *p) {
         .six = NAME(halves_6_2),
         .one = {NAME(halves_1_1), NAME(halves_1_2), NAME(halves_1_4)},
 #else
-        // Converting takes so many registers that larger tiles would not find theirs.
+        // The conversion needs so many registers that larger tiles would not fit.
         .one = {NAME(halves_1_1), NAME(halves_1_2)},
 #endif
     };
@@ -442,7 +442,7 @@ void NAME(affine_of_bytes)(const struct subproblem *p) {
 }
 
 #if !FUSED
-// Every byte as a number.
+// Converts each byte to a float.
 void NAME(widen)(const uint8_t *bytes, float *values, size_t count) {
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {

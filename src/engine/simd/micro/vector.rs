@@ -1,52 +1,50 @@
-//! What the micro-kernels need of an instruction set: vectors, and how weights get into them.
+//! The interface of an instruction set for the micro-kernels: vectors, and loading weights into
+//! them.
 
 use super::kernel::{self, Place, Subproblem};
 
-/// A vector of floats. Everything is `inline(always)`, so that it becomes part of the function that
-/// enables the instruction set.
+/// A vector of floats. All functions are `inline(always)`, so that they become part of the function
+/// that enables the instruction set.
 ///
-/// SAFETY of all its functions: the CPU has the instruction set; pointers are good for `LANES`
-/// values (a prefetch takes any).
+/// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
+/// values. A prefetch takes any address.
 pub(super) trait Vector: Copy {
-    /// Floats in a vector.
     const LANES: usize;
-    /// Whether registers are vectors: then several sums stay in them side by side.
+    /// True if the vector is a register, so that several sums stay in registers side by side.
     const REGISTERS: bool = true;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
-    /// `LANES` halves.
     unsafe fn load_halves(from: *const u16) -> Self;
-    /// `LANES` bytes with a sign.
+    /// Loads `LANES` signed bytes.
     unsafe fn load_bytes(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);
     /// a · b + self
     unsafe fn fma(self, a: Self, b: Self) -> Self;
-    /// self / b
     unsafe fn div(self, b: Self) -> Self;
-    /// The larger one; `other` where it is NaN.
+    /// The larger value, or `other` if `self` is NaN.
     unsafe fn max(self, other: Self) -> Self;
-    /// The smaller one; `other` where it is NaN.
+    /// The smaller value, or `other` if `self` is NaN.
     unsafe fn min(self, other: Self) -> Self;
-    /// 2ⁿ, where the last nine bits of the float hold n + 127, n from −126 to 127.
+    /// Returns 2ⁿ. The last nine bits of the float have n + 127, for n from −126 to 127.
     unsafe fn power_of_two(self) -> Self;
-    /// Asks for the cache line at `from` in the second-level cache, where this has been measured to
+    /// Prefetches the cache line at `from` into the second-level cache, where this was measured to
     /// help.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
-    /// [`kernel::tile`] as a function of its own for each M and N.
+    /// [`kernel::tile`], compiled as a separate function for each M and N.
     unsafe fn tile<E: Stored, const M: usize, const N: usize>(
         sub: &Subproblem<'_, E>,
         place: &Place<'_, E, N>,
     );
 }
 
-/// How a weight is stored. The kernels load weights through this only: another way of storing them
-/// is an implementation of it, which converts on load.
+/// The storage type of a weight. Kernels load weights only through this trait, which converts them
+/// to floats.
 pub(super) trait Stored: Copy {
-    /// Whether sums are multiplied with the scales of their rows, before the bias.
+    /// True if sums are multiplied by the scales of their rows, before the bias is added.
     const SCALED: bool = false;
 
-    /// `V::LANES` weights.
+    /// Loads `V::LANES` weights.
     ///
     /// SAFETY: as [`Vector`].
     unsafe fn load<V: Vector>(from: *const Self) -> V;
@@ -60,7 +58,7 @@ impl Stored for f32 {
     }
 }
 
-/// A half, as bits: half the memory traffic. Infinities and NaN are not among weights.
+/// A half-precision weight as bits, for half the memory traffic. Weights are never infinite or NaN.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Half(pub(crate) u16);
@@ -73,7 +71,7 @@ impl Stored for Half {
     }
 }
 
-/// A number that the scale of its row belongs to: a quarter of the memory traffic.
+/// An 8-bit weight, to be multiplied by the scale of its row, for a quarter of the memory traffic.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Byte(pub(crate) i8);
@@ -88,7 +86,7 @@ impl Stored for Byte {
     }
 }
 
-/// Four lanes without any instruction set.
+/// Four lanes in plain Rust.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes4([f32; 4]);
 
@@ -119,7 +117,7 @@ impl Vector for Lanes4 {
     unsafe fn load_halves(from: *const u16) -> Self {
         // SAFETY: the trait's promise.
         let halves = unsafe { from.cast::<[u16; 4]>().read_unaligned() };
-        // 2^112 moves the exponent, of normal and subnormal halves alike.
+        // Multiplying by 2^112 adjusts the exponent of normal and subnormal halves alike.
         Lanes4(halves.map(|h| {
             let magnitude =
                 f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);

@@ -1,49 +1,47 @@
-//! Winograd's F(2×2, 3×3): four pixels of a convolution by 3 × 3 out of 16 products for each
-//! channel, not 36 (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and S.
-//! Gray, "Fast Algorithms for Convolutional Neural Networks", 2015). Of a tile of 4 × 4 pixels d
-//! and a filter g, the pixels are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A; the products of one of the 16 elements
-//! are, over all channels and many tiles, a product of matrices.
+//! Winograd's F(2×2, 3×3). It computes four pixels of a 3 × 3 convolution from 16 products per
+//! channel instead of 36. (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and
+//! S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.) A tile d has 4 × 4 pixels.
+//! With a filter g, its four results are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. For each of the 16 elements, the
+//! products over all channels and many tiles are a matrix product.
 
 use super::vector::Vector;
 
-/// Elements of a tile.
+/// The number of elements in a tile.
 pub(crate) const ELEMENTS: usize = 16;
 
-/// The element that all four pixels of a tile take as it is: what is added to it is added to each
-/// of them.
+/// The element that contributes equally to all four pixels of a tile. The bias is added to it.
 pub(crate) const SHARED: usize = 5;
 
-/// What goes around the products, for one instruction set.
+/// The transforms around the products, for one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms {
-    /// G g Gᵀ of so many filters side by side, a multiple of the lanes: from the address of their
-    /// first taps, values to the next ones; element e goes to the address plus e times the next
-    /// number.
+    /// G g Gᵀ of filters side by side. The arguments are the address of their first taps, the
+    /// distance of taps, the result, the distance of its elements, and the number of filters. That
+    /// number is a multiple of the lanes.
     ///
-    /// SAFETY: nine taps are there, and room for the elements; the CPU has the instruction set.
+    /// SAFETY: nine taps and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) filters: unsafe fn(*const f32, usize, *mut f32, usize, usize),
-    /// Bᵀ d B of a tile: from the address of its first pixel, values to the next line and to the
-    /// next pixel, so many channels, a multiple of the lanes; element e goes to the address plus e
-    /// times the last number.
+    /// Bᵀ d B of a tile. The arguments are the address of its first pixel, the distances of lines
+    /// and pixels, the number of channels, the result, and the distance of its elements. The number
+    /// of channels is a multiple of the lanes.
     ///
-    /// SAFETY: the pixels have so many channels, there is room for the elements; the CPU has the
-    /// instruction set.
+    /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) spread: unsafe fn(*const f32, (usize, usize), usize, *mut f32, usize),
-    /// Aᵀ m A within bounds: from the address of element 0 of so many channels, a multiple of the
-    /// lanes, e times the second number further element e; to lines and columns of pixels.
+    /// Aᵀ m A, clamped. The arguments are the address of element 0, the distance of elements, the
+    /// number of channels, the pixels, and the bounds.
     ///
-    /// SAFETY: as `spread`; the pixels are there.
+    /// SAFETY: as `spread`. The pixels exist.
     pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, (f32, f32)),
 }
 
-/// Where the pixels of a tile go.
+/// The destination of a tile's pixels.
 #[derive(Clone, Copy)]
 pub(crate) struct Pixels {
-    /// The first one.
+    /// The address of the first pixel.
     pub(crate) first: *mut f32,
-    /// Values to the next line and to the next pixel.
+    /// The distances of lines and pixels, in values.
     pub(crate) steps: (usize, usize),
-    /// Lines and columns of pixels that are inside, 1 or 2.
+    /// The lines and columns of pixels inside the image, 1 or 2 each.
     pub(crate) size: (usize, usize),
 }
 
@@ -95,7 +93,7 @@ pub(super) unsafe fn gather<V: Vector>(
     unsafe {
         let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
         let (least, largest) = (V::splat(least), V::splat(largest));
-        // NaN where there was one, or where a sum overflowed.
+        // Adding 0 · y turns NaN and infinity into NaN. The clamping alone would hide them.
         let bounded = |y: V| largest.min(least.max(y)).fma(y, zero);
         for c in (0..channels).step_by(V::LANES) {
             let mut s = [[zero; 4]; 2];

@@ -7,14 +7,14 @@ use super::winograd::{self, Pixels, Transforms};
 use super::{Activation, Arithmetic, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
 
-/// What the CPU and the system offer, the best first.
+/// Returns the kernels that the CPU and the system support, best first.
 ///
-/// Asked with two CPUID instructions: each of them traps where the program runs in a virtual
-/// machine, and the standard library's detection uses all that there are.
+/// Uses two CPUID instructions, because each one traps in a virtual machine. The standard library's
+/// detection uses all of them.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     const FMA_XSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
-    // SAFETY: CPUID is there on every x86-64 CPU, leaf 1 too; a CPU with AVX has XGETBV and leaf
-    // 13, hence 7.
+    // SAFETY: every x86-64 CPU has CPUID with leaf 1. A CPU with AVX has XGETBV and leaf 13, hence
+    // 7.
     #[allow(unused_unsafe)]
     let (leaf7, state) = unsafe {
         if __cpuid(1).ecx & FMA_XSAVE_AVX_F16C != FMA_XSAVE_AVX_F16C {
@@ -22,7 +22,7 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
         }
         (__cpuid_count(7, 0).ebx, state())
     };
-    // Registers that the system keeps: 0x6 are those of AVX, 0xE6 those of AVX-512 as well.
+    // The registers that the system saves: 0x6 are those of AVX, 0xE6 also those of AVX-512.
     let has = |bits: u32, registers: u64| leaf7 & bits == bits && state & registers == registers;
     let avx2 = has(1 << 5, 0x6);
     #[cfg(mortonnet_avx512)]
@@ -32,7 +32,7 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
     [avx512, avx2.then_some(AVX2)]
 }
 
-/// XCR0. SAFETY: the CPU has XSAVE and the system uses it.
+/// Returns XCR0. SAFETY: the CPU has XSAVE and the system uses it.
 #[target_feature(enable = "xsave")]
 unsafe fn state() -> u64 {
     // SAFETY: the caller's promise.
@@ -42,8 +42,7 @@ unsafe fn state() -> u64 {
     }
 }
 
-/// For CPUs with AVX2 and FMA: twelve sums, two vectors of weights and a value fill the sixteen
-/// registers.
+/// AVX2 with FMA: twelve sums, two vectors of weights and a value fit the sixteen registers.
 const AVX2: Kernels = Kernels {
     name: "avx2",
     gflops: 60,
@@ -131,8 +130,10 @@ unsafe fn avx2_gather(
 }
 
 macro_rules! vector {
-    ($name:ident, $features:literal, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
-     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident, $load_halves:ident, $from_halves:ident, $load_bytes:ident, $widen:ident, $from_whole:ident) => {
+    ($name:ident, $features:literal, $type:ty, $lanes:literal, $splat:ident, $load:ident,
+     $store:ident, $fma:ident, $div:ident, $max:ident, $min:ident, $to_bits:ident, $shift:ident,
+     $from_bits:ident, $load_halves:ident, $from_halves:ident, $load_bytes:ident, $widen:ident,
+     $from_whole:ident) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
@@ -206,8 +207,8 @@ macro_rules! vector {
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
             }
 
-            // The caller must not enable the features. Then no compiler inlines the inner function,
-            // while rustc 1.95 ignores `inline(never)` beside `target_feature`.
+            // This function must not enable the features, so that no compiler inlines the inner
+            // function. rustc 1.95 ignores `inline(never)` beside `target_feature`.
             #[inline(always)]
             unsafe fn tile<E: Stored, const M: usize, const N: usize>(
                 sub: &Subproblem<'_, E>,
@@ -251,14 +252,14 @@ vector!(
     _mm256_cvtepi32_ps
 );
 
-/// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
+/// Stable since Rust 1.89. build.rs sets the cfg for such compilers.
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
     use super::*;
 
-    /// For CPUs with AVX-512: 24 sums, three vectors of weights and a value out of 32 registers;
-    /// eleven loads serve 24 multiply-adds.
+    /// 24 sums, three vectors of weights and a value fit the 32 registers. Eleven loads serve 24
+    /// multiply-adds.
     pub(super) const AVX512: Kernels = Kernels {
         name: "avx512",
         gflops: 150,
@@ -266,7 +267,7 @@ mod avx512 {
         tile: (8, 3),
         affine: kernel::affine::<F32x16, f32, 8, 4, 3>,
         affine_of_halves: of_halves(kernel::affine::<F32x16, Half, 8, 8, 2>),
-        // Four vectors of rows, because those of a single record wait for their own sums.
+        // Four vectors of rows, because the few sums of a single record would wait for each other.
         affine_of_bytes: of_bytes(kernel::affine::<F32x16, Byte, 4, 4, 4>),
         peak: avx512_peak,
         activate: avx512_activate,
