@@ -1,9 +1,9 @@
-//! A device with the host behind it: the host compares every N-th batch (`--verify N`), and under
-//! `auto` takes over when the device fails.
+//! A device engine backed by the host engine. The host compares every N-th batch (`--verify N`).
+//! Under `auto` it takes over when the device fails.
 //!
-//! The input of a batch stays here, in plain order, until it is answered, so that the host can have
-//! it, too: records are decoded where they are read, and copied once more. What that and the
-//! comparison cost is measured in docs/MEASURED.md.
+//! The input of a batch is kept here in plain order until the batch is answered, so that the host
+//! can read it too. Records are therefore decoded by the reading thread and copied once more.
+//! docs/MEASURED.md has the cost of the copy and of the comparison.
 
 use super::select::Diagnose;
 use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
@@ -15,36 +15,36 @@ use crate::ops::bound::excess;
 use crate::sys::{memory, watchdog};
 use std::sync::{Arc, Mutex};
 
-/// How far device and host may be apart, in units of what each may be off.
+/// The largest accepted difference of device and host, in units of one engine's error bound.
 pub(super) const MOST: f64 = 2.0;
 
-/// Starts the host's engine, with batches as large as the device's.
+/// Starts the host engine for batches of the given size, which is the device's.
 pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error> + Send + Sync>;
 
-/// What the host is for.
+/// The duties of the host engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Duties {
-    /// It computes every so many batches, the first among them, and compares; 0: none.
+    /// The host computes and compares every `verify`-th batch, beginning with the first. 0 turns
+    /// this off.
     pub(crate) verify: u64,
-    /// It takes over when the device fails.
+    /// True if the host takes over when the device fails.
     pub(crate) take_over: bool,
 }
 
-/// A submitted batch.
 #[derive(Clone, Copy, Default)]
 struct Batch {
     records: usize,
-    /// The number of its first record in the run, from 1.
+    /// The number of the batch's first record in the run, counted from 1.
     first: u64,
-    /// Whether it is to be compared.
+    /// True if the host checks this batch.
     compared: bool,
-    /// Whether the host computes it, and its answers are the host's.
+    /// True if the host computes the batch and has its answers.
     on_host: bool,
 }
 
-/// The inputs of batches on their way, in plain order, for whoever computes them where the device
-/// does not come back. A batch stays until its slot is filled again: only then is nobody waited
-/// for.
+/// The inputs of the submitted batches in plain order. If the device hangs, another thread computes
+/// them on the host. A batch stays here until its slot is filled again, which is after its answers
+/// were read.
 pub(crate) struct Kept {
     width: usize,
     batch: usize,
@@ -57,12 +57,11 @@ impl Kept {
         self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] = kept;
     }
 
-    /// Starts the host's engine.
     pub(crate) fn host(&self) -> Result<Box<dyn Engine>, Error> {
         (self.start_host)(self.batch)
     }
 
-    /// Hands the input of a slot to an engine.
+    /// Copies the input of a slot into an engine.
     pub(crate) fn fill(
         &self,
         engine: &mut dyn Engine,
@@ -76,31 +75,31 @@ impl Kept {
     }
 }
 
-/// An engine whose answers are compared with the host's, or replaced by them when it fails.
+/// An engine whose answers the host checks, or replaces after a failure.
 pub(crate) struct BackedEngine {
     engine: Box<dyn Engine>,
-    /// The engine's device, for messages.
     device: String,
     host: Option<Box<dyn Engine>>,
     kept: Arc<Kept>,
     diagnose: Diagnose,
     duties: Duties,
-    /// Whether the device has failed: it is given nothing more.
+    /// True after the device has failed. It is given no further batches.
     failed: bool,
     width: usize,
     rows: RecordRows,
-    /// Whole, and only here, until they are submitted.
+    /// The input of each slot. `submit` shares it with `kept`, which drops its reference before the
+    /// slot is filled again.
     inputs: [Arc<[f32]>; SLOTS],
     submitted: [Batch; SLOTS],
     batches: u64,
     records: u64,
-    /// Scores of the host of one record.
+    /// A reusable buffer for the host's scores of one record.
     expected: Vec<f64>,
 }
 
 impl BackedEngine {
-    /// `engine` on `device`, with the host behind it. Both hand out the scores of records of
-    /// `width` numbers where they are to be compared. A host that compares is started here.
+    /// Backs `engine` on `device` with the host. Records have `width` numbers and `outputs` scores.
+    /// If batches are compared, both engines must be started for scores, and the host starts here.
     pub(crate) fn new(
         engine: Box<dyn Engine>,
         device: String,
@@ -140,18 +139,18 @@ impl BackedEngine {
         })
     }
 
-    /// What it keeps, to be had while it does not come back.
+    /// The submitted inputs, for a thread that watches this engine for hangs.
     pub(crate) fn kept(&self) -> Arc<Kept> {
         Arc::clone(&self.kept)
     }
 
-    /// Lets the host compute a slot; starts it where it is needed for the first time.
+    /// Starts a slot on the host engine, which is started itself on first use.
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
         let host = match &mut self.host {
             Some(host) => host,
             none => none.insert(self.kept.host()?),
         };
-        // The host takes the time that it takes.
+        // The host may take long, so the watchdog does not time it.
         let records = self.submitted[slot].records;
         watchdog::outside(|| begin(host.as_mut(), &self.inputs[slot], self.width, slot, records))
     }
@@ -162,7 +161,7 @@ impl BackedEngine {
             .map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
     }
 
-    /// The device has failed at a slot: from here on the host computes, if that is its duty.
+    /// Hands a slot to the host after the device has failed, if taking over is its duty.
     #[cold]
     fn take_over(&mut self, slot: usize, error: Error) -> Result<(), Error> {
         if !self.duties.take_over || !matches!(error.kind(), ErrorKind::Device { .. }) {
@@ -178,13 +177,13 @@ impl BackedEngine {
         }
         self.begin_on_host(slot)
             .map_err(|e| Error::from(ErrorKind::Both([error, e])))?;
-        // Only now: without a host the device answers what it has.
+        // Set only after the host has started: without a host the device answers what it has.
         self.failed = true;
         self.submitted[slot].on_host = true;
         Ok(())
     }
 
-    /// Computes a collected slot on the host, and compares.
+    /// Computes a collected slot on the host and compares the answers.
     fn compare(&mut self, slot: usize) -> Result<(), Error> {
         let Batch { records, first, .. } = self.submitted[slot];
         self.begin_on_host(slot)?;
@@ -241,7 +240,7 @@ impl BackedEngine {
     }
 }
 
-/// Hands the input of a slot to an engine, and lets it begin.
+/// Copies the input of a slot into an engine and starts it.
 fn begin(
     engine: &mut dyn Engine,
     input: &[f32],
@@ -253,7 +252,6 @@ fn begin(
     engine.submit(slot, records)
 }
 
-/// Hands the input of a slot to an engine.
 fn fill(
     engine: &mut dyn Engine,
     input: &[f32],
@@ -268,8 +266,8 @@ fn fill(
         .try_for_each(|(i, record)| engine.record(slot, i).map(|mut to| to.fill(record)))
 }
 
-/// Whether an answer is the host's, whose scores are `expected`. Sums near the end of the range may
-/// leave it on one side only.
+/// Returns true if the device's answer agrees with the host's, whose scores are `expected`. Sums
+/// near the limit of f32 may overflow on one engine only, so large numbers excuse an overflow.
 fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>, input: &[f32]) -> bool {
     const LARGE: f64 = 1e20;
     if found.overflowed() {
@@ -327,8 +325,7 @@ impl Engine for BackedEngine {
         let Batch {
             on_host, compared, ..
         } = self.submitted[slot];
-        // What the device was given before it failed at another batch it may have computed all the
-        // same.
+        // A device that failed at one batch may still have computed a batch submitted earlier.
         if !on_host {
             match self.engine.collect(slot) {
                 Ok(()) if compared => return self.compare(slot),

@@ -1,46 +1,46 @@
-//! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and
-//! the core that computes a record has written its numbers itself.
+//! Records that reach an engine as bytes. The engine's threads decode them, so all cores parse
+//! text. Each record's numbers are then already in the cache of the core that computes it.
 
 use crate::ir::plan::TEXT_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// How the bytes of a record become its numbers, on any thread.
+/// The decoder of a record's bytes. It runs on any thread.
 pub(crate) trait Decode: Send + Sync {
-    /// Writes the numbers of the record `bytes`; `false` where they are none.
+    /// Writes the numbers of the record `bytes`. Returns false if the bytes are not valid.
     fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool;
 
-    /// What is wrong with `bytes` that `decode` refused for a record of `width` numbers.
+    /// Returns the reason why `decode` refused `bytes` for a record of `width` numbers.
     fn explain(&self, bytes: &[u8], width: usize) -> Refusal;
 }
 
-/// Why the bytes of a record are none.
+/// The reason why the bytes of a record are not valid.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The number that is wrong, from 1.
+    /// The position of the wrong number in the record, counted from 1.
     pub(crate) number: usize,
-    /// What was expected there, and what was found.
+    /// The expected and the found text.
     pub(crate) message: String,
 }
 
-/// Records of a batch that are still bytes. Does not allocate after construction.
+/// The undecoded records of a batch. Does not allocate after construction.
 pub(crate) struct Deferred {
     decode: Option<Arc<dyn Decode>>,
     bytes: Vec<u8>,
-    /// Where the bytes of each record begin and end; `None`: its numbers are there already.
+    /// The start and end of each record in `bytes`; `None` for a record that was given as numbers.
     records: Vec<Option<(usize, usize)>>,
-    /// Whether `records` are those of a batch that was submitted: the next one begins anew.
+    /// True if `records` belong to a submitted batch. The next push then clears them.
     submitted: bool,
-    /// Which of them were refused.
+    /// True for each record that was refused.
     refused: Box<[AtomicBool]>,
-    /// Whether one was.
+    /// True if any record was refused.
     any: AtomicBool,
 }
 
 impl Deferred {
-    /// Room for `records` records of `width` numbers. (For none of them where memory is short.)
-    /// What finds none is decoded where it was read.
+    /// Allocates room for `records` records of `width` numbers. If memory is short there is no
+    /// room, and the reading thread decodes the records.
     pub(crate) fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(TEXT_BYTES));
@@ -54,8 +54,8 @@ impl Deferred {
         }
     }
 
-    /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of
-    /// a batch are decoded the same way.
+    /// Takes the bytes of record `index`. Returns false if there is no room left or `decode` is not
+    /// the decoder of the batch's other records. Records must come in ascending order.
     pub(crate) fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         if self.submitted || index == 0 {
             self.clear();
@@ -75,7 +75,7 @@ impl Deferred {
         room
     }
 
-    /// Bytes that it has room for.
+    /// The capacity in bytes.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.bytes.capacity()
@@ -92,7 +92,7 @@ impl Deferred {
         }
     }
 
-    /// The batch is complete; nothing of it is bytes if nothing was pushed since the last one.
+    /// Ends the batch. If nothing was pushed since the last batch, no record of it needs decoding.
     pub(crate) fn submit(&mut self) {
         if self.submitted {
             self.clear();
@@ -100,19 +100,20 @@ impl Deferred {
         self.submitted = true;
     }
 
-    /// Whether all numbers are there already.
+    /// Returns true if no record needs decoding.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Whether all of these records are bytes.
+    /// Returns true if all of these records need decoding.
     pub(crate) fn has_all(&self, records: Range<usize>) -> bool {
         self.records
             .get(records)
             .is_some_and(|r| r.iter().all(Option::is_some))
     }
 
-    /// Writes the numbers of record `index`, if it is bytes; zeros where they are none.
+    /// Writes the numbers of record `index` if it needs decoding. Writes zeros if its bytes are not
+    /// valid.
     pub(crate) fn decode(&self, index: usize, values: &mut [f32]) {
         if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
             if !decode.decode(&self.bytes[start..end], values) {
@@ -123,7 +124,7 @@ impl Deferred {
         }
     }
 
-    /// The first record of the batch, from record `from` on, that `decode` refused, and why.
+    /// Returns the first record, from record `from` on, that `decode` refused, with the reason.
     pub(crate) fn refused(&self, width: usize, from: usize) -> Option<(usize, Refusal)> {
         if !self.any.load(Relaxed) {
             return None;
@@ -148,7 +149,7 @@ impl Deferred {
 mod tests {
     use super::*;
 
-    /// Bytes below 100, as they are.
+    /// Decodes each byte below 100 as its value.
     struct Small;
 
     impl Decode for Small {
@@ -189,7 +190,7 @@ mod tests {
             );
             assert!(!batch.is_empty() && batch.refused(2, 0).is_none());
         }
-        // A batch whose records came as numbers.
+        // A batch whose records were given as numbers.
         batch.submit();
         assert!(batch.is_empty());
         assert_eq!(decoded(&batch, 4), [[-1.0; 2]; 4]);
@@ -202,8 +203,8 @@ mod tests {
                 && batch.push(3, &decode, &[])
                 && !batch.push(4, &decode, &[])
         );
-        // That batch was never submitted: the next one starts over. And one whose first record came
-        // as numbers.
+        // The last batch was never submitted, so the next push begins a new one. In the batch after
+        // that, the first record is given as numbers.
         assert!(batch.push(0, &other, &[7, 8]));
         batch.submit();
         assert!(batch.push(1, &decode, &[9, 9]));
@@ -220,7 +221,6 @@ mod tests {
             assert!(batch.push(place, &decode, &bytes));
         }
         batch.submit();
-        // In any order.
         for (i, expected) in [(3, [0.0; 2]), (1, [0.0; 2]), (0, [1.0, 2.0])] {
             let mut values = [-1.0; 2];
             batch.decode(i, &mut values);

@@ -1,8 +1,8 @@
-//! Which step of a network a device computes wrongly.
+//! Finds the first step of a network that a device computes wrongly.
 //!
-//! The network is cut off behind each node in turn, in their order, and each part is run by itself:
-//! its last value is then a result that can be read, and no memory is used twice. What the host has
-//! for the same records is right.
+//! The network is cut off after each node in turn, and each part runs by itself. The last value of
+//! a part is then a readable result, and its memory is not reused by a later step. The host's
+//! values for the same records count as right.
 
 use super::backed::MOST;
 use super::host::HostEngine;
@@ -19,9 +19,9 @@ use crate::ops::bound::excess;
 use crate::registry::{EngineKind, PlanRecipe};
 use crate::sys::watchdog;
 
-/// The first node that `device` computes wrongly under `plan`, and by how much, in words: for these
-/// records, or for the golden vectors where there are none. Takes as many starts as the network has
-/// nodes.
+/// Returns a sentence with the first node that `device` computes wrongly under `plan`, and its
+/// error. Runs `records`, or the golden vectors if there are none. Starts the engine once for each
+/// node.
 pub(crate) fn first_wrong(
     device: &Device,
     plan: &PlanRecipe,
@@ -71,8 +71,8 @@ pub(crate) fn first_wrong(
     Ok("each step is right by itself: memory that steps share, the arg-max, or chance".into())
 }
 
-/// The first score that two engines do not agree on, of a full batch: of these records, over and
-/// over, or of the golden vectors.
+/// Returns the first score on which two engines differ, in a full batch. The batch repeats the
+/// records `given`, or the golden vectors if there are none.
 fn difference(
     device: &mut dyn Engine,
     host: &mut dyn Engine,
@@ -94,7 +94,7 @@ fn difference(
         engine.submit(0, records)?;
         engine.collect(0)
     };
-    // A step that gives nothing at all is wrong as well.
+    // A step that fails to run counts as wrong.
     if let Err(failed) = run(device) {
         return Ok(Some(failed.to_string()));
     }

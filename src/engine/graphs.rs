@@ -1,5 +1,5 @@
-//! Networks that are no chains of layers, on every engine and plan, against float64: single nodes
-//! at their edges, and random graphs.
+//! Tests of networks that are not chains of layers, on every engine and plan, against float64. The
+//! networks are single nodes with extreme options, and random graphs.
 
 use super::Engine;
 use super::host::HostEngine;
@@ -17,7 +17,6 @@ use crate::ops::edges::{EdgeGraph, random, single};
 use crate::ops::random::Random;
 use crate::registry::EngineKind;
 
-/// The network of a graph.
 fn network(b: EdgeGraph, kind: Kind, order: InputOrder) -> Case {
     let width = b.graph.values[0].shape.len();
     let baked = crate::baked::network().clone();
@@ -48,7 +47,7 @@ struct Case {
 }
 
 impl Case {
-    /// Runs batches of several sizes, both slots.
+    /// Runs batches of several sizes, alternating the slots.
     fn run(&mut self, engine: &mut dyn Engine, what: &str) {
         let most = engine.batch();
         let describe = || {
@@ -122,7 +121,7 @@ impl Case {
         }
     }
 
-    /// On the first device under every plan, or those of `plans`.
+    /// Runs the case on the first OpenCL device, under the given `plans`, or all if there are none.
     fn on_opencl(&mut self, what: &str, plans: &[&str]) {
         let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
@@ -173,7 +172,7 @@ fn single_nodes_are_right_on_the_host() {
     }
 }
 
-/// Runs every single node on OpenCL under these plans.
+/// Runs each single node on OpenCL under these plans.
 fn single_nodes(plans: &[&str]) {
     for (name, builder) in single() {
         let order = if name.len() % 2 == 0 {
@@ -196,8 +195,8 @@ fn single_nodes_are_right_on_opencl_under_other_plans() {
     single_nodes(&["cpu-simd", "thesis-morton"]);
 }
 
-/// What stands as its operand does gets pixels as wide as a later step wants them, however far back
-/// they were made.
+/// An element-wise step takes the layout of its operand. If a later step needs wider pixels, the
+/// step that first produced the value must widen them.
 #[test]
 fn pixels_are_widened_where_they_are_made() {
     for arithmetic in [Arithmetic::Add, Arithmetic::Multiply] {
@@ -221,7 +220,7 @@ fn random_graphs_are_right_on_the_host() {
     }
 }
 
-/// Each graph under one plan, so that all plans have their turn.
+/// Runs each graph under one plan, and each plan once.
 #[test]
 fn random_graphs_are_right_on_opencl() {
     let plans: Vec<_> = library()
@@ -244,8 +243,8 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
     }
 }
 
-/// A step with more rows than it has to read takes nothing for them: what stands behind is of other
-/// records, or nobody's.
+/// The padding rows of a step's input must not be read as data. They hold values of other records
+/// or old values.
 #[test]
 fn rows_of_padding_hold_nothing_of_other_records() {
     let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
@@ -288,7 +287,7 @@ fn rows_of_padding_hold_nothing_of_other_records() {
             &mut Phases::default(),
         );
         let mut engine = engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
-        // Then one record where infinite ones stood beside others before.
+        // First infinite records beside finite ones, then a single record in the same memory.
         for records in [20, 1] {
             for n in 0..records {
                 let value = if n < 16 { 0.5 } else { f32::INFINITY };
@@ -312,7 +311,8 @@ fn rows_of_padding_hold_nothing_of_other_records() {
     }
 }
 
-/// Two operands that are the same rows turned the same way: their copies share a constant.
+/// Two operands are equal values transposed twice. The copies that put them in place share a
+/// constant.
 #[test]
 fn values_that_are_turned_twice() {
     let mut b = EdgeGraph::new(Shape { c: 16, h: 4, w: 4 }, 5);
@@ -327,8 +327,8 @@ fn values_that_are_turned_twice() {
     network(b, Kind::Values, InputOrder::Chw).on_the_host("turned twice");
 }
 
-/// A sum that is the network's output and gets a copy for its classes: it is added to what stands
-/// as the sum does, not as the copy.
+/// The network's output is a sum that is copied for its arg-max. The operand of the sum must have
+/// the layout of the sum, not that of the copy.
 #[test]
 fn a_residual_that_is_the_output() {
     for shape in [

@@ -1,8 +1,8 @@
-//! The engines: what turns a batch of records into scores and classes.
+//! The engines, which turn a batch of records into scores and classes.
 //!
-//! A batch lives in one of [`SLOTS`] slots. The stream fills one slot with [`Engine::record`] while
-//! the other is computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free
-//! again. After construction no engine allocates.
+//! A batch lives in one of [`SLOTS`] slots. The stream fills one slot while the engine computes the
+//! other. The calls for a batch are `record` for each record, `submit`, `collect`, and `answer` for
+//! each record. Then the slot is free again. No engine allocates after its construction.
 
 pub(crate) mod backed;
 pub(crate) mod cache;
@@ -36,34 +36,34 @@ use std::sync::Arc;
 
 pub(crate) use crate::ir::plan::SLOTS;
 
-/// Where the features of a record stand in its batch buffer, from the record's own place on.
+/// The offsets of a record's features in a batch buffer, counted from the record's own offset.
 pub(crate) struct RecordRows {
     rows: Vec<u32>,
     neighbours: bool,
 }
 
 impl RecordRows {
-    /// `rows[i]` is the place of feature `i`.
+    /// Takes the offset of each feature: feature `i` is at `rows[i]`.
     pub(crate) fn new(rows: Vec<u32>) -> RecordRows {
         let neighbours = rows.windows(2).all(|w| w[1] == w[0] + 1);
         RecordRows { rows, neighbours }
     }
 
-    /// `n` features one after the other.
+    /// Returns the offsets of `n` contiguous features.
     pub(crate) fn first(n: usize) -> RecordRows {
         RecordRows::new((0..n as u32).collect())
     }
 
-    /// Whether they stand one after the other.
+    /// Returns true if the features are contiguous.
     pub(crate) fn are_neighbours(&self) -> bool {
         self.neighbours
     }
 }
 
-/// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
+/// A writable record of a batch buffer: feature `i` is at `data[offset + rows[i]]`.
 ///
-/// This holds for every layout of the grammar, because an index is the sum of a part that depends
-/// on the row only and a part that depends on the column only (`spec::layout::Layout::offsets`).
+/// This holds for every layout of the grammar. An index there is the sum of a part that depends on
+/// the row only and a part that depends on the column only (`ir::layout::Layout::offsets`).
 pub(crate) struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a RecordRows,
@@ -71,12 +71,12 @@ pub(crate) struct RecordMut<'a> {
 }
 
 impl<'a> RecordMut<'a> {
-    /// The record whose column part is `offset` and whose row parts are `rows`.
+    /// Takes the record's column offset and the row offsets of its features.
     pub(crate) fn new(data: &'a mut [f32], rows: &'a RecordRows, offset: usize) -> Self {
         RecordMut { data, rows, offset }
     }
 
-    /// Sets all features, `values.len() == len()`.
+    /// Sets all features. Requires `values.len() == len()`.
     #[inline]
     pub(crate) fn fill(&mut self, values: &[f32]) {
         match self.contiguous() {
@@ -85,13 +85,13 @@ impl<'a> RecordMut<'a> {
         }
     }
 
-    /// Number of features.
+    /// The number of features.
     #[allow(clippy::len_without_is_empty)]
     pub(crate) fn len(&self) -> usize {
         self.rows.rows.len()
     }
 
-    /// All features in order, where they are neighbours in memory.
+    /// The features as a slice, if they are contiguous.
     pub(crate) fn contiguous(&mut self) -> Option<&mut [f32]> {
         let first = self.offset + *self.rows.rows.first()? as usize;
         self.rows
@@ -99,7 +99,7 @@ impl<'a> RecordMut<'a> {
             .then(|| &mut self.data[first..][..self.rows.rows.len()])
     }
 
-    /// Sets all features, wherever they are.
+    /// Sets the first `values.len()` features, at any offsets.
     ///
     /// # Panics
     /// If there are more values than features.
@@ -112,14 +112,14 @@ impl<'a> RecordMut<'a> {
         (0..self.len()).for_each(|i| self.set(i, 0.0));
     }
 
-    /// Sets feature `i`, `i < len()`.
+    /// Sets feature `i`. Requires `i < len()`.
     #[inline(always)]
     pub(crate) fn set(&mut self, i: usize, value: f32) {
         self.data[self.offset + self.rows.rows[i] as usize] = value;
     }
 }
 
-/// A record of a result buffer: score `i` lives at `data[offset + rows[i]]`.
+/// A record of a result buffer: score `i` is at `data[offset + rows[i]]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     data: &'a [f32],
@@ -128,25 +128,25 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record whose column part is `offset` and whose row parts are `rows`.
+    /// Takes the record's column offset and the row offsets of its scores.
     pub(crate) fn new(data: &'a [f32], rows: &'a [u32], offset: usize) -> Self {
         Record { data, rows, offset }
     }
 
-    /// Number of scores (0 where the engine was not asked for scores).
+    /// The number of scores; 0 if the engine was not started for scores.
     #[allow(clippy::len_without_is_empty)]
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Score `i`, `i < len()`.
+    /// Returns score `i`. Requires `i < len()`.
     #[inline(always)]
     pub(crate) fn get(&self, i: usize) -> f32 {
         self.data[self.offset + self.rows[i] as usize]
     }
 
-    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or
-    /// infinite.
+    /// Returns the index of the largest score, the lowest index of equal ones. Returns
+    /// [`NAN_CLASS`] if a score is NaN or infinite.
     pub(crate) fn argmax(&self) -> u32 {
         let mut best = (0, f32::NEG_INFINITY);
         for (i, v) in (0..).zip(self.iter()) {
@@ -157,34 +157,34 @@ impl<'a> Record<'a> {
         if self.is_finite() { best.0 } else { NAN_CLASS }
     }
 
-    /// Whether no score is NaN or infinite: one that is tells of a sum that has left the range of
-    /// f32 on the way.
+    /// Returns true if every score is finite. A NaN or infinity means that a sum left the range of
+    /// f32.
     pub(crate) fn is_finite(&self) -> bool {
         self.iter().fold(true, |all, v| all & v.is_finite())
     }
 
-    /// All scores in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = f32> + 'a {
         let Record { data, rows, offset } = *self;
         rows.iter().map(move |&r| data[offset + r as usize])
     }
 }
 
-/// What an engine says about one record.
+/// The result of an engine for one record.
 #[derive(Clone, Copy)]
 pub(crate) struct Answer<'a> {
-    /// The arg-max of the scores ([`NAN_CLASS`] where one is NaN or infinite); `None` where the
+    /// The index of the largest score ([`NAN_CLASS`] if a score is NaN or infinite). `None` if the
     /// plan has no arg-max step.
     pub(crate) class: Option<u32>,
-    /// The network's last values; there whenever the engine was built with `scores`.
+    /// The network's output values; empty if the engine was not started for scores.
     pub(crate) scores: Record<'a>,
 }
 
-/// The class of a record with a NaN or an infinity among its scores: an error, never a class.
+/// The class of a record with a NaN or an infinity among its scores. Callers report an error for
+/// it.
 pub(crate) const NAN_CLASS: u32 = u32::MAX;
 
 impl Answer<'_> {
-    /// Whether the record has overflowed: it must be refused.
+    /// Returns true if the record overflowed. Callers must refuse such a record.
     pub(crate) fn overflowed(&self) -> bool {
         self.class == Some(NAN_CLASS) || !self.scores.is_finite()
     }
@@ -192,22 +192,23 @@ impl Answer<'_> {
 
 /// A network on a device, ready to run batches.
 pub(crate) trait Engine {
-    /// Most records in a slot.
+    /// The largest number of records in a slot.
     fn batch(&self) -> usize;
 
-    /// Most records of the batches that a variant of the plan computes, whose sums are in another
-    /// order; 0 where there is none.
+    /// The largest batch that the plan's variant for few records computes; 0 without such a
+    /// variant. The variant adds in another order than the full plan, so its scores can differ in
+    /// the last bits.
     fn few(&self) -> usize {
         0
     }
 
-    /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before
-    /// `submit`.
+    /// The input of record `index` (`< batch()`) of a free slot. The caller sets every feature
+    /// before `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
 
-    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]: they are
-    /// decoded before it is computed, on a thread of the engine. `false` where the engine does not
-    /// do this, or has no room left.
+    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]. A thread of the
+    /// engine decodes the bytes before it computes the record. Returns false if the engine does not
+    /// decode, or has no room left.
     fn defer(
         &mut self,
         _slot: usize,
@@ -218,42 +219,42 @@ pub(crate) trait Engine {
         false
     }
 
-    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and
-    /// why. Its answer means nothing; those behind it have theirs.
+    /// The first record, from record `from` on, of a collected slot whose bytes were refused, with
+    /// the reason. That record has no valid answer; later records have theirs.
     fn refused(&self, _slot: usize, _from: usize) -> Option<(usize, Refusal)> {
         None
     }
 
-    /// Starts the first `records` (1 to `batch()`) records of `slot`; does not wait.
+    /// Starts the first `records` (1 to `batch()`) records of `slot`, without waiting for them.
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error>;
 
-    /// Waits for a submitted slot. Its answers stay readable until its next `record`.
+    /// Waits for a submitted slot. Its answers stay readable until the slot's next `record`.
     fn collect(&mut self, slot: usize) -> Result<(), Error>;
 
     /// The answer for record `index` of a collected slot.
     fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
 
-    /// Runs the steps on the input that slot 0 holds, once, and waits; nothing is transferred. For
+    /// Runs the plan once on the input that slot 0 holds, and waits. Transfers nothing. Used by
     /// benchmarks.
     fn resident(&mut self, records: usize) -> Result<(), Error> {
         self.submit(0, records)?;
         self.collect(0)
     }
 
-    /// The measured times of the plan's steps, where the engine was built to measure them.
+    /// The measured times of the plan's steps, if the engine was built to measure them.
     fn step_times(&mut self) -> Option<StepClock> {
         None
     }
 
-    /// Forgets the times of the steps so far.
+    /// Discards the times measured so far.
     fn forget_times(&mut self) {}
 
-    /// From now on the engine keeps what it does on `track`. Needs times of the steps.
+    /// Records the engine's steps and transfers on `track` from now on. Requires an engine that
+    /// measures times.
     fn trace(&mut self, _track: Track) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Everything it measured.
     fn measured(&mut self) -> Measurements {
         Measurements {
             clock: self.step_times(),
@@ -261,8 +262,8 @@ pub(crate) trait Engine {
         }
     }
 
-    /// What each device has done, where several share the records, and the times of its plan's
-    /// steps.
+    /// The work of each device and the times of its plan's steps, if several devices share the
+    /// records.
     fn members(&mut self) -> Vec<MemberMeasurements> {
         Vec::new()
     }

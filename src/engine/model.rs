@@ -1,4 +1,4 @@
-//! A network ready for an engine: its plan, and its constants in the layouts of that plan.
+//! A network ready for an engine: its plan, and its constants in the plan's layouts.
 
 use crate::baked;
 use crate::cl::{Access, Channel, ClError, Image2d, Queue, bytes_of};
@@ -10,7 +10,7 @@ use crate::planner;
 use crate::registry::{EngineKind, Library, PlanRecipe};
 use std::borrow::Cow;
 
-/// The bytes of a constant as stored.
+/// Returns the stored bytes of a constant.
 pub(crate) fn bytes(values: &Values) -> &[u8] {
     match values {
         Values::F32(values) => bytes_of(&values[..]),
@@ -19,10 +19,10 @@ pub(crate) fn bytes(values: &Values) -> &[u8] {
     }
 }
 
-/// An image of so many pixels of `values`, four of them each.
+/// Creates an image of `width`×`height` pixels, each of four numbers of `values`.
 ///
 /// # Errors
-/// Those of the driver.
+/// The driver's errors.
 pub(crate) fn image(
     queue: &Queue,
     name: &str,
@@ -43,25 +43,22 @@ pub(crate) fn image(
     Ok(image)
 }
 
-/// A plan with its constants.
 #[derive(Clone)]
 pub(crate) struct Model {
-    /// The network.
     pub(crate) network: Network,
-    /// What the plan was made of.
+    /// The recipe that the plan was made from.
     pub(crate) recipe: PlanRecipe,
-    /// The plan.
     pub(crate) plan: Plan,
-    /// `plan.constants`, padded, in their layouts.
+    /// The plan's constants, padded and in their layouts.
     pub(crate) constants: Vec<Values>,
-    /// How many constants had to be laid out again because the plan is not the baked one.
+    /// The number of constants that were repacked, because the plan is not the baked one.
     pub(crate) laid_out_again: usize,
 }
 
 impl Model {
-    /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are
-    /// used where they stand; under another one, that holds for constants whose layout is the baked
-    /// one, the others are laid out again.
+    /// Makes the model of the baked network under `recipe`. The baked recipe needs no planning, and
+    /// its constants are used in place. Other recipes repack only the constants whose layout
+    /// differs from the baked one.
     pub(crate) fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::network().clone();
         if batch.is_none_or(|n| n == baked::plan().batch) && is_baked(recipe) {
@@ -86,15 +83,17 @@ impl Model {
         })
     }
 
-    /// The same with less that a limit of a device may forbid, the least change first, and what
-    /// that is: without the variant for few records, with a launch for each layer, with both.
+    /// Returns simpler versions of this model for a device whose limits forbid it, smallest change
+    /// first, each with its description. The first has no variant for few records, the second
+    /// launches each layer separately, the third does both.
     pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
         let separate = baked::library().layer_by_layer(&self.recipe);
         let alone = |recipe: &PlanRecipe| PlanRecipe {
             few: None,
             ..recipe.clone()
         };
-        // A plan of few records at most is that variant alone.
+        // If the batch fits `few.records`, the plan is that variant alone. Without `few` it is the
+        // full plan.
         let (full, last) = (
             self.recipe.few.as_ref().map(|_| alone(&self.recipe)),
             separate.as_ref().map(alone),
@@ -131,8 +130,8 @@ impl Model {
         })
     }
 
-    /// A plan with its constants, for the host: under its own plan as it is, else laid out again
-    /// for the host's.
+    /// Makes a model for the host engine from a plan and its constants. A host plan is used as it
+    /// is. For another plan, the constants are repacked for the host's own plan.
     #[cfg(any(test, feature = "bake"))]
     pub(crate) fn for_host(
         network: &Network,
@@ -168,7 +167,8 @@ impl Model {
         })
     }
 
-    /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
+    /// Makes the model of any network under `recipe`. `tensors` has the numbers of each array of
+    /// the graph.
     pub(crate) fn new(
         network: Network,
         tensors: &[Vec<f32>],
@@ -189,8 +189,8 @@ impl Model {
     }
 }
 
-/// A plan that is made at run time: the recipe may be of a record or of `--plan`, so it passes the
-/// check that the build makes.
+/// Makes a plan at run time. The recipe may come from a tuning record or `--plan`, so the plan
+/// passes the same check as at build time.
 pub(crate) fn planned(
     network: &Network,
     recipe: &PlanRecipe,
@@ -206,7 +206,7 @@ pub(crate) fn planned(
     }
 }
 
-/// Whether `recipe` is the one that the baked plan was made of.
+/// Returns true if the baked plan was made from `recipe`.
 fn is_baked(recipe: &PlanRecipe) -> bool {
     recipe.name == baked::plan().name
         && baked::library()
@@ -214,7 +214,8 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
             .is_ok_and(|r| r == recipe)
 }
 
-/// The constants of `plan` out of those of `from`, and how many had to be laid out again.
+/// Repacks the constants of plan `from` for `plan`. Also returns the number of constants that
+/// differ.
 fn laid_out(
     plan: &Plan,
     from: &Plan,
@@ -246,7 +247,7 @@ fn laid_out(
     Ok((constants, again))
 }
 
-/// The numbers of the baked graph's arrays, row major without padding.
+/// The arrays of the baked graph, row-major without padding.
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
     for (i, c) in baked::plan().constants.iter().enumerate() {
@@ -255,7 +256,7 @@ pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     tensors
 }
 
-/// The recipe called `name`, which must be one of `engine`'s.
+/// Returns the recipe called `name`, which must be for `engine`.
 pub(crate) fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
     let recipe = baked::library().plan(name)?;
     if recipe.engine == engine {

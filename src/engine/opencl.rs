@@ -1,26 +1,27 @@
-//! The OpenCL engine: everything is created at start, every batch is the same sequence of enqueues.
+//! The OpenCL engine. It creates everything at start, and each batch is the same sequence of
+//! commands.
 //!
-//! Two slots take turns on one in-order queue:
+//! Two slots alternate on one in-order queue:
 //!
 //! ```text
-//! submit:   unmap results · unmap input · launch… · map results · map input · flush     (nothing waits)
-//! collect:  wait for the two maps, ask how each launch ended, then answers are read where the device wrote them
+//! submit:   unmap results · unmap input · launch… · map results · map input · flush   (no waiting)
+//! collect:  wait for the maps, check how each launch ended; answers are read in place
 //! ```
 //!
-//! A kernel that fails on the device is no error of a later command with every driver: each launch
-//! has an event, whose status is asked. An event costs one or two microseconds where a launch costs
-//! five, so classes of devices whose drivers refuse every call after a failure go without
-//! (`stopsAfterFailure` in the library). Results are [`UNWRITTEN`] before a batch, so that one that
-//! no kernel wrote is an error. The host writes that into the map; into memory of the device's own
-//! it is copied behind the batch before.
+//! Some drivers do not report a failed kernel through later commands. Therefore each launch has an
+//! event whose status is checked. An event costs 1 to 2 µs, a launch 5 µs. Device classes whose
+//! drivers refuse all calls after a failure have no events (`stopsAfterFailure` in the library).
+//! Results are set to [`UNWRITTEN`] before a batch, so that a result that no kernel wrote is an
+//! error. The host writes that value through the map. Into the device's own memory it is copied
+//! after the previous batch.
 //!
-//! Input is written in the plan's layout straight into mapped memory; with unified memory nothing
-//! is copied. Each slot has its own kernel objects, with all arguments set once. The hidden buffers
-//! are shared: the queue runs one batch after the other.
+//! The host writes input in the plan's layout straight into mapped memory. With unified memory
+//! nothing is copied. Each slot has kernel objects of its own, whose arguments are set once. Hidden
+//! buffers are shared, because the queue runs one batch after the other.
 //!
-//! A device with memory of its own gets staged buffers instead ([`MappedBuffer::staged`]): a batch
-//! is then one copy to it, the launches, and one copy back. Of few scores the arg-max is taken by
-//! the host: they are read as fast as the classes are, and a launch costs more than the host's
+//! A device with memory of its own gets staged buffers ([`MappedBuffer::staged`]). A batch is then
+//! a copy to the device, the launches, and a copy back. The host computes the arg-max of few
+//! scores. Reading them takes as long as reading classes, and a launch costs more than the host's
 //! work.
 
 use super::programs::{self, Programs};
@@ -42,12 +43,12 @@ use crate::planner::bind::touched;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
 
-/// What of a batch the host reads.
+/// The results that the host reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The network's last values.
+    /// The network's output values.
     pub(crate) scores: bool,
-    /// The arg-max.
+    /// The index of the largest score.
     pub(crate) classes: bool,
 }
 
@@ -56,64 +57,67 @@ struct Slot {
     scores: Option<MappedBuffer>,
     classes: Option<MappedBuffer>,
     kernels: Vec<BoundKernel>,
-    /// One for each step's launch, to be asked how it ended; empty where nobody asks.
+    /// One event for each step's launch, to check how it ended. The events are unused if launches
+    /// are not checked.
     events: Vec<Event>,
-    /// That of handing the input over, where it is mapped.
+    /// The event of unmapping the input.
     handed: Event,
-    /// Records of the batch that was launched last.
+    /// The number of records of the last launched batch.
     records: usize,
 }
 
-/// Most scores of a record whose arg-max the host takes where the device has memory of its own.
+/// The largest number of scores whose arg-max the host computes, on a device with memory of its
+/// own.
 const FEW_SCORES: usize = 64;
 
-/// A launch with its sizes as the queue wants them.
+/// A launch with its work-group in the order of the OpenCL dimensions.
 struct StepLaunch {
     step: Step,
     local: Option<[usize; 2]>,
 }
 
-/// The OpenCL engine.
 pub(crate) struct OpenClEngine {
     queue: Queue,
     plan: Plan,
     slots: Vec<Slot>,
     launches: Vec<StepLaunch>,
-    /// Where each record of the input begins, its features, and its rows of padding.
+    /// The offset of each record of the input, the offsets of its features, and those of its
+    /// padding rows.
     input: (Vec<u32>, RecordRows, Vec<u32>),
-    /// Where each record's scores begin, and each of them.
+    /// The offset of each record of the scores, and the offsets of its scores.
     scores: (Vec<u32>, Vec<u32>),
-    /// As large as the largest result, and unwritten; where the device has memory of its own.
+    /// A buffer of [`UNWRITTEN`] values as large as the largest result, if the device has memory of
+    /// its own.
     unwritten: Option<ClBuffer>,
-    /// The host takes the arg-max of the scores.
+    /// True if the host computes the arg-max of the scores.
     host_classes: bool,
-    /// Each launch is asked how it ended, or timed: it has an event.
+    /// True if each launch has an event, because it is checked or timed.
     asks: bool,
-    /// Kept alive for the kernels.
+    /// Keeps the constants alive for the kernels.
     _constants: Vec<Resident>,
     instead: Option<String>,
     clock: Option<StepClock>,
-    /// Where every command is kept by itself, if anybody wants to know.
+    /// The trace of each command, if there is one.
     timeline: Option<Timeline>,
 }
 
-/// The commands of the queue on the host's clock.
+/// Converts the times of the queue's commands to the host's clock.
 struct Timeline {
     track: Track,
     clocks: Clocks,
-    /// What was submitted last in each slot: its records, and the host's times around the calls
-    /// that enqueued it.
+    /// The last submitted batch of each slot: its records, and the host's times before and after
+    /// the calls that enqueued it.
     flying: [(usize, u64, u64); SLOTS],
 }
 
-/// Exchanges that compare the clocks.
+/// The number of measurements that compare the two clocks.
 const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
-    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up
-    /// took. Where a limit of the device does not allow the plan one launch for all layers, or its
-    /// variant for few records, it goes without ([`OpenClEngine::instead`] says which limit). A
-    /// kernel that does not compile, or a driver that fails, is an error.
+    /// Creates the engine on `device`. `timed` measures each launch. `phases` receives the times of
+    /// start-up. If a limit of the device forbids a single launch for all layers or the variant for
+    /// few records, the engine goes without it. [`OpenClEngine::instead`] then names the limit. A
+    /// kernel that does not compile or a failing driver is an error.
     pub(crate) fn new(
         device: &Device,
         model: &Model,
@@ -141,12 +145,11 @@ impl OpenClEngine {
         Err(why)
     }
 
-    /// The plan that it runs.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Why it is not the plan that was asked for, if it is not.
+    /// The reason why the engine does not run the plan of its model, if it does not.
     pub(crate) fn instead(&self) -> Option<&str> {
         self.instead.as_deref()
     }
@@ -270,8 +273,8 @@ impl OpenClEngine {
 }
 
 impl OpenClEngine {
-    /// Gives the buffers of a slot to the device: the columns behind the last record are zero,
-    /// everything is unmapped.
+    /// Gives a slot's buffers to the device. Clears the columns after the last record and unmaps
+    /// the buffers.
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot {
             input,
@@ -302,9 +305,8 @@ impl OpenClEngine {
         Ok(input.enqueue_unmap(event)?)
     }
 
-    /// Makes results in the device's own memory unwritten again, behind a batch. The whole buffers
-    /// are copied: oclgrind takes what stands behind a part that is copied for uninitialised ever
-    /// after.
+    /// Resets results in the device's own memory to [`UNWRITTEN`] after a batch. Copies whole
+    /// buffers, because after a partial copy oclgrind treats the rest as uninitialised.
     fn clear_results(&mut self, slot: usize) -> Result<(), Error> {
         let Some(unwritten) = &self.unwritten else {
             return Ok(());
@@ -319,8 +321,8 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// An error if no kernel has written the answer of a record: its class or its first score.
-    /// (Other scores are NaN then.)
+    /// Fails if no kernel has written the class or the first score of a record. Other unwritten
+    /// scores show up as NaN.
     fn written(&self, slot: usize) -> Result<(), Error> {
         let Slot {
             scores,
@@ -355,9 +357,9 @@ impl OpenClEngine {
         }
     }
 
-    /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first
-    /// runs (PoCL does, for the sizes at hand), and what they have not compiled cannot be kept. The
-    /// full one comes first, as it does where several devices share a stream (`multi`).
+    /// Runs a full batch and a batch of one record, all zeros. Some drivers compile when a kernel
+    /// first runs (PoCL, for each size), and only compiled code can be cached. The full batch comes
+    /// first, as it does in `multi`.
     fn rehearse(&mut self) -> Result<(), Error> {
         for records in [self.plan.batch, 1] {
             self.record(0, 0)?;
@@ -369,7 +371,6 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// Enqueues all steps.
     fn launch(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot {
             kernels,
@@ -392,9 +393,9 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// Asks each command of a batch that was `waited` for how it ended, takes the launches' times
-    /// where they are measured, and gives the events back. A launch that failed is the error before
-    /// whatever the wait said.
+    /// Checks how each command of a batch ended, after a wait with the result `waited`. Records the
+    /// launches' times if they are measured, and releases the events. The error of a launch has
+    /// priority over the error of the wait.
     fn end(&mut self, slot: usize, waited: Result<(), Error>) -> Result<(), Error> {
         let Slot {
             events,
@@ -404,7 +405,8 @@ impl OpenClEngine {
             ..
         } = &mut self.slots[slot];
         if waited.is_err() {
-            // The wait may have been for a command that never ran: none is waited for.
+            // The wait may have been for a command that never ran, so this does not wait for the
+            // events.
             let failed = |(event, kernel): (&Event, &BoundKernel)| event.failed(kernel.name());
             return events
                 .iter()
@@ -447,11 +449,11 @@ impl OpenClEngine {
     }
 }
 
-/// A result that no kernel has written: a NaN with bits that arithmetic does not give as a score,
-/// no class as a class.
+/// The value of a result that no kernel has written. As a float it is a NaN with bits that
+/// arithmetic does not produce. As a class it is out of range.
 const UNWRITTEN: u32 = 0xFFFF_FFFE;
 
-/// Lets `clear` make results unwritten where the host can, and gives them to the device.
+/// Lets `clear` reset results that the host has mapped, and gives them to the device.
 fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
     if results.is_staged() {
         return if results.is_mapped() {
@@ -461,7 +463,7 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
         };
     }
     if !results.is_mapped() {
-        // Only before the first batch, and behind `resident`.
+        // Only before the first batch and after `resident`.
         results.enqueue_map()?;
         results.wait()?;
     }
@@ -469,7 +471,7 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
     results.enqueue_unmap(None)
 }
 
-/// What results in the device's own memory are made unwritten with.
+/// Makes the buffer that results in the device's own memory are reset from.
 fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
@@ -494,7 +496,7 @@ fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
 }
 
 impl Timeline {
-    /// Keeps a command of the batch in a slot, which is done.
+    /// Adds a finished command of the batch in a slot to the trace.
     fn keep(&mut self, name: Name, slot: usize, t: Times) {
         let (records, before, after) = self.flying[slot];
         let host = HostTimes {
@@ -509,7 +511,6 @@ impl Timeline {
     }
 }
 
-/// The class of a device.
 pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
     let (cpu, compute_capability) = (device.kind == DeviceKind::Cpu, device.compute_capability);
     library().device_class(Traits {
@@ -520,7 +521,6 @@ pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
     })
 }
 
-/// What kernels need to know of a device.
 pub(crate) fn limits(device: &Device) -> DeviceLimits {
     let items = |i: usize| device.max_work_items.get(i).copied().unwrap_or(1);
     DeviceLimits {
@@ -532,7 +532,7 @@ pub(crate) fn limits(device: &Device) -> DeviceLimits {
     }
 }
 
-/// Whether the device can run the plan; every restriction that fails is named.
+/// Checks that the device can run the plan. The error names every restriction that fails.
 pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
     let mut failed: Vec<String> = Vec::new();
@@ -609,21 +609,20 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     )))
 }
 
-/// A constant on the device.
 enum Resident {
     Buffer(ClBuffer),
     Image(Image2d),
 }
 
-/// Pixels of an image that holds a matrix of so many rows and columns: four rows of a column each,
-/// a column to a line.
+/// Returns the width and height of an image that holds a matrix. A pixel has four rows of a column,
+/// and a line of pixels is one column.
 fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
     (rows / 4, cols)
 }
 
-/// The constants in buffers (or images) of their own, written once through a map: on unified memory
-/// where the host reaches them too, else in the device's own memory. Where a kernel takes all of
-/// them, one buffer is all there is.
+/// Uploads the constants into buffers or images through a map. With unified memory they are shared
+/// with the host, else they are in the device's own memory. If a kernel takes all constants, they
+/// are parts of one buffer.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     let home = if queue.device().unified_memory {
         BufferHome::Shared
@@ -639,7 +638,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 .copied()
                 .zip(model.constants.iter().map(model::bytes)),
         )?;
-        // Kernels of other steps take theirs alone.
+        // The kernels of other steps take only their own constants.
         let parts = starts.iter().zip(model.plan.constants.iter());
         let parts = parts.map(|(&start, c)| {
             Ok(Resident::Buffer(all.sub_buffer(
@@ -670,7 +669,6 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .collect()
 }
 
-/// The plan without its arg-max steps.
 fn without_argmax(mut plan: Plan) -> Plan {
     let others = |s: &Step| s.operation != Operation::ArgMax;
     if let Some(few) = &mut plan.few {
@@ -680,14 +678,14 @@ fn without_argmax(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Whether a kernel of the plan takes all constants as one buffer.
+/// Returns true if a kernel of the plan takes all constants as one buffer.
 fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
-/// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory
-/// of its own each for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers
-/// overlap (measured on an H200).
+/// Creates the hidden buffers of a plan; `None` for its other buffers. They are parts of one arena.
+/// On a device with memory of its own each is a separate buffer. NVIDIA's driver would wait 6 µs
+/// between kernels with overlapping sub-buffers (measured on an H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
     let new = |name: &str, bytes| {
         ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)
@@ -710,8 +708,8 @@ fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
         .collect()
 }
 
-/// Columns of buffer `i` of which a step for few records writes those of the records at hand alone,
-/// where the next one reads whole granules: they hold something from the start.
+/// Returns the number of columns of buffer `i` to initialise. A step for few records writes only
+/// the columns of its records, but the next step reads whole granules.
 fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);
@@ -765,7 +763,7 @@ impl Slot {
                 Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
                 Arg::Moved(moved) => Argument::U32x16(moved.words()),
                 Arg::Constant(_) | Arg::Constants => {
-                    // All of them together are the last one.
+                    // The buffer of all constants is the last one.
                     let i = if let Arg::Constant(i) = *arg {
                         i
                     } else {
@@ -841,14 +839,14 @@ impl Engine for OpenClEngine {
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         let input = &mut self.slots[slot].input;
         if !input.is_mapped() {
-            // Only after `resident`: a batch ends with its input mapped again.
+            // Only after `resident`. A batch ends with its input mapped again.
             input.enqueue_map()?;
             input.wait()?;
         }
         let data = input.slice_mut::<f32>();
         let (cols, rows, padding) = &self.input;
         let offset = cols[index] as usize;
-        // The map may have lost the old contents: padding is written with each record.
+        // The map may have lost its contents, so padding is written with each record.
         padding
             .iter()
             .for_each(|&r| data[offset + r as usize] = 0.0);
@@ -873,7 +871,7 @@ impl Engine for OpenClEngine {
             timeline.flying[slot] = (records, before, timeline.track.now());
         }
         self.queue.flush()?;
-        // While the device is at work, and handed to it with the next batch.
+        // Enqueued while the device works on the batch. The next batch's flush submits it.
         self.clear_results(slot)
     }
 
@@ -885,7 +883,8 @@ impl Engine for OpenClEngine {
             ..
         } = &mut self.slots[slot];
         let buffers = [scores.as_mut(), classes.as_mut(), Some(input)];
-        // Unified memory is mapped to be written again, a copy is what was written.
+        // Unified memory is mapped again for the next input. Otherwise the command is the copy of
+        // this input.
         let third = if self.queue.device().unified_memory {
             "map input"
         } else {
@@ -976,8 +975,7 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// Buffers and constants of every plan have room for what kernels touch, and none of the
-    /// matrices has more.
+    /// No kernel touches more of a buffer or constant than there is. Many matrices fit exactly.
     #[test]
     fn kernels_touch_all_of_their_operands_and_nothing_behind() {
         let mut exact = 0;

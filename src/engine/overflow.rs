@@ -1,5 +1,5 @@
-//! Numbers near the end of the range of f32, on every engine and plan: a record is refused, or has
-//! the class that it has in float64; one that nowhere comes near the end is never refused.
+//! Tests of numbers near the limit of f32, on every engine and plan. A record is refused or has the
+//! class that it has in float64. A record that stays far from the limit is never refused.
 
 use super::host::HostEngine;
 use super::opencl::{OpenClEngine, Wanted};
@@ -15,15 +15,14 @@ use crate::observe::profile::Phases;
 use crate::ops::random::Random;
 use crate::registry::EngineKind;
 
-/// What float64 says of a record.
+/// The float64 answer for a record.
 struct Truth {
-    /// Scores, and how far rounding may move them.
+    /// Each score with the largest error that rounding can cause.
     scores: Vec<(f64, f64)>,
-    /// No sum can overflow, whatever its order.
+    /// True if no sum can overflow, in any order of its terms.
     harmless: bool,
 }
 
-/// A network with its weights and some records.
 struct Case {
     network: Network,
     tensors: Vec<Vec<f32>>,
@@ -66,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Random weights of sizes from 0.001 to 10, inputs up to the largest f32.
+    /// Draws random weights of sizes from 0.001 to 10, and inputs up to the largest f32.
     fn random(sizes: &[usize], activation: Activation, count: usize, seed: u64) -> Case {
         let mut random = Random::new(seed);
         let mut number = |low: f32, high: f32| {
@@ -111,7 +110,8 @@ impl Case {
                             );
                         }
                         harmless &= size + error < 0.9 * f64::from(f32::MAX);
-                        // Products and sums are rounded, those of the smallest numbers to zero.
+                        // Each rounding costs a relative error of 2⁻²³. Denormal numbers may be
+                        // flushed to zero.
                         let steps = (inputs + 2) as f64;
                         (
                             sum,
@@ -134,8 +134,8 @@ impl Case {
         }
     }
 
-    /// Runs the records in batches that are part batches too; counts those that were answered and
-    /// refused.
+    /// Runs the records in batches, some of them partial. Returns the numbers of answered and
+    /// refused records.
     fn run(&self, engine: &mut dyn Engine, what: &str) -> (usize, usize) {
         let (mut answered, mut refused) = (0, 0);
         for (n, some) in self.records.chunks(engine.batch().min(29)).enumerate() {
@@ -154,7 +154,8 @@ impl Case {
                         answer.class, truth.scores
                     )
                 };
-                // Whoever reads the class alone learns of it, too.
+                // The class alone must report an overflow too, because some callers read only the
+                // class.
                 assert_eq!(
                     answer.class == Some(NAN_CLASS),
                     !answer.scores.is_finite(),
@@ -197,7 +198,7 @@ impl Case {
         one
     }
 
-    /// On the first device under every plan.
+    /// Runs the case on the first OpenCL device under every plan.
     fn on_opencl(&self, what: &str) -> Vec<(usize, usize)> {
         let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
@@ -229,7 +230,8 @@ impl Case {
     }
 }
 
-/// w1, w2 and b2 of a network of two inputs, two hidden values and three classes.
+/// A network of two inputs, two hidden values and three classes. `w1` has the weights of the hidden
+/// layer.
 fn small(w1: [f32; 4], activation: Activation, records: &[[f32; 2]]) -> Case {
     let layers = [
         (w1.to_vec(), vec![0.0; 2]),
@@ -242,12 +244,13 @@ fn small(w1: [f32; 4], activation: Activation, records: &[[f32; 2]]) -> Case {
     )
 }
 
-/// Two networks whose answers were wrong once: infinities that met a ReLU or each other.
+/// Two networks with answers that were wrong once, because infinities met a ReLU or each other.
+/// Each comes with its number of ordinary records, which must be answered.
 fn known() -> [(Case, usize); 2] {
     let ordinary = [[1.0, 2.0], [-3.0, 0.5], [1e30, -1e30], [0.0, 0.0]];
-    // An infinite hidden value makes all scores infinite, and the first of equal ones wins.
+    // An infinite hidden value makes all scores infinite, and the first of equal scores wins.
     let first = [&[[1e38, 0.0], [3e38, 3e38], [-3e38, -3e38]], &ordinary[..]].concat();
-    // A partial sum is −∞, which ReLU makes 0: the scores are finite.
+    // A partial sum is −∞. ReLU turns it into 0, and the scores are finite.
     let second = [&[[2e38, 2e38], [3.4e38, 3.3e38]], &ordinary[..]].concat();
     [
         (small([10.0, 10.0, 0.1, -0.1], Activation::Relu, &first), 4),
@@ -255,7 +258,7 @@ fn known() -> [(Case, usize); 2] {
     ]
 }
 
-/// Networks of several depths; the sizes are around those of tiles.
+/// Widths of the layers. They lie around the tile sizes of kernels.
 const SHAPES: [&[usize]; 5] = [
     &[2, 2, 3],
     &[7, 5],

@@ -1,5 +1,5 @@
-//! The programs of a plan: out of the cache folder or compiled, in work-groups that the device
-//! allows their kernels.
+//! The compiled programs of a plan. They come from the cache folder or the compiler. Work-groups
+//! are shrunk to the device's limit for each kernel.
 
 use super::opencl::limits;
 use crate::baked::library;
@@ -12,7 +12,7 @@ use crate::observe::profile::{Origins, Phases};
 use crate::planner::fit;
 use crate::registry::{self, DeviceLimits};
 
-/// One program for each pair of source and options.
+/// The programs of a plan, one for each pair of source and options.
 pub(super) struct Programs {
     built: Vec<Built>,
     blobs: Result<Blobs, String>,
@@ -22,16 +22,16 @@ struct Built {
     source: String,
     options: String,
     program: Program,
-    /// A kernel that was created to see that there is one, for the first who needs it.
+    /// The kernel that proved that the program works. The first step that needs one takes it.
     spare: Option<ClKernel>,
     key: Key,
-    /// It was compiled, and is not in the cache folder.
+    /// True if the program was compiled and is not in the cache folder yet.
     new: bool,
 }
 
 impl Programs {
-    /// Builds what the steps of `plan` need. A step whose work-group is larger than the device
-    /// allows its kernel gets a smaller one where the kernel runs with any.
+    /// Builds the programs of `plan`. A work-group above the device's limit for its kernel is
+    /// shrunk in `plan`, if the kernel allows any size.
     pub(super) fn build(
         context: &Context,
         plan: &mut Plan,
@@ -60,7 +60,8 @@ impl Programs {
                 i += 1;
                 continue;
             };
-            // First what the device allows, then, when it is compiled, what it allows this kernel.
+            // The first limit is the device's. After compilation the kernel's own limit applies,
+            // which may be lower.
             let local = step.local.map(|local| shrunk(kernel, local, most, &limits));
             if local != step.local {
                 let words = |l: Option<(usize, usize)>| {
@@ -115,7 +116,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// A program and its first kernel: out of the cache folder, else compiled.
+    /// Takes a program from the cache folder or compiles it, and creates its first kernel.
     fn program(
         &self,
         context: &Context,
@@ -145,7 +146,7 @@ impl Programs {
                 let program = phases.time("build", || {
                     Program::from_source(context, &name, text, &options)
                 })?;
-                // Mali's driver compiles here.
+                // Mali's driver compiles when the kernel is created.
                 (
                     phases.time("kernels", || program.kernel(function))?,
                     program,
@@ -169,7 +170,7 @@ impl Programs {
             .position(|b| b.source == source && b.options == options)
     }
 
-    /// A kernel for each step, for a slot.
+    /// Creates a kernel for each step. Each slot needs kernels of its own.
     pub(super) fn kernels(&mut self, plan: &Plan) -> Result<Vec<ClKernel>, Error> {
         let steps = plan.steps.iter();
         steps
@@ -190,13 +191,13 @@ impl Programs {
             .collect()
     }
 
-    /// Whether something was compiled that the cache folder shall get.
+    /// Returns true if `store` has programs for the cache folder.
     pub(super) fn new_for_cache(&self) -> bool {
         self.blobs.is_ok() && self.built.iter().any(|b| b.new)
     }
 
-    /// Leaves what was compiled in the cache folder. Called when the kernels exist: before that,
-    /// Mali's driver has nothing worth keeping. What goes wrong is a note, the next start compiles
+    /// Stores the compiled programs in the cache folder. Call it after the kernels exist, because
+    /// Mali's driver has no useful binary before. Errors become notes, and the next start compiles
     /// again.
     pub(super) fn store(&self, phases: &mut Phases) {
         let Ok(blobs) = &self.blobs else { return };
@@ -219,7 +220,7 @@ impl Programs {
     }
 }
 
-/// What a program's binary depends on.
+/// The cache key of a program's binary.
 fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     let d = context.device();
     let hash = format!("{source} {:016x}", crate::engine::cache::hash(&[text]));
@@ -241,9 +242,9 @@ fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     Key::new(&driver, &[("source", &hash), ("options", options)])
 }
 
-/// The work-group for a kernel where it may have `most` work-items: `local` (dimensions 0 and 1)
-/// or, where the kernel runs with any, one whose sizes divide those of `local`, so that the global
-/// sizes stay multiples.
+/// Returns a work-group of at most `most` work-items for a kernel, in dimensions 0 and 1. Each size
+/// divides the size in `local`, so the global sizes stay multiples of it. A kernel that needs its
+/// size keeps `local`.
 pub(super) fn shrunk(
     kernel: &registry::Kernel,
     local: (usize, usize),
@@ -251,7 +252,7 @@ pub(super) fn shrunk(
     limits: &DeviceLimits,
 ) -> (usize, usize) {
     let r = &kernel.restrictions;
-    // A tile, or local memory, is made for its work-group.
+    // A kernel with a tile or local memory is written for one work-group size.
     if r.tile.is_some() || r.needs.local_bytes > 0 {
         return local;
     }
@@ -274,8 +275,8 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// Such options let a compiler assume that there is neither infinity nor NaN, which overflows
-    /// are seen by.
+    /// Such options let a compiler assume that there is no infinity and no NaN. Overflows are
+    /// detected by them.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {
@@ -323,10 +324,10 @@ mod tests {
                 assert!(a <= 7 && b <= 5 && x % a == 0 && y % b == 0);
             }
         }
-        // A broken driver's answer ends all the same.
+        // A broken driver may report 0. The loop must still end.
         assert_eq!(shrunk(free, (4, 8), 0, &limits(0, (0, 0))), (1, 1));
-        // Tiles, and kernels with local memory, keep theirs.
-        // Without the lab there are the kernels of plans alone.
+        // Kernels with tiles or local memory keep their size. Builds without the lab have only the
+        // kernels of plans.
         let of_lab = ["matmul_tiled_16x32", "matmul_columns_local"]
             .into_iter()
             .filter(|_| cfg!(feature = "lab"));

@@ -1,4 +1,4 @@
-//! `--selftest`: the baked golden vectors on the device at hand, against their float64 answers.
+//! `--selftest`: runs the baked golden vectors and compares with their float64 scores.
 
 use crate::baked::Golden;
 use crate::engine::{Answer, Engine, NAN_CLASS};
@@ -8,29 +8,30 @@ use crate::ops::bound::{excess, score_bound, too_close};
 use crate::sys::watchdog;
 use std::fmt;
 
-/// What the self-test found.
+/// The result of the self-test.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Report {
-    /// Answers that were compared.
+    /// The number of compared answers.
     pub(crate) records: usize,
-    /// Largest error in units of the bound (1e-4 of the score); above 1 is too large.
+    /// The largest error of a score, in units of its bound (1e-4 of the score). Above 1 the test
+    /// fails.
     pub(crate) excess: f64,
-    /// Largest absolute error of a score.
+    /// The largest absolute error of a score.
     pub(crate) error: f64,
-    /// Classes that differ although their scores are far enough apart.
+    /// The number of wrong classes, among records whose scores are far enough apart.
     pub(crate) wrong_classes: usize,
-    /// Records whose two best scores are closer than rounding, whose class was not compared.
+    /// The number of records whose class was not compared, because rounding could swap the two best
+    /// scores.
     pub(crate) close: usize,
-    /// Answers that depended on the batch they came in, among those of one variant of the plan.
+    /// The number of answers that changed with the batch, within one variant of the plan.
     pub(crate) unstable: usize,
-    /// Records that overflow and were refused.
+    /// The number of overflowing records that were refused.
     pub(crate) refused: usize,
-    /// Records that overflow and were answered.
+    /// The number of overflowing records that were answered.
     pub(crate) lost: usize,
 }
 
 impl Report {
-    /// Whether the device gives the network's answers.
     pub(crate) fn passed(&self) -> bool {
         self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0 && self.lost == 0
     }
@@ -68,8 +69,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// The end of a message where the host engine, with which every release is tested, has failed:
-/// `host` is its report, unless the message has that already.
+/// Returns the end of a message for a failure of the host engine itself. `host` is its report, if
+/// the message does not contain it yet. Every release is tested with the host engine, so the
+/// network is to blame.
 pub(crate) fn blamed(host: Option<&Report>) -> String {
     let too = host.map_or(String::new(), |report| {
         format!("the host engine fails as well: {report}; ")
@@ -81,17 +83,17 @@ pub(crate) fn blamed(host: Option<&Report>) -> String {
     )
 }
 
-/// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may
-/// depend on the place in the batch. Then the records that overflow, alone and behind a batch of
-/// golden vectors, which must not notice. The engine must have been started for scores (and
-/// classes).
+/// Runs the golden vectors as single records, as a partial batch, and repeated to a full batch.
+/// Errors may depend on the position in the batch. Then runs the overflowing records, alone and
+/// after golden vectors, whose answers must not change. The engine must have been started for
+/// scores, and for classes if its plan has them.
 pub(crate) fn run(
     engine: &mut dyn Engine,
     network: &Network,
     golden: &Golden<'_>,
 ) -> Result<Report, Error> {
     let mut report = Report::default();
-    // The first answers of either variant of the plan: their sums are in different orders.
+    // The first answers of each variant of the plan. The variants add in different orders.
     let mut answers: [Vec<f32>; 2] = Default::default();
     let few = engine.few();
     for records in [
@@ -136,7 +138,8 @@ pub(crate) fn run(
                 report.unstable += usize::from(!same(first, index % golden.count, &answer));
             }
             let answer = engine.answer(0, others);
-            // Some read the class alone, others the scores: each must tell, where it is there.
+            // Some callers read only the class, others only the scores. Each present one must show
+            // the overflow.
             let by_scores = answer.scores.len() == 0 || !answer.scores.is_finite();
             let refused = by_scores && answer.class.is_none_or(|c| c == NAN_CLASS);
             *if refused {
@@ -149,7 +152,7 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// The golden vectors from vector `start` on, in turns, as the first `records` of slot 0.
+/// Fills the first `records` of slot 0 with golden vectors, from vector `start` on, cyclically.
 pub(crate) fn fill(
     engine: &mut dyn Engine,
     network: &Network,
@@ -167,7 +170,7 @@ pub(crate) fn fill(
     })
 }
 
-/// Writes a record of raw inputs.
+/// Writes the unscaled inputs `raw` as record `index` of slot 0, scaled as the network expects.
 pub(super) fn put(
     engine: &mut dyn Engine,
     network: &Network,
@@ -183,7 +186,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Whether the scores are those of golden vector `n` in `first`, to the bit.
+/// Returns true if the scores equal those of golden vector `n` in `first`, bit by bit.
 fn same(first: &[f32], n: usize, answer: &Answer<'_>) -> bool {
     let outputs = answer.scores.len();
     answer
@@ -245,7 +248,7 @@ mod tests {
         }
         let mut model = Model::baked(recipe, None).unwrap();
         let network = model.network.clone();
-        // A bias of the last layer: it is part of every score of its class.
+        // The bias of a class in the last layer, which changes every score of the class.
         let Some(Values::F32(biases)) = model.constants.last_mut() else {
             panic!("biases are floats")
         };

@@ -1,5 +1,5 @@
-//! Kernel sources: the baked ones, or those of a folder that has a file of the same name
-//! (`--kernels DIR`), so that a kernel can be edited and tried on the board without a build.
+//! Kernel sources: the baked files, or files of the same name in a folder (`--kernels DIR`). With a
+//! folder, a kernel can be edited and tried on the board without a build.
 
 use crate::baked;
 use crate::error::Error;
@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Where kernel sources come from.
+/// The place that kernel sources come from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// `--kernels`; files that it does not have are the baked ones.
+    /// The folder of `--kernels`. Files that it does not have are the baked ones.
     pub(crate) folder: Option<PathBuf>,
-    /// Always compiled: compiled programs are neither taken from the cache folder nor left there.
+    /// True if programs are always compiled, and neither read from the cache folder nor stored in
+    /// it.
     pub(crate) uncached: bool,
-    /// Whether a file of the folder was read, by whoever has a clone.
+    /// True after any clone of this value has read a file of the folder.
     read: Arc<AtomicBool>,
 }
 
 impl Sources {
-    /// The same, always compiled.
+    /// Returns a clone that always compiles.
     pub(crate) fn uncached(&self) -> Sources {
         Sources {
             uncached: true,
@@ -30,8 +31,9 @@ impl Sources {
         }
     }
 
-    /// The source of `kernel`, checked against its entry of the library, behind what its
-    /// operation's sources share. Each part begins with a line that names it in compiler logs.
+    /// Returns the source of `kernel` after the files that its operation's kernels share. The
+    /// source is checked against the kernel's registry entry. A `#line` before each file names it
+    /// in compiler logs.
     pub(crate) fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
         kernel
@@ -46,7 +48,7 @@ impl Sources {
         Ok(all)
     }
 
-    /// The name and text of a file below `kernels/` that `kernel` is made of.
+    /// Returns the name and text of `path`, a file below `kernels/` that `kernel` includes.
     fn file(&self, kernel: &Kernel, path: &str) -> Result<(String, Cow<'static, str>), Error> {
         let edited = self
             .folder
@@ -79,8 +81,8 @@ impl Sources {
         })
     }
 
-    /// Whether the folder exists and has at least one kernel of the library; a typing mistake must
-    /// not look like a kernel that changes nothing.
+    /// Checks that the folder has at least one kernel of the library. A typing mistake must not
+    /// look like a kernel that changes nothing.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -97,8 +99,8 @@ impl Sources {
         )))
     }
 
-    /// Whether the folder has a source of one of these kernels, which `user` runs: an edited kernel
-    /// that does not run must not look like one that changes nothing.
+    /// Checks that the folder has a source of one of these kernels, which `user` runs. An edited
+    /// kernel that does not run must not look like one that changes nothing.
     pub(crate) fn check_for<'k>(
         &self,
         user: &str,
@@ -118,7 +120,7 @@ impl Sources {
         }
     }
 
-    /// Whether a file of the folder was read for what `user` runs.
+    /// Checks that `user` has read a file of the folder.
     pub(crate) fn check_read(&self, user: &str) -> Result<(), Error> {
         match &self.folder {
             Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),
@@ -141,7 +143,7 @@ fn unread(folder: &Path, user: &str) -> Error {
     ))
 }
 
-/// Adds a file with the line that names it.
+/// Appends a file and the `#line` that names it.
 fn push(all: &mut String, name: &str, text: &str) {
     *all += &format!(
         "#line 1 \"{}\"\n{text}",

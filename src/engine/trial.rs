@@ -1,9 +1,9 @@
-//! The first start with a driver under `auto`: the golden vectors on the device and on the host,
-//! checked and timed. What came of it is a record in the cache folder; it holds for this model and
-//! library, this device, driver and host, and these plans and batches.
+//! The trial of a device at its first start under `auto`. The golden vectors run on the device and
+//! on the host, and both are checked and timed. The result is stored in the cache folder. It is
+//! valid for one model and library, device, driver and host, and for the same plans and batches.
 //!
-//! A driver that computes wrongly is found here, before its first answer. Without a cache folder
-//! every start is a first one.
+//! The trial finds a driver that computes wrongly before its first answer. Without a cache folder
+//! every start has a trial.
 
 use super::cache::{self, Folder};
 use super::{Engine, selftest, tuning};
@@ -19,31 +19,31 @@ use std::time::Instant;
 #[path = "../../tests/fuzz/checks/trial.rs"]
 pub(crate) mod fuzzing;
 
-/// How a record begins.
+/// The first line of a trial's file.
 const FIRST_LINE: &str = "mortonnet trial 1\n";
 
-/// Most bytes of a record.
+/// The size limit of a trial's file.
 const MOST_BYTES: u64 = 4 << 10;
 
-/// Full batches that are timed on each side.
+/// The number of full batches that are timed on each engine.
 const TURNS: usize = 5;
 
-/// What a device did on its first start.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Trial {
-    /// Its answers were right. Microseconds a record of full batches, on it and on the host.
+    /// The device's answers were right. The times are microseconds per record in full batches.
     Right { device: f64, host: f64 },
-    /// They were not, and how.
+    /// The device's answers were wrong, as described.
     Wrong(String),
 }
 
-/// What a record holds for.
+/// Everything that a trial depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject(Vec<String>);
 
 impl Subject {
-    /// A device against the host, each with its plan, in batches that `--batch` and `--max-memory`
-    /// bound.
+    /// Describes a device and the host, each with its plan and the limits of `--batch` and
+    /// `--max-memory`.
     pub(crate) fn new(
         device: &Device,
         plan: &PlanRecipe,
@@ -73,7 +73,7 @@ impl Subject {
         Subject(parts)
     }
 
-    /// Where the record stands, for messages.
+    /// The path of the trial's file, for messages.
     pub(crate) fn file(&self) -> String {
         Folder::named().map_or(String::new(), |folder| {
             escape::path(&folder.at(&self.file_name()))
@@ -85,7 +85,7 @@ impl Subject {
         format!("trial-{:016x}", cache::hash(&parts))
     }
 
-    /// The text of a record; the numbers in it are written so that they read back as they are.
+    /// The text of a trial's file. Its numbers are written so that they read back exactly.
     fn text(&self, trial: &Trial) -> String {
         let about = self
             .0
@@ -120,11 +120,11 @@ impl Subject {
             ("wrong", why) => Trial::Wrong(why.into()),
             _ => return None,
         };
-        // Whatever else it says, and its checksum.
+        // The text is compared as a whole, with the subject's lines and the checksum.
         (self.text(&trial) == text).then_some(trial)
     }
 
-    /// What came of the first start, if there was one that this user's cache folder knows of.
+    /// Returns the stored trial, if this user's cache folder has one.
     pub(crate) fn known(&self) -> Option<Trial> {
         let folder = Folder::named()
             .ok()
@@ -132,7 +132,7 @@ impl Subject {
         self.parse(&folder.text(&self.file_name(), MOST_BYTES).ok()??)
     }
 
-    /// Leaves it for the next start, where there is a folder.
+    /// Stores the trial for the next start, if there is a cache folder.
     pub(crate) fn remember(&self, trial: &Trial) {
         if let Ok(folder) = Folder::named() {
             let _ = folder.write(&self.file_name(), self.text(trial).as_bytes());
@@ -140,7 +140,8 @@ impl Subject {
     }
 }
 
-/// Runs the golden vectors on `device`, started for scores and classes, and times it and `host`.
+/// Checks the golden vectors on `device`, which must have been started for scores and classes. Then
+/// times `device` and `host`.
 pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Trial, Error> {
     let (network, golden) = (network(), golden());
     let report = selftest::run(device, network, &golden)?;
@@ -169,7 +170,7 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
         engine.forget_times();
         Ok::<f64, Error>(times[TURNS / 2].max(1e-6))
     };
-    // The host's first batch wakes its threads.
+    // A warm-up, because the host's first batch wakes its threads.
     time(host)?;
     Ok(Trial::Right {
         device: time(device)?,
@@ -184,7 +185,7 @@ mod tests {
     use crate::engine::model::{Model, Values, recipe};
     use crate::registry::EngineKind;
 
-    /// The host engine, with another bias of the last layer if it is to be wrong.
+    /// Makes a host engine. If `wrong`, a bias of the last layer is changed.
     fn engine(wrong: bool) -> HostEngine {
         let mut model = Model::baked(recipe("host", EngineKind::Host).unwrap(), None).unwrap();
         let Some(Values::F32(biases)) = model.constants.last_mut() else {

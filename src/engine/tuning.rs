@@ -1,10 +1,9 @@
-//! What `mortonnet tune` found, as the cache folder has it: the fastest plan of an engine, of the
-//! host or of a device.
+//! The result of `mortonnet tune` in the cache folder: the fastest plan for a device or the host.
 //!
-//! A record holds for this model, kernel library, device and driver, as lines `key value` with a
-//! checksum. It is a hint: it must name a variant that tuning could have tried, of a plan that can
-//! be made for the network and that the device admits. One that does not is ignored, and a line
-//! under `-v` says why.
+//! A tuning record is valid for one model, kernel library, device and driver. It has lines `key
+//! value` and a checksum. It is only a hint. It must name a variant that `tune` could have tried.
+//! The variant's plan must be possible for the network and run on the device. Other records are
+//! ignored, with a reason under `-v`.
 
 use super::cache::{self, Folder};
 use super::{host, model, opencl};
@@ -21,30 +20,29 @@ use std::fmt::Write;
 #[path = "../../tests/fuzz/checks/tuning.rs"]
 pub(crate) mod fuzzing;
 
-/// The fastest variant of an engine, as the cache folder has it.
+/// The fastest variant of a plan for a device or the host.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningRecord {
-    /// Where it stands, for messages.
+    /// The record's path, for messages.
     pub(crate) file: String,
-    /// The plan.
     pub(crate) recipe: PlanRecipe,
-    /// Name and driver of the device; `host` and its CPU architecture for the host engine.
+    /// Name and driver of the device. For the host engine: `host`, its threads and architecture.
     pub(crate) device: (String, String),
-    /// Microseconds of a full batch, from records to classes.
+    /// The median time of a full batch in microseconds, from records to classes.
     pub(crate) median_us: f64,
 }
 
 impl TuningRecord {
-    /// Microseconds for each record of a full batch.
+    /// The time for each record of a full batch, in microseconds.
     pub(crate) fn us_per_record(&self) -> f64 {
         self.median_us / self.recipe.batch as f64
     }
 }
 
-/// The name of the host among devices; those of OpenCL devices are longer.
+/// The host's name among devices. Names of OpenCL devices are longer.
 const HOST: &str = "host";
 
-/// What identifies a device: name and compute units, driver. `None` is the host.
+/// Returns a device's name with its compute units, and its driver. `None` is the host.
 pub(crate) fn identity(device: Option<&Device>) -> (String, String) {
     match device {
         Some(d) => (
@@ -70,9 +68,9 @@ fn file_name((device, driver): &(String, String)) -> String {
     )
 }
 
-/// The record for a device (`None`: the host), if there is one for this model, library and driver,
-/// whose plan can run there in batches of `batch` (else its own). What is ignored is a line of
-/// `notes`.
+/// Returns the tuning record for a device (`None`: the host) with this model, library and driver.
+/// Its plan must run there in batches of `batch`, or else of the record's own size. The reason for
+/// ignoring a record becomes a line of `notes`.
 pub(crate) fn record(
     device: Option<&Device>,
     batch: Option<usize>,
@@ -92,13 +90,13 @@ pub(crate) fn record(
     unless_ignored(&folder, &name, found, notes)
 }
 
-/// The record of the fastest OpenCL device that was tuned for this model and library. What is
-/// ignored is a line of `notes`.
+/// Returns the record of the fastest OpenCL device tuned for this model and library. The reason for
+/// ignoring a record becomes a line of `notes`.
 pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
     let names = folder.names(&host[..host.len() - HASH]);
-    // Longer names are of files that are being written.
+    // Longer names are files that are still being written.
     let names = names
         .iter()
         .filter(|name| name.len() == host.len() && **name != host);
@@ -109,7 +107,7 @@ pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
         .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
 }
 
-/// The cache folder, if there is one that may be used.
+/// Returns the cache folder, if it may be used.
 fn folder(notes: &mut Vec<String>) -> Option<Folder> {
     let folder = Folder::named().ok()?;
     match folder.check() {
@@ -139,23 +137,24 @@ fn unless_ignored(
     })
 }
 
-/// Adds a line, once.
+/// Adds a line unless it is there already.
 pub(crate) fn note(notes: &mut Vec<String>, line: String) {
     if !notes.contains(&line) {
         notes.push(line);
     }
 }
 
-/// How a record begins.
+/// The first line of a tuning record.
 const FIRST_LINE: &str = "mortonnet tune 1\n";
 
-/// Most bytes of a record: they have some hundreds.
+/// The size limit of a tuning record, which has some hundred bytes.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// Digits of the hash that a record's name ends with.
+/// The number of hash digits at the end of a record's name.
 const HASH: usize = 16;
 
-/// The record in a file; `None` where there is none. The error says why it is of no use.
+/// Reads a tuning record; `None` if there is no file. The error is the reason why it cannot be
+/// used.
 fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
     let Some(text) = folder.text(name, MOST_BYTES)? else {
         return Ok(None);
@@ -170,7 +169,7 @@ fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
     }))
 }
 
-/// Plan, device and time of a record, out of the file called `name`.
+/// Parses the plan, device and time of the record in the file called `name`.
 fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), String> {
     const OTHER: &str = "it is of another version of the program; run mortonnet tune again";
     if !text.starts_with(FIRST_LINE) {
@@ -241,7 +240,7 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     Ok((recipe, device, median_us))
 }
 
-/// The kernels of a record: those of the plan, or some of them, in its order.
+/// Parses the kernels of a record. They must be kernels of the plan, in the plan's order.
 fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
     let index = |name: &str| library().kernel(name).map(|k| k.0);
     let mut of_plan = base.kernels.iter();
@@ -258,7 +257,7 @@ fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, Stri
         .collect()
 }
 
-/// The work-groups of a record: of its kernels, once each, and one of those that tuning tries.
+/// Parses the work-groups of a record: at most one for each kernel, of a size that `tune` tries.
 fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Result<Groups, String> {
     let mut groups: Vec<(Cow<'static, str>, (usize, usize))> = Vec::new();
     for line in lines
@@ -294,13 +293,13 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
     Ok(groups.into())
 }
 
-/// The name of a variant of a plan.
+/// The name of a plan's tuned variant.
 pub(crate) fn tuned_name(plan: &str) -> String {
     format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }
 
-/// Writes the record of `recipe`, a variant of the library's `plan`, with the median and spread of
-/// its times in microseconds; the error says why not. Gives the file's name, for messages.
+/// Stores the tuning record of `recipe`, a variant of the library's `plan`. `times` has the median
+/// and spread in microseconds. Returns the file's path for messages, or the reason for the failure.
 pub(crate) fn remember(
     plan: &str,
     recipe: &PlanRecipe,
@@ -317,7 +316,7 @@ pub(crate) fn remember(
         .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.name()))
 }
 
-/// A record as [`parse`] reads it.
+/// The text of a record, as [`parse`] reads it.
 fn record_text(
     plan: &str,
     recipe: &PlanRecipe,
@@ -348,7 +347,7 @@ fn record_text(
 }
 
 #[cfg(test)]
-/// Name, text and recipe of a record for a plan's engine.
+/// Returns the name and text of a record of `recipe`, for the host or an example device.
 fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
     let host = identity(None);
     let device = ("Mali-T628, 4 compute units".to_string(), "1.1".to_string());
@@ -363,7 +362,7 @@ fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
     )
 }
 
-/// What a record of `recipe` reads back as, for the tests here and of the lab.
+/// Writes a record of `recipe` and parses it again, for the tests here and of the lab.
 #[cfg(test)]
 pub(crate) fn read_back(plan: &str, recipe: &PlanRecipe) -> Result<PlanRecipe, String> {
     let (name, text) = of(plan, recipe);
@@ -391,8 +390,8 @@ mod tests {
         }
     }
 
-    /// A plan with the kernels of another is refused, and the host engine, should one reach it,
-    /// refuses it as well.
+    /// A record with kernels of another plan is refused. The host engine refuses such a plan as
+    /// well.
     #[test]
     fn kernels_of_another_plan_are_refused() {
         let mut refused = 0;

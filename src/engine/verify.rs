@@ -1,4 +1,4 @@
-//! What has been baked, carried out before it is written: the host engine on the golden vectors.
+//! Runs the golden vectors on the host engine with the data to be baked, before it is written.
 
 use super::Engine;
 use super::host::HostEngine;
@@ -11,13 +11,13 @@ use crate::ir::values;
 use crate::ops::bound::score_bound;
 use crate::planner::stands::Stands;
 
-/// Multiply-adds that the largest batch takes at most.
+/// The limit for the multiply-adds of the largest batch.
 const MOST: u64 = 1_000_000_000;
 
-/// Records of whole tiles of every instruction set and a rest.
+/// A batch that is not a multiple of any instruction set's tile, so it has full tiles and a rest.
 const TILES_AND_REST: usize = 13;
 
-/// The batches that are run: single records, tiles and a rest, the largest that costs at most
+/// The batch sizes that `verify` runs: one record, tiles and a rest, and the largest within
 /// [`MOST`].
 fn batches(model: &Model) -> Vec<usize> {
     let macs = (model.network.flop() / 2).max(1);
@@ -32,8 +32,7 @@ fn batches(model: &Model) -> Vec<usize> {
 /// Runs the golden vectors through a plan of the host engine.
 ///
 /// # Errors
-/// The first score that is wrong, with the step that made the first wrong value; what the engine
-/// says.
+/// The first wrong score, with the step that made the first wrong value, or an error of the engine.
 pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     let (network, outputs) = (&model.network, model.network.outputs());
     let mut engine = HostEngine::new(model.clone(), 1, false)?;
@@ -73,8 +72,8 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The end of a message about a wrong score in a batch of `records`; `step` is the first wrong step
-/// of the record alone.
+/// Returns the end of a message about a wrong score in a batch of `records`. `step` describes the
+/// first step that is wrong for the record alone.
 fn blamed(step: Option<String>, records: usize) -> String {
     const OURS: &str = "This is a mistake of mortonnet: please report it";
     match step {
@@ -87,7 +86,7 @@ fn blamed(step: Option<String>, records: usize) -> String {
     }
 }
 
-/// The first step of a plan whose value for one record is wrong, and how.
+/// Returns a description of the first step whose value for one record is wrong.
 fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     let Model { network, plan, .. } = model;
     let mut tensors = vec![Vec::new(); network.graph.tensors.len()];
@@ -111,7 +110,7 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
         let Some(map) = stands.rows(buffer, node.output) else {
             continue;
         };
-        // The plan up to this step, whose value are its scores.
+        // A plan that ends with this step and has the step's value as its scores.
         let mut steps = plan.full().to_vec();
         steps.truncate(i + 1);
         let mut part = Plan {
@@ -166,7 +165,7 @@ mod tests {
     use crate::ops::random::Random;
     use crate::registry::EngineKind;
 
-    /// An image network with a constant for each element in the middle, and its golden vectors.
+    /// An image network whose middle layer has a constant for each element, and its golden vectors.
     fn scaled() -> (Model, Vec<f32>, Vec<f32>) {
         let shape = Shape { c: 3, h: 4, w: 5 };
         let mut graph = Graph::new(shape);
@@ -218,8 +217,7 @@ mod tests {
         )
     }
 
-    /// The fault that a scale's summands were placed as its factors are is found, and named by
-    /// node, value and step.
+    /// A scale's summands are placed as its factors are. The error names the node, value and step.
     #[test]
     fn numbers_of_other_elements_are_found() {
         let (right, inputs, scores) = scaled();
@@ -253,7 +251,7 @@ mod tests {
         );
     }
 
-    /// A weight that was laid out wrongly is found at its own node.
+    /// Wrongly packed weights make the golden vectors fail.
     #[test]
     fn wrong_weights_are_found() {
         let (mut model, inputs, scores) = scaled();
@@ -277,7 +275,7 @@ mod tests {
         assert!(said.contains("golden vector 1"), "{said}");
     }
 
-    /// A plan for a device is run as the host's, with its own constants laid out again.
+    /// A device's plan runs as the host's plan, with its constants repacked.
     #[test]
     fn plans_for_devices_are_run_too() {
         let (model, inputs, scores) = scaled();

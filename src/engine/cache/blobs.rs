@@ -1,18 +1,19 @@
-//! Compiled programs in the cache folder.
+//! Compiled programs in the cache folder, called blobs.
 //!
 //! ```text
-//! kernel-DRIVER-HASH               the key in plain lines, length and checksum, an empty line, the driver's bytes
-//! kernel-DRIVER-HASH.WHO.loading   somebody hands that blob to the driver right now, and holds a lock on this file
-//! kernel-DRIVER-HASH.bad           somebody died while doing so: the blob is not loaded again
+//! kernel-DRIVER-HASH              key, length, checksum, an empty line, the driver's bytes
+//! kernel-DRIVER-HASH.WHO.loading  locked by the process that is loading the blob
+//! kernel-DRIVER-HASH.bad          a process died of this blob; it is not loaded again
 //! ```
 //!
-//! A driver may crash on a binary, even on its own. Then the process is gone, and the next one
-//! would die of the same blob. So a marker stands beside it while it is loaded. The system gives a
-//! dead process's locks back: a marker that can be locked was left by one that died, a marker that
-//! cannot is at work. Process numbers would not tell, they are used again, and differ between
-//! containers. What is marked bad stays so, and a driver with two bad blobs gets none at all. Its
-//! version is part of the name, so a new driver starts afresh; else the files have to be removed by
-//! hand.
+//! A driver may crash while it loads a binary, even one that it made. The next process would then
+//! crash on the same blob. Therefore a marker file exists while a blob is loaded. The system
+//! releases a dead process's locks, so a marker that can be locked was left by a process that died.
+//! Process ids would not tell, because they are reused and differ between containers.
+//!
+//! A blob that is marked bad stays bad, and a driver with two bad blobs gets none at all. The
+//! driver's version is part of the name, so a new driver starts afresh. Otherwise somebody must
+//! remove the files by hand.
 
 use super::{Folder, START, create, fnv, hash, unique};
 use crate::cl::ProgramBinary;
@@ -25,23 +26,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most blobs and markers in the folder, and their bytes: those not used for the longest time go
-/// first. A network's programs are 2 to 5 blobs of some ten kilobytes.
+/// The limits for the number and the bytes of blobs and markers in the folder. The least recently
+/// used files are removed first. A network's programs are 2 to 5 blobs of some ten kilobytes.
 const MOST_FILES: usize = 100;
 const MOST_BYTES: u64 = 16 << 20;
 
-/// How exactly the time of the last use is kept: seldom enough to spare flash memory.
+/// The resolution of the time of last use. It is coarse to spare flash memory.
 const USED: Duration = Duration::from_secs(24 * 3600);
 
-/// How the name of what says that a blob is bad ends.
+/// The suffix of the marker of a bad blob.
 const BAD: &str = ".bad";
 
 const FIRST_LINE: &str = "mortonnet kernel 1";
 
-/// Bad blobs of a driver after which no other is tried.
+/// The number of a driver's bad blobs from which on no blob is loaded for it.
 const MOST_BAD: usize = 2;
 
-/// What a compiled program depends on.
+/// The key of a blob: everything that a compiled program depends on.
 #[derive(Debug)]
 pub(crate) struct Key {
     head: String,
@@ -50,8 +51,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of a program for a driver, each described by (name, value) lines. Other versions of
-    /// this program have other keys.
+    /// Makes the key of a program for a driver, each described by (name, value) lines. The key
+    /// includes the version of mortonnet.
     pub(crate) fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
         let mut head = format!("{FIRST_LINE}\nmortonnet {}\n", env!("CARGO_PKG_VERSION"));
         let mut add = |lines: &[(&str, &str)]| {
@@ -72,13 +73,13 @@ impl Key {
     }
 }
 
-/// The blobs of the cache folder.
+/// The blobs of a cache folder.
 #[derive(Debug)]
 pub(crate) struct Blobs {
     pub(super) folder: Folder,
 }
 
-/// A blob is being handed to the driver; over when this is dropped.
+/// Keeps the marker of a blob while the driver loads it. Dropping it removes the marker.
 #[derive(Debug)]
 pub(crate) struct Loading {
     marker: Option<(PathBuf, File)>,
@@ -86,7 +87,8 @@ pub(crate) struct Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        // Removed before it is unlocked: whoever locks it then sees that it is gone.
+        // Removed before it is unlocked, so that a process that locks the file then sees that it is
+        // gone.
         if let Some((path, _file)) = self.marker.take() {
             let _ = fs::remove_file(path);
         }
@@ -94,18 +96,18 @@ impl Drop for Loading {
 }
 
 impl Blobs {
-    /// Those of the cache folder; the error says why there is none.
+    /// Opens the user's cache folder. The error is the reason why it cannot be used.
     pub(crate) fn open() -> Result<Blobs, String> {
         let folder = Folder::named()?;
         folder.check().map(|()| Blobs { folder })
     }
 
-    /// Where they are, for messages.
+    /// The folder's path, for messages.
     pub(crate) fn folder(&self) -> String {
         self.folder.name()
     }
 
-    /// What looks like a marker and is none, a line each.
+    /// Returns a line for each file with a marker's name that is not a valid marker.
     pub(crate) fn ignored(&self) -> Vec<String> {
         let marker = |name: &String| {
             kind_of(name).is_some_and(|(_, kind)| kind != FileKind::Blob) && !self.is_own(name)
@@ -120,8 +122,8 @@ impl Blobs {
         names.map(line).collect()
     }
 
-    /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why
-    /// there are none.
+    /// Returns the bytes for `key`, and the marker that the caller holds while the driver loads
+    /// them. The error is the reason why there are no bytes.
     pub(crate) fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
         self.condemn(key);
         let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
@@ -142,10 +144,10 @@ impl Blobs {
         Ok((bytes, loading))
     }
 
-    /// The bytes of a blob that is whole and the one that was asked for.
+    /// Reads a blob and checks that it is complete and has this key.
     fn bytes(&self, key: &Key) -> Result<ProgramBinary, ReadError> {
         let off = |why: &str| Err(ReadError::Refused(why.into()));
-        // What the driver runs must come from this user, or from the system's.
+        // The driver runs these bytes, so only this user or root may have written them.
         let file = self.folder.open(&key.name)?;
         let all = file.read(MOST_BYTES)?;
         let Some(rest) = all.strip_prefix(key.head.as_bytes()) else {
@@ -172,14 +174,14 @@ impl Blobs {
         Ok(all.behind(start).into())
     }
 
-    /// A marker that is locked from its first moment on under its name.
+    /// Creates a marker, which is locked before it gets its final name.
     fn mark(&self, key: &Key) -> io::Result<Loading> {
         let who = unique();
         let new = self.at(&key.name, &format!(".{who}.new"));
         let file = match create(&new) {
             Ok(file) => file,
-            // Somebody put the blobs where this process cannot write, and knows what the driver
-            // does with them.
+            // Blobs in a folder that this process cannot write are loaded without a marker. Whoever
+            // put them there is responsible for them.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -200,7 +202,7 @@ impl Blobs {
         })
     }
 
-    /// Looks for markers of dead processes: the blobs that they were loading are bad.
+    /// Marks a blob as bad if the process that was loading it has died.
     fn condemn(&self, key: &Key) {
         for name in self.folder.names(&key.driver) {
             let Some((blob, FileKind::Loading)) = kind_of(&name) else {
@@ -210,9 +212,10 @@ impl Blobs {
                 continue;
             };
             let file = own.file();
-            // Shared: of several that look, each must see what the others see.
+            // A shared lock: several processes that look at the same time must all see the dead
+            // marker.
             let dead = lock(file, false).unwrap_or(false);
-            // Removed since it was opened: its owner has ended well.
+            // A file without links was removed after it was opened, so its process did not die.
             if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
                 let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
                 let _ = fs::remove_file(self.at(blob, ""));
@@ -220,7 +223,7 @@ impl Blobs {
         }
     }
 
-    /// Leaves `bytes` for later runs, unless they are there already; then makes room.
+    /// Stores `bytes` for later runs, unless they are stored already. Then removes old files.
     pub(crate) fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
         let mut all = key.head.clone().into_bytes();
         all.extend_from_slice(tail(bytes).as_bytes());
@@ -228,7 +231,8 @@ impl Blobs {
         if all.len() as u64 > MOST_BYTES {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        // A driver that refuses its own binaries must not wear the memory card out.
+        // A driver that refuses its own binaries would otherwise rewrite the memory card at each
+        // start.
         let there = self
             .folder
             .open(&key.name)
@@ -241,7 +245,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Removes what was not used for the longest time where there is too much; `keep` stays.
+    /// Removes the least recently used files beyond the limits, but never `keep`.
     fn tidy(&self, keep: &str) {
         let mut all = Vec::new();
         for name in self.folder.names("kernel-") {
@@ -266,9 +270,9 @@ impl Blobs {
         }
     }
 
-    /// True for a blob or marker that a program like this one left: the folder may be one of other
-    /// files, such as /boot with its kernels. The name is whole, and the file begins as a blob does
-    /// or is as empty as a marker.
+    /// Returns true if mortonnet left this blob or marker. The folder may have other files, such as
+    /// /boot with its kernels. The whole name must match, and the file begins as a blob does or is
+    /// empty as a marker is.
     fn was_left_here(&self, name: &str) -> bool {
         let begins = |file: OwnFile| {
             let mut head = Vec::new();
@@ -281,40 +285,38 @@ impl Blobs {
         kind_of(name).is_some() && self.folder.open(name).is_ok_and(begins)
     }
 
-    /// Whether the blob is known to be bad.
     fn is_bad(&self, key: &Key) -> bool {
         self.is_own(&[&key.name, BAD].concat())
     }
 
-    /// Whether this is a plain file that nobody but this user and root could put there.
+    /// Returns true for a plain file that only this user or root could put there.
     fn is_own(&self, name: &str) -> bool {
         fs::symlink_metadata(self.folder.at(name))
             .is_ok_and(|about| about.is_file() && own(&about).is_ok())
     }
 
-    /// A path in the folder.
     fn at(&self, name: &str, end: &str) -> PathBuf {
         self.folder.at(&[name, end].concat())
     }
 
-    /// The same, for messages.
+    /// A path in the folder, for messages.
     fn shown(&self, name: &str, end: &str) -> String {
         crate::escape::path(&self.at(name, end))
     }
 }
 
-/// What a file of the folder is by its name.
+/// The kind of a file in the folder, known from its name.
 #[derive(Debug, PartialEq)]
 enum FileKind {
     Blob,
     Loading,
     Bad,
-    /// A blob or marker that is being written.
+    /// A blob or marker under its temporary name, before it is complete.
     New,
 }
 
-/// Reads a name as [`Key`] and [`Blobs`] write it: the name of the blob, and the kind of this file.
-/// `None` for all others.
+/// Parses a name that [`Key`] and [`Blobs`] write, into the blob's name and the kind of this file.
+/// Returns `None` for all other names.
 fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     let (blob, end) = name
         .split_once('.')
@@ -329,7 +331,7 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     if !hex(driver, 8) || !hex(program, 16) {
         return None;
     }
-    // Between the dots stands who: three numbers, the last of them in hexadecimal.
+    // The part between the dots is from `unique`: three numbers, the last in hexadecimal.
     let who = |who: &str| {
         who.split('-').count() == 3 && who.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
     };
@@ -343,7 +345,7 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     Some((blob, kind))
 }
 
-/// The lines between the key and the bytes.
+/// The lines between the key and the driver's bytes.
 fn tail(bytes: &[u8]) -> String {
     format!(
         "bytes {}\nchecksum {:016x}\n\n",
@@ -358,7 +360,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// The blobs of a folder of the test's own.
+    /// Blobs in a folder of the test.
     struct Test(Blobs, #[allow(dead_code)] Temporary);
 
     impl Test {
@@ -397,7 +399,7 @@ mod tests {
         }
         let path = blobs.folder.at(&key.name);
         let whole = fs::read(&path).unwrap();
-        // Every truncation, every changed byte, bytes behind the end.
+        // Every truncation, every changed byte, and a byte after the end.
         let mut wrong: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
         wrong.extend((0..whole.len()).map(|i| {
             let mut bytes = whole.clone();
@@ -456,7 +458,7 @@ mod tests {
         assert_eq!(f.names().len(), 6);
         drop(several);
         assert_eq!(f.names(), [&*key.name]);
-        // Death: the lock is given back, the file stays.
+        // A dead process: its lock is released and its file stays.
         let die = |key: &Key| {
             blobs.store(key, b"x").unwrap();
             drop(blobs.load(key).unwrap().1.marker.take().unwrap().1);
@@ -469,14 +471,14 @@ mod tests {
         );
         let bad = format!("{}.bad", key.name);
         assert_eq!(f.names(), [&*bad]);
-        // It is neither stored nor loaded again; others are.
+        // The bad blob is neither stored nor loaded again. Others are.
         blobs.store(&key, b"x").unwrap();
         assert!(blobs.load(&key).is_err());
         assert_eq!(f.names(), [&*bad]);
         let same = |text| Key::new(&[("device", "a")], &[("options", text)]);
         blobs.store(&same("1"), b"y").unwrap();
         blobs.load(&same("1")).unwrap();
-        // With the second bad blob the driver gets none; another driver does.
+        // With a second bad blob this driver gets none. Another driver does.
         die(&same("2"));
         assert!(blobs.load(&same("1")).is_err());
         let other = self::key("b");
@@ -528,7 +530,7 @@ mod tests {
                 fs::remove_file(marker).unwrap();
             }
         }
-        // Nothing of 3 GB is read to see whether it is the same.
+        // A stored file of 3 GB is not read for the comparison with the new bytes.
         fs::remove_file(&blob).unwrap();
         File::create(&blob).unwrap().set_len(3 << 30).unwrap();
         assert!(load().unwrap_err().contains("it has more than "));
@@ -553,13 +555,13 @@ mod tests {
                 .unwrap();
         }
         assert_eq!(f.names().len(), MOST_FILES);
-        // Used again, the oldest of them stays when the next is stored.
+        // Loading the oldest file makes it the newest, so the next store keeps it.
         let oldest = key("30");
         f.0.load(&oldest).unwrap();
         f.0.store(&key("new"), b"x").unwrap();
         f.0.load(&oldest).unwrap();
         assert!(f.0.load(&key("31")).is_err() && f.0.load(&key("32")).is_ok());
-        // Large ones push out more.
+        // Large blobs evict more files.
         for n in 0..3 {
             f.0.store(
                 &key(&format!("large {n}")),
@@ -571,7 +573,7 @@ mod tests {
         assert!(f.0.load(&key("large 2")).is_ok());
     }
 
-    /// MORTONNET_CACHE may name a folder that has other files: they stay, whatever they are called.
+    /// MORTONNET_CACHE may name a folder with other files. They stay, whatever their names are.
     #[test]
     fn files_of_others_stay() {
         let f = Test::new();

@@ -1,10 +1,10 @@
-//! The cache folder: what a run leaves for the next one. Nothing in it is needed: whatever is
-//! missing, foreign or damaged is ignored and made again.
+//! The cache folder, which holds files from one run for the next. Nothing in it is required. Files
+//! that are missing, foreign or damaged are ignored and made again.
 //!
-//! What stands there is not trusted to be what the program left. The folder and every file in it
-//! must be this user's (or root's) and written by nobody else; files are opened without following a
-//! link, without waiting, and are read up to a bound; what they hold has a checksum and is compared
-//! with the program before it is used.
+//! Files in the folder are not trusted. The folder and every file must belong to this user or root,
+//! and nobody else may write to them. Files are opened without following links and without
+//! blocking, and only a limited number of bytes is read. Each file has a checksum and is compared
+//! with the program before use.
 
 mod blobs;
 #[cfg(fuzzing)]
@@ -22,14 +22,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The cache folder. It need not be there yet.
+/// The cache folder. It may not exist yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The one that the environment names: MORTONNET_CACHE (empty switches caching off), else
-    /// CACHE_DIRECTORY (systemd), XDG_CACHE_HOME/mortonnet, HOME/.cache/mortonnet. The error says
-    /// why there is none.
+    /// Returns the folder that the environment names: MORTONNET_CACHE (empty turns caching off),
+    /// else CACHE_DIRECTORY (systemd), XDG_CACHE_HOME/mortonnet or HOME/.cache/mortonnet. The error
+    /// is the reason why there is none.
     pub(crate) fn named() -> Result<Folder, String> {
         folder_of(variable)
             .map(Folder)
@@ -39,22 +39,22 @@ impl Folder {
             })
     }
 
-    /// Its path, for messages.
+    /// The folder's path, for messages.
     pub(crate) fn name(&self) -> String {
         escape::path(&self.0)
     }
 
-    /// The path of a file in it.
+    /// The path of a file in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Whether it may be used, where it is there: who may write in a folder may exchange what is in
-    /// it (a sticky bit does not keep anybody from putting files there first). It may be reached
-    /// through a link: systemd does that for DynamicUser. The error says what is wrong, and what to
-    /// do.
+    /// Checks that only this user or root can write to the folder, if it exists. Anybody who can
+    /// write to a folder can replace its files. A sticky bit does not help, because it lets other
+    /// users create the files first. The folder may be a link, as systemd's DynamicUser makes it.
+    /// The error states the problem and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
-        // Where it is missing or out of reach, reading and writing will say so.
+        // A missing or unreachable folder is reported by the later read or write.
         let Ok(about) = fs::metadata(&self.0) else {
             return Ok(());
         };
@@ -73,13 +73,13 @@ impl Folder {
         })
     }
 
-    /// Opens a file for reading, if it is this user's or root's alone.
+    /// Opens a file for reading if only this user or root can write to it.
     fn open(&self, name: &str) -> Result<OwnFile, ReadError> {
         OwnFile::open(&self.at(name))
     }
 
-    /// The text of a small file; `None` where it is not there. The error says what is wrong with
-    /// it.
+    /// Reads a small text file of at most `most` bytes; `None` if it does not exist. The error is
+    /// the reason why the file cannot be used.
     pub(crate) fn text(&self, name: &str, most: u64) -> Result<Option<String>, String> {
         match self.open(name).and_then(|file| file.read(most)) {
             Ok(bytes) => String::from_utf8(bytes.into_vec())
@@ -90,8 +90,8 @@ impl Folder {
         }
     }
 
-    /// Writes `name` so that readers see the old file or the whole new one. A folder that is not
-    /// there is made for this user alone: what stands in it may be run.
+    /// Writes `name` atomically: readers see either the old file or the complete new one. A missing
+    /// folder is created for this user alone, because the driver may run what is stored there.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         DirBuilder::new()
             .recursive(true)
@@ -112,7 +112,7 @@ impl Folder {
         }
     }
 
-    /// Names in it that start like this, in no order.
+    /// The names in the folder that begin with `start`, in no order.
     pub(crate) fn names(&self, start: &str) -> Vec<String> {
         let entries = fs::read_dir(&self.0)
             .into_iter()
@@ -125,7 +125,8 @@ impl Folder {
 
 fn variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name);
-    // What somebody's tuning left at home changes what runs: unit tests have a folder of their own.
+    // Unit tests have a folder of their own, because a tuning record in the user's folder changes
+    // the plan.
     #[cfg(test)]
     let value = value.or_else(|| {
         (name == "MORTONNET_CACHE")
@@ -154,7 +155,7 @@ fn folder_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| filled("HOME").map(|p| p.join(".cache/mortonnet")))
 }
 
-/// A new file that only this user may write, whatever the umask is.
+/// Creates a file that only this user may write, whatever the umask is.
 fn create(path: &Path) -> io::Result<File> {
     File::options()
         .write(true)
@@ -163,10 +164,10 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// A part of a file name that no other process and no other thread uses at this time.
+/// Returns a part of a file name that no other running process or thread uses.
 fn unique() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    // A process that had this number before may have left files: the time tells them apart.
+    // An earlier process with the same id may have left files. The time distinguishes them.
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());
@@ -177,17 +178,17 @@ fn unique() -> String {
     )
 }
 
-/// FNV-1a of 64 bits, for file names and checksums.
+/// Returns the 64-bit FNV-1a hash of `parts`, for file names and checksums.
 pub(crate) fn hash(parts: &[&str]) -> u64 {
     parts
         .iter()
         .fold(START, |h, p| fnv(fnv(h, p.as_bytes()), &[0]))
 }
 
-/// FNV-1a of 64 bits of no bytes.
+/// The 64-bit FNV-1a hash of no bytes.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a, continued with these bytes.
+/// Continues an FNV-1a hash with `bytes`.
 fn fnv(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |h, &b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(of(&[home, ("MORTONNET_CACHE", "")]), None);
     }
 
-    /// A folder of a test's own.
+    /// A folder that is deleted at the end of the test.
     pub(super) struct Temporary(pub(super) Folder);
 
     impl Temporary {
@@ -253,8 +254,7 @@ mod tests {
         );
     }
 
-    /// What `work` gives, which must not take long: a read that waits for ever fails the test
-    /// instead.
+    /// Runs `work` on another thread and fails the test if that takes longer than 20 s.
     pub(super) fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || tell.send(work()));
@@ -303,7 +303,7 @@ mod tests {
                 Err(format!("others may write to it (mode {bits:03o})"))
             );
         }
-        // A file of 3 GB that takes no place on the disk is not read at all.
+        // A sparse file of 3 GB is refused by its size, without reading it.
         File::create(f.at("sparse"))
             .unwrap()
             .set_len(3 << 30)
@@ -337,7 +337,7 @@ mod tests {
             );
         }
         mode(&f.0, 0o755);
-        // As systemd gives it to a service with DynamicUser: a link to the folder.
+        // systemd gives a service with DynamicUser a link to the folder.
         let link = Temporary::new();
         symlink(&f.0, link.0.at("link")).unwrap();
         let linked = Folder(link.0.at("link"));
