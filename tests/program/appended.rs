@@ -1,5 +1,5 @@
-//! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what
-//! cargo builds.
+//! Programs with their network appended to the file. A program that `mortonnet-bake` writes runs
+//! like one that cargo builds.
 
 use super::support::{Folder, Run, Tools, command, feed, link, link_with, root, run};
 use std::collections::BTreeMap;
@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs mortonnet-bake in an empty folder.
 fn bake(args: &[&str], folder: &Folder) -> Run {
     feed(
         Command::new(Tools::get().bake())
@@ -17,7 +16,7 @@ fn bake(args: &[&str], folder: &Folder) -> Run {
     )
 }
 
-/// A program with the network of `model`.
+/// Bakes the network of `model` and returns the program.
 fn program(model: &Path, folder: &Folder) -> PathBuf {
     let r = bake(&[model.to_str().unwrap(), "-o", "net"], folder);
     assert_eq!((r.code, &*r.out), (Some(0), ""), "{}", r.err);
@@ -28,7 +27,7 @@ fn digits() -> PathBuf {
     root().join("model/digits")
 }
 
-/// The program says that, and nothing else.
+/// Checks that each command fails with this error and without output.
 fn says(program: &Path, what: &str) {
     for args in [&[][..], &["--info"], &["--selftest"], &["--version"]] {
         let r = run(program, args, "1,2,3\n");
@@ -64,7 +63,7 @@ fn baked_without_cargo_it_is_the_same_program() {
         assert_eq!(r.code, Some(0), "{}", r.err);
         assert!(r.err.starts_with("mortonnet-bake: baked "), "{}", r.err);
         let appended = folder.path("appended");
-        // One word of what they say of themselves.
+        // `--info` of the two programs differs in one word.
         let info = |program: &Path| run(program, &["--info", "-d", "host"], "").out;
         assert!(
             info(&appended).contains("bytes, appended, SHA-256 "),
@@ -109,7 +108,7 @@ fn a_program_without_its_network_says_so() {
     let block = alone.next_multiple_of(65536);
     assert!(whole[block..].starts_with(b"mortonnt"));
     let removed = "strip, UPX and copies that end early remove the network; copy the program anew";
-    // What strip leaves, copies that end early, one that goes on.
+    // A program after strip, truncated copies, and one with additional bytes.
     for bytes in [alone, block, block + 1000, whole.len() - 1] {
         let cut = folder.executable(&format!("cut-{bytes}"), whole[..bytes].to_vec());
         says(
@@ -126,8 +125,8 @@ fn a_program_without_its_network_says_so() {
             whole.len()
         ),
     );
-    // Of the same length, but not the same: the slot at the end, the header, what every start
-    // reads.
+    // Files of the right length with a changed byte: in the end mark, in the header, and in data
+    // that each start reads.
     for (at, what) in [
         (
             whole.len() - 1,
@@ -141,7 +140,7 @@ fn a_program_without_its_network_says_so() {
         changed[at] ^= 0x40;
         says(&folder.executable(&format!("changed-{at}"), changed), what);
     }
-    // A weight shows where all is looked at.
+    // A changed weight is found only by commands that check all data.
     let mut changed = whole.clone();
     let golden = whole.len() - 80 - 64;
     changed[golden - 5000] ^= 1;
@@ -170,7 +169,7 @@ fn a_program_is_copied_moved_and_replaced_while_it_runs() {
         .stdout(pipes())
         .spawn()
         .unwrap();
-    // Another network takes its name; then the name goes.
+    // A bake replaces the file by another network. Then the file is renamed.
     let r = bake(
         &[
             root().join("model/mnist-conv").to_str().unwrap(),
@@ -194,7 +193,7 @@ fn a_program_is_copied_moved_and_replaced_while_it_runs() {
     assert_eq!(left, ["moved"], "nothing else is left");
 }
 
-/// By the name that it was started by, as where a chroot has no /proc.
+/// Without /proc, as in a chroot, the program finds its file by the name it was started with.
 #[test]
 fn a_program_finds_itself_without_proc() {
     let folder = Folder::new();
@@ -220,7 +219,7 @@ fn a_program_finds_itself_without_proc() {
     );
 }
 
-/// The output is a file that was read, by its own name or through a link: it stays as it is.
+/// The output must not be an input file, neither by its name nor through a link.
 #[test]
 fn no_file_that_was_read_is_overwritten() {
     let folder = Folder::new();
@@ -377,7 +376,7 @@ fn mistakes_are_said_and_nothing_is_written() {
         bake(&["-V"], &folder).out,
         format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION"))
     );
-    // The build names them, too.
+    // The build names the same mistakes.
     let linked = link(&bad, None, &folder).unwrap_err();
     let r = bake(&[bad.to_str().unwrap(), "-o", "x"], &folder);
     let mistakes: Vec<&str> = r

@@ -1,4 +1,4 @@
-//! Baking other networks, as a user of the package does it.
+//! Baking other networks, as a user of the package does.
 
 use super::support::{
     Folder, Reference, Witness, bake, bake_in_turn, command, feed, link, on, root, run,
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A matrix definition with its CSV, as in the thesis.
+/// Writes a matrix definition with its CSV, as in the thesis.
 fn matrix(
     folder: &Folder,
     name: &str,
@@ -31,7 +31,7 @@ fn matrix(
     folder.put(&format!("{name}.json"), json);
 }
 
-/// The thesis's figure 5.3, sizes made small; no optional key.
+/// Writes the network of the thesis's figure 5.3 with small sizes and without optional keys.
 fn thesis(folder: &Folder) {
     let value =
         |seed: usize| move |r: usize, c: usize| ((r * 31 + c * 17 + seed) % 23) as f32 / 11.0 - 1.0;
@@ -81,7 +81,7 @@ fn the_thesis_own_files_and_a_changed_weight() {
     );
     assert!(run(&program, &["--selftest"], "").lines()[0].contains("0 wrong classes"));
 
-    // One weight of equal length: the binary must change, and its answers with it.
+    // A changed weight of the same length changes the program and its answers.
     let text = fs::read_to_string(model.path("1_w.csv")).unwrap();
     let first = text.split(',').next().unwrap();
     let changed = first.replace(['1', '2', '3'], "9");
@@ -98,7 +98,6 @@ fn the_thesis_own_files_and_a_changed_weight() {
         "changed",
     );
 
-    // The same inputs give the same bytes.
     fs::write(model.path("1_w.csv"), text).unwrap();
     let again = link(&model.0, None, &out).unwrap();
     assert!(
@@ -107,8 +106,8 @@ fn the_thesis_own_files_and_a_changed_weight() {
     );
 }
 
-/// All builds go into the same file: each says whose network is in it now, also where cargo had
-/// nothing to do.
+/// All builds write the same file. Each says which network it has baked, even if cargo had nothing
+/// to do.
 #[test]
 fn every_build_says_what_it_baked() {
     let model = Folder::new();
@@ -153,7 +152,7 @@ fn every_mistake_fails_the_build_with_its_place() {
     );
 }
 
-/// scikit-learn's breast-cancer set: one logistic output, standardised inputs, named features.
+/// scikit-learn's breast-cancer data: one logistic output, standardised inputs, named features.
 #[test]
 fn a_binary_classifier_from_scikit_learn() {
     let python =
@@ -184,7 +183,7 @@ fn a_binary_classifier_from_scikit_learn() {
         csv.clone(),
     );
     assert_eq!(all.code, Some(0), "{}", all.err);
-    // probs are both classes; a header in another order is refused.
+    // `probs` has both classes. A header in another order is refused.
     for line in run(&program, &["-o", "probs"], csv.clone()).lines() {
         let p: Vec<f32> = line.split(',').map(|v| v.parse().unwrap()).collect();
         assert!(p.len() == 2 && (p[0] + p[1] - 1.0).abs() < 1e-6);
@@ -223,7 +222,7 @@ fn a_network_from_torch() {
     }
 }
 
-/// The numbers of an .npy of floats, a record a row.
+/// Reads an .npy file of floats with a record per row.
 fn rows(path: &Path) -> Vec<Vec<f64>> {
     let bytes = fs::read(path).unwrap();
     let body = 10 + usize::from(bytes[8]) + 256 * usize::from(bytes[9]);
@@ -243,8 +242,8 @@ fn rows(path: &Path) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// Models of several inputs and outputs: a record is the inputs one behind the other, JSON has
-/// outputs by their names.
+/// In models of several inputs and outputs, a record has the inputs one after the other. JSON has
+/// the outputs by name.
 #[test]
 fn several_inputs_and_outputs() {
     let fusion = (

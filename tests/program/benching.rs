@@ -1,4 +1,5 @@
-//! `mortonnet bench` on both witnesses: everything is right, a wrong kernel is found and not timed.
+//! `mortonnet bench` on both witnesses. All kernels are right. A wrong kernel is found and not
+//! timed.
 
 use super::checked;
 use super::signals::{Lines, end, send, started};
@@ -24,7 +25,7 @@ fn bench_with(witness: Witness, settings: &[(&str, &str)], args: &[&str]) -> sup
     r
 }
 
-/// Kernels with instructions of a warp: neither witness has those, a CPU carries them out.
+/// Neither witness has warp instructions, so a CPU emulates them.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn kernels_with_instructions_of_a_warp_are_right() {
@@ -45,7 +46,7 @@ fn kernels_with_instructions_of_a_warp_are_right() {
     );
 }
 
-/// Checks these kernels; every one must be found right.
+/// Checks these kernels and requires that each one is right.
 fn right(witness: Witness, settings: &[(&str, &str)], names: &[&str]) {
     let r = bench_with(
         witness,
@@ -66,7 +67,7 @@ fn right(witness: Witness, settings: &[(&str, &str)], names: &[&str]) {
     );
 }
 
-/// The kernels that `args` ask for, and the hash of what their checks hand to the device.
+/// Returns the kernels that `args` select, each with the hash of its check's inputs.
 pub fn inputs(
     witness: Witness,
     settings: &[(&'static str, &'static str)],
@@ -89,10 +90,10 @@ pub fn inputs(
     .collect()
 }
 
-/// Checks the kernels on all cores; a kernel that is right is put into the list.
+/// Checks the kernels on all cores and adds the right ones to the list.
 fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
-    // One kernel after the other, so that no thread goes on alone for minutes; convolutions take
-    // longest.
+    // Each thread takes one kernel at a time, so that no thread runs alone for minutes.
+    // Convolutions take longest and come first.
     let mut kernels = kernels;
     kernels.sort_by_key(|kernel| kernel.name.starts_with("convolution"));
     let kernels = Mutex::new(kernels);
@@ -112,7 +113,7 @@ fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
     });
 }
 
-/// No setting: what a kernel needs on PoCL.
+/// Returns no settings, because PoCL needs none.
 fn plain(_: &str) -> Vec<(&'static str, &'static str)> {
     Vec::new()
 }
@@ -124,14 +125,14 @@ fn every_kernel_is_right_on_pocl() {
     all_right(Witness::Pocl, checked::due(Witness::Pocl, all));
 }
 
-/// All of them, whatever the list says: machine code for this CPU is no input that the list knows.
+/// Checks all kernels, also listed ones: the list's hash does not cover machine code for this CPU.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn every_kernel_is_right_on_pocl_whatever_the_list_says() {
     all_right(Witness::Pocl, checked::kernels(Witness::Pocl, plain));
 }
 
-/// One of each family, as below.
+/// One kernel of each family.
 #[test]
 fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
     let names = [
@@ -144,10 +145,10 @@ fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
     right(Witness::Oclgrind, &[], &names);
 }
 
-/// The settings of the simulator: races and uninitialised values are reported, and the limits are
-/// those of a Mali, but for kernels that are made for more local memory or for the work-groups of
-/// large GPUs. Of images the simulator reports every read as uninitialised, of the tiled products a
-/// store of their (right) results.
+/// Returns the simulator's settings for a kernel. Races and uninitialised values are reported, and
+/// the limits are those of a Mali. Kernels for more local memory or larger work-groups have higher
+/// limits. The simulator wrongly reports each read of an image, and a store of the tiled products,
+/// as uninitialised.
 fn simulated(name: &str) -> Vec<(&'static str, &'static str)> {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
@@ -178,7 +179,7 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     all_right(Witness::Oclgrind, checked::due(Witness::Oclgrind, all));
 }
 
-/// A table of a document is asked for by its name, and stands alone.
+/// A table can be selected by its name.
 #[test]
 fn a_table_is_measured_by_its_name() {
     let sections = |args: &[&str]| {
@@ -243,8 +244,8 @@ fn a_table_is_measured_by_its_name() {
 #[test]
 fn tables_are_measured_and_compared() {
     let folder = Folder::new();
-    // The first rows of two tables, and a kernel of ARM's. (All products take PoCL a minute to
-    // compile.)
+    // The first rows of two tables, and a kernel of ARM's table. All products would take PoCL a
+    // minute to compile.
     let kernels = [
         "matmul_blocked_rmcm",
         "matmul_morton_4_2",
@@ -267,7 +268,7 @@ fn tables_are_measured_and_compared() {
         table["rows"][1]["cells"][0]["value"].as_f64().unwrap() > 0.0,
         "{table}"
     );
-    // Each table says which flop it counts.
+    // Each table says how it counts flop.
     let notes = |id: &str| sections.iter().find(|s| s["id"] == id).unwrap()["notes"].to_string();
     assert!(
         notes("thesis_8_2").contains("flop by the library: 2 a multiply-add;"),
@@ -323,7 +324,7 @@ fn tables_are_measured_and_compared() {
     );
 }
 
-/// ARM's figures stand beside ours, as data, in every format.
+/// ARM's figures are printed beside the measured ones, as data in every format.
 #[test]
 fn figures_of_arm_stand_beside_ours() {
     let kernels = [
@@ -386,7 +387,8 @@ fn figures_of_arm_stand_beside_ours() {
     }
 }
 
-/// Images as large as asked for, else ARM's and larger ones until launches are a small part.
+/// Images have the given size. By default they start with ARM's size and grow until launches are a
+/// small part of the time.
 #[test]
 fn sobel_grows_until_launches_do_not_count() {
     let sobel = |more: &[&str]| {
@@ -433,8 +435,8 @@ fn sobel_grows_until_launches_do_not_count() {
     );
 }
 
-/// An edited kernel is taken from a folder; a wrong one is named and not timed, one that takes
-/// other arguments refused.
+/// A kernel is read from a folder. A wrong kernel is named and not timed, and one with other
+/// arguments is refused.
 #[test]
 fn edited_kernels_are_checked_like_any_other() {
     let folder = Folder::new();
@@ -501,7 +503,7 @@ fn edited_kernels_are_checked_like_any_other() {
     );
     let r = bench(Witness::Pocl, &["--kernels", "/no/such/folder", "--check"]);
     assert_eq!(r.code, Some(2), "{}", r.err);
-    // The main command takes them too.
+    // The main command reads kernels from a folder, too.
     folder.put("matmul/naive.cl", source.replace("sum +=", "sum += sum +"));
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -524,7 +526,7 @@ fn edited_kernels_are_checked_like_any_other() {
     );
 }
 
-/// What a driver refuses is no wrong kernel: each has its own count, and both end with exit code 1.
+/// Kernels that a driver refuses are counted apart from wrong ones. Both end with exit code 1.
 #[test]
 fn what_a_driver_refuses_is_not_called_wrong() {
     let folder = Folder::new();
@@ -568,7 +570,7 @@ fn what_a_driver_refuses_is_not_called_wrong() {
             .filter(|l| l.contains("refused by the driver: cl") && l.contains(code));
         assert_eq!(cells.count(), 2, "{fail}: {}", r.out);
     }
-    // The first launch is refused, the next kernel is wrong, the third one is no kernel.
+    // The first launch is refused, the second kernel is wrong, and the third is not a kernel.
     folder.put(
         "matmul/naive.cl",
         source.replace("float sum = 0.0f", "float sum = 0.25f"),
@@ -732,8 +734,8 @@ fn the_cache_model_needs_no_device() {
     assert_eq!(run(DIGITS, &["bench", "no_such_kernel"], "").code, Some(2));
 }
 
-/// With a device, its line, cache and cores are those of the model; what is named with --cache
-/// wins.
+/// With a device, the model has its cache line, cache and cores. Values of `--cache` take
+/// precedence.
 #[test]
 fn the_cache_model_asks_a_chosen_device() {
     let r = bench(
@@ -812,7 +814,7 @@ fn a_layout_is_drawn() {
     );
 }
 
-/// The command on a device, all streams piped.
+/// Makes a bench command on a device with all streams piped.
 fn piped(witness: Witness, args: &[&str]) -> Command {
     let mut c = command(DIGITS);
     on(witness, &mut c, "/dev/null".as_ref());
@@ -826,13 +828,13 @@ fn piped(witness: Witness, args: &[&str]) -> Command {
 
 const INT: i32 = 2;
 
-/// Tables are there before the run ends; a signal ends it with those and with what the next one has
-/// by then.
+/// Finished tables are printed before the run ends. A signal ends the run with the part of the next
+/// table that is done.
 #[test]
 fn a_signal_ends_a_run_with_what_is_done() {
     let folder = Folder::new();
     let page = folder.path("page.html");
-    // Products grow for minutes behind the bias.
+    // After the bias, products grow for minutes.
     let endless = [
         "bias_rm",
         "matmul_naive",
@@ -869,7 +871,7 @@ fn a_signal_ends_a_run_with_what_is_done() {
         html.contains("<dt>incomplete</dt>") && html.contains("Bias (thesis, fig. 9.1)"),
         "{html}"
     );
-    // JSON is one document, whole all the same.
+    // JSON is one complete document all the same.
     let mut child = started(
         &mut piped(Witness::Pocl, &[&endless[..5], &["-o", "json"]].concat()),
         INT,
@@ -887,7 +889,7 @@ fn a_signal_ends_a_run_with_what_is_done() {
     );
 }
 
-/// In the middle of a check that takes a simulator long: the second signal does not wait for it.
+/// The second signal ends even a long check on a simulator.
 #[test]
 fn the_second_signal_ends_a_run_at_once() {
     let args = ["affine_tiled_128x128", "--check", "-o", "csv"];
@@ -897,8 +899,8 @@ fn the_second_signal_ends_a_run_at_once() {
         Lines::of(child.stderr.take()),
     );
     assert!(out.next().starts_with("section,row,"));
-    // The simulator's compiler speaks in the middle of the check; a signal before it ends the run
-    // in good order.
+    // The simulator's compiler prints a warning in the middle of the check. A signal before that
+    // would end the run in good order.
     assert!(err.next().contains("warning"));
     send(&child, INT);
     std::thread::sleep(Duration::from_millis(400));
@@ -909,7 +911,7 @@ fn the_second_signal_ends_a_run_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5) && out.rest().is_empty());
 }
 
-/// A terminal's last line says what is being done; a file gets nothing of it.
+/// Progress is shown in the last line of a terminal and never in a file.
 #[test]
 fn progress_is_for_terminals() {
     let program = format!("{DIGITS} bench bias_rm --check -o csv");
@@ -930,8 +932,8 @@ fn progress_is_for_terminals() {
     );
 }
 
-/// Kernels of several tables stand in one if they were named, in the order of their names, before
-/// all others; sizes that were asked for come before fixed ones.
+/// Named kernels of several tables share a table, in the order of their names and before all
+/// others. Requested sizes come before fixed ones.
 #[test]
 fn what_was_named_comes_first_and_side_by_side() {
     let tables = |args: &[&str]| {
@@ -968,7 +970,7 @@ fn what_was_named_comes_first_and_side_by_side() {
         ["check", "named_shapes", "thesis_9_1", "thesis_9_2"]
     );
     assert_eq!(all[1]["rows"][1]["label"], "relu_rm");
-    // One has nothing to stand beside, and those of one table stand there.
+    // A single kernel, or kernels of one table, stay in their own table.
     assert_eq!(
         ids(&tables(&["matmul_morton_4_4", "--sizes", "32"]))[1],
         "thesis_8_2"
@@ -979,14 +981,14 @@ fn what_was_named_comes_first_and_side_by_side() {
     );
 }
 
-/// A kernel that is slower at larger sizes than its work says is not predicted: one launch is
-/// enough to see it.
+/// The time of a kernel that is unexpectedly slow at larger sizes is not predicted. One launch is
+/// enough.
 #[test]
 fn a_long_launch_is_the_only_one() {
     let folder = Folder::new();
     fs::create_dir_all(folder.path("matmul")).unwrap();
     let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
-    // In one work-item of a larger product: 3 s of what no compiler leaves out.
+    // One work-item of a larger product takes 3 s, in a loop that no compiler removes.
     let slow = "if (l > 300 && get_global_id(0) + get_global_id(1) == 0) {\n\
         volatile float x = 0.0f;\n for (uint i = 0; i < 1500000000u; i++) x += 1.0f;\n }\n float \
         sum = 0.0f";
@@ -1026,8 +1028,8 @@ fn a_long_launch_is_the_only_one() {
     );
 }
 
-/// A kernel of another work-group or with a source of its own comes out of a file, is checked, and
-/// stands beside others.
+/// A user's library has a kernel with another work-group or source. It is checked and timed beside
+/// others.
 #[test]
 fn a_library_of_the_users_is_checked_and_timed() {
     let folder = Folder::new();
@@ -1079,7 +1081,7 @@ fn a_library_of_the_users_is_checked_and_timed() {
         "{}",
         r.out
     );
-    // Beside a baked one; one of a baked name stands in its place, with a source of its own.
+    // A user's kernel is added to the baked ones, or replaces a baked one of the same name.
     let own = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
     fs::create_dir_all(folder.path("matmul")).unwrap();
     folder.put(
@@ -1127,7 +1129,7 @@ fn a_library_of_the_users_is_checked_and_timed() {
     );
 }
 
-/// The kernel that docs/EXTENDING.md shows, by the command that it shows.
+/// The example in docs/EXTENDING.md runs with the command shown there.
 #[test]
 fn the_documented_kernel_runs_without_a_build() {
     let document = fs::read_to_string(root().join("docs/EXTENDING.md")).unwrap();
@@ -1149,7 +1151,6 @@ fn the_documented_kernel_runs_without_a_build() {
     folder.put("mine/library.json", block("json"));
     let line = block("console").replace("mine", folder.path("mine").to_str().unwrap());
     let line = line.trim().strip_prefix("$ mortonnet bench ").unwrap();
-    // The simulator is slow.
     for (witness, sizes) in [
         (Witness::Pocl, ("96", "104")),
         (Witness::Oclgrind, ("16", "24")),
@@ -1171,7 +1172,7 @@ fn the_documented_kernel_runs_without_a_build() {
     }
 }
 
-/// With the messages of the build.
+/// Mistakes in a user's library get the messages of the build.
 #[test]
 fn mistakes_of_a_users_library_are_named() {
     let folder = Folder::new();

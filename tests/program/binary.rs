@@ -1,11 +1,11 @@
-//! The binary itself: what it needs, how large it is, where unsafe code stands.
+//! Checks of the binary: its libraries, its size, and the modules with unsafe code.
 
 use super::support::{DIGITS, root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a board has without installing anything.
+/// The libraries of a board on which nothing was installed.
 const ALLOWED: [&str; 7] = [
     "libc.so.6",
     "libm.so.6",
@@ -34,7 +34,7 @@ fn only_system_libraries_are_needed() {
     }
 }
 
-/// The release build in `folder`, with these arguments.
+/// Makes the release build in `folder` with these arguments.
 pub fn release(folder: &str, args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
@@ -59,9 +59,9 @@ pub fn release(folder: &str, args: &[&str]) -> PathBuf {
     root().join(folder).join("release/mortonnet")
 }
 
-/// The size of a program without what was baked, constants and golden vectors: they are the
-/// network's, not code. `shows` is a program with the lab (it alone prints its block) and with the
-/// same network and plan.
+/// Returns the size of a program without the baked constants and golden vectors, which belong to
+/// the network. `shows` is a program with the lab, network and plan of `program`. Only the lab
+/// prints the block.
 pub fn code_bytes(program: &Path, shows: &Path) -> u64 {
     let text = Command::new(shows).arg("--info=block").output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
@@ -95,7 +95,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The compiler denies `unsafe_code`; only these modules may allow it.
+/// The compiler denies `unsafe_code`, and only these modules may allow it.
 #[test]
 fn unsafe_code_stands_where_the_design_allows_it() {
     let mut files = vec![root().join("build.rs")];

@@ -1,11 +1,11 @@
-//! The block in the program: read where it stands, printed as text, refused where it is damaged.
+//! The block of baked data: it is read in place, printed as text, and refused when damaged.
 
 use super::support::{DIGITS, Folder, root, run};
 use std::fs;
 use std::path::PathBuf;
 
-/// Where the block begins in the program, and where its sections do: name, offset in the block,
-/// bytes.
+/// Returns the offset of the block in the program, and the name, offset in the block and size of
+/// each section.
 fn sections(program: &[u8]) -> (usize, Vec<(String, usize, usize)>) {
     let starts = (0..program.len())
         .step_by(4096)
@@ -49,8 +49,8 @@ fn it_is_printed_as_text() {
     assert_eq!(run(DIGITS, &["--info=lines"], "").code, Some(2));
 }
 
-/// A changed byte of what a start reads ends it; one of the constants is found by `--selftest` and
-/// `--info`.
+/// A changed byte in data that each start reads ends the program. A changed constant is found by
+/// `--selftest` and `--info`.
 #[test]
 fn a_damaged_program_says_so() {
     let folder = Folder::new();
@@ -72,7 +72,7 @@ fn a_damaged_program_says_so() {
     ] {
         let found = run(changed(at), &[test], "");
         match why {
-            // Between the header and the first section stands nothing that counts.
+            // The bytes between the header and the first section are padding.
             "" => assert_eq!(
                 (found.code, found.out.lines().count()),
                 (Some(0), 597),

@@ -1,4 +1,4 @@
-//! The kernel-binary cache: what it keeps, and every way in which it may be of no use.
+//! The cache of compiled kernels: its content, and all ways in which it may be unusable.
 
 use super::support::{
     DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, feed, fifo, on, root,
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program on PoCL through the shim, with a cache folder, its profile going to
+/// Makes a command that runs on PoCL through the shim, with a cache folder. The profile goes to
 /// `FOLDER/profile`.
 fn cached(folder: &Folder, cache: &Path, plan: &str, settings: &[(&str, &str)]) -> Command {
     let library = folder.path("libshim.so");
@@ -34,10 +34,10 @@ fn cached(folder: &Folder, cache: &Path, plan: &str, settings: &[(&str, &str)]) 
     c
 }
 
-/// Several programs.
+/// A plan with several programs.
 const PLAN: &str = "adreno";
 
-/// What `--profile` says of the cache.
+/// The cache's part of `--profile`.
 #[derive(Debug)]
 struct Cache {
     result: String,
@@ -47,12 +47,13 @@ struct Cache {
     phases: serde_json::Value,
 }
 
-/// How long a start may take, on a machine that does other things too, and with how much memory:
-/// without an attack it takes 0.1 to 0.4 s and 88 MB (PoCL).
+/// The limits for a start on a busy machine. Without an attack it takes 0.1 to 0.4 s and 88 MB with
+/// PoCL.
 const LIMIT: Duration = Duration::from_secs(60);
 const MOST: u64 = 1 << 30;
 
-/// Runs it: the answers must be the host's, whatever stands in the cache folder, and soon.
+/// Runs the command and checks that the answers are the host's, for any content of the cache
+/// folder.
 fn ask(folder: &Folder, mut command: Command) -> Cache {
     let r = bounded(&mut command, "", LIMIT, MOST);
     assert_eq!(r.lines(), expected().lines(), "{}", r.err);
@@ -65,7 +66,7 @@ fn ask(folder: &Folder, mut command: Command) -> Cache {
         .iter()
         .map(|n| n.as_str().unwrap())
         .collect();
-    // The weights as baked are in the layout of the Mali plans.
+    // The baked weights have the layout of the Mali plans.
     let baked = p["plan"]
         .as_str()
         .is_some_and(|plan| plan.starts_with("mali"));
@@ -84,7 +85,7 @@ fn expected() -> Run {
     feed(c.args(["-d", "host", "model/digits/test.csv"]), "")
 }
 
-/// Files of the cache folder by name, sorted.
+/// The files of the cache folder, sorted by name.
 fn files(cache: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(cache)
         .unwrap()
@@ -94,7 +95,7 @@ fn files(cache: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A folder with the cache of one run, and the programs it has.
+/// Fills a cache folder with one run. Also returns the number of programs.
 fn filled() -> (Folder, PathBuf, u64) {
     let folder = Folder::new();
     let cache = folder.path("cache/below");
@@ -123,7 +124,7 @@ fn the_second_start_takes_the_programs_from_the_cache() {
         (&*second.result, second.hits, second.misses, &*second.notes),
         ("HIT", programs, 0, "")
     );
-    // Every phase of the start is there, and the first batch.
+    // Each phase of the start has a time, and so has the first batch.
     assert!(second.phases["build"].is_null(), "{second:?}");
     for phase in [
         "library", "devices", "layout", "context", "cache", "upload", "buffers", "kernels",
@@ -137,14 +138,13 @@ fn the_second_start_takes_the_programs_from_the_cache() {
     assert!(
         profile.contains("\"first_batch_us\":") && !profile.contains("\"first_batch_us\":null")
     );
-    // Nothing was compiled.
     let log = folder.put("calls", "");
     run(PLAN, &[("MORTONNET_SHIM_LOG", log.to_str().unwrap())]);
     let calls = fs::read_to_string(&log).unwrap();
     assert!(
         calls.contains("clCreateProgramWithBinary") && !calls.contains("clCreateProgramWithSource")
     );
-    // Another driver, another source: each is compiled once.
+    // With another driver or source, each program is compiled once.
     assert_eq!(
         run(PLAN, &[("MORTONNET_SHIM_DRIVER", "2.0")]).result,
         "MISS"
@@ -165,7 +165,7 @@ fn the_second_start_takes_the_programs_from_the_cache() {
         ("MISS", programs - 1, 1)
     );
     assert_eq!(edited().result, "HIT");
-    // The table says it too.
+    // The table of the profile has the same result.
     let off = [("MORTONNET_CACHE", "")];
     for (word, hits, settings) in [("HIT", programs, &[][..]), ("MISS", 0, &off)] {
         let r = feed(cached(&folder, &cache, PLAN, settings).arg("--profile"), "");
@@ -174,7 +174,7 @@ fn the_second_start_takes_the_programs_from_the_cache() {
         );
         assert!(r.err.contains(&line), "{}", r.err);
     }
-    // Measurements neither take nor leave anything.
+    // Measurements neither read nor write the cache.
     let before = files(&cache);
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -207,7 +207,7 @@ fn without_a_folder_everything_is_compiled() {
         none.result == "MISS" && none.notes.starts_with("off: no folder"),
         "{none:?}"
     );
-    // A folder that cannot be made.
+    // A folder that cannot be created.
     let file = folder.put("file", "");
     for place in [file.join("below"), "/proc/nowhere/below".into()] {
         let r = ask(&folder, cached(&folder, &place, PLAN, &[]));
@@ -219,14 +219,14 @@ fn without_a_folder_everything_is_compiled() {
     assert_eq!(files(&cache), before);
 }
 
-/// A blob's key lines and the driver's bytes.
+/// Splits a blob into its key lines and the driver's bytes.
 fn parts(blob: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let end = blob.windows(7).position(|w| w == b"\nbytes ").unwrap() + 1;
     let start = end + blob[end..].windows(2).position(|w| w == b"\n\n").unwrap() + 2;
     (blob[..end].to_vec(), blob[start..].to_vec())
 }
 
-/// A blob that is whole as far as the program can tell.
+/// Makes a blob with a valid checksum.
 fn blob(head: &[u8], bytes: &[u8]) -> Vec<u8> {
     let sizes = format!(
         "bytes {}\nchecksum {:016x}\n\n",
@@ -299,7 +299,7 @@ fn truncated_foreign_and_refused_blobs_are_compiled_and_written_again() {
         assert_eq!((&*r.result, &*r.notes), ("HIT", ""), "{what}");
     }
     assert_eq!(files(&cache), blobs, "nothing else is left there");
-    // What stands in the way is not a file.
+    // A folder has the name of the blob.
     fs::remove_file(file).unwrap();
     fs::create_dir(file).unwrap();
     for _ in 0..2 {
@@ -341,7 +341,7 @@ fn a_driver_that_takes_no_binaries_gets_sources() {
     );
 }
 
-/// A user who is not root, for whom permissions count; the test's own user where it is not root.
+/// Runs the command as a user who is not root, because permissions do not restrict root.
 fn ordinary(c: &mut Command) {
     if is_root() {
         c.uid(65534).gid(65534);
@@ -360,7 +360,7 @@ fn mode(path: &Path, mode: u32) {
 fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     let (folder, cache, programs) = filled();
     let before = files(&cache);
-    // The program, its input and PoCL's own cache, where an ordinary user reaches them.
+    // Copies of the program and its input that an ordinary user can read, and a cache of PoCL.
     let program = folder.executable("mortonnet", fs::read(DIGITS).unwrap());
     fs::copy(
         root().join("model/digits/test.csv"),
@@ -459,7 +459,7 @@ fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
         let r = run();
         assert_eq!((r.hits, r.misses), (programs - 1, 1), "{what}: {r:?}");
         assert!(r.notes.contains(why), "{what}: {r:?}");
-        // A blob stands there again, and serves.
+        // A valid blob is in place again and is loaded.
         let about = fs::symlink_metadata(&blobs[0]).unwrap();
         assert!(
             about.is_file()
@@ -468,8 +468,8 @@ fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
         );
         assert_eq!(run().result, "HIT", "{what}");
     }
-    // The same in place of markers: nothing is condemned, and -v says what is passed over, as the
-    // profile does.
+    // Markers with the same attacks do not mark a blob as bad. `-v` and the profile list the
+    // ignored files.
     let name = blobs[0].to_str().unwrap();
     for end in [".bad", ".1-1-1.loading"] {
         let marker = PathBuf::from(format!("{name}{end}"));
@@ -511,7 +511,7 @@ fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
 fn a_folder_that_others_may_write_is_not_used() {
     let (folder, cache, programs) = filled();
     let before = files(&cache);
-    // A sticky bit keeps nobody from putting files there first.
+    // A sticky bit does not keep others from creating files first.
     for bits in [0o777, 0o1777, 0o775] {
         mode(&cache, bits);
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
@@ -534,7 +534,7 @@ fn a_folder_that_others_may_write_is_not_used() {
             "{}",
             r.err
         );
-        // The host's start, which looks for tuning records, neither.
+        // The host's start, which looks for tuning records, does not use the folder either.
         let mut c = command(DIGITS);
         c.env("MORTONNET_CACHE", &cache)
             .args(["-d", "host", "-v", "model/digits/test.csv"]);
@@ -559,7 +559,6 @@ fn a_folder_that_others_may_write_is_not_used() {
     }
     assert_eq!(files(&cache), before);
     mode(&cache, 0o755);
-    // systemd gives a service with DynamicUser a link to its folder.
     let link = folder.path("link");
     symlink(&cache, &link).unwrap();
     assert_eq!(
@@ -578,9 +577,8 @@ fn a_folder_that_others_may_write_is_not_used() {
     }
 }
 
-/// The first records under oclgrind, a driver that writes no files itself: `ulimit` says how large
-/// a file may grow, in 512 bytes. It must find nothing wrong, with the batches before the first
-/// neither.
+/// Runs the first records under oclgrind, a driver that writes no files itself, and checks that it
+/// reports nothing. `ulimit` limits the size of files, in units of 512 bytes.
 fn simulated(folder: &Folder, cache: &Path, ulimit: &str) -> serde_json::Value {
     const RECORDS: usize = 5;
     let log = folder.path("oclgrind.log");
@@ -623,7 +621,7 @@ fn simulated(folder: &Folder, cache: &Path, ulimit: &str) -> serde_json::Value {
 fn a_full_disk_costs_the_cache_and_nothing_else() {
     let folder = Folder::new();
     let cache = folder.path("cache");
-    // Writes fail beyond 512 bytes, as they do on a full disk.
+    // Writes beyond 512 bytes fail, as on a full disk.
     for _ in 0..2 {
         let full = simulated(&folder, &cache, "1").to_string();
         let said = full.contains("was not stored in") && full.contains("File too large");
@@ -638,13 +636,13 @@ fn a_full_disk_costs_the_cache_and_nothing_else() {
     }
 }
 
-/// A process that dies of signal 6 when it hands a binary to the driver.
+/// Makes the process die of signal 6 when it loads a binary.
 const CRASH: (&str, &str) = ("MORTONNET_SHIM_FAIL", "clCreateProgramWithBinary:0:6");
 
 #[test]
 fn a_blob_that_crashed_the_driver_is_not_loaded_again() {
     let (folder, cache, programs) = filled();
-    // The first blob of each of two runs; then no more.
+    // The first blob is marked in each of two runs. Then no more is loaded.
     for bad in 1..=2 {
         let died = cached(&folder, &cache, PLAN, &[CRASH])
             .output()
@@ -662,7 +660,7 @@ fn a_blob_that_crashed_the_driver_is_not_loaded_again() {
             "{r:?}"
         );
     }
-    // A driver that was mended under the same name: by hand.
+    // After a driver was fixed under the same version, the user removes the markers.
     assert_eq!(
         ask(&folder, cached(&folder, &cache, PLAN, &[])).result,
         "MISS"
@@ -683,7 +681,7 @@ fn a_blob_that_crashed_the_driver_is_not_loaded_again() {
     );
 }
 
-/// Starts a run and waits until it loads a blob, which takes it long.
+/// Starts a run and waits until it loads a blob, which the shim makes slow.
 fn slow(folder: &Folder, cache: &Path) -> Child {
     let mut c = cached(
         folder,

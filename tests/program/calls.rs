@@ -1,4 +1,4 @@
-//! Drivers that fail or answer nonsense: every call of a run, once each.
+//! Drivers that fail or return nonsense, once for each call of a run.
 
 use super::support::{
     DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, on, run, shim,
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const RECORDS: usize = 25;
 
-/// The first records, in batches of 10, on PoCL through a library that does what is set.
+/// Makes a command for the first records in batches of 10, on PoCL through the shim.
 pub fn device(folder: &Folder, shim: &Path) -> Command {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -30,7 +30,7 @@ pub fn records() -> String {
         .collect()
 }
 
-/// Runs it; whatever the driver does, it must end soon and by itself.
+/// Runs the command. It must end by itself within 60 s, for any behaviour of the driver.
 fn ends(c: &mut Command, what: &str) -> Run {
     let r = bounded(c, records(), Duration::from_secs(60), 2 << 30);
     assert!(
@@ -42,14 +42,14 @@ fn ends(c: &mut Command, what: &str) -> Run {
     r
 }
 
-/// What was answered is right, and nothing is lost without an error.
+/// Checks that all answers are right and that missing ones come with an error.
 pub fn right(r: &Run, expected: &str, what: &str) {
     assert!(expected.starts_with(&r.out), "{what}: {}", r.out);
     assert!(r.code == Some(1) || r.out == expected, "{what}: {}", r.out);
     assert!(r.code == Some(0) || !r.err.is_empty(), "{what}");
 }
 
-/// How often a run makes each call.
+/// Returns how often a run makes each call.
 pub fn calls(folder: &Folder, shim: &Path) -> BTreeMap<String, usize> {
     let log = folder.path("calls");
     ends(
@@ -59,7 +59,7 @@ pub fn calls(folder: &Folder, shim: &Path) -> BTreeMap<String, usize> {
     counted(&log)
 }
 
-/// The calls of a log.
+/// Counts the calls in a log.
 pub fn counted(log: &Path) -> BTreeMap<String, usize> {
     let mut calls = BTreeMap::new();
     for name in fs::read_to_string(log).unwrap().lines() {
@@ -68,7 +68,7 @@ pub fn counted(log: &Path) -> BTreeMap<String, usize> {
     calls
 }
 
-/// Under `auto`, on PoCL, which says that it is a GPU, through a library that does what is set.
+/// Makes a command under `auto` on PoCL through the shim, where PoCL reports a GPU.
 pub fn auto(folder: &Folder, shim: &Path) -> Command {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -81,7 +81,7 @@ pub fn auto(folder: &Folder, shim: &Path) -> Command {
     c
 }
 
-/// Makes the record of a first start say that the device is the faster one.
+/// Changes the record of the first start so that the device is faster than the host.
 pub fn prefer_device(folder: &Folder) {
     for entry in fs::read_dir(folder.path("cache")).unwrap() {
         let path = entry.unwrap().path();
@@ -103,8 +103,8 @@ pub fn prefer_device(folder: &Folder) {
     }
 }
 
-/// Each call fails once, wherever it is: the first three and the last of its kind, as all between
-/// are made by the same lines.
+/// For each kind of call, fails one of the first three, the last, or all. The calls between are
+/// made by the same lines.
 #[test]
 fn every_call_may_fail() {
     let folder = Folder::new();
@@ -139,9 +139,9 @@ fn every_call_may_fail() {
     assert!(errors > 40, "{errors}");
 }
 
-/// A kernel that fails on the device, of which the event of its launch alone tells: waiting,
-/// mapping and finishing say that all is well. And one that does nothing without any error: a
-/// result that no kernel wrote is never printed.
+/// A kernel fails on the device, and only the event of its launch shows it. Waiting, mapping and
+/// finishing succeed. Another kernel does nothing, without an error. A result that no kernel wrote
+/// is never printed.
 #[test]
 fn a_kernel_that_fails_on_the_device_is_an_error() {
     let folder = Folder::new();
@@ -189,8 +189,8 @@ fn a_kernel_that_fails_on_the_device_is_an_error() {
             }
         }
         for n in 1..=launches {
-            // The rest of the batch may be right: all of a batch is idle, or what follows is
-            // computed of what was there.
+            // The rest of the batch may be right: either the whole batch is idle, or later steps
+            // use old data.
             let (r, what) = run(&[("MORTONNET_SHIM_IDLE", format!("0:{n}"))], &[]);
             let none = " has no result, although every launch ended without an error";
             assert!(
@@ -202,8 +202,7 @@ fn a_kernel_that_fails_on_the_device_is_an_error() {
     }
 }
 
-/// Objects that are not there although the driver says that all is well; sizes and counts that
-/// cannot be.
+/// The driver reports success without an object, or impossible sizes and counts.
 #[test]
 fn every_answer_may_be_nonsense() {
     let folder = Folder::new();
@@ -250,7 +249,7 @@ fn every_answer_may_be_nonsense() {
             right(&r, &expected, &told);
         }
     }
-    // A store in the cache is optional.
+    // Storing in the cache is optional.
     for size in ["0", "1", "1099511627776"] {
         let cache = folder.path(&format!("cache {size}"));
         let mut c = device(&folder, &shim);
@@ -263,8 +262,7 @@ fn every_answer_may_be_nonsense() {
     }
 }
 
-/// Under `auto` no failure of a device ends the stream: the host takes over, and nothing is lost,
-/// whichever call fails.
+/// Under `auto` no failing call ends the stream. The host takes over, and no record is lost.
 #[test]
 fn the_host_takes_over_under_auto() {
     let folder = Folder::new();
@@ -282,7 +280,7 @@ fn the_host_takes_over_under_auto() {
             2 << 30,
         )
     };
-    // A first start, whose record then says that the device is the faster one.
+    // After this first start, the record is changed so that the device is faster.
     assert_eq!(run(&[]).out, expected);
     prefer_device(&folder);
     let log = folder.path("calls");
@@ -311,8 +309,8 @@ fn the_host_takes_over_under_auto() {
         }
     }
     assert!(taken_over >= 5, "{taken_over} of {calls:?}");
-    // What was read when it failed is computed again, in whichever batch.
-    // From a file: a pipe that pauses ends a batch early.
+    // The records of a failing batch are computed again, in any batch. The input is a file, because
+    // a pause in a pipe ends a batch early.
     let file = folder.path("records.csv");
     fs::write(&file, &input).unwrap();
     let mut batches = std::collections::BTreeSet::new();
@@ -355,7 +353,7 @@ fn the_host_takes_over_under_auto() {
             r.err
         );
     }
-    // One that was named ends the run.
+    // A failing device that was named ends the run.
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_SHIM_REAL", ICD_LOADER)

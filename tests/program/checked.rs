@@ -1,12 +1,12 @@
-//! The list of kernels that a witness has found right, `tests/checked.txt`.
+//! The list `tests/checked.txt` of kernels that a witness has found right.
 //!
-//! A check on a simulator gives the same result whenever its inputs are the same. It takes up to
-//! eight minutes a kernel, so it is not repeated while the hash of its inputs stands in the list.
-//! Only the tests write the list, and only where `MORTONNET_RECORD` is set (`tests/all` sets it).
+//! A check on a simulator gives the same result for the same inputs. It takes up to eight minutes
+//! per kernel, so it is not repeated while the hash of its inputs is in the list. Only the tests
+//! write the list, and only if `MORTONNET_RECORD` is set, as `tests/all` does.
 //!
-//! A line is `WITNESS KERNEL HASH SECONDS`. The hash is of what `bench --check --inputs` takes in
-//! (sources without comments, options, arguments, ranges, expected scores), of the code that judges
-//! results, of the witness's settings and of the witness's version.
+//! A line is `WITNESS KERNEL HASH SECONDS`. The hash covers the inputs of `bench --check --inputs`,
+//! the code that judges results, and the witness's settings and version. The inputs are sources
+//! without comments, options, arguments, ranges and expected scores.
 
 use super::support::{Witness, root};
 use sha2::{Digest, Sha256};
@@ -19,7 +19,8 @@ use std::time::Instant;
 
 const LIST: &str = "tests/checked.txt";
 
-/// Code that judges results. Code that makes inputs is not in the list: the inputs are.
+/// The code that judges results. Code that makes inputs is missing here, because the inputs are
+/// hashed.
 const JUDGES: [&str; 5] = [
     "src/lab/case.rs",
     "src/lab/case",
@@ -28,14 +29,14 @@ const JUDGES: [&str; 5] = [
     "src/ops/bound.rs",
 ];
 
-/// A kernel and what its check depends on.
+/// A kernel with the settings and the hash of its check.
 pub struct Kernel {
     pub name: String,
     pub settings: Vec<(&'static str, &'static str)>,
     hash: String,
 }
 
-/// The version of the package that has a witness.
+/// Returns the version of a witness's package.
 fn version(witness: Witness) -> String {
     let package = match witness {
         Witness::Oclgrind => "oclgrind",
@@ -45,12 +46,12 @@ fn version(witness: Witness) -> String {
         .args(["-W", "-f", "${Version}", package])
         .output();
     let said = said.ok().filter(|o| o.status.success());
-    // Without a version no check is known to be the same one.
+    // Without a version, each process has a hash of its own, so all checks run.
     let unknown = || format!("unknown, process {}", std::process::id());
     said.map_or_else(unknown, |o| String::from_utf8_lossy(&o.stdout).into_owned())
 }
 
-/// All files at or below `path`, in order.
+/// Collects all files at or below `path`, in order.
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
     if path.is_file() {
         return found.push(path.to_path_buf());
@@ -63,8 +64,7 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
     entries.iter().for_each(|entry| files(entry, found));
 }
 
-/// Puts the text of all files at or below `path` into `hash`, without the comments of Rust and
-/// without its tests.
+/// Adds all files at or below `path` to `hash`, without Rust comments and tests.
 fn add(hash: &mut Sha256, path: &str) {
     let mut found = Vec::new();
     files(&root().join(path), &mut found);
@@ -86,10 +86,10 @@ fn add(hash: &mut Sha256, path: &str) {
     }
 }
 
-/// What a witness needs for a kernel, by the kernel's name.
+/// Returns a witness's settings for a kernel.
 pub type Settings = fn(&str) -> Vec<(&'static str, &'static str)>;
 
-/// The kernels of the library that have a source, as `witness` checks them.
+/// Returns the kernels of the library that have a source, as `witness` checks them.
 pub fn kernels(witness: Witness, settings: Settings) -> Vec<Kernel> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
@@ -131,7 +131,7 @@ pub fn kernels(witness: Witness, settings: Settings) -> Vec<Kernel> {
     alike.into_iter().flat_map(of_settings).collect()
 }
 
-/// Checks that stand in the list.
+/// The checks in the list: hash and seconds by witness and kernel.
 type Lines = BTreeMap<(String, String), (String, f64)>;
 
 fn read() -> Lines {
@@ -152,11 +152,11 @@ fn read() -> Lines {
         .collect()
 }
 
-/// Seconds of listed checks that are made all the same.
+/// The seconds of listed checks that are repeated.
 const SAMPLE: f64 = 30.0;
 
-/// The kernels that `witness` has to check: those whose hash is not in the list, and some of the
-/// others, which the commit draws.
+/// Returns the kernels that `witness` has to check. These are the kernels whose hash is not in the
+/// list, and a sample of the others, drawn by the commit.
 pub fn due(witness: Witness, all: Vec<Kernel>) -> Vec<Kernel> {
     let list = read();
     let key = |k: &Kernel| (format!("{witness:?}"), k.name.clone());
@@ -190,7 +190,7 @@ pub fn due(witness: Witness, all: Vec<Kernel>) -> Vec<Kernel> {
     due
 }
 
-/// Runs the check of a kernel, and puts it into the list where the list is to be written.
+/// Runs the check of a kernel and adds it to the list if `MORTONNET_RECORD` is set.
 pub fn record(witness: Witness, kernel: &Kernel, check: impl FnOnce()) {
     let start = Instant::now();
     check();
@@ -216,7 +216,7 @@ pub fn record(witness: Witness, kernel: &Kernel, check: impl FnOnce()) {
     fs::write(root().join(LIST), text).unwrap();
 }
 
-/// Inputs are the same in every run; another source, or other settings, are another check.
+/// The hash is the same in every run, and changes with the source or the settings.
 #[test]
 fn a_check_is_known_by_its_inputs() {
     let hash = |settings: Settings| {

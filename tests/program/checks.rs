@@ -1,4 +1,5 @@
-//! Bad records that are marked, answers that are compared, and what is said of several errors.
+//! Bad records that are marked, answers that are compared with expected ones, and several errors in
+//! a run.
 
 use super::signals::{Lines, TERM, end, send, started};
 use super::support::{DIGITS, Folder, bake, command, feed, root, run};
@@ -11,7 +12,7 @@ use std::process::Stdio;
 const TEST: &str = "model/digits/test.csv";
 const LABELS: &str = "model/digits/test_labels.csv";
 
-/// The first hundred records, each with its line end, and their classes.
+/// The first hundred records with their line ends, and their classes.
 fn hundred() -> (Vec<String>, Vec<String>) {
     let csv = fs::read_to_string(root().join(TEST)).unwrap();
     let lines = csv
@@ -32,8 +33,7 @@ fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// One bad record among those that were read together: all others are answered, and the stream goes
-/// on.
+/// One record in a batch is bad. All others are answered, and the stream goes on.
 #[test]
 fn a_bad_record_is_marked_and_the_stream_goes_on() {
     let (mut lines, mut classes) = hundred();
@@ -51,11 +51,11 @@ fn a_bad_record_is_marked_and_the_stream_goes_on() {
     let mut child = started(c, TERM);
     let (mut stdin, out) = (child.stdin.take().unwrap(), Lines::of(child.stdout.take()));
     stdin.write_all(lines.concat().as_bytes()).unwrap();
-    // While the pipe stays open.
+    // All answers come while the pipe is still open.
     assert_eq!((0..100).map(|_| out.next()).collect::<Vec<_>>(), classes);
     stdin.write_all(lines[0].as_bytes()).unwrap();
     assert_eq!(out.next(), classes[0]);
-    // Every record has its answer: a service that is stopped has not failed.
+    // A stopped service has not failed if every record has its answer.
     send(&child, TERM);
     assert_eq!(end(&mut child).signal(), Some(TERM));
     drop(stdin);
@@ -72,7 +72,7 @@ fn a_bad_record_is_marked_and_the_stream_goes_on() {
     let line: serde_json::Value = serde_json::from_str(r.out.lines().nth(4).unwrap()).unwrap();
     let reason = "stdin:5:2: expected a number, found \"x\"";
     assert_eq!(line, serde_json::json!({"record": 4, "error": reason}));
-    // The default.
+    // `stop` is the default.
     for stop in [&[][..], &["--on-error", "stop"]] {
         let r = run(DIGITS, stop, lines.concat());
         assert_eq!(
@@ -80,7 +80,6 @@ fn a_bad_record_is_marked_and_the_stream_goes_on() {
             (Some(1), why, 4)
         );
     }
-    // Without a bad record it changes nothing.
     let r = run(DIGITS, &[&args[..], &[TEST]].concat(), "");
     assert_eq!((r.lines().len(), &*r.err), (597, ""));
 }
@@ -123,7 +122,7 @@ fn bad_records_are_counted_and_count_as_wrong() {
     );
     let p = json(&file);
     assert_eq!((&p["records"], &p["marked"]), (&100.into(), &2.into()));
-    // Both errors are said.
+    // Both errors are reported.
     assert!(
         r.err.contains("mortonnet: bad records: 2 of 100")
             && r.err.contains("mortonnet: accuracy ")
@@ -139,7 +138,7 @@ fn bad_records_are_counted_and_count_as_wrong() {
     assert_eq!(json(&file)["marked"], 0);
 }
 
-/// A profile that cannot be written does not hide the record that ended the run, nor the other way
+/// A profile that cannot be written does not hide the error of a bad record, nor the other way
 /// round.
 #[test]
 fn the_first_error_counts_and_the_second_is_said() {
@@ -177,7 +176,7 @@ fn scores_are_compared_with_a_file() {
     let line = "mortonnet: scores: 597 of 597 within 0; largest error 0.00e0, record 1, output 1: \
         expected ";
     assert!(r.err.starts_with(line), "{}", r.err);
-    // One score of one record, off by a thousandth of it.
+    // One score of one record is off by a thousandth.
     let mut lines: Vec<String> = scores.lines().map(str::to_string).collect();
     let mut record: Vec<f32> = lines[16].split(',').map(|s| s.parse().unwrap()).collect();
     let found = record[2];
@@ -217,7 +216,7 @@ fn scores_are_compared_with_a_file() {
     }
 }
 
-/// Two inputs, two outputs that are the inputs.
+/// A network of two inputs whose outputs are the inputs.
 fn identity(output: &str) -> Folder {
     let model = Folder::new();
     for (name, cols, text) in [("w", 2, "1,0\n0,1\n"), ("b", 1, "0\n0\n")] {
@@ -235,7 +234,7 @@ fn identity(output: &str) -> Folder {
     model
 }
 
-/// Networks whose answers are no single class can be compared as well.
+/// Networks that do not output a single class can be compared as well.
 #[test]
 fn values_and_sets_of_labels_are_compared() {
     let out = Folder::new();
@@ -255,7 +254,7 @@ fn values_and_sets_of_labels_are_compared() {
     ];
     let r = feed(command(&values).args(args), input);
     assert_eq!((r.code, &*r.out), (Some(1), "1000,0.5\nerror\n3,4\n"));
-    // Half of 4.5 is 0.111 of it; 0.05 of 1000 is little.
+    // The error of 0.5 in 4.5 is 0.111 of it. The error of 0.05 in 1000 is within the limit.
     let said = "scores: 1 of 3 within 0.0001; largest error 1.11e-1, record 3, output 2: expected \
         4.5, found 4\n";
     assert!(
@@ -296,7 +295,7 @@ fn values_and_sets_of_labels_are_compared() {
         "{}",
         r.err
     );
-    // A line for a bad record could be mistaken for one of a class of that name.
+    // The line `error` would be ambiguous with a label of that name. These labels have none.
     let r = run(&sets, &["--on-error", "mark", "-o", "label"], "1,1\n");
     assert_eq!((r.code, &*r.out), (Some(0), "wet,cold\n"), "{}", r.err);
 }

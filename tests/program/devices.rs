@@ -1,5 +1,5 @@
-//! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every
-//! plan.
+//! Tests on two OpenCL witnesses, PoCL and oclgrind, under every plan. The classes are the host's,
+//! and the scores are within the bound.
 
 use super::support::{
     DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, on, random_bytes,
@@ -8,12 +8,12 @@ use super::support::{
 use std::fs;
 use std::path::Path;
 
-/// Every OpenCL plan that a program has without the lab.
+/// The OpenCL plans of a program without the lab.
 pub fn plans() -> Vec<String> {
     plans_where(|plan| plan["withoutLab"].is_null())
 }
 
-/// The OpenCL plans of the library that `take` says.
+/// The OpenCL plans of the library for which `take` returns true.
 fn plans_where(take: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
@@ -30,8 +30,8 @@ fn plans_where(take: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
     names
 }
 
-/// What the simulator must be told for a plan: it reports every read of an image as uninitialised,
-/// and GPUs for which tiles in local memory are made have 48 KiB of it.
+/// Returns the simulator's settings for a plan. It wrongly reports each read of an image as
+/// uninitialised. Plans with tiles in local memory are for GPUs with 48 KiB of it.
 pub fn simulated(args: &[&str]) -> Vec<(&'static str, &'static str)> {
     let plan = |name: &str| args.contains(&name);
     match () {
@@ -41,7 +41,7 @@ pub fn simulated(args: &[&str]) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// Runs on a witness; oclgrind must have nothing to say.
+/// Runs on a witness and checks that oclgrind reports nothing.
 fn on_device(
     witness: Witness,
     program: &Path,
@@ -69,7 +69,7 @@ fn digits_on_pocl_under_every_plan() {
     digits(Witness::Pocl, &plans_where(|_| true));
 }
 
-/// One launch for all layers, and three for each.
+/// One plan has a single launch for all layers, the other has three launches for each.
 #[test]
 fn digits_on_oclgrind_under_chosen_plans() {
     digits(
@@ -84,7 +84,7 @@ fn digits_on_oclgrind_under_every_plan() {
     digits(Witness::Oclgrind, &plans_where(|_| true));
 }
 
-/// The whole test set: the host's classes, and scores within the bound.
+/// Runs the whole test set. The classes must be the host's, and the scores within the bound.
 fn digits(witness: Witness, plans: &[String]) {
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
     let vectors: Vec<Vec<f64>> = csv
@@ -113,7 +113,7 @@ fn digits(witness: Witness, plans: &[String]) {
     }
 }
 
-/// Classes, and scores as a line of numbers, of JSON results.
+/// Splits JSON results into classes and lines of scores.
 fn parts(lines: &[impl AsRef<str>]) -> (Vec<String>, Vec<String>) {
     lines
         .iter()
@@ -150,8 +150,7 @@ fn mnist_network_on_every_engine_and_plan() {
         bytes.clone(),
     );
     reference.check(&vectors, &host_scores.lines(), "host");
-    // Its scaled inputs are so small, and the values behind its sigmoids, that nothing can
-    // overflow.
+    // The scaled inputs and the outputs of sigmoids are so small that nothing can overflow.
     let info = run(&program, &["-d", "host", "--info"], "");
     assert!(
         info.out
@@ -159,7 +158,7 @@ fn mnist_network_on_every_engine_and_plan() {
         "{}",
         info.out
     );
-    // Under the plan that was baked nothing is laid out at start.
+    // Under the baked plan no constant is repacked.
     let file = folder.path("profile");
     let args = [
         "-f",
@@ -177,7 +176,7 @@ fn mnist_network_on_every_engine_and_plan() {
     for (witness, records) in [(Witness::Pocl, 300), (Witness::Oclgrind, 5)] {
         let input = bytes[..records * 784].to_vec();
         for plan in &plans() {
-            // The simulator is slow: as few records in a batch as the plan allows.
+            // The simulator is slow, so the batch is as small as the plan allows.
             let args = [
                 "-f",
                 "u8",
@@ -209,8 +208,8 @@ fn mnist_network_on_every_engine_and_plan() {
     }
 }
 
-/// Convolutions add what was there before in their own step; the host, which combines the two in
-/// another, gives the same.
+/// A convolution adds the residual in its own step. The host combines the two in another step and
+/// gets the same.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn residual_networks_on_every_engine_and_plan() {
@@ -276,8 +275,8 @@ fn self_test_and_profile_on_both_witnesses() {
     let folder = Folder::new();
     let file = folder.path("p.json");
     let arg = format!("--profile=json:{}", file.display());
-    // The host's panels are the packed kernels' too: baked for the host, nothing is laid out again
-    // for them.
+    // The host and the packed kernels have the same panels. So constants baked for the host are not
+    // repacked for these kernels.
     let profiled = |plan: &str| -> serde_json::Value {
         on_device(
             Witness::Pocl,
@@ -308,7 +307,7 @@ fn devices_are_chosen_by_index_name_and_compute_units() {
     };
     let listing = ask(&["--list-devices"]);
     let first = listing.lines()[1];
-    // PoCL calls them basic-CPU and pthread-CPU.
+    // PoCL calls its devices basic-CPU and pthread-CPU.
     let name = first
         .strip_prefix("0: basic-")
         .unwrap()
@@ -348,7 +347,7 @@ fn devices_are_chosen_by_index_name_and_compute_units() {
     assert_eq!(ask(&["-d", "host", "--compute-units", "1"]).code, Some(2));
 }
 
-/// PoCL's devices `count` times, with other answers to some questions.
+/// Runs on PoCL's basic device `count` times, with other answers to some queries.
 fn answering(folder: &Folder, shim: &Path, count: usize, answers: &[&str], args: &[&str]) -> Run {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -359,8 +358,8 @@ fn answering(folder: &Folder, shim: &Path, count: usize, answers: &[&str], args:
     feed(c.args(args), "")
 }
 
-/// The class of an NVIDIA GPU is that of its compute capability, which is asked where the driver
-/// offers the question.
+/// The class of an NVIDIA GPU follows from its compute capability, which is queried if the driver
+/// offers the query.
 #[test]
 fn the_compute_capability_decides_the_class() {
     let folder = Folder::new();
@@ -422,7 +421,7 @@ fn the_compute_capability_decides_the_class() {
             "desktop",
             Some("7.5"),
         ),
-        // Offered and not answered, answered and not offered.
+        // The query is offered but fails, or works but is not offered.
         (&[OFFERED], "desktop", "desktop", None),
         (&["0:4000=9", "0:4001=0"], "desktop", "desktop", None),
     ] {
@@ -446,7 +445,7 @@ fn the_compute_capability_decides_the_class() {
     }
 }
 
-/// Table 2.1 of the thesis, with the answers of its Mali.
+/// The listing has the rows of table 2.1 of the thesis, with the answers of its Mali.
 #[test]
 fn the_listing_has_what_the_thesis_has() {
     let folder = Folder::new();
@@ -578,7 +577,7 @@ fn the_listing_has_what_the_thesis_has() {
     );
 }
 
-/// `opencl` takes a device that can be used; one that is named and cannot says why.
+/// `opencl` skips devices that cannot be used. For a named device the reason is an error.
 #[test]
 fn devices_that_cannot_be_used_are_passed_over_or_named() {
     let folder = Folder::new();
@@ -631,7 +630,7 @@ fn devices_that_cannot_be_used_are_passed_over_or_named() {
     }
 }
 
-/// `--kernels` where none of its files would be read is a mistake, not a passed test.
+/// A folder for `--kernels` of which no file is read is a mistake, not a passed test.
 #[test]
 fn kernels_that_nothing_runs_are_refused() {
     let folder = Folder::new();
@@ -695,7 +694,7 @@ fn kernels_that_nothing_runs_are_refused() {
         assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
         assert!(r.err.contains(part), "{args:?}: {}", r.err);
     }
-    // `auto` does not hide that the device failed.
+    // `auto` does not hide the failure of the device.
     let mut c = command(DIGITS);
     let r = feed(
         c.args(["--selftest", "--plan", "thesis-baseline", "--kernels", dir]),
@@ -750,8 +749,8 @@ fn a_device_that_cannot_run_a_plan_says_why() {
     assert_eq!(r.lines().len(), 597);
 }
 
-/// Where a limit of the device does not allow the one launch for all layers, each layer has its
-/// own, with a warning. Its constants are the same.
+/// If a limit of the device forbids the one launch for all layers, each layer has its own launch,
+/// with a warning. The constants are the same.
 #[test]
 fn one_launch_gives_way_to_a_launch_for_each_layer() {
     let folder = Folder::new();
@@ -816,8 +815,8 @@ fn one_launch_gives_way_to_a_launch_for_each_layer() {
     );
 }
 
-/// A kernel that does not compile, or a driver that fails, is an error: never silently another
-/// plan.
+/// A kernel that does not compile or a failing driver is an error. No other plan replaces it
+/// silently.
 #[test]
 fn a_broken_launch_for_all_layers_is_an_error() {
     let folder = Folder::new();
@@ -852,7 +851,7 @@ fn a_broken_launch_for_all_layers_is_an_error() {
     }
 }
 
-/// Calls that the OpenCL library sees, through a shim that writes them down.
+/// The shim logs the calls that reach the OpenCL library.
 #[test]
 fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
     let folder = Folder::new();
@@ -877,7 +876,7 @@ fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
             c.arg("--profile");
         }
         if discrete {
-            // Scores are read, and the classes are taken of them.
+            // The host reads scores and computes the classes.
             c.env("MORTONNET_SHIM_DISCRETE", "1").args(["-o", "class"]);
         }
         let found = feed(&mut c, records.clone());
@@ -891,7 +890,7 @@ fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
         }
         let calls = fs::read_to_string(&log).unwrap();
         let calls: Vec<&str> = calls.lines().collect();
-        // From the first launch to the last flush: all batches.
+        // From the first launch to the last flush, for all batches.
         let first = calls
             .iter()
             .position(|c| *c == "clEnqueueNDRangeKernel")
@@ -911,15 +910,15 @@ fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
                 "{plan}: {call} between the first and the last batch"
             );
         }
-        // The first copy of a batch stands before its first launch.
+        // The first copy of a batch comes before its first launch.
         let copies = calls
             .iter()
             .filter(|c| ["clEnqueueReadBuffer", "clEnqueueWriteBuffer"].contains(c))
             .count();
         assert_eq!(count("clEnqueueMapBuffer") == 0, discrete, "{plan}");
         assert_eq!(copies > 0, discrete, "{plan}");
-        // Each launch is asked how it ended, and the unmapping of the input; a copy of it is waited
-        // for.
+        // The program checks how each launch and each unmapping of the input ended. It waits for
+        // copies of the input.
         let handed = if discrete { 0 } else { count("clFlush") };
         let events =
             count("clEnqueueMapBuffer") + copies + count("clEnqueueNDRangeKernel") + handed;
@@ -961,8 +960,8 @@ fn failures_of_the_driver_are_reported() {
     }
 }
 
-/// A driver, a folder and a file whose names hold what a terminal obeys: cleared screens, new
-/// titles, overwritten lines.
+/// Names of a driver, a folder and a file have terminal control sequences, which clear the screen,
+/// set the title or overwrite lines.
 #[test]
 fn names_from_outside_reach_the_terminal_escaped() {
     const NAME: &str = "Evil\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}GPU";
@@ -1043,8 +1042,8 @@ fn names_from_outside_reach_the_terminal_escaped() {
     assert!(named.starts_with("mortonnet: no\\u{1b}[2J: "), "{named}");
 }
 
-/// A record's scores are the same to the bit in any batch and with any number of threads, except
-/// that batches of few records have kernels of their own under some plans.
+/// A record's scores are the same to the bit in any batch and with any number of threads. The
+/// exception are batches of few records, for which some plans have other kernels.
 #[test]
 fn same_scores_in_any_batch_and_with_any_threads() {
     let folder = Folder::new();
@@ -1099,8 +1098,8 @@ fn same_scores_in_any_batch_and_with_any_threads() {
             c.env("MORTONNET_CACHE", folder.path("cache"));
             scores(&mut c, &["-d", "opencl", "--plan", &plan], batch)
         };
-        // A plan with kernels of their own for few records has steps for them in a larger batch's
-        // program.
+        // A plan with kernels for few records has additional steps for them in programs for larger
+        // batches.
         let steps = |batch: &str| {
             let mut c = command(DIGITS);
             on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -1122,7 +1121,7 @@ fn same_scores_in_any_batch_and_with_any_threads() {
                 .map(|s| s["kernel"].as_str().unwrap().to_string())
                 .collect::<Vec<_>>()
         };
-        // 597 records: the last batch has 97, 2 and 1.
+        // With 597 records the last batches have 97, 2 and 1 records.
         let (full, five, four, alone) = (device("100"), device("5"), device("4"), device("1"));
         assert_eq!(alone, four, "{plan}: few records");
         assert_eq!(five[..595], full[..595], "{plan}: full batches");

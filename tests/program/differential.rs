@@ -1,12 +1,12 @@
-//! Graphs against other people's software: random ones, and those on which mortonnet once disagreed
-//! with it.
+//! Comparisons with other people's software: random graphs, and graphs on which mortonnet was once
+//! wrong.
 
 use crate::support::{Folder, Tools, Witness, bake, command, feed, on, root};
 use std::fs;
 use std::process::Command;
 
-/// Each folder of tests/differential/found has a model, records and what ONNX Runtime or LiteRT
-/// makes of them.
+/// Each folder of tests/differential/found has a model, records, and the answers of ONNX Runtime or
+/// LiteRT.
 #[test]
 fn graphs_that_were_wrong_stay_right() {
     let folder = Folder::new();
@@ -47,7 +47,7 @@ fn graphs_that_were_wrong_stay_right() {
     }
 }
 
-/// 300 graphs that this commit draws, 30 of them on PoCL too.
+/// Draws 300 graphs from the commit, 30 of them for PoCL too.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn random_graphs_of_this_commit() {
@@ -57,7 +57,7 @@ fn random_graphs_of_this_commit() {
         .output()
         .unwrap();
     let commit = String::from_utf8(head.stdout).unwrap();
-    // A source tree without a history has a seed of its own.
+    // A source tree without a history has a fixed seed.
     let seed = u32::from_str_radix(commit.get(..8).unwrap_or("1"), 16).unwrap();
     let mut c = command(root().join("tests/differential/run"));
     c.env("BAKE", Tools::get().bake())

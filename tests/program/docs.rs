@@ -1,4 +1,5 @@
-//! The documents: options, kernels and plans are complete, links resolve, the README is short.
+//! Checks of the documents: options, kernels and plans are complete, links resolve, and the README
+//! is short.
 
 use super::support::root;
 use std::collections::BTreeMap;
@@ -6,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The README is short: words, and columns of its lines (tables excepted).
+/// The limits are 1,200 words and 100 columns (tables excepted).
 #[test]
 fn the_readme_is_short() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
@@ -23,7 +24,7 @@ fn the_readme_is_short() {
     }
 }
 
-/// The README names every plan, docs/KERNELS.md every kernel.
+/// The README names every plan, and docs/KERNELS.md every kernel.
 #[test]
 fn the_documents_name_every_plan_and_kernel() {
     let [library, readme, kernels] = ["kernels/library.json", "README.md", "docs/KERNELS.md"]
@@ -52,7 +53,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Relative links lead to files that exist, and to headings that these files have.
+/// Relative links lead to existing files and headings.
 #[test]
 fn links_lead_somewhere() {
     let mut pages = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
@@ -93,7 +94,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// docs/KERNELS.md has a row for each plan: the kernels of each kind of operation, in the plan's
+/// docs/KERNELS.md has a row for each plan, with its kernels by kind of operation, in the plan's
 /// order.
 #[test]
 fn the_table_of_operations_and_plans_is_that_of_the_library() {
@@ -132,7 +133,7 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
                 .join(", ")
         };
         let mut cells: Vec<String> = kinds.iter().map(|kinds| of(kinds)).collect();
-        // All of them are of affine layers.
+        // All kernels for few records belong to affine layers.
         if let Some(few) = plan["few"]["kernels"].as_array() {
             let few: Vec<String> = few
                 .iter()
@@ -158,7 +159,7 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
     }
 }
 
-/// Every table says how it was made, and on which machine.
+/// Each section has a command and a machine.
 #[test]
 fn measured_tables_name_their_command() {
     let text = fs::read_to_string(root().join("docs/MEASURED.md")).unwrap();
@@ -171,7 +172,7 @@ fn measured_tables_name_their_command() {
     }
 }
 
-/// A table that is older than the code it speaks of says so.
+/// A table that is older than the code it measures is marked as old.
 #[test]
 fn old_tables_are_marked() {
     let check = Command::new("python3")
@@ -186,8 +187,8 @@ fn old_tables_are_marked() {
     );
 }
 
-/// Blocks, functions, implementations and what else is unsafe in a text, without its comments and
-/// its tests.
+/// Counts the unsafe blocks, functions, implementations and other unsafe code of a text, without
+/// comments and tests.
 fn unsafe_places(text: &str) -> [usize; 4] {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code: Vec<&str> = code
@@ -216,7 +217,7 @@ fn unsafe_places(text: &str) -> [usize; 4] {
     counts
 }
 
-/// docs/RELIABILITY.md counts what is unsafe in each folder, and names all folders that have any.
+/// docs/RELIABILITY.md counts the unsafe code of each folder that has any.
 #[test]
 fn the_table_of_unsafe_code_is_that_of_the_sources() {
     fn count(folder: &Path, all: &mut BTreeMap<String, [usize; 4]>) {

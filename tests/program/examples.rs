@@ -1,14 +1,14 @@
-//! The examples run from end to end, as a user runs them, and print what their README quotes.
+//! The examples run as a user runs them, and print the lines that their README quotes.
 
 use super::support::{Folder, Run, command, feed, root};
 use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Runs an example into a folder beneath `target`; what is compiled there is kept. Builds are for
-/// the test: not optimised.
+/// Runs an example in a folder below `target`, which keeps compiled files. The build is not
+/// optimised, to save time.
 fn example(name: &str) -> Run {
-    // They build into the same folder, one network after the other.
+    // The examples build in the same folder, one network after the other.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let python =
@@ -31,8 +31,8 @@ fn example(name: &str) -> Run {
     r
 }
 
-/// Every line that the README shows behind the command is printed, in that order; `…` stands for
-/// any text.
+/// Checks that each line of output in the README is printed, in that order. `…` stands for any
+/// text.
 fn shown_in_the_readme(name: &str, run: &Run) {
     let readme = fs::read_to_string(root().join("examples").join(name).join("README.md")).unwrap();
     let block = readme
@@ -47,7 +47,7 @@ fn shown_in_the_readme(name: &str, run: &Run) {
         let start = parts.next().unwrap();
         let rest: Vec<&str> = parts.collect();
         let like = |l: &&str| l.starts_with(start) && rest.iter().all(|p| l.contains(p));
-        // What goes to stderr comes behind the rest here.
+        // stderr follows stdout in `said`, so its lines may be in any position.
         assert!(
             printed.by_ref().any(|l| like(&l)) || run.err.lines().any(|l| like(&l)),
             "{name}: {line:?} is not in {said}"
@@ -80,7 +80,8 @@ fn sensor() {
     assert!(!answers.contains("error"), "{answers}");
 }
 
-/// systemd knows every key of the units. It looks for the commands, so they get one that is there.
+/// systemd must know every key of the units. It also checks that the commands exist, so they are
+/// replaced.
 #[test]
 fn systemd_knows_every_key_of_the_sensor() {
     let (folder, mut verify) = (Folder::new(), Command::new("systemd-analyze"));

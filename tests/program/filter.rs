@@ -1,4 +1,5 @@
-//! stdin → stdout: formats, outputs, the co-process, closed and full outputs, errors.
+//! The stdin-to-stdout filter: formats, outputs, use as a co-process, closed and full outputs,
+//! errors.
 
 use super::support::{DIGITS, Folder, command, feed, root, run};
 use std::fs;
@@ -101,7 +102,7 @@ fn every_format_gives_the_same_answers() {
     assert_eq!(twice.out, format!("{expected}{expected}"));
 }
 
-/// The rows of the images one after the other, as a series.
+/// The rows of the images, one after the other, are the series.
 #[test]
 fn records_are_windows_of_a_series() {
     let csv = test_csv();
@@ -142,7 +143,7 @@ fn records_are_windows_of_a_series() {
             r.err
         );
     }
-    // Every second image, and what is not enough for another one.
+    // Every second image, and a rest that is too short for another one.
     let expected: Vec<&str> = expected.lines().step_by(2).collect();
     let r = run(
         DIGITS,
@@ -164,7 +165,7 @@ fn records_are_windows_of_a_series() {
         bad[..24].concat(),
     );
     let lines: Vec<&str> = r.out.lines().collect();
-    // Rows 0 to 7, 4 to 11, and so on: row 12 is in the third and the fourth record.
+    // The records have rows 0 to 7, 4 to 11, and so on. Row 12 is in the third and fourth record.
     let marked: Vec<bool> = lines.iter().map(|line| *line == "error").collect();
     assert_eq!(
         (r.code, &marked[..]),
@@ -241,7 +242,7 @@ fn a_record_is_answered_while_the_pipe_stays_open() {
     let csv = test_csv();
     let expected = run(DIGITS, &[], csv.clone()).out;
     for (line, class) in csv.lines().zip(expected.lines()).take(20) {
-        // Two halves: half a record must wait.
+        // The first half of a record must not be answered.
         let (a, b) = line.split_at(line.len() / 2);
         stdin.write_all(a.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(2));
@@ -397,7 +398,7 @@ fn pages() {
     assert!(d.out.contains("/nonexistent/libOpenCL.so"), "{}", d.out);
 }
 
-/// What `--info` says that a plan takes is what `--max-memory` counts.
+/// `--max-memory` counts the memory that `--info` reports.
 #[test]
 fn batches_fit_into_the_memory_that_is_allowed() {
     let info = |args: &[&str]| {
@@ -438,7 +439,7 @@ fn batches_fit_into_the_memory_that_is_allowed() {
     };
     assert!(line(&["--max-memory", &needed.to_string()]).contains("batches of 40 records"));
     assert!(line(&["--max-memory", &(needed - 1).to_string()]).contains("batches of 39 records"));
-    // Those of a small network grow with the threads of the host.
+    // The host's batches of a small network grow with its threads.
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let most = if cores < 4 { 256 } else { 1024 };
     assert!(line(&["--max-memory", "1G"]).contains(&format!("batches of {most} records")));
@@ -450,7 +451,7 @@ fn batches_fit_into_the_memory_that_is_allowed() {
         run(DIGITS, &[&few[..], &["--selftest"]].concat(), "").lines()[0]
             .starts_with("passed: host")
     );
-    // An explicit batch is never another one, and a record is the least.
+    // An explicit batch is not changed. The smallest batch is one record.
     let r = run(DIGITS, &[&few[..], &["-b", "41", file]].concat(), "");
     assert_eq!((r.code, &*r.out), (Some(2), ""));
     assert!(
@@ -515,7 +516,6 @@ fn self_test_passes_and_expectations_are_compared() {
     assert_eq!((r.code, r.out.lines().count()), (Some(1), 597), "{}", r.err);
 }
 
-/// Whatever bytes come in, the program ends with a message, not with a panic.
 #[test]
 fn junk_is_refused_without_a_panic() {
     for seed in 0..30 {

@@ -1,4 +1,4 @@
-//! Drivers that hang: every kind of call, once each, with a short limit.
+//! Drivers that hang, once in each kind of call, with a short time limit.
 
 use super::calls::{auto, calls, counted, device, prefer_device, records, right};
 use super::multi::two;
@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Seconds that a call may take; at start, and in the first batch, six times that, to compile
-/// twenty times.
+/// The time limit of a call in seconds. At start and in the first batch it is six times as long,
+/// and twenty times for compilation.
 const LIMIT: &str = "1";
 
-/// Runs it; whatever the driver does, it must end.
+/// Runs the command, which must end within 60 s for any behaviour of the driver.
 fn ends(c: &mut Command, input: &str) -> Run {
     bounded(
         c.args(["--timeout", LIMIT]),
@@ -22,7 +22,7 @@ fn ends(c: &mut Command, input: &str) -> Run {
     )
 }
 
-/// Runs `work` on each of `items`, several at a time: most of the time they wait.
+/// Runs `work` on `items`, twelve at a time, because most of the time they wait.
 fn beside<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     let items = Mutex::new(items);
     std::thread::scope(|scope| {
@@ -39,8 +39,7 @@ fn beside<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     });
 }
 
-/// A device that was named: what was answered is out, the error names the device, and the process
-/// ends.
+/// The run ends with an error that names the device, after the finished answers were printed.
 #[test]
 fn a_named_device_that_hangs_ends_the_run() {
     let folder = Folder::new();
@@ -62,7 +61,7 @@ fn a_named_device_that_hangs_ends_the_run() {
             &records(),
         );
         right(&r, &expected, &hang);
-        // What is released hangs where all is answered; the cache's store has a start of its own.
+        // Releasing calls hang only after all records were answered, and the run succeeds.
         assert!(
             r.err.contains("no answer for "),
             "{hang}: {:?} {}",
@@ -89,7 +88,7 @@ fn a_named_device_that_hangs_ends_the_run() {
     assert!(hung.0 >= 5 && hung.1 >= 30, "{hung:?}");
 }
 
-/// Under `auto` the host goes on, at start and in the stream, and nothing is lost.
+/// Under `auto` the host takes over, at start and in the stream, and no record is lost.
 #[test]
 fn the_host_goes_on_where_a_device_hangs() {
     let folder = Folder::new();
@@ -98,7 +97,7 @@ fn the_host_goes_on_where_a_device_hangs() {
         .unwrap()
         .repeat(20);
     let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
-    // A first start, which may hang as well.
+    // The first start, in which calls may hang as well.
     let first = folder.path("first");
     let mut c = auto(&folder, &shim);
     assert_eq!(
@@ -137,7 +136,7 @@ fn the_host_goes_on_where_a_device_hangs() {
             .map(move |n| (format!("{name}:{n}:-9998"), false))
     });
     let mut places: Vec<_> = places.collect();
-    // In the trial of a first start: the last launch is in its timing.
+    // Calls in the middle of the first start's trial. The last launches belong to its timing.
     for name in ["clEnqueueNDRangeKernel", "clWaitForEvents"] {
         places.push((format!("{name}:{}:-9998", trial[name] / 2), true));
     }
@@ -158,8 +157,8 @@ fn the_host_goes_on_where_a_device_hangs() {
     assert!(seen.0 >= 30 && seen.1 >= 5 && seen.2 >= 5, "{seen:?}");
 }
 
-/// A call that comes back just when it is given up: whoever has the run then, each record is
-/// answered once, and rightly.
+/// A hanging call returns just when the device is abandoned. Each record is answered once and
+/// correctly.
 #[test]
 fn a_call_may_come_back_too_late() {
     let folder = Folder::new();
@@ -200,7 +199,7 @@ fn a_call_may_come_back_too_late() {
         (8..40).contains(&*taken.lock().unwrap()),
         "{taken:?} of 40 were given up"
     );
-    // One of two: what it computed too late is thrown away.
+    // For one of two devices: answers that come too late are discarded.
     let records = fs::read_to_string("model/digits/test.csv")
         .unwrap()
         .repeat(5);
@@ -225,8 +224,8 @@ fn a_call_may_come_back_too_late() {
     });
 }
 
-/// Of several devices one hangs: the others do its part; all of them: an error, behind what was
-/// answered.
+/// One of several devices hangs, and the others do its part. If all hang, the run ends with an
+/// error after the finished answers.
 #[test]
 fn the_other_devices_go_on() {
     let folder = Folder::new();
@@ -238,7 +237,7 @@ fn the_other_devices_go_on() {
     for (setting, value, part) in [
         ("MORTONNET_SHIM_DIE", "1:60:-9998", "opencl 1: "),
         ("MORTONNET_SHIM_DIE", "0:80:-9998", "opencl 0: "),
-        // While its speed is measured.
+        // The hang is in the measurement of the device's speed.
         ("MORTONNET_SHIM_DIE", "1:1:-9998", "opencl 1: "),
         ("MORTONNET_SHIM_FAIL", "clWaitForEvents:60:-9998", "opencl "),
     ] {
@@ -257,7 +256,7 @@ fn the_other_devices_go_on() {
             "{value}: {}",
             r.err
         );
-        // The other one may have done all of it before its speed was to be known.
+        // The other device may do all records before this one's speed is measured.
         let late = r.err.contains(" at its end, after all results");
         let said = r.err.matches("the other devices do its part").count();
         assert_eq!(said, usize::from(!late), "{value}: {}", r.err);
@@ -278,8 +277,8 @@ fn the_other_devices_go_on() {
         "{}",
         r.out.lines().count()
     );
-    // At start: the one that came before it serves under `all`, two that were named are both
-    // wanted.
+    // At start, `all` goes on with the device that has started. Two named devices are both
+    // required.
     let start = [
         slow,
         ("MORTONNET_SHIM_FAIL", "clCreateCommandQueue:2:-9998"),
@@ -305,7 +304,7 @@ fn the_other_devices_go_on() {
     );
 }
 
-/// Commands without records, and limits that are none.
+/// Commands without records, and invalid time limits.
 #[test]
 fn other_commands_end_and_limits_are_checked() {
     let r = run(DIGITS, &["--timeout", "x"], "");
@@ -322,13 +321,13 @@ fn other_commands_end_and_limits_are_checked() {
         "{}",
         r.err
     );
-    // Slow is not hanging: a batch of 0.8 s, at a limit of 1.
+    // A slow batch is no hang: 0.8 s with a limit of 1 s.
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
     let mut c = device(&folder, &shim);
     let r = ends(c.env("MORTONNET_SHIM_SLEEP", "clFlush:800"), &records());
     assert_eq!((r.code, r.out.lines().count()), (Some(0), 25), "{}", r.err);
-    // A compiler has more time than other calls at start.
+    // The limit for compilation is longer than for other calls.
     let mut c = device(&folder, &shim);
     let r = ends(
         c.env("MORTONNET_SHIM_SLEEP", "clBuildProgram:8000"),

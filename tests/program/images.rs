@@ -1,5 +1,5 @@
-//! A convolutional network in every format, output and set of devices, against the scores of the
-//! framework that trained it.
+//! A convolutional network with all formats, outputs and devices, compared with the framework that
+//! trained it.
 
 use super::support::{Folder, Witness, bake, command, feed, needs, on, root};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const RECORDS: usize = 48;
 
-/// What stands behind the header of an .npy of version 1.
+/// Returns the data after the header of an .npy file of version 1.
 fn body(file: &Path) -> Vec<u8> {
     let bytes = fs::read(file).unwrap();
     bytes[10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]))..].to_vec()
@@ -20,14 +20,15 @@ fn floats(bytes: &[u8]) -> Vec<f64> {
         .collect()
 }
 
-/// A run of the program: lines of results, and what it says.
+/// A program under test, with a folder for its files.
 struct Tested {
     program: PathBuf,
     folder: Folder,
 }
 
 impl Tested {
-    /// On `device`; those of OpenCL are two of PoCL.
+    /// Runs on `device` and returns the lines of stdout, and stderr. OpenCL devices are two of
+    /// PoCL's.
     fn run(&self, device: &str, args: &[&str], input: &[u8]) -> (Vec<String>, String) {
         let mut c = command(&self.program);
         if device != "host" {
@@ -41,7 +42,7 @@ impl Tested {
     }
 }
 
-/// Numbers with commas between.
+/// Parses numbers separated by commas.
 fn numbers(line: &str) -> Vec<f64> {
     line.split(',')
         .map(|s| s.parse::<f32>().unwrap().into())
@@ -58,7 +59,7 @@ fn close(found: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-/// The largest first, with their indices.
+/// Returns the values in descending order, with their indices.
 fn ranked(values: &[f64]) -> Vec<(usize, f64)> {
     let mut all: Vec<(usize, f64)> = values.iter().copied().enumerate().collect();
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -90,7 +91,7 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
             > 7
     );
 
-    // Every format, and rows of an image as a series.
+    // All formats, and the rows of the images as a series.
     let rows = |width: usize| {
         let line = |row: &[u8]| row.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
         pixels
@@ -128,8 +129,8 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
             .collect::<String>(),
     );
     let t = Tested { program, folder };
-    // An image that begins every second one: that, and the last rows of the one before with the
-    // first of it.
+    // A hop of half an image: every second record is an image. The others have the last half of an
+    // image and the first of the next.
     let (halves, said) = t.run(
         "host",
         &["--window", "28", "--hop", "14", "-f", "u8"],
@@ -143,7 +144,7 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
 
     for device in ["host", "0", "0,1", "host,1"] {
         for (args, input) in inputs {
-            // One device for each format is enough, but for what several share.
+            // Each format runs on one device. The default format also runs on several devices.
             if device == "0" && args.contains(&"--window") || device == "host,1" && !args.is_empty()
             {
                 continue;
@@ -187,7 +188,7 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
                 &[expected[0].1],
                 &what,
             );
-            // Probabilities below the last digits of others may stand in any order.
+            // Probabilities that differ less than the last digit may be in any order.
             let found: Vec<(usize, f64)> = best[n]
                 .split(',')
                 .map(|part| part.split_once(':').unwrap())
@@ -238,9 +239,9 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
     }
 }
 
-/// A record of the autoencoder of `tests/zoo`, as a board's GPU computes it: without a wrong
-/// access, a race or a value that nothing has set, within 1e-4 of ONNX Runtime's largest score.
-/// (Its other networks take the simulator more than two minutes each.)
+/// Runs a record of the autoencoder in `tests/zoo` on the simulated GPU of a board. There must be
+/// no wrong access, race or uninitialised value, and the error is at most 1e-4 of ONNX Runtime's
+/// largest score. The other networks would take the simulator more than two minutes each.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn the_autoencoder_of_the_zoo_on_oclgrind() {

@@ -1,4 +1,4 @@
-//! Poor devices and drivers: OpenCL 1.1, small work-groups, no library at all.
+//! Devices and drivers with low limits: OpenCL 1.1, small work-groups, no library.
 
 use super::support::{
     DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim,
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The digits on PoCL through a shim.
+/// Runs the digits on PoCL through a shim.
 fn through(library: &Path, folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Run {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -30,7 +30,7 @@ fn host() -> Run {
 fn plans_for_boards_run_on_a_library_of_opencl_1_1() {
     let folder = Folder::new();
     let library = shim(&folder, &["-DSHIM_ONLY_1_1"]);
-    // Nothing newer can be found in it.
+    // The library exports no newer function.
     let symbols = Command::new("nm")
         .args(["-D", "--defined-only"])
         .arg(&library)
@@ -132,7 +132,7 @@ fn a_work_group_shrinks_to_what_a_kernel_may_have() {
             None => assert!(!said.contains("work-groups of"), "{plan} {most}: {said}"),
         }
     }
-    // Tiles in local memory are made for their group.
+    // Tiles in local memory need their work-group.
     let r = through(
         &library,
         &folder,
@@ -151,7 +151,7 @@ fn a_work_group_shrinks_to_what_a_kernel_may_have() {
 #[test]
 fn a_device_may_have_few_work_items() {
     let folder = Folder::new();
-    // Checked for races and bounds.
+    // oclgrind checks for races and bounds.
     for (most, plan) in [("16", "mali-midgard"), ("12", "thesis-morton")] {
         let log = folder.path("oclgrind.log");
         let mut c = command(DIGITS);
@@ -202,7 +202,7 @@ fn without_a_library_the_page_says_what_was_tried() {
         );
         assert_eq!(r.err, "mortonnet: no usable OpenCL library\n");
     }
-    // An ICD loader without a driver hides nothing: each folder of the list was searched.
+    // An ICD loader without a driver does not end the search in the folders.
     let r = listing(None, &folder.0);
     assert_eq!(r.code, Some(1), "{}", r.out);
     assert!(
@@ -225,7 +225,7 @@ fn without_a_library_the_page_says_what_was_tried() {
     names
         .iter()
         .for_each(|n| assert!(r.out.contains(n), "{n}: {}", r.out));
-    // The error of a run says the same.
+    // The error of a run has the same text.
     let mut c = command(DIGITS);
     c.env_remove("MORTONNET_OPENCL")
         .env("OCL_ICD_VENDORS", &folder.0)
@@ -233,8 +233,8 @@ fn without_a_library_the_page_says_what_was_tried() {
     assert_eq!(feed(&mut c, "").err, format!("mortonnet: {}", r.out));
 }
 
-/// A device with too little memory gets smaller batches by itself; those that were asked for are
-/// refused with advice.
+/// A device with too little memory gets smaller batches by default. Explicit batches are refused
+/// with advice.
 #[test]
 fn too_little_memory_makes_batches_smaller() {
     let folder = Folder::new();
@@ -275,7 +275,7 @@ fn too_little_memory_makes_batches_smaller() {
         "{}",
         r.err
     );
-    // Not even one record.
+    // There is not enough memory for a single record.
     let r = on_device("200", &["-d", "0"]);
     assert!(
         r.code == Some(1) && r.err.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"),
@@ -285,8 +285,8 @@ fn too_little_memory_makes_batches_smaller() {
     assert!(!r.err.contains("batches of"), "{}", r.err);
 }
 
-/// VideoCore IV under VC4CL: it does not tell how many platforms it has unless there is room for
-/// them, its work-groups have twelve work-items, and its floats neither infinities nor NaN.
+/// VideoCore IV with VC4CL. It reports the number of platforms only if there is room for them. Its
+/// work-groups have twelve work-items, and its floats have no infinity or NaN.
 #[test]
 fn a_driver_as_vc4cl_is_asked_and_refused_with_the_reason() {
     let folder = Folder::new();
@@ -300,7 +300,7 @@ fn a_driver_as_vc4cl_is_asked_and_refused_with_the_reason() {
         feed(c.env("MORTONNET_SHIM_ANSWER", answers).args(args), "")
     };
     let classes = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
-    // Batches of few records, which the plan computes with kernels of their own, and larger ones.
+    // Batches of few records, for which the plan has other kernels, and larger ones.
     for batch in ["4", "5"] {
         let r = on_it(
             "*:1004=12",

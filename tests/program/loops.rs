@@ -1,12 +1,12 @@
-//! The innermost loops of a program, read from its machine code.
+//! Reads the innermost loops of a program from its machine code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// How the disassembly of an architecture is read.
+/// The disassembly of an architecture.
 pub struct Machine {
-    /// The program that disassembles.
+    /// The disassembler.
     pub objdump: &'static str,
     /// Returns true for a multiply-add of a vector of floats.
     multiplies: fn(&str) -> bool,
@@ -14,9 +14,9 @@ pub struct Machine {
     has_vector: fn(&str) -> bool,
     /// Returns true for a store.
     stores: fn(&str) -> bool,
-    /// Returns true for a jump, and for one that is always taken.
+    /// Returns true for a jump, and for an unconditional one.
     jumps: fn(&str) -> (bool, bool),
-    /// Names of the stack pointer and the frame pointer.
+    /// The names of the stack pointer and the frame pointer.
     stack: [&'static str; 2],
 }
 
@@ -24,7 +24,7 @@ pub static X86_64: Machine = Machine {
     objdump: "objdump",
     multiplies: |i| i.starts_with("vfm") && i.contains("ps "),
     has_vector: |i| ["%xmm", "%ymm", "%zmm"].iter().any(|r| i.contains(r)),
-    // The destination stands last.
+    // The destination is the last operand.
     stores: |i| i.ends_with(')') && !i.starts_with("prefetch") && !i.starts_with("cmp"),
     jumps: |i| {
         (
@@ -81,20 +81,20 @@ fn operands(instruction: &str) -> impl Iterator<Item = &str> {
     instruction.split(|c: char| !c.is_ascii_alphanumeric())
 }
 
-/// Returns true for `prefix` and a number.
+/// Returns true for `prefix` followed by a number.
 fn register(operand: &str, prefix: &str) -> bool {
     operand
         .strip_prefix(prefix)
         .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A function and its instructions with their addresses.
+/// A function with its instructions and their addresses.
 pub struct Function {
     pub name: String,
     body: Vec<(u64, String)>,
 }
 
-/// The functions of a program that has its symbols.
+/// Returns the functions of a program with symbols.
 pub fn functions(machine: &Machine, program: &Path) -> Vec<Function> {
     let output = Command::new(machine.objdump)
         .args(["-d", "-C", "--no-show-raw-insn"])
@@ -131,25 +131,24 @@ pub fn functions(machine: &Machine, program: &Path) -> Vec<Function> {
     functions
 }
 
-/// An innermost loop.
 pub struct Loop {
-    /// Number of multiply-adds of vectors.
+    /// The number of vector multiply-adds.
     pub multiply_adds: usize,
-    /// Instructions that move a vector to or from the stack.
+    /// The instructions that move a vector to or from the stack.
     pub on_stack: Vec<String>,
-    /// Stores of a vector, wherever they go.
+    /// The stores of a vector to any address.
     pub stores: Vec<String>,
 }
 
 impl Function {
-    /// Returns true if there is a multiply-add of vectors.
+    /// Returns true if the function has vector multiply-adds.
     fn multiplies(&self, machine: &Machine) -> bool {
         self.body.iter().any(|(_, i)| (machine.multiplies)(i))
     }
 
-    /// The innermost loops with multiply-adds. Jumps through a table are not followed.
+    /// Returns the innermost loops with multiply-adds. Jumps through a table are not followed.
     pub fn loops(&self, machine: &Machine) -> Vec<Loop> {
-        // A frame pointer is one only where the function makes it one.
+        // The frame pointer counts only if the function sets it.
         let frame = self.body.iter().any(|(_, i)| {
             [
                 "mov %rsp,%rbp",
@@ -192,7 +191,7 @@ impl Function {
             .collect()
     }
 
-    /// Instructions without a jump into or out of their midst, and where they may go on.
+    /// Splits the function into basic blocks with their successors.
     fn blocks(&self, machine: &Machine) -> Vec<Block> {
         let at = |address: u64| self.body.binary_search_by_key(&address, |(a, _)| *a).ok();
         let target = |instruction: &str| {
@@ -236,14 +235,14 @@ struct Block {
     next: Vec<usize>,
 }
 
-/// The loops that contain no other one. A loop is what reaches a jump back without passing the
-/// block that the jump leads to and that every way to the jump goes through.
+/// Returns the loops that contain no other loop. A loop belongs to a back edge, whose target
+/// dominates its source. It has the blocks that reach the source without passing the target.
 fn innermost(blocks: &[Block]) -> Vec<BTreeSet<usize>> {
     let mut before = vec![Vec::new(); blocks.len()];
     for (i, block) in blocks.iter().enumerate() {
         block.next.iter().for_each(|&n| before[n].push(i));
     }
-    // For each block those that every way to it goes through.
+    // For each block, its dominators: the blocks on every path to it.
     let mut through: Vec<BTreeSet<usize>> = vec![(0..blocks.len()).collect(); blocks.len()];
     through[0] = BTreeSet::from([0]);
     let mut changed = true;
@@ -277,13 +276,12 @@ fn innermost(blocks: &[Block]) -> Vec<BTreeSet<usize>> {
         .collect()
 }
 
-/// Compares the micro-kernels of a program with the lines of tests/speed/kernels that name one of
-/// `sets`.
+/// Compares the micro-kernels of a program with the lines of tests/speed/kernels for one of `sets`.
 ///
-/// Each listed kernel is a function of its own. Each innermost loop of a tile has the multiply-adds
-/// of the tile, or a multiple where the compiler has unrolled it, and moves no vector to memory.
-/// The loops of the other kernels move none to or from the stack. A function that multiplies and is
-/// not listed is a mistake too.
+/// Each listed kernel is a function. Each innermost loop of a tile has the tile's multiply-adds, or
+/// a power-of-two multiple if the compiler has unrolled it. It moves no vector to memory. The loops
+/// of other kernels move no vector to or from the stack. A function that multiplies and is not
+/// listed is a mistake.
 pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
     let list = include_str!("../speed/kernels");
     let listed: BTreeSet<String> = list
@@ -317,7 +315,7 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
             if tile.is_some_and(|t| count % t != 0 || !(count / t).is_power_of_two()) {
                 mistakes.push(format!("{kernel}: a loop of {count} multiply-adds"));
             }
-            // The constants of eleven functions are more than the registers of some instruction
+            // The constants of the eleven activations exceed the registers of some instruction
             // sets.
             if kernel.ends_with(" activate") {
                 continue;
@@ -350,10 +348,10 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
     );
 }
 
-/// The line of tests/speed/kernels for a function of the micro-kernels: instruction set, name, type
-/// of the weights and tile.
+/// Returns the line of tests/speed/kernels for a micro-kernel: instruction set, name, weight type
+/// and tile.
 fn kernel(function: &str) -> Option<String> {
-    // The C file's.
+    // A function of the C file.
     if let Some(name) = function.strip_prefix("mortonnet_") {
         let parts: Vec<&str> = name.split('_').collect();
         return match parts[..] {
@@ -362,7 +360,7 @@ fn kernel(function: &str) -> Option<String> {
             _ => None,
         };
     }
-    // The portable kernels have no vector registers to keep anything in.
+    // The portable kernels have no vector registers.
     if !function.contains("engine::simd::micro::") || function.contains("Lanes4") {
         return None;
     }

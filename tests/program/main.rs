@@ -1,4 +1,4 @@
-//! The program as its users run it: the real binary as a subprocess.
+//! Tests of the program as users run it: the real binary as a subprocess.
 #![allow(unreachable_pub)]
 
 mod appended;
@@ -18,7 +18,7 @@ mod filter;
 mod hangs;
 mod images;
 mod limits;
-// The programs for boards are read with it too.
+// The tests of boards use this module, too.
 #[allow(dead_code)]
 mod loops;
 mod malformed;

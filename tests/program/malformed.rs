@@ -1,5 +1,4 @@
-//! Input that is no input, or says of itself what it is not: one error with its place, in bounded
-//! time and memory.
+//! Malformed input and wrong headers: one error with its position, in bounded time and memory.
 
 use super::support::{DIGITS, bounded, command, feed, root};
 use std::fs;
@@ -7,11 +6,11 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Most bytes of memory: the program with its threads, batches and a buffer of a mebibyte.
+/// The memory limit, for the program with its threads, batches and a buffer of one mebibyte.
 const MOST: u64 = 128 << 20;
 
-/// The program with an input that is written piece by piece and never in memory as a whole: exit
-/// code, stdout, stderr, and the most memory that it had.
+/// Runs the program with an input that is written in pieces. Returns the exit code, stdout and
+/// stderr, and checks the peak memory.
 fn stream(
     command: &mut Command,
     write: impl FnOnce(&mut dyn Write) + Send + 'static,
@@ -24,7 +23,7 @@ fn stream(
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let status = format!("/proc/{}/status", child.id());
-    // Its memory is looked at from here, while the writer still holds its input.
+    // The memory is read while the writer still holds the input open.
     let (done, told) = std::sync::mpsc::channel::<()>();
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let writer = std::thread::spawn(move || {
@@ -57,13 +56,12 @@ fn stream(
             .parse()
             .ok()
     });
-    // One that has ended already says nothing.
+    // A program that has already ended has no memory to read.
     let peak = peak.unwrap_or(0u64) << 10;
     assert!(peak < MOST, "{peak} bytes: {err}");
     (code, out, err)
 }
 
-/// A record of the default network.
 fn record() -> String {
     fs::read_to_string(root().join("model/digits/test.csv"))
         .unwrap()
@@ -79,7 +77,7 @@ fn host() -> Command {
     c
 }
 
-/// `size` bytes of `text` again and again; the reader may close the pipe before.
+/// Writes `size` bytes of repeated `text`. The reader may close the pipe early.
 fn repeat(to: &mut dyn Write, text: &str, size: u64) {
     let piece = text.repeat((1 << 20) / text.len());
     let mut left = size;
@@ -114,7 +112,7 @@ fn a_line_of_a_gigabyte() {
     }
 }
 
-/// It is read to its end, so that the line behind it is answered.
+/// The program reads a long bad line to its end, so that it can answer the next line.
 #[test]
 fn a_line_of_a_gigabyte_is_marked() {
     let good = record();
@@ -141,7 +139,7 @@ fn a_line_of_2_to_31_fields() {
     assert_eq!(err.matches("stdin:1: ").count(), 1, "{err}");
 }
 
-/// A line that fits the buffer, of as many fields as it can have.
+/// A line that fits the buffer, with as many fields as possible.
 #[test]
 fn a_line_of_half_a_million_fields() {
     let r = feed(&mut host(), ",".repeat((1 << 19) - 1) + "\n");
@@ -174,7 +172,7 @@ fn headers_that_lie() {
         bytes.extend([0; 64]);
         bytes
     };
-    // What is there is answered; then the end is the mistake.
+    // The existing records are answered. Then the end of input is the error.
     let many = 1u64 << 40;
     for (input, count) in [
         (npy(1, &[], &format!("({many}, 64)")), many.to_string()),
@@ -189,7 +187,7 @@ fn headers_that_lie() {
         let end = format!("stdin: record 2: expected {count} records, the input ends after 1\n");
         assert_eq!(r.err, format!("mortonnet: {end}"));
     }
-    // Sizes whose product is a multiple of 2^64, and 64 by wrapping.
+    // Sizes whose product wraps to 0 or to 64.
     for (input, why) in [
         (
             npy(1, &[], "(1, 4294967296, 4294967296)"),

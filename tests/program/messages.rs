@@ -1,10 +1,10 @@
-//! What the programs say of mistakes that people make: what was expected and found, and what to do.
+//! Messages about users' mistakes: the expected and found values, and the remedy.
 
 use super::support::{DIGITS, Folder, Run, Tools, Witness, bake, command, feed, on, root, run};
 use std::fs;
 use std::path::Path;
 
-/// What `mortonnet-bake` says, in `folder`, of a line that must fail.
+/// Returns the error of `mortonnet-bake` in `folder` for arguments that must fail.
 fn refused(folder: &Folder, args: &[&str]) -> String {
     let mut c = command(Tools::get().bake());
     let r = feed(
@@ -82,7 +82,8 @@ fn files_that_are_no_model_are_called_what_they_are() {
             "{name}: {said}"
         );
     }
-    // A JSON with a mistake is a JSON: line and column, or the byte.
+    // A JSON file with a syntax error is still taken for JSON. The error has the line and column,
+    // or the byte.
     for (name, bytes, said) in [
         (
             "a.json",
@@ -100,7 +101,7 @@ fn files_that_are_no_model_are_called_what_they_are() {
     }
 }
 
-/// Where no variable is set none is named: the message begins with what was asked for.
+/// Without a variable the message names none, and begins with the argument.
 #[test]
 fn a_folder_without_a_network_says_which_models_it_has() {
     let folder = Folder::new();
@@ -167,7 +168,7 @@ fn options_that_are_misspelt_or_repeated_are_named() {
     );
 }
 
-/// A model of two named columns; `labels` as they stand in the JSON.
+/// Bakes a model of two named columns. `labels` is JSON text.
 fn columns(folder: &Folder, labels: &str) -> Result<std::path::PathBuf, String> {
     folder.put("w.csv", "1,2\n3,4\n");
     folder.put("b.csv", "0\n0\n");
@@ -210,7 +211,7 @@ fn columns_and_labels_are_explained() {
     assert!(numbers.contains(expected), "{numbers}");
 }
 
-/// What is said of PoCL, with these variables.
+/// Runs the program on PoCL with these variables.
 fn pocl(args: &[&str], variables: &[(&str, &str)]) -> Run {
     let mut c = command(Path::new(DIGITS));
     let folder = Folder::new();
@@ -221,7 +222,7 @@ fn pocl(args: &[&str], variables: &[(&str, &str)]) -> Run {
     feed(c.envs(variables.iter().copied()).args(args), "")
 }
 
-/// Nobody can write to /proc, root neither.
+/// Nobody can write to /proc, not even root.
 #[test]
 fn pocl_without_a_folder_for_its_cache_says_so() {
     let said = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \

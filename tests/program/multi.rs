@@ -1,5 +1,5 @@
-//! Several devices that share a stream: order, shares, failures. PoCL gives two `basic` devices, a
-//! shim makes one slow or lets it fail.
+//! Several devices that share a stream: order, shares, failures. PoCL provides two `basic` devices.
+//! A shim makes one slow or fail.
 
 use super::support::{
     DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim,
@@ -12,7 +12,7 @@ fn csv() -> String {
     fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
 }
 
-/// Two devices of equal name, behind the shim.
+/// Makes a command for two devices of equal name, behind the shim.
 pub fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command {
     let library = folder.path("libshim.so");
     if !library.exists() {
@@ -28,7 +28,7 @@ pub fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command
     c
 }
 
-/// What is there of each member in a profile.
+/// Returns the part of a profile for each member.
 fn members(profile: &serde_json::Value) -> Vec<&serde_json::Value> {
     profile["members"].as_array().unwrap().iter().collect()
 }
@@ -36,13 +36,13 @@ fn members(profile: &serde_json::Value) -> Vec<&serde_json::Value> {
 #[test]
 fn devices_share_a_stream_in_order() {
     let folder = Folder::new();
-    // Long enough for the trials of one device alone to be a small part.
+    // Long enough that trials with one device alone are a small part.
     let records = csv().repeat(68); // 40 596 records
     let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
     let file = folder.path("p.json");
     let profile = format!("--profile=json:{}", file.display());
-    // Equal; the second one slow; and slow only later; with the host; part batches of different
-    // sizes.
+    // Equal devices, a slow second device, a device that becomes slow, the host as a third device,
+    // and partial batches of different sizes.
     for (devices, slow, args) in [
         ("all", None, &["-b", "20"][..]),
         ("0,1", Some("1:1:1000:1,0:1:200:1"), &["-b", "20"]),
@@ -88,14 +88,14 @@ fn devices_share_a_stream_in_order() {
             let slow: usize = slow[..1].parse().unwrap();
             assert!(done[slow] > 0 && done[slow] < done[1 - slow], "{done:?}");
         }
-        // Steps of each, as of one device.
+        // Each device has its own steps, as in a run on one device.
         let steps = p["steps"].as_array().unwrap();
         for (i, member) in members(&p).iter().enumerate() {
             let own: Vec<_> = steps
                 .iter()
                 .filter(|s| s["member"].as_u64() == Some(i as u64))
                 .collect();
-            // One launch for all layers, or a launch for each and one for the arg-max.
+            // Either one launch for all layers, or a launch for each layer and one for the arg-max.
             let least = if args.contains(&"mali-midgard") { 1 } else { 3 };
             assert!(own.len() >= least, "{p}");
             let calls = |s: &serde_json::Value| s["run_us"]["count"].as_u64().unwrap() + 1;
@@ -127,7 +127,7 @@ fn devices_share_a_stream_in_order() {
     );
 }
 
-/// Errors in the bytes are found by whoever decodes them, and named by their place.
+/// The member that decodes a record finds its error, and the message has the record's position.
 #[test]
 fn a_wrong_record_ends_the_stream_where_it_stands() {
     let folder = Folder::new();
@@ -143,8 +143,8 @@ fn a_wrong_record_ends_the_stream_where_it_stands() {
         "{}",
         r.err
     );
-    // Marked, the records behind it keep their places; several in a batch, and a batch of nothing
-    // else.
+    // Marked records do not move the following ones. Several bad records are in a batch, and one
+    // batch has only bad records.
     let host = run(DIGITS, &["-d", "host"], csv());
     let mut expected: Vec<&str> = host.lines();
     for i in [0, 9, 10, 500].into_iter().chain(100..140) {
@@ -164,14 +164,14 @@ fn a_failing_device_hands_its_part_to_the_others() {
     let folder = Folder::new();
     let records = csv().repeat(5);
     let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
-    // Slow enough for both to get work.
+    // Both devices are slow enough to get work.
     let slow = ("MORTONNET_SHIM_SLOW", "0:1:100:1,1:1:100:1");
     for (setting, value, part) in [
         ("MORTONNET_SHIM_DIE", "1:60:-5", "opencl 1: "),
         ("MORTONNET_SHIM_DIE", "0:80:-5", "opencl 0: "),
-        // While its speed is measured.
+        // The failure is in the measurement of the device's speed.
         ("MORTONNET_SHIM_DIE", "1:1:-5", "opencl 1: "),
-        // One of them; that its command has failed is seen by waiting.
+        // One of the devices fails in a command, which only the wait reports.
         (
             "MORTONNET_SHIM_FAIL",
             "clWaitForEvents:60:-14",
@@ -205,7 +205,7 @@ fn a_failing_device_hands_its_part_to_the_others() {
             r.err
         );
     }
-    // All of them, one after the other: what was answered before is out.
+    // Both devices fail, one after the other. The answers up to then are printed.
     let dying = [slow, ("MORTONNET_SHIM_DIE", "0:80:-5,1:200:-6")];
     let r: Run = feed(
         &mut two(&folder, &dying, &["-d", "all", "-b", "20"]),
@@ -248,7 +248,7 @@ fn a_lone_record_is_answered_at_once() {
     }
     drop(stdin);
     assert!(child.wait().unwrap().success());
-    // The one that answers first got them.
+    // The records went to the device that answers first.
     let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert!(members(&p)[1]["records"].as_u64() > Some(50), "{p}");
 }
@@ -277,7 +277,7 @@ fn devices_that_cannot_start() {
     assert!(
         none.code == Some(1) && none.err.contains("opencl 0: ") && none.err.contains("opencl 1: ")
     );
-    // The self-test has a line for each.
+    // The self-test prints a line for each device.
     let each = feed(&mut two(&folder, &[], &["-d", "all", "--selftest"]), "");
     let lines = each.lines();
     assert!(
@@ -358,7 +358,7 @@ fn lists_of_devices_are_read_as_the_help_says() {
             .err
             .contains("mortonnet: opencl 0: ")
     );
-    // One device alone.
+    // A single device is not shared.
     let mut c = two(&folder, &[], &["-d", "all", "-v"]);
     let one = feed(c.env("POCL_DEVICES", "basic"), csv());
     assert!(
@@ -368,7 +368,7 @@ fn lists_of_devices_are_read_as_the_help_says() {
     );
 }
 
-/// The simulator beside the host engine: no access out of bounds, no race.
+/// The simulator beside the host engine reports no access out of bounds and no race.
 #[test]
 fn the_simulator_shares_with_the_host() {
     let folder = Folder::new();
@@ -389,8 +389,7 @@ fn the_simulator_shares_with_the_host() {
     assert!(r.err.is_empty(), "{}", r.err);
 }
 
-/// Nothing is created or released between the first launch of the stream and its end, on any
-/// thread.
+/// No thread creates or releases anything between the first launch of the stream and its end.
 #[test]
 fn devices_that_share_create_nothing_on_the_way() {
     let folder = Folder::new();
@@ -419,8 +418,8 @@ fn devices_that_share_create_nothing_on_the_way() {
         assert!(allowed.iter().any(|a| call.starts_with(a)), "{call}");
     }
     let count = |name: &str| calls[first..].iter().filter(|c| **c == name).count();
-    // Each map is waited for; each launch and the handing over of each batch's input is asked how
-    // it ended.
+    // The program waits for each map. It checks how each launch and each unmapping of the input
+    // ended.
     let events = count("clWaitForEvents") + count("clEnqueueNDRangeKernel") + count("clFlush");
     assert_eq!(
         count("clReleaseEvent"),

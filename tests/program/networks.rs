@@ -1,5 +1,5 @@
-//! Random networks, baked by `mortonnet-bake`: each passes its own self-test, and one that inputs
-//! of ordinary sizes overflow is named.
+//! Random networks, baked by `mortonnet-bake`. Each passes its own self-test. Networks that
+//! overflow for ordinary inputs are reported.
 
 use super::support::{Folder, Run, Tools, command, feed, run};
 use std::fmt::Write;
@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod random;
 use random::Random;
 
-/// A network JSON under construction, in a folder of its own.
+/// A network JSON under construction, in its own folder.
 struct Draft<'r> {
     folder: PathBuf,
     layers: Vec<String>,
     random: &'r mut Random,
-    /// The factor of all weights and biases.
+    /// The factor for all weights and biases.
     size: f32,
 }
 
 impl Draft<'_> {
-    /// Adds a layer with weights of rows × cols and biases. Sums keep the size of their terms, but
-    /// for the factor.
+    /// Adds a layer with rows × cols weights and biases. Apart from the factor, the sums are as
+    /// large as their terms.
     fn weighted(&mut self, kind: &str, rows: usize, cols: usize, more: &str) {
         let n = self.layers.len();
         let scale =
@@ -58,8 +58,8 @@ impl Draft<'_> {
     }
 }
 
-/// Writes a random network into `folder`: fully-connected layers, with convolutions and poolings in
-/// front if it is for images. Gives the width of its records.
+/// Writes a random network of fully-connected layers into `folder`. For images, it begins with
+/// convolutions and poolings. Returns the width of its records.
 fn network(folder: PathBuf, random: &mut Random, images: bool, size: f32) -> usize {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
@@ -122,7 +122,6 @@ fn network(folder: PathBuf, random: &mut Random, images: bool, size: f32) -> usi
     width
 }
 
-/// Bakes a network into `program`.
 fn baked(model: &PathBuf, program: &PathBuf) -> Run {
     feed(
         command(Tools::get().bake())
@@ -133,7 +132,7 @@ fn baked(model: &PathBuf, program: &PathBuf) -> Run {
     )
 }
 
-/// Does `work` for the numbers below `count` in two threads, each with a folder of its own.
+/// Runs `work` for the numbers below `count` in two threads, each with its own folder.
 fn each(count: usize, work: impl Fn(usize, &Folder) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -151,7 +150,7 @@ fn each(count: usize, work: impl Fn(usize, &Folder) + Sync) {
     });
 }
 
-/// Networks with ordinary weights: none is said to overflow, and all pass.
+/// Networks with ordinary weights pass, and none is reported to overflow.
 fn ordinary(count: usize) {
     each(count, |n, folder| {
         let (model, program) = (folder.path("model"), folder.path("program"));
@@ -174,10 +173,10 @@ fn ordinary(count: usize) {
     });
 }
 
-/// Networks with weights so large that inputs of some thousands overflow: the bake refuses those
-/// whose own golden vectors do and names the node; it says of all others from which size on sums
-/// may overflow, and so does the self-test, which passes. Gives how many were refused, and of how
-/// many other networks records were.
+/// Networks with weights so large that inputs of some thousands overflow. The bake refuses a
+/// network whose golden vectors overflow, and names the node. For all others, the bake and the
+/// self-test report the input size from which sums may overflow. Returns the number of refused
+/// networks, and of others with refused records.
 fn overflowing(count: usize) -> (usize, usize) {
     let (refused, with_records) = (AtomicUsize::new(0), AtomicUsize::new(0));
     each(count, |n, folder| {
@@ -195,8 +194,7 @@ fn overflowing(count: usize) -> (usize, usize) {
         }
         let test = run(&program, &["-d", "host", "--selftest"], "");
         assert_eq!(test.code, Some(0), "network {n}, {size:e}: {}", test.err);
-        // What is said is what happens: a record that is refused, or no finite number that makes
-        // one.
+        // The report is true: a record of that size is refused, or no finite input can overflow.
         let record = |x: f32| vec![x.to_string(); width].join(",") + "\n";
         let sizes = [1e3, -1e3, 1e5, -1e5];
         let overflows = sizes.iter().any(|&x| {

@@ -1,13 +1,13 @@
-//! What the program opens, seen by strace: what it was told, its libraries, its cache, and where
-//! GPUs would be.
+//! Checks with strace which files the program opens: its arguments, its libraries, its cache, and
+//! the places of GPUs.
 
 use super::support::{DIGITS, Folder, command, root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the GNU C library reads in every program with threads, older ones the number of processors
-/// as well; libraries by their names, in any folder.
+/// The files that the GNU C library reads in each program with threads. Older versions also read
+/// the number of processors. Libraries are allowed by name, in any folder.
 const START: [&str; 4] = [
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
@@ -23,19 +23,19 @@ const LIBRARIES: [&str; 6] = [
     "librt.so.1",
 ];
 
-/// Where it looks for GPUs when there is no OpenCL device, to say what is missing: docs/THREATS.md
-/// has the list.
+/// The places where the program looks for GPUs to report what is missing, if there is no OpenCL
+/// device. docs/THREATS.md has the list.
 const NODES: [&str; 3] = ["/dev", "/etc/group", "/sys/class/drm"];
 
-/// A call that names a path: the process's own words, whether it changes what is there.
+/// A call with a path. `changes` is true if it modifies the file.
 struct Call {
     line: String,
     path: PathBuf,
     changes: bool,
 }
 
-/// Runs the program under strace with the digits on stdin; gives its calls that name a path. Any
-/// call about a network fails the test, and so does any other program that it starts.
+/// Runs the program under strace with the digits on stdin, and returns its calls with a path. A
+/// network call or another program fails the test.
 fn calls(args: &[&str], settings: &[(&str, &Path)], code: i32) -> Vec<Call> {
     let folder = Folder::new();
     let log = folder.path("strace");
@@ -57,7 +57,7 @@ fn calls(args: &[&str], settings: &[(&str, &Path)], code: i32) -> Vec<Call> {
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    // cargo sets it for tests, and the dynamic loader looks there.
+    // cargo sets this variable for tests, and the dynamic loader would search its folders.
     c.env_remove("LD_LIBRARY_PATH")
         .env_remove("RUST_BACKTRACE")
         .envs(settings.iter().copied());
@@ -85,10 +85,9 @@ fn calls(args: &[&str], settings: &[(&str, &Path)], code: i32) -> Vec<Call> {
             ),
             _ if call.starts_with("<...") || call.starts_with("+++") || call.starts_with("---") => {
             }
-            // A thread that ended with the others before strace knew what it was about to call:
-            // none was made.
+            // The thread ended before strace knew its next call, so the call was not made.
             "???" => {}
-            // The standard library asks so whether there is this call.
+            // The standard library checks in this way that the call exists.
             "statx" if call.starts_with("statx(0, NULL, ") => {}
             _ => assert!(
                 about_files,
@@ -135,8 +134,8 @@ fn calls(args: &[&str], settings: &[(&str, &Path)], code: i32) -> Vec<Call> {
     calls
 }
 
-/// Refuses every call but those about libraries of the system and these: files and folders that may
-/// be read, and those that may be changed.
+/// Fails on a call that concerns anything but the system's libraries, the files and folders in
+/// `read`, and those in `changed`, which may be modified.
 fn only(calls: &[Call], what: &str, read: &[&Path], changed: &[&Path]) {
     let within = |path: &Path, all: &[&Path]| all.iter().any(|a| path.starts_with(a));
     for Call {
@@ -174,7 +173,7 @@ fn a_stream_on_the_host_opens_what_it_was_told_and_its_cache() {
     );
     let cases: [(&[&str], &[&Path], &[&Path]); 7] = [
         (&["-d", "host"], &[], &[]),
-        // It is so small that no device is asked for.
+        // The network is so small that no device is searched.
         (&[], &[], &[]),
         (&names, &[&records, &labels], &[]),
         (
@@ -258,7 +257,7 @@ fn tune_writes_into_the_cache_and_bench_where_it_was_told() {
         "--report",
         page.to_str().unwrap(),
     ];
-    // How many cores it may use: the standard library asks the control group, too.
+    // The standard library reads the control group to count the cores.
     let cores = [
         "/proc/self/cgroup",
         "/proc/self/mountinfo",
@@ -274,8 +273,8 @@ fn tune_writes_into_the_cache_and_bench_where_it_was_told() {
     assert!(plan.exists() && page.exists());
 }
 
-/// A library without OpenCL in it is loaded, as its user says, and nothing else; then come the
-/// nodes of GPUs.
+/// The program loads the named library, which has no OpenCL, and nothing else. Then it looks for
+/// GPUs.
 #[test]
 fn without_a_device_it_looks_where_gpus_would_be() {
     let folder = Folder::new();
@@ -295,7 +294,7 @@ fn without_a_device_it_looks_where_gpus_would_be() {
     for args in [&["--list-devices"][..], &["-d", "opencl"]] {
         let found = calls(args, &settings, 1);
         assert!(found.iter().any(|c| c.path == library), "{args:?}");
-        // A GPU's node is opened for writing: whether that is permitted is the question.
+        // A GPU's node is opened for writing to find out if that is permitted.
         let (asked, rest): (Vec<Call>, Vec<Call>) = found.into_iter().partition(|c| {
             c.path.starts_with("/dev")
                 && c.line.contains("O_RDWR|O_NONBLOCK")
@@ -327,8 +326,8 @@ fn without_a_device_it_looks_where_gpus_would_be() {
             );
         }
     }
-    // Under auto the host takes over where a network is large enough for a device to be asked for:
-    // same calls.
+    // Under `auto`, a network that is large enough for a device makes the same calls before the
+    // host takes over.
     let missing = folder.path("missing.so");
     let settings: [(&str, &Path); 2] = [
         ("MORTONNET_OPENCL", &missing),

@@ -1,12 +1,12 @@
-//! Records that overflow f32 inside the network: refused on every engine and plan; a device that
-//! loses one fails the self-test.
+//! Records that overflow f32 inside the network are refused on every engine and plan. A device that
+//! hides an overflow fails the self-test.
 
 use super::devices::{plans, simulated};
 use super::support::{DIGITS, Folder, Run, Witness, bake, command, feed, on, root, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A network of two inputs, two hidden values behind a ReLU, and three classes.
+/// Writes a network of two inputs, two hidden values behind a ReLU, and three classes.
 fn network(folder: &Folder, name: &str, first: [[f32; 2]; 2]) -> PathBuf {
     let model = folder.path(name);
     fs::create_dir_all(&model).unwrap();
@@ -43,10 +43,10 @@ fn on_device(witness: Witness, program: &Path, args: &[&str], input: &str) -> Ru
     )
 }
 
-/// Two networks whose answers were wrong once. In the first a hidden value becomes ∞, with it all
-/// scores, and the first of equal ones won. In the second a partial sum becomes −∞, which ReLU made
-/// 0, so that its scores were finite; an order of the sum in which nothing overflows gives the
-/// right class, 2.
+/// Two networks whose answers were wrong once. In the first, a hidden value and so all scores
+/// become ∞, and the first of equal scores won. In the second, a partial sum becomes −∞, which ReLU
+/// turned into 0. Its scores were finite but wrong. In an order of the sum without overflow the
+/// class is 2.
 #[test]
 fn records_that_overflow_are_refused_on_every_engine_and_plan() {
     let folder = Folder::new();
@@ -60,7 +60,7 @@ fn records_that_overflow_are_refused_on_every_engine_and_plan() {
         ),
     ] {
         let program = bake(&network(&folder, name, first), None, &folder).unwrap();
-        // The record before is answered, the one behind is not reached.
+        // The record before is answered, and the record after is not reached.
         let input = format!("0.5,-0.5\n{record}\n1,2\n");
         let refused = |r: Run, what: &str| {
             assert_eq!(
@@ -103,7 +103,8 @@ fn records_that_overflow_are_refused_on_every_engine_and_plan() {
 }
 
 /// `--selftest` has records that overflow. Kernels whose activations turn infinities into ordinary
-/// numbers, as a compiler does that knows of none, answer them: the self-test names that.
+/// numbers answer them, and the self-test reports this. A compiler that assumes finite numbers
+/// makes such kernels.
 #[test]
 fn a_device_that_loses_an_overflow_fails_the_self_test() {
     let folder = Folder::new();
@@ -147,7 +148,7 @@ fn a_device_that_loses_an_overflow_fails_the_self_test() {
     );
 }
 
-/// `bench` finds them as well, by name.
+/// `bench` reports such kernels by name.
 #[test]
 fn a_kernel_that_loses_an_overflow_is_wrong() {
     let folder = Folder::new();

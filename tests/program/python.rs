@@ -1,5 +1,5 @@
-//! The Python package as users drive it: python/test_running.py with this program, and with
-//! programs that it bakes.
+//! The Python package as users call it: python/test_running.py with this program and with programs
+//! that it bakes.
 
 use super::support::{DIGITS, Tools, root};
 use std::process::Command;

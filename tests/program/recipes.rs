@@ -1,4 +1,4 @@
-//! docs/RECIPES.md: its commands are run as they stand there, with another port, host and folder.
+//! Runs the commands of docs/RECIPES.md, with another port, host and folder.
 
 use super::service::{units, values};
 use super::signals::{Lines, Process, end, until};
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The document's commands that begin with `word`, and hold `part`.
+/// The document's commands that begin with `word` and contain `part`.
 fn commands(word: &str, part: &str) -> Vec<String> {
     let document = fs::read_to_string(root().join("docs/RECIPES.md")).unwrap();
     let lines = document.lines().filter_map(|l| l.strip_prefix("$ "));
@@ -26,8 +26,8 @@ fn commands(word: &str, part: &str) -> Vec<String> {
     lines
 }
 
-/// A shell with this command, in a folder whose `bin` has the program as `mortonnet`. Debian's
-/// broker is in /usr/sbin.
+/// Makes a shell command in a folder whose `bin` has the program as `mortonnet`. Debian has the
+/// broker in /usr/sbin.
 fn shell(folder: &Folder, line: &str) -> Command {
     let bin = folder.path("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -47,7 +47,7 @@ fn shell(folder: &Folder, line: &str) -> Command {
     c
 }
 
-/// A process with all its children, which go away with the test: it leads a group of its own.
+/// A process group that is killed at the end of the test.
 struct Group(Process);
 
 impl Group {
@@ -78,7 +78,7 @@ fn classes() -> Vec<String> {
         .collect()
 }
 
-/// A free port, most likely: found by binding it once.
+/// Returns a port that is most likely free, because it could be bound.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -89,13 +89,13 @@ fn free_port() -> u16 {
 
 // ---- a serial port
 
-/// A pseudo-terminal in the place of the port: what `sensor` writes arrives there, what is echoed
-/// comes back in `heard`.
+/// A pseudo-terminal in place of the port. It receives the text written to `sensor`, and its echo
+/// arrives in `heard`.
 struct Port {
     sensor: std::process::ChildStdin,
     heard: Lines,
     path: String,
-    /// Kept open, as the terminal ends with the last who has it.
+    /// Kept open, because the terminal ends when its last user closes it.
     _open: fs::File,
     _socat: Process,
 }
@@ -127,7 +127,7 @@ impl Port {
         }
     }
 
-    /// Whether the line discipline still has this setting.
+    /// Returns true if the line discipline has this setting.
     fn is(&self, setting: &str) -> bool {
         let said = Command::new("stty")
             .args(["-F", &self.path, "-a"])
@@ -144,7 +144,8 @@ impl Port {
     }
 }
 
-/// A record of more bytes than a terminal takes for a line: blanks around numbers are allowed.
+/// Returns a record that is longer than a terminal's line buffer. Blanks around numbers are
+/// allowed.
 fn long_line(line: &str) -> String {
     line.replace(',', &format!(",{}", " ".repeat(70)))
 }
@@ -163,13 +164,15 @@ fn a_serial_port_carries_every_record() {
     until("stty", || port.is("-icanon") && port.is("-echo"));
     assert!(port.is("115200"));
     let (csv, expected) = (vectors(), classes());
-    // The sensor is somewhere within a line. Each record is answered before the next one is sent.
+    // The sensor begins in the middle of a line. Each record is answered before the next one is
+    // sent.
     port.write(",3,0,0\r\n");
     for (line, class) in csv.lines().zip(&expected).take(20) {
         port.write(&format!("{line}\r\n"));
         assert_eq!(answers.next(), *class);
     }
-    // Too long for a line of a terminal; what would be Ctrl-C, the end and a stop; then a burst.
+    // A record that is too long for a terminal's line, then the codes of Ctrl-C, end and stop, then
+    // a burst.
     let rest: Vec<&str> = csv.lines().skip(20).collect();
     port.write(&format!("{}\r\n\u{3}\u{4}\u{13}\r\n", long_line(rest[0])));
     rest[1..]
@@ -181,13 +184,13 @@ fn a_serial_port_carries_every_record() {
         (21..597).map(|_| answers.next()).collect::<Vec<_>>(),
         expected[21..]
     );
-    // Nothing came back to the sensor.
+    // The sensor received no echo.
     drop(reader);
     drop((port.sensor, port._open));
     assert_eq!(port.heard.rest(), [""; 0]);
 }
 
-/// What the document says of a port without `stty`.
+/// The document describes this behaviour of a port without `stty`.
 #[test]
 fn a_serial_port_without_stty_echoes_cuts_and_ends() {
     let folder = Folder::new();
@@ -206,7 +209,7 @@ fn a_serial_port_without_stty_echoes_cuts_and_ends() {
     let answers = Lines::of(reader.stdout.take());
     let (csv, expected) = (vectors(), classes());
     let lines: Vec<&str> = csv.lines().collect();
-    // CR LF becomes LF LF, and does no harm; but the sensor hears its line.
+    // CR LF becomes LF LF, which does no harm, but the sensor receives an echo of its line.
     for (line, class) in lines.iter().zip(&expected).take(3) {
         port.write(&format!("{line}\r\n"));
         assert_eq!(answers.next(), *class);
@@ -215,7 +218,7 @@ fn a_serial_port_without_stty_echoes_cuts_and_ends() {
     }
     port.write(&format!("{}\n", long_line(lines[3])));
     assert_eq!(answers.next(), "error");
-    // The rest of the long line is gone. Byte 4 at the start of a line is the end.
+    // The rest of the long line is lost. Byte 4 at the start of a line ends the input.
     port.write(&format!("{}\n\u{4}{}\n", lines[4], lines[5]));
     assert_eq!(answers.next(), expected[4]);
     assert_eq!(end(&mut reader).code(), Some(1));
@@ -224,7 +227,7 @@ fn a_serial_port_without_stty_echoes_cuts_and_ends() {
 
 // ---- MQTT
 
-/// A broker of mosquitto on a port of its own.
+/// A mosquitto broker with its own port.
 struct Broker {
     port: u16,
     _process: Process,
@@ -237,7 +240,7 @@ impl Broker {
             "broker.conf",
             format!("listener {port} 127.0.0.1\nallow_anonymous true\n"),
         );
-        // Started by root it becomes another user, who may read this.
+        // If root starts the broker, it becomes another user, who must be able to read this folder.
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
         let mut c = shell(folder, "exec mosquitto -c \"$0\"");
         let process = Process(
@@ -256,13 +259,13 @@ impl Broker {
         }
     }
 
-    /// A command of the document, or one like them, that talks to this broker.
+    /// Redirects a command of the document to this broker.
     fn here(&self, line: &str) -> String {
         assert!(line.contains("-h broker"), "{line}");
         line.replace("-h broker", &format!("-h 127.0.0.1 -p {}", self.port))
     }
 
-    /// Runs it to its end, with this input.
+    /// Runs a command to its end with this input.
     fn run(&self, folder: &Folder, line: &str, input: &str) {
         let r = feed(&mut shell(folder, &self.here(line)), input);
         assert_eq!(
@@ -299,14 +302,14 @@ fn mqtt_messages_are_answered_in_order() {
             input,
         );
     };
-    // The broker keeps what comes before the service.
+    // The broker keeps messages that arrive before the service starts.
     send("hall", "-l", &lines[..300].concat());
     let mut c = shell(&folder, &broker.here(pipeline));
     let _service = Group::of(c.stdin(Stdio::null()).stderr(Stdio::null()));
     for class in &expected[..300] {
         assert_eq!(answers.next(), format!("sensors/hall/vector,{class}"));
     }
-    // One by one: nothing waits in a buffer.
+    // Single messages are answered at once, without waiting in a buffer.
     for at in 300..303 {
         send("yard", "-s", lines[at]);
         assert_eq!(
@@ -319,7 +322,7 @@ fn mqtt_messages_are_answered_in_order() {
         let class = if how == "-s" { &expected[0] } else { "error" };
         assert_eq!(answers.next(), format!("sensors/hall/vector,{class}"));
     }
-    // A message of two lines: the second has no topic.
+    // In a message of two lines, the second line has no topic.
     send("hall", "-s", &lines[..2].concat());
     assert_eq!(
         answers.next(),
@@ -355,8 +358,7 @@ fn handler(folder: &Folder) {
     folder.executable("bin/mortonnet-http", script);
 }
 
-/// Sends these bytes, and ends the request there if `ends`; gives the status line and what stands
-/// behind the headers.
+/// Sends a request, and closes the sending side if `ends`. Returns the status line and the body.
 fn ask(port: u16, request: &[u8], ends: bool) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(request).unwrap();
@@ -396,7 +398,7 @@ fn json_classes(body: &str) -> Vec<String> {
     body.lines().map(class).collect()
 }
 
-/// What both servers do; `curl` is the document's command.
+/// Checks the behaviour of both servers. `curl` is the document's command.
 fn serves(folder: &Folder, port: u16, curl: &str) {
     until("the server", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
@@ -431,7 +433,7 @@ fn serves(folder: &Folder, port: u16, curl: &str) {
         (&*status, json_classes(&body)),
         (bad, vec!["error".into(), expected[0].clone()])
     );
-    // The magic bytes of idx, and nothing else.
+    // A body with only the magic bytes of idx.
     let (status, body) = post(port, "\0\0\u{8}\u{1}");
     assert!(
         status == bad && body.starts_with("mortonnet: stdin"),
@@ -459,7 +461,7 @@ fn serves(folder: &Folder, port: u16, curl: &str) {
             false,
             "413 Content Too Large",
         ),
-        // The sender gives up: the last number would be another one.
+        // The sender stops early, so the last number may be cut off.
         (
             "POST / HTTP/1.1\r\nContent-Length: 200\r\n\r\n1,2,3",
             true,
@@ -489,7 +491,6 @@ fn http_requests_are_answered_by_socat() {
             .stderr(Stdio::null()),
     );
     serves(&folder, port, &commands("curl ", "vectors.csv")[0]);
-    // Each request removes its folder.
     until("an empty folder", || {
         fs::read_dir(&temporary).unwrap().next().is_none()
     });

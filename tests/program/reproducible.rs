@@ -1,5 +1,4 @@
-//! Whoever builds the program gets the same bytes, and the build needs nothing but the sources and
-//! the registry's cache.
+//! Any user's build gives the same bytes, and needs only the sources and the registry's cache.
 
 use super::support::{Folder, root};
 use std::fs;
@@ -7,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Cargo's folder of whoever runs the test: its cache has every package, so that nothing is to be
-/// fetched.
+/// Returns the Cargo folder of the user who runs the test. Its cache has every package, so nothing
+/// is downloaded.
 fn cargo_home() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cargo");
     std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
@@ -28,15 +27,15 @@ fn copy(from: &[PathBuf], to: &Path) {
     );
 }
 
-/// Who builds: a home with an own Cargo folder, and the sources somewhere in it.
+/// A user who builds, with a home that has its own Cargo folder and the sources.
 struct Builder {
     home: PathBuf,
     sources: PathBuf,
-    /// Started by `unshare`: a user's number, and no network.
+    /// The arguments of `unshare`, for another user id and no network.
     namespace: &'static [&'static str],
     settings: Vec<(&'static str, PathBuf)>,
     umask: &'static str,
-    /// Run in front of cargo.
+    /// A command that runs cargo, such as strace.
     under: Vec<String>,
 }
 
@@ -52,7 +51,7 @@ impl Builder {
             )
             .unwrap();
         }
-        // Where packages come from, if not from crates.io.
+        // The configured source of packages, if it is not crates.io.
         for config in ["config.toml", "config"].map(|name| cargo_home().join(name)) {
             if config.exists() {
                 copy(&[config], &home.join(".cargo"));
@@ -75,10 +74,10 @@ impl Builder {
         }
     }
 
-    /// The release build; gives the program and what cargo said.
+    /// Makes the release build. Returns the program and cargo's messages.
     fn build(&self, jobs: &str) -> (Vec<u8>, String) {
         let cargo = Path::new(env!("CARGO"));
-        // rustc is taken from beside cargo: what rustup puts on the path wants the home of who
+        // Uses the rustc beside cargo, because rustup's wrapper needs the home of the user who
         // installed it.
         let path = format!(
             "{}:{}",
@@ -116,7 +115,6 @@ impl Builder {
         c.env("PATH", path)
             .env("HOME", &self.home)
             .env("CARGO_HOME", self.home.join(".cargo"));
-        // The build script takes longer to optimise than to run.
         c.env("CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_OPT_LEVEL", "0");
         let output = c.envs(self.settings.iter().cloned()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -128,8 +126,7 @@ impl Builder {
     }
 }
 
-/// A library that moves the clock on by 3000 days. (libfaketime waits for ever in rustc's
-/// allocator.)
+/// Builds a library that advances the clock by 3000 days. libfaketime hangs in rustc's allocator.
 fn clock(folder: &Folder) -> PathBuf {
     let source = folder.put(
         "clock.c",
@@ -183,7 +180,7 @@ fn clock(folder: &Folder) -> PathBuf {
     library
 }
 
-/// Whether this user may make such namespaces: in some containers nobody may.
+/// Returns true if this user may make such namespaces. In some containers nobody may.
 fn permitted(namespace: &[&str]) -> bool {
     Command::new("unshare")
         .args(namespace)
@@ -192,20 +189,20 @@ fn permitted(namespace: &[&str]) -> bool {
         .is_ok_and(|o| o.status.success())
 }
 
-/// Where `part` stands in `all`.
+/// Returns the offset of `part` in `all`.
 fn place(all: &[u8], part: &[u8]) -> Option<usize> {
     all.windows(part.len()).position(|w| w == part)
 }
 
-/// Printable text around a byte.
+/// Returns printable text around a byte.
 fn around(bytes: &[u8], at: usize) -> String {
     String::from_utf8_lossy(&bytes[at.saturating_sub(80)..(at + 80).min(bytes.len())])
         .escape_default()
         .to_string()
 }
 
-/// The second builder has the same network from another place, a later date, another user's number,
-/// language and time zone, other permissions, a blank in the path and one job at a time.
+/// The second user builds the same network from another folder, at a later date, with another user
+/// id, language, time zone and permissions. The path has a blank, and there is one job at a time.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
@@ -219,7 +216,8 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
         ("TZ", "UTC".into()),
     ];
     let calls = "--trace=openat,open,creat,execve,%network";
-    // A file for each process: in one file the calls of several tear each other's lines apart.
+    // One file for each process, because calls of several processes in one file can break each
+    // other's lines.
     fs::create_dir(&trace).unwrap();
     let files = trace.join("calls");
     let strace = [
@@ -254,7 +252,8 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
 
     let ((a, _), (b, said)) = (first.build("2"), second.build("1"));
     assert!(said.contains("baked digits: 64-32-10 relu"), "{said}");
-    // The likely reason first: a build identifier would differ as well.
+    // Paths are the likely cause, so they are checked first. A build identifier would differ as
+    // well.
     for path in [folder.0.as_path(), &cargo_home(), &root()] {
         for program in [&a, &b] {
             if let Some(at) = place(program, path.to_str().unwrap().as_bytes()) {
@@ -273,8 +272,8 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     only_the_sources_are_read(&trace, &first);
 }
 
-/// Nobody in the build asks for a network, and the build script reads the sources and writes into
-/// its own folder.
+/// No process of the build uses a network. The build script reads only the sources and writes only
+/// into its own folder.
 fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
     let mut scripts = 0;
     let (mut read, mut written) = (0, 0);

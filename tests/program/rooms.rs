@@ -1,16 +1,16 @@
-//! The rooms of the program and the way of their imports: each imports those before it only.
+//! The rooms (top modules) of the program: each imports only rooms before it.
 
 use super::support::root;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest to the highest. `bake` is the build's half: it stands on the first six alone.
+/// The rooms from lowest to highest. `bake` belongs to the build and imports only the first six.
 const ROOMS: [&str; 16] = [
     "simd", "ir", "ops", "registry", "planner", "block", "escape", "error", "sys", "cl", "baked",
     "observe", "engine", "stream", "lab", "cli",
 ];
 
-/// Rooms that the build shares (src/shared.rs).
+/// The number of rooms that the build shares. `build.rs` includes them.
 const SHARED: usize = 6;
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -24,7 +24,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The room of a file below `src`.
+/// Returns the room of a file below `src`.
 fn room(path: &Path) -> String {
     let first = path
         .components()
@@ -36,7 +36,7 @@ fn room(path: &Path) -> String {
     first.trim_end_matches(".rs").to_string()
 }
 
-/// The rooms that a file names by `crate::ROOM`, without its tests.
+/// Returns the rooms that a file names by `crate::ROOM`, outside its tests.
 fn named(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code: Vec<&str> = code
@@ -53,7 +53,7 @@ fn named(text: &str) -> Vec<String> {
     rooms.collect()
 }
 
-/// Arrows from a lower room to a higher one.
+/// Returns the imports of higher rooms.
 fn upward(path: &Path, text: &str) -> Vec<String> {
     let from = room(path);
     let rank = |name: &str| ROOMS.iter().position(|r| *r == name);
@@ -62,7 +62,7 @@ fn upward(path: &Path, text: &str) -> Vec<String> {
         (_, Some(rank)) => rank,
         (other, None) => panic!("src/{other} is no room: tests/program/rooms.rs lists them"),
     };
-    // mortonnet-bake is a command line over the build's half.
+    // mortonnet-bake is a command line for the build's rooms.
     let baking = |name: &str| name == "bake" && path == Path::new("cli/bake.rs");
     let above =
         |name: &String| *name != from && !baking(name) && rank(name).is_none_or(|r| r > most);
@@ -82,7 +82,7 @@ fn imports_run_one_way() {
     let mut wrong = Vec::new();
     for file in files {
         let path = file.strip_prefix(&src).unwrap();
-        // Tests look at what stands above them, in files of their own as in those of the code.
+        // Tests may import higher rooms.
         let tests = path.ends_with("tests.rs");
         if !tests
             && room(path) != "bin"
@@ -106,7 +106,7 @@ fn imports_run_one_way() {
     );
 }
 
-/// What names the lab is left out where the program is built without it.
+/// Every use of the lab is behind its feature.
 #[test]
 fn the_lab_is_named_behind_its_feature() {
     let src = root().join("src");

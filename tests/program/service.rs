@@ -1,5 +1,5 @@
-//! The units of the documentation, as far as they can be run without a running systemd; replacing
-//! the program; spreading a stream with GNU parallel.
+//! The documented systemd units as far as they run without systemd, replacing the program, and
+//! spreading a stream with GNU parallel.
 
 use super::signals::{Lines, Process, TERM, end, fifo, send, started};
 use super::support::{DIGITS, Folder, command, root, run};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The units in a document, by name: blocks whose units begin with a line `#
+/// Returns the units in a document, by name. In a block, a unit begins with a line `#
 /// /etc/systemd/system/NAME`.
 pub fn units(document: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join(document)).unwrap();
@@ -29,7 +29,7 @@ pub fn units(document: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The values of `key` in the units.
+/// Returns the values of `key` in the units.
 pub fn values<'a>(units: &'a [(String, String)], key: &str) -> Vec<&'a str> {
     let lines = units.iter().flat_map(|u| u.1.lines());
     lines
@@ -39,7 +39,7 @@ pub fn values<'a>(units: &'a [(String, String)], key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The arguments of a unit's command, which must be the program's.
+/// Returns the arguments of a unit's command, which must be the program's.
 fn arguments(line: &str) -> Vec<&str> {
     line.strip_prefix("/usr/local/bin/mortonnet")
         .expect(line)
@@ -55,7 +55,7 @@ fn classes() -> String {
     run(DIGITS, &["model/digits/test.csv"], "").out
 }
 
-/// The unit with commands that are there: systemd looks for them, and for nothing else of them.
+/// Replaces the unit's commands by existing ones, because systemd checks that they exist.
 fn installed_here(unit: &str) -> String {
     unit.replace("/usr/local/bin/mortonnet-http", DIGITS)
         .replace("/usr/local/bin/mortonnet", DIGITS)
@@ -82,15 +82,15 @@ fn systemd_knows_every_key_of_the_units() {
     }
 }
 
-/// The units of docs/SERVICE.md with a process a connection, or the others.
+/// The units of docs/SERVICE.md with a process per connection, or the others.
 fn units_of_services(process_a_connection: bool) -> Vec<(String, String)> {
     let both = units("docs/SERVICE.md").into_iter();
     both.filter(|(name, _)| name.contains("-tcp") == process_a_connection)
         .collect()
 }
 
-/// The unit with a FIFO: the self-test, then records from it, open for reading and writing, as
-/// systemd opens it.
+/// The unit with a FIFO runs the self-test, then answers records. The FIFO is open for reading and
+/// writing, as systemd opens it.
 #[test]
 fn the_unit_with_a_fifo_answers_what_arrives() {
     let units = units_of_services(false);
@@ -108,8 +108,8 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
         ),
         (1, 1)
     );
-    // It starts again after a pause, however often it fails. In another section systemd would not
-    // heed the limit.
+    // The service restarts after a pause without a limit. systemd ignores the limit in another
+    // section.
     let unit = &units.iter().find(|u| u.0 == "mortonnet.service").unwrap().1;
     let section = |name: &str| {
         unit.split('[')
@@ -146,9 +146,9 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
     };
     let csv = test_csv();
     let mut lines: Vec<&str> = csv.split_inclusive('\n').take(30).collect();
-    // One of them bad.
+    // One of the records is bad.
     lines[13] = "1,x\n";
-    // Records that come before the service and while it is away wait for it.
+    // Records that arrive before the service starts or while it is stopped wait in the FIFO.
     lines[..10]
         .iter()
         .for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
@@ -156,7 +156,7 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
     let mut expected: Vec<&str> = expected.lines().take(30).collect();
     expected[13] = "error";
     let mut answers = Vec::new();
-    // systemd opens it non-blocking, and may change that before it hands it over.
+    // systemd opens the FIFO non-blocking, and may change that before it passes it on.
     for (part, flags) in [(10..20, libc::O_NONBLOCK), (20..30, 0)] {
         for line in values(&units, "ExecStartPre") {
             let test = service(line, flags).output().unwrap();
@@ -179,7 +179,7 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
     assert_eq!(answers, expected);
 }
 
-/// The unit with a process a connection, under the program that does for tests what systemd does.
+/// The unit with a process per connection runs under systemd's program for testing sockets.
 #[test]
 fn the_unit_with_a_socket_serves_connections() {
     let units = units_of_services(true);
@@ -187,7 +187,7 @@ fn the_unit_with_a_socket_serves_connections() {
         (values(&units, "Accept"), values(&units, "StandardInput")),
         (vec!["yes"], vec!["socket"])
     );
-    // A free port, most likely: found by binding it once.
+    // The port is most likely free, because it could be bound.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -270,10 +270,10 @@ fn a_new_program_is_moved_over_one_that_runs() {
     assert_eq!(answers, classes().lines().collect::<Vec<_>>());
 }
 
-/// Runs the `parallel` commands of the documentation on "boards": `ssh` is a script that runs the
-/// command here, and the first block on the first board is answered in part and then lost with it.
-/// It sets `SHELL` as sshd does: parallel's part on the board runs the command with it, and without
-/// it runs nothing and says nothing.
+/// Runs the documented `parallel` commands on "boards", where `ssh` is a script that runs the
+/// command locally. The first block on the first board is answered in part, and then lost with the
+/// board. The script sets `SHELL` as sshd does: without it, parallel runs nothing on the board and
+/// prints no error.
 fn spread(
     folder: &Folder,
     arguments: &[&str],
@@ -317,7 +317,7 @@ fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
         .flat_map(|&v| f32::from(v).to_le_bytes())
         .collect();
     let expected = classes().repeat(4);
-    // The commands of the documentation, with blocks for little input and two boards.
+    // The documented commands, with smaller blocks and two boards.
     let document = fs::read_to_string(root().join("docs/SERVICE.md")).unwrap();
     let commands: Vec<&str> = document
         .lines()
@@ -336,7 +336,7 @@ fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
             .skip(2)
             .take_while(|a| *a != "./mortonnet")
             .collect();
-        // What the shell makes of ''.
+        // The shell's value of ''.
         arguments
             .iter_mut()
             .filter(|a| **a == "''")
@@ -359,7 +359,7 @@ fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
             assert!(Path::exists(&folder.path(name)), "{arguments:?}: {name}");
         }
     }
-    // Without another try the records of the block are lost, and parallel says so.
+    // Without a retry the records of the block are lost, and parallel reports that.
     let folder = Folder::new();
     let once = [
         "--pipe",

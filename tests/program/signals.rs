@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGUSR1, on the host and on PoCL: what was read is answered, the status says
-//! which signal it was.
+//! SIGINT, SIGTERM and SIGUSR1 on the host and on PoCL. Records that were read are answered, and
+//! the exit status has the signal.
 
 use super::support::{DIGITS, Folder, Witness, command, on, random_bytes, root, run};
 use std::fs::{self, File, OpenOptions};
@@ -17,11 +17,11 @@ const INT: i32 = 2;
 const USR1: i32 = 10;
 pub const TERM: i32 = 15;
 
-/// A tick of what waits here, and the longest wait: whoever hangs fails.
+/// The interval of polling, and the longest wait.
 const TICK: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The program on the host, or on PoCL, with all three streams piped.
+/// Makes a command on the host or on PoCL, with all three streams piped.
 fn program(pocl: bool) -> Command {
     let mut c = command(DIGITS);
     if pocl {
@@ -42,14 +42,14 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether line `key` of the process's status has `signal` in its set.
+/// Returns true if line `key` of the process's status has `signal` in its set.
 fn has(child: &Child, key: &str, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let set = status.lines().find_map(|l| l.strip_prefix(key)).unwrap();
     u64::from_str_radix(set.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
-/// Whether the process has a file open.
+/// Returns true if the process has the file open.
 fn opened(child: &Child, path: &Path) -> bool {
     let mut files = fs::read_dir(format!("/proc/{}/fd", child.id()))
         .unwrap()
@@ -57,7 +57,7 @@ fn opened(child: &Child, path: &Path) -> bool {
     files.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
 }
 
-/// A process that goes away with the test.
+/// A process that is killed at the end of the test.
 pub struct Process(pub Child);
 
 impl Deref for Process {
@@ -81,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// The lines of a stream, each to be had within a bounded time.
+/// The lines of a stream. Waiting for a line is limited in time.
 pub struct Lines(Receiver<String>);
 
 impl Lines {
@@ -96,7 +96,7 @@ impl Lines {
         self.0.recv_timeout(LONGEST).expect("no line came")
     }
 
-    /// The rest, up to the end of the stream.
+    /// Returns the remaining lines up to the end of the stream.
     pub fn rest(&self) -> Vec<String> {
         let next = || match self.0.recv_timeout(LONGEST) {
             Err(RecvTimeoutError::Timeout) => panic!("the stream is not closed"),
@@ -105,7 +105,7 @@ impl Lines {
         std::iter::from_fn(next).collect()
     }
 
-    /// Up to the last line of a profile's table.
+    /// Returns the text up to the last line of a profile's table.
     fn table(&self) -> String {
         let mut text = String::new();
         while !text.contains("end to end") {
@@ -115,7 +115,6 @@ impl Lines {
     }
 }
 
-/// Starts a command and waits until it handles `signal`.
 pub fn started(c: &mut Command, signal: i32) -> Process {
     let child = Process(c.spawn().unwrap());
     until("the handler", || has(&child, "SigCgt:", signal));
@@ -133,7 +132,7 @@ pub fn send(child: &Child, signal: i32) {
     );
 }
 
-/// The end of a process, which must come.
+/// Waits for the end of a process, for a limited time.
 pub fn end(child: &mut Child) -> ExitStatus {
     let mut status = None;
     until("the end", || {
@@ -147,8 +146,8 @@ fn test_csv() -> String {
     fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
 }
 
-/// A FIFO that the test reads and writes, without waiting: so it never ends, and what is left in it
-/// can be counted.
+/// A FIFO that the test opens for reading and writing, non-blocking. It has no end of input, and
+/// the bytes left in it can be counted.
 pub fn fifo(folder: &Folder) -> (std::path::PathBuf, File) {
     let path = folder.path("fifo");
     assert!(
@@ -175,7 +174,7 @@ fn a_waiting_program_dies_by_the_signal_and_drops_part_of_a_record() {
     for (pocl, signal) in [(false, INT), (false, TERM), (true, INT), (true, TERM)] {
         let mut child = started(program(pocl).arg("--profile"), TERM);
         let mut stdin = child.stdin.take().unwrap();
-        // Without its last three characters the last line would be a record too: of other numbers.
+        // The last line is incomplete, so it would be a record with other numbers.
         let text = lines.join("\n");
         stdin.write_all(&text.as_bytes()[..text.len() - 1]).unwrap();
         let stdout = Lines::of(child.stdout.take());
@@ -193,14 +192,14 @@ fn a_waiting_program_dies_by_the_signal_and_drops_part_of_a_record() {
     }
 }
 
-/// A program that waits for its reader, with input of which it has read a part.
+/// Starts a program that waits for its reader, with a part of its input read.
 fn blocked(pocl: bool, fifo: &Path, feed: &mut File) -> (Process, Vec<u8>) {
     let input = test_csv().repeat(40).into_bytes();
     let stdin = File::open(fifo).unwrap();
     let mut child = started(program(pocl).args(["-o", "json"]).stdin(stdin), TERM);
     let (mut written, mut still) = (0, 0);
-    // Once more has gone in than a FIFO holds, and then nothing for a while, the pipe to the reader
-    // is full.
+    // The pipe to the reader is full once more input was taken than a FIFO holds, and none is taken
+    // for a while.
     while still < 60 || written <= 1 << 20 {
         match feed.write(&input[written..]) {
             Ok(n) => (written, still) = (written + n, 0),
@@ -260,7 +259,7 @@ fn the_second_signal_kills_at_once() {
         let folder = Folder::new();
         let (path, mut feed) = fifo(&folder);
         let (mut child, _) = blocked(false, &path, &mut feed);
-        // timeout(1) sends its signal twice, one directly behind the other: that is one wish.
+        // timeout(1) sends its signal twice in a row, which counts as one.
         send(&child, first);
         sleep(Duration::from_millis(10));
         send(&child, first);
@@ -356,7 +355,7 @@ fn a_question_is_answered_and_the_stream_goes_on() {
         drop(stdin);
         assert!(end(&mut child).success());
         if profile == Some("--profile=trace") {
-            // The table was for who asked, the trace comes at the end.
+            // The table was printed on request. The trace comes at the end.
             let trace: serde_json::Value = serde_json::from_str(&stderr.rest().join("\n")).unwrap();
             assert!(
                 trace["traceEvents"].as_array().unwrap().len() > 3 * 8,
@@ -371,8 +370,8 @@ fn input_without_end_can_be_asked_about_and_stopped() {
     for pocl in [false, true] {
         let mut child = started(program(pocl).args(["-f", "u8", "/dev/zero"]), TERM);
         let mut stdout = child.stdout.take().unwrap();
-        // The compiler in PoCL has a handler of its own while the program starts: wait for the
-        // first answer.
+        // PoCL's compiler sets its own signal handler while the program starts, so the test waits
+        // for the first answer.
         stdout.read_exact(&mut [0; 2]).unwrap();
         let lines = std::thread::spawn(move || {
             let (mut buffer, mut lines) = (vec![0; 1 << 16], 1u64);
@@ -407,7 +406,7 @@ fn input_without_end_can_be_asked_about_and_stopped() {
     }
 }
 
-/// `--expect` is read before the program begins with records: a FIFO holds it there.
+/// The program reads `--expect` before any record, so a FIFO stops it there.
 #[test]
 fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
     let folder = Folder::new();
@@ -419,7 +418,7 @@ fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
     assert_eq!(end(&mut child).signal(), Some(TERM));
     let mut child = starting();
     send(&child, USR1);
-    // Who closes a pipe last takes along what is in it.
+    // When the last user closes a FIFO, its content is lost.
     until("the open FIFO", || opened(&child, &path));
     both.write_all(b"1\n").unwrap();
     drop(both);
@@ -434,7 +433,7 @@ fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
     assert!(end(&mut child).success());
 }
 
-/// nohup, and shells for what they start in the background, have signals ignored: that stays so.
+/// nohup, and shells for background jobs, ignore signals. The program does not change that.
 #[test]
 fn ignored_signals_stay_ignored() {
     let mut c = Command::new("sh");
@@ -453,7 +452,7 @@ fn ignored_signals_stay_ignored() {
     assert!(end(&mut child).success());
 }
 
-/// A reader that died of the same signal is not the end that counts, a full disk is.
+/// If the reader died of the same signal, that is not reported. A full disk is.
 #[test]
 fn a_closed_or_full_output_while_stopping() {
     let folder = Folder::new();
@@ -476,9 +475,9 @@ fn a_closed_or_full_output_while_stopping() {
     assert!(err.contains("mortonnet: stdout: No space left"), "{err}");
 }
 
-/// Signals at any moment of a start, of a stream and of an end: what was read is answered, in order
-/// and right, and what was not read is still there. `MORTONNET_SIGNALS` says how many of a kind;
-/// docs/RELIABILITY.md has the figures of a thousand.
+/// Signals at any moment of the start, the stream and the end. Records that were read are answered
+/// in order and correctly, and the other bytes are still in the FIFO. `MORTONNET_SIGNALS` is the
+/// number of trials of a kind. docs/RELIABILITY.md has the figures of a thousand.
 #[test]
 fn at_any_time_what_was_read_is_answered() {
     const RECORDS: usize = 400;
@@ -495,7 +494,7 @@ fn at_any_time_what_was_read_is_answered() {
         for trial in 0..trials {
             let what = format!("pocl {pocl}, signal {signal}, trial {trial}");
             let random = random_bytes(1000 * kind as u64 + trial, 64);
-            // Open for both: so neither end waits for the other.
+            // Open for both directions, so that neither end waits for the other.
             let both = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -510,19 +509,19 @@ fn at_any_time_what_was_read_is_answered() {
                 Lines::of(child.stdout.take()),
                 Lines::of(child.stderr.take()),
             );
-            // Every second trial begins in the stream: with its first answer.
+            // Every second trial measures from the first answer on.
             let (mut answers, in_stream) = (Vec::new(), trial % 2 == 1);
             let feeder = feed_in_pieces(writer, &input, in_stream, &random[8..]);
             if in_stream {
                 answers.push(out.next());
             }
             let begin = if in_stream { Instant::now() } else { begin };
-            // The first ones run to their end: that is how long it takes at best.
+            // The first trials run to their end, which gives the shortest time.
             let takes = &mut takes[usize::from(in_stream)];
             if trial >= 4 {
                 let share = f64::from(u16::from_le_bytes([random[0], random[1]])) / 65536.0;
                 sleep(takes.mul_f64(share).saturating_sub(begin.elapsed()));
-                // It may be gone.
+                // The program may have ended already.
                 let kill = format!("kill -{signal} {} 2> /dev/null", child.id());
                 let _ = Command::new("sh").args(["-c", &kill]).status();
             }
@@ -541,7 +540,7 @@ fn at_any_time_what_was_read_is_answered() {
             assert_eq!(answers, right, "{what}: {err}");
             match status.signal() {
                 None => assert_eq!((status.code(), lines), (Some(0), RECORDS), "{what}: {err}"),
-                // A question before it can be heard ends a program, which has read nothing yet.
+                // SIGUSR1 before its handler is set ends a program, which has read nothing yet.
                 Some(s) => assert!(
                     s == signal && (s != USR1 || lines == 0),
                     "{what}: {status}: {err}"
@@ -562,7 +561,7 @@ fn at_any_time_what_was_read_is_answered() {
     }
 }
 
-/// Writes `text` in pieces of these sizes: while the stream runs slowly, from another moment on.
+/// Writes `text` in pieces of these sizes, with pauses if `slowly`.
 fn feed_in_pieces(
     mut writer: File,
     text: &str,

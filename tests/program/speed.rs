@@ -1,5 +1,5 @@
-//! The judge of speed: the loops of the program, read from its machine code, and the share of a
-//! core's peak that they reach.
+//! Tests of speed: the loops of the program, read from its machine code, and their share of a
+//! core's peak.
 
 use super::loops::{X86_64, check_kernels};
 use super::support::root;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The release program with its symbols, under names that say the tile of a kernel.
+/// Builds the release program with symbols whose names have the tile of a kernel.
 fn with_symbols() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -39,7 +39,8 @@ fn kernels_keep_their_sums_in_registers() {
     check_kernels(&X86_64, with_symbols(), &["avx2", "avx512"]);
 }
 
-/// On one core, in CPU time, so that other work does not count. The best of several runs.
+/// Measures CPU time on one core, so that other work does not count. The best of several runs
+/// counts.
 #[test]
 #[ignore = "long: tests/speed/run"]
 fn a_core_reaches_its_share_of_the_peak() {
@@ -66,7 +67,7 @@ fn a_core_reaches_its_share_of_the_peak() {
     );
 }
 
-/// The last core that this process may use.
+/// Returns the last core that this process may use.
 fn core() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status

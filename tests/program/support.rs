@@ -1,4 +1,4 @@
-//! Running the binary, baking other networks, and an independent float64 reader of network folders.
+//! Running the binary, baking networks, and an independent float64 reader of network folders.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of what `tests/needs` makes for `name`.
+/// The folder of the files that `tests/needs` makes for `name`.
 pub fn needs(name: &str) -> PathBuf {
     let made = Command::new(root().join("tests/needs"))
         .arg(name)
@@ -29,7 +29,7 @@ pub fn needs(name: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
-/// A folder that goes away with the test.
+/// A folder that is deleted at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -50,9 +50,9 @@ impl Folder {
         self.path(name)
     }
 
-    /// Writes a file that can be run. Another process does it: a file that this one has open for
-    /// writing is open in every child, too, until the child runs its own program, and the kernel
-    /// starts no file that is open for writing.
+    /// Writes an executable file with another process. If this process had it open for writing, a
+    /// concurrently forked child would inherit the open file until its exec. The kernel refuses to
+    /// run a file that is open for writing.
     pub fn executable(&self, name: &str, bytes: impl Into<Vec<u8>>) -> PathBuf {
         let path = self.path(name);
         let mut write = Command::new("sh");
@@ -71,7 +71,6 @@ impl Drop for Folder {
     }
 }
 
-/// A finished run.
 pub struct Run {
     pub code: Option<i32>,
     pub out: String,
@@ -79,7 +78,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The lines of stdout; the run must have ended well.
+    /// Returns the lines of stdout. The run must have succeeded.
     pub fn lines(&self) -> Vec<&str> {
         assert_eq!(self.code, Some(0), "{}", self.err);
         self.out.lines().collect()
@@ -96,8 +95,7 @@ impl From<Output> for Run {
     }
 }
 
-/// A command without the environment's own settings; OpenCL is not found unless a device is asked
-/// for.
+/// Makes a command without the user's settings. OpenCL is found only if the test sets a device.
 pub fn command(program: impl AsRef<Path>) -> Command {
     let mut c = Command::new(program.as_ref());
     for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "RUST_BACKTRACE"] {
@@ -109,10 +107,10 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     c
 }
 
-/// The OpenCL loader, for the shim: the dynamic loader knows where it is on this machine.
+/// The OpenCL loader for the shim. The dynamic loader finds it on this machine.
 pub const ICD_LOADER: &str = "libOpenCL.so.1";
 
-/// oclgrind as an OpenCL library, where its package or its installation puts it.
+/// Returns oclgrind's OpenCL library, from its package or its installation.
 fn oclgrind() -> PathBuf {
     let folders = [
         "/usr/lib",
@@ -135,12 +133,11 @@ fn oclgrind() -> PathBuf {
         .expect("oclgrind is missing: tests/run installs it")
 }
 
-/// Runs `program` with `args`, feeding `input`.
 pub fn run(program: impl AsRef<Path>, args: &[&str], input: impl Into<Vec<u8>>) -> Run {
     feed(command(program).args(args), input)
 }
 
-/// Runs a prepared command, feeding `input` from a thread.
+/// Runs a command with input from a thread.
 pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
     let mut child = command
         .stdin(Stdio::piped())
@@ -159,8 +156,8 @@ pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
     output.into()
 }
 
-/// The same for a command that must end within `limit` and with less than `most` bytes of memory:
-/// it is killed else, and the test fails.
+/// Like `feed`, for a command that must end within `limit` and use less than `most` bytes of
+/// memory. Otherwise it is killed and the test fails.
 pub fn bounded(
     command: &mut Command,
     input: impl Into<Vec<u8>>,
@@ -191,7 +188,7 @@ pub fn bounded(
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        // Gone where it has just ended.
+        // The file is missing if the process has just ended.
         let about = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let peak = about.lines().find_map(|l| {
             l.strip_prefix("VmHWM:")?
@@ -219,26 +216,25 @@ pub fn bounded(
     .into()
 }
 
-/// What a file of the cache folder has for a checksum: FNV-1a of 64 bits.
+/// Returns the 64-bit FNV-1a hash, the checksum of files in the cache folder.
 pub fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// Makes a FIFO: whoever opens it for reading waits for a writer, who never comes.
+/// Makes a FIFO without a writer, on which a reader blocks.
 pub fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// An OpenCL device of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     Pocl,
     Oclgrind,
 }
 
-/// `command` on an OpenCL device; oclgrind writes what it finds wrong into `log`. A missing device
+/// Sets up `command` for an OpenCL device. oclgrind writes its findings to `log`. A missing device
 /// is a failure.
 pub fn on(witness: Witness, command: &mut Command, log: &Path) {
     match witness {
@@ -261,7 +257,7 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
     }
 }
 
-/// Compiles the OpenCL library that counts, logs and fails calls, with these options.
+/// Compiles the shim, an OpenCL library that counts, logs and fails calls, with these options.
 pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
     let library = folder.path("libshim.so");
     let mut cc = Command::new("cc");
@@ -275,11 +271,11 @@ pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
     library
 }
 
-/// `mortonnet-bake`, and beside it the finished program without a network that it copies.
+/// `mortonnet-bake`, and beside it the program without a network that it copies.
 pub struct Tools(Folder);
 
 impl Tools {
-    /// Both are there once for all tests: `mortonnet-bake` is the one that was compiled with the
+    /// Returns the tools, which are made once for all tests. `mortonnet-bake` was compiled with the
     /// tests.
     pub fn get() -> &'static Tools {
         static TOOLS: OnceLock<Tools> = OnceLock::new();
@@ -288,13 +284,13 @@ impl Tools {
             if cfg!(not(feature = "bake")) {
                 panic!("mortonnet-bake is missing: tests/run tests with --features bake");
             }
-            // Cargo has it in a variable whose name a shell's wrapper does not pass on; it lies
-            // beside the other program.
+            // The program is beside the other one. Cargo's variable has a name that shell wrappers
+            // do not pass on.
             let bake = Path::new(DIGITS).with_file_name("mortonnet-bake");
             tools
                 .0
                 .executable("mortonnet-bake", fs::read(bake).unwrap());
-            // Nothing is baked in this build, and the tests look at what programs print.
+            // This build bakes nothing, so its build script needs no optimisation.
             let settings = [("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "0")];
             let args = ["--features", "appended", "--bin", "mortonnet"];
             let built = build_into("target/tests-appended", &args, &settings).unwrap();
@@ -306,12 +302,10 @@ impl Tools {
         })
     }
 
-    /// The path of `mortonnet-bake`.
     pub fn bake(&self) -> PathBuf {
         self.0.path("mortonnet-bake")
     }
 
-    /// The path of the program without a network.
     pub fn program(&self) -> PathBuf {
         self.0.path(&Tools::program_name())
     }
@@ -326,14 +320,14 @@ impl Tools {
     }
 }
 
-/// Writes a program with another network by `mortonnet-bake`; gives its path, or what
-/// `mortonnet-bake` said. A tenth of a second, where a build by cargo (`link`) takes seconds.
+/// Bakes a network with `mortonnet-bake`. Returns the program or the error. Takes 0.1 s, while a
+/// cargo build (`link`) takes seconds.
 pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
     let plan: Vec<_> = plan.iter().flat_map(|p| ["--plan", *p]).collect();
     bake_with(model, &plan, folder)
 }
 
-/// The same with these options.
+/// Like `bake`, with these options.
 pub fn bake_with(model: &Path, options: &[&str], folder: &Folder) -> Result<PathBuf, String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let path = folder.path(&format!(
@@ -349,14 +343,14 @@ pub fn bake_with(model: &Path, options: &[&str], folder: &Folder) -> Result<Path
     }
 }
 
-/// Builds the package with another network by cargo; gives a copy of the program, or what cargo
-/// said.
+/// Builds the package with another network by cargo. Returns a copy of the program, or cargo's
+/// error.
 pub fn link(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
     let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();
     link_with(model, &plan, folder)
 }
 
-/// The same with these settings.
+/// Like `link`, with these settings.
 pub fn link_with(
     model: &Path,
     settings: &[(&str, &str)],
@@ -369,8 +363,8 @@ pub fn link_with(
     Ok(folder.executable(&name, fs::read(baked()).unwrap()))
 }
 
-/// What cargo says in builds with these settings, one after the other into the same file, and what
-/// that file says of itself after each.
+/// Builds with each of these settings, one after the other into the same file. Returns cargo's
+/// messages and the program's `--version` after each.
 pub fn bake_in_turn(settings: &[&[(&str, &str)]]) -> Vec<(String, String)> {
     let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
     settings
@@ -379,29 +373,27 @@ pub fn bake_in_turn(settings: &[&[(&str, &str)]]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// One build at a time, in one target folder: everything but this package is compiled once.
+/// One build at a time, in one target folder, so that dependencies are compiled once.
 static BAKING: Mutex<()> = Mutex::new(());
 
 fn baked() -> PathBuf {
     root().join("target/tests-baked/debug/mortonnet")
 }
 
-/// The profile of these builds.
 const FAST: [(&str, &str); 3] = [
     ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
-    // Whatever the other builds have: this one bakes many networks, convolutions among them.
+    // Optimised, because this build script bakes many networks with convolutions.
     ("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "2"),
 ];
 
-/// Builds the package with nothing set but this; gives what cargo said, as an error if it failed.
-/// The tests look at what was baked: without optimisation, debug information and the lab a build
-/// takes 1.5 s instead of 26 s.
+/// Builds the package with these settings only. Returns cargo's messages. Without optimisation,
+/// debug information and the lab, a build takes 1.5 s instead of 26 s.
 fn build(settings: &[(&str, &str)]) -> Result<String, String> {
     build_in("target/tests-baked", &[], settings)
 }
 
-/// The same into this folder, with these arguments; gives where the programs are.
+/// Builds into this folder with these arguments. Returns the folder of the programs.
 pub fn build_into(
     target: &str,
     args: &[&str],
@@ -457,7 +449,7 @@ impl Reference {
         let matrix = |name: &str| -> Vec<Vec<f64>> {
             let text =
                 fs::read_to_string(folder.join(json(name)["file"].as_str().unwrap())).unwrap();
-            // Weights are f32: read as f32, compute in float64.
+            // Weights are f32, so they are rounded to f32. The computation is in float64.
             text.lines()
                 .map(|l| {
                     l.split(',')
@@ -507,7 +499,7 @@ impl Reference {
         x
     }
 
-    /// Checks printed scores against DESIGN's bound; `what` names the run.
+    /// Checks printed scores against the bound of docs/DESIGN.md. `what` names the run.
     pub fn check(&self, records: &[Vec<f64>], scores: &[&str], what: &str) {
         assert_eq!(records.len(), scores.len(), "{what}");
         for (n, (raw, line)) in records.iter().zip(scores).enumerate() {
@@ -527,7 +519,6 @@ impl Reference {
     }
 }
 
-/// Seeded random bytes.
 pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

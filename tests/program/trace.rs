@@ -1,4 +1,5 @@
-//! `--profile=trace`: the format, what is on which track, and that it agrees with `--profile=json`.
+//! `--profile=trace`: its format, the events on each track, and its agreement with
+//! `--profile=json`.
 
 use super::multi::two;
 use super::support::{
@@ -13,7 +14,7 @@ fn csv() -> String {
     fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
 }
 
-/// A span, its times in nanoseconds.
+/// A span with times in nanoseconds.
 struct Span {
     name: String,
     start: u64,
@@ -35,14 +36,14 @@ impl Span {
     }
 }
 
-/// A trace that is well formed: spans by process and thread.
+/// A well-formed trace: the spans by process and thread.
 struct Trace {
     tracks: BTreeMap<(String, String), Vec<Span>>,
     dropped: u64,
     sums: Value,
 }
 
-/// Microseconds, of which a trace has three decimals, as nanoseconds.
+/// Converts microseconds with three decimals to nanoseconds.
 fn ns(us: &Value) -> u64 {
     let us = us.as_f64().unwrap_or_else(|| panic!("no time: {us}"));
     assert!(us >= 0.0);
@@ -50,8 +51,7 @@ fn ns(us: &Value) -> u64 {
 }
 
 impl Trace {
-    /// Checks what the format demands, and that spans lie within the run and within each other or
-    /// apart.
+    /// Checks the format. Spans must lie within the run, and must be nested or disjoint.
     fn parse(text: &str) -> Trace {
         let trace: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
         let (mut processes, mut threads, mut places) = (HashMap::new(), HashMap::new(), 0);
@@ -78,7 +78,7 @@ impl Trace {
             assert!(args.is_object(), "{event}");
             match (event["ph"].as_str().unwrap(), &*name) {
                 ("M", "process_name") => assert_eq!(processes.insert(pid, text), None, "{event}"),
-                // Perfetto wants threads that differ in more than their process.
+                // Perfetto needs thread ids that are unique across processes.
                 ("M", "thread_name") => {
                     assert!(threads.insert(tid, (pid, text)).is_none(), "{event}")
                 }
@@ -147,7 +147,7 @@ impl Trace {
         Trace::parse(&fs::read_to_string(file).unwrap())
     }
 
-    /// The spans of processes whose name begins so, on tracks whose name does.
+    /// Returns the spans on tracks whose process and thread names begin with these prefixes.
     fn on<'a>(&'a self, process: &'a str, thread: &'a str) -> impl Iterator<Item = &'a Span> {
         let fits = move |t: &(String, String)| t.0.starts_with(process) && t.1.starts_with(thread);
         self.tracks
@@ -156,7 +156,7 @@ impl Trace {
             .flat_map(|(_, spans)| spans)
     }
 
-    /// The one span of this name for a batch on the main thread.
+    /// Returns the only span of this name for a batch on the main thread.
     fn main(&self, name: &str, batch: u64) -> &Span {
         let mut found = self
             .on("mortonnet", "main thread")
@@ -168,7 +168,7 @@ impl Trace {
         span
     }
 
-    /// Batch by batch what the stream did with it, in order; the batches have so many records.
+    /// Checks the order of the stream's spans for each batch. `records` has the batch sizes.
     fn stream(&self, records: &[u64]) {
         for (batch, &records) in (1..).zip(records) {
             let mut last = 0;
@@ -185,7 +185,7 @@ impl Trace {
         assert_eq!(most, Some(records.len() as u64));
     }
 
-    /// Steps of the stream on some tracks: how often, and how long in all.
+    /// Returns the steps of the stream on some tracks, with their count and total time.
     fn steps<'a>(
         &'a self,
         process: &'a str,
@@ -205,7 +205,7 @@ impl Trace {
     }
 }
 
-/// Steps of a profile as JSON, of one of several devices or of the only one.
+/// Returns the steps of a JSON profile, for one of several devices or the only one.
 fn sums(profile: &Value, member: Option<u64>) -> BTreeMap<(u64, &str), (u64, u64)> {
     let steps = profile["steps"]
         .as_array()
@@ -227,8 +227,8 @@ fn sums(profile: &Value, member: Option<u64>) -> BTreeMap<(u64, &str), (u64, u64
         .collect()
 }
 
-/// The same steps as often. `exact`: as long too; else a driver's times, of which what overlaps was
-/// cut.
+/// Checks that the steps and their counts are equal. The times are equal if `exact`. Otherwise they
+/// come from a driver, and overlapping parts were cut.
 fn agree(
     found: &BTreeMap<(u64, &str), (u64, u64)>,
     expected: &BTreeMap<(u64, &str), (u64, u64)>,
@@ -250,7 +250,7 @@ fn agree(
     }
 }
 
-/// The program with a trace and with a profile as JSON, which must not say anything else.
+/// Runs the program with a trace and with a JSON profile, and checks that it prints nothing else.
 fn traced(
     prepare: impl Fn(&Path) -> std::process::Command,
     folder: &Folder,
@@ -286,7 +286,8 @@ fn the_host_engine() {
     );
     assert_eq!(trace.dropped, 0);
     trace.stream(&[100, 100, 100, 100, 100, 97]);
-    // Whatever thread did them. The sums are of the same run, the profile of another one.
+    // Any thread may have done the steps. The sums are of the same run, the profile is of another
+    // run.
     agree(&trace.steps("", ""), &sums(&trace.sums, None), true);
     let (found, expected) = (trace.steps("", ""), sums(&json, None));
     assert_eq!(
@@ -299,7 +300,7 @@ fn the_host_engine() {
         .map(|s| s.number("records"))
         .sum();
     assert_eq!(decoded, 597);
-    // Start-up is the parent of its phases, each of which is there.
+    // Start-up is the parent of all its phases.
     let main: Vec<&Span> = trace.on("mortonnet", "main thread").collect();
     assert_eq!((&*main[0].name, main[0].start), ("start-up", 0));
     assert_eq!(main[0].end, ns(&trace.sums["startup_us"]));
@@ -324,13 +325,13 @@ fn the_host_engine() {
     assert!(reads.abs_diff(ns(&trace.sums["read_us"])) <= 1);
 }
 
-/// Threads of the host engine have tracks of their own, in the group of the engine.
+/// Threads of the host engine have their own tracks, in the engine's group.
 #[test]
 fn the_threads_of_the_host_engine() {
     let folder = Folder::new();
     let file = folder.path("trace");
     let arg = format!("--profile=trace:{}", file.display());
-    // Batches that are worth waking threads for.
+    // Batches that are large enough to wake threads.
     let r = run(
         DIGITS,
         &["-d", "host", "-b", "4096", &arg],
@@ -349,7 +350,7 @@ fn the_threads_of_the_host_engine() {
         threads < cores && (cores == 1 || threads > 0),
         "{threads} threads on {cores} cores"
     );
-    // What the main thread did for the engine is a part of its waiting.
+    // The main thread's work for the engine is inside its wait.
     let (parse, wait) = (trace.main("parse", 2), trace.main("wait for the engine", 2));
     let own = trace
         .on("mortonnet", "main thread")
@@ -391,8 +392,8 @@ fn an_opencl_device() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(counts(&found), counts(&sums(&json, None)));
-        // The device's commands of a batch lie between its submission and the end of its wait, by
-        // the host's clock.
+        // On the host's clock, the device's commands of a batch lie between its submission and the
+        // end of its wait.
         for span in trace.on("opencl 0: ", "queue").filter(|s| s.batch() > 0) {
             let (submit, wait) = (
                 trace.main("submit", span.batch()),
@@ -439,13 +440,13 @@ fn an_opencl_device() {
     }
 }
 
-/// Copies of a device with memory of its own, a driver that has no times of some commands, and
+/// The copies of a device with its own memory, a driver without the times of some commands, and
 /// OpenCL 1.1.
 #[test]
 fn other_devices() {
     let folder = Folder::new();
     for (options, setting, plan, names) in [
-        // The host takes the classes of the scores.
+        // The host computes the classes from the scores.
         (
             &[][..],
             ("MORTONNET_SHIM_DISCRETE", "1"),
@@ -515,7 +516,7 @@ fn several_devices() {
         ("all", ["opencl 0: ", "opencl 1: "]),
         ("host,1", ["host, ", "opencl 1: "]),
     ] {
-        // Slow enough for both to get work.
+        // Both devices are slow enough to get work.
         let slow = [("MORTONNET_SHIM_SLOW", "0:1:100:1,1:1:100:1")];
         let r = feed(
             &mut two(&folder, &slow, &["-d", devices, "-b", "20", &arg]),
@@ -531,7 +532,7 @@ fn several_devices() {
         let mut answered: BTreeMap<u64, u64> = BTreeMap::new();
         for (member, process) in (0..).zip(names) {
             let host = process.starts_with("host");
-            // The chunks of the member: its thread did the same to each.
+            // The member's chunks. Its thread did the same for each chunk.
             let chunks = |name: &str| -> Vec<(u64, u64)> {
                 let spans = trace
                     .on(process, "thread")
@@ -556,8 +557,7 @@ fn several_devices() {
             if !done.is_empty() {
                 agree(&steps, &sums(&trace.sums, Some(member)), host);
             }
-            // Steps of no batch are those by which its speed was measured, before it did anything
-            // else.
+            // Steps without a batch measured the speed, before any other work.
             let measure = trace.on(process, "thread").find(|s| s.name == "measure");
             assert!(measure.is_some() || done.is_empty(), "{process}");
             for step in trace
@@ -566,14 +566,14 @@ fn several_devices() {
             {
                 assert!(measure.is_none_or(|m| step.start >= m.start && step.end <= m.end));
             }
-            // Each is built on its own thread.
+            // Each engine is built on its own thread.
             let built = if host { "threads" } else { "build" };
             assert!(
                 trace.on(process, "thread").any(|s| s.name == built),
                 "{process}"
             );
         }
-        // All of what the stream handed over, batch by batch.
+        // The records of each batch add up to those that the stream submitted.
         for (batch, records) in &answered {
             assert_eq!(
                 trace.main("submit", *batch).number("records"),
@@ -585,7 +585,7 @@ fn several_devices() {
     }
 }
 
-/// The simulator: no access out of bounds, no race, by the exchanges of the clocks too.
+/// The simulator reports no access out of bounds and no race, also in the comparison of the clocks.
 #[test]
 fn the_simulator() {
     let folder = Folder::new();
@@ -622,13 +622,13 @@ fn a_full_trace_keeps_its_beginning() {
             trace.dropped
         )
     );
-    // Nothing is lost without being counted: parse, submit, decode, three steps, wait, write; reads
-    // and phases are few.
+    // All lost spans are counted. A batch has eight: parse, submit, decode, three steps, wait,
+    // write. Reads and phases are few.
     let spans = kept as u64 + trace.dropped;
     assert!((8 * 9552..8 * 9552 + 1000).contains(&spans), "{spans}");
     let last = trace.on("", "").map(Span::batch).max().unwrap();
     assert!((8000..9552).contains(&last), "{last}");
-    // One pass over the spans: every batch is whole but the last ones.
+    // All batches but the last are complete.
     let mut counts = vec![0; last as usize + 1];
     trace
         .on("", "")
@@ -638,7 +638,7 @@ fn a_full_trace_keeps_its_beginning() {
         counts[1..last as usize - 2].iter().all(|n| *n == 8),
         "{last}"
     );
-    // On stderr it is one JSON text, which says by itself that it is full.
+    // On stderr the trace is one JSON text, which says that it is full.
     let r = run(
         DIGITS,
         &["-d", "host", "-b", "1", "--profile=trace"],
@@ -647,7 +647,7 @@ fn a_full_trace_keeps_its_beginning() {
     assert!(Trace::parse(&r.err).dropped > 0);
 }
 
-/// What there is of a run that ends with an error.
+/// A run that ends with an error has a trace up to there.
 #[test]
 fn a_run_that_fails() {
     let mut records: Vec<String> = csv().lines().map(str::to_string).collect();
@@ -663,6 +663,6 @@ fn a_run_that_fails() {
     assert_eq!((r.code, r.out.lines().count()), (Some(1), 250), "{}", r.err);
     let trace = Trace::of(&file);
     assert_eq!(trace.main("write", 2).number("records"), 100);
-    // Found by whoever decoded it.
+    // The decoding thread found the error.
     assert_eq!(trace.main("submit", 3).number("records"), 100);
 }

@@ -1,11 +1,10 @@
-//! Drivers that compute wrongly: the first start under `auto`, and `--verify` while the stream
-//! runs.
+//! Drivers that compute wrongly: the first start under `auto`, and `--verify` in the stream.
 
 use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, run, shim};
 use std::fs;
 use std::path::Path;
 
-/// PoCL as a GPU, through a library that does what `settings` say.
+/// Runs on PoCL through the shim, with these settings, where PoCL reports a GPU.
 fn gpu(folder: &Folder, shim: &Path, settings: &[(&str, &str)], args: &[&str]) -> Run {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -21,7 +20,7 @@ fn gpu(folder: &Folder, shim: &Path, settings: &[(&str, &str)], args: &[&str]) -
     )
 }
 
-/// Large enough for a GPU to be of use.
+/// Batches so large that a GPU pays off.
 const AUTO: [&str; 3] = ["-v", "-b", "4096"];
 
 fn trials(folder: &Folder) -> usize {
@@ -53,7 +52,7 @@ fn the_first_start_measures_both_sides_and_the_next_one_knows() {
         "{first}"
     );
     assert_eq!(trials(&folder), 1);
-    // The same figures, for whichever side they spoke.
+    // The next start has the same figures, for either choice.
     assert_eq!(measured(&gpu(&folder, &shim, &[], &AUTO)), first);
     let info = gpu(&folder, &shim, &[], &["--selftest", "-b", "4096"]);
     assert!(
@@ -62,7 +61,7 @@ fn the_first_start_measures_both_sides_and_the_next_one_knows() {
         info.err
     );
     assert_eq!(trials(&folder), 1);
-    // Another driver is asked again, as is another batch; a damaged record is made again.
+    // Another driver or batch has a new trial. A damaged file is made again.
     measured(&gpu(
         &folder,
         &shim,
@@ -86,7 +85,7 @@ fn the_first_start_measures_both_sides_and_the_next_one_knows() {
         }
     }
     measured(&gpu(&folder, &shim, &[], &AUTO));
-    // Without a folder there is no next one.
+    // Without a cache folder each start has a trial.
     measured(&gpu(&folder, &shim, &[("MORTONNET_CACHE", "")], &AUTO));
 }
 
@@ -95,7 +94,7 @@ fn a_driver_that_computes_wrongly_is_not_used() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
     let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
-    // The first of three launches does nothing: from the first batch on, and after some batches of
+    // The first of three launches does nothing: from the first batch on, or after some batches of
     // the trial.
     for (driver, idle) in [("1", "0:1:3"), ("2", "0:19:3"), ("3", "0:91:3")] {
         for start in ["first", "next"] {
@@ -114,7 +113,7 @@ fn a_driver_that_computes_wrongly_is_not_used() {
             );
         }
     }
-    // Who asks for a self-test learns of it, whatever is remembered.
+    // `--selftest` finds the error regardless of the stored trial.
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
@@ -133,7 +132,7 @@ fn a_driver_that_computes_wrongly_is_not_used() {
         r.out,
         r.err
     );
-    // A device that fails is no device that is wrong: it is tried again.
+    // A device that fails is not stored as wrong. It is tried again.
     let settings = [
         ("MORTONNET_SHIM_DIE", "0:3:-5"),
         ("MORTONNET_SHIM_DRIVER", "4"),
@@ -152,8 +151,8 @@ fn a_driver_that_computes_wrongly_is_not_used() {
     assert_eq!(trials(&folder), before);
 }
 
-/// A device that goes wrong while the stream runs: what was right before is out, and the error
-/// names record and score.
+/// A device becomes wrong while the stream runs. The right answers before are printed, and the
+/// error names the record and score.
 #[test]
 fn verify_finds_what_goes_wrong_on_the_way() {
     let folder = Folder::new();
@@ -176,8 +175,8 @@ fn verify_finds_what_goes_wrong_on_the_way() {
         let r = on_device(&[], &["--verify", n, "--plan", plan]);
         assert_eq!((r.code, &r.out), (Some(0), &host), "{n} {plan}: {}", r.err);
     }
-    // Launches of a start and of batches before are right: the first layer's values of the last
-    // right batch stand where those of this one should.
+    // The launches of the start and of earlier batches are right. The first layer's values of the
+    // last right batch remain in place of this batch's values.
     let steps = 6;
     for (n, wrong) in [(1, 12), (4, 12), (1, 30), (7, 25)] {
         let from = format!("0:{}:{steps}", 1 + wrong * steps);
@@ -212,7 +211,7 @@ fn verify_finds_what_goes_wrong_on_the_way() {
             r.err
         );
     }
-    // Of several devices, too; and where there is nothing to compare.
+    // With several devices, and with nothing to compare.
     let r = on_device(
         &[("POCL_DEVICES", "basic basic")],
         &["-d", "0,1", "--verify", "2"],
@@ -229,12 +228,12 @@ fn verify_finds_what_goes_wrong_on_the_way() {
     assert!(r.err.contains("nothing is compared"), "{}", r.err);
 }
 
-/// A second run finds the step: each part of the network by itself, on memory of its own.
+/// The diagnosis finds the step by running each part of the network by itself, in separate memory.
 #[test]
 fn the_first_wrong_step_is_named() {
     let folder = Folder::new();
     let shim = shim(&folder, &[]);
-    // Of this plan: 8 work-items for the first layer, 4 for the second, one a record for the
+    // The plan has 8 work-items for the first layer, 4 for the second, and one per record for the
     // arg-max.
     for (skip, named) in [
         (
@@ -274,7 +273,7 @@ fn the_first_wrong_step_is_named() {
             assert!(r.out.is_empty(), "{}", r.out);
         }
     }
-    // Of two devices what each of them makes of these records. (Both compute wrongly here.)
+    // For two devices the message has the finding of each. Both compute wrongly here.
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
@@ -292,7 +291,7 @@ fn the_first_wrong_step_is_named() {
         r.code,
         r.err
     );
-    // A first start names it, too, and the record keeps it.
+    // The first start names the step, too, and stores it with the trial.
     for _ in 0..2 {
         let settings = [("MORTONNET_SHIM_IDLE", "0:19:3")];
         let r = gpu(&folder, &shim, &settings, &AUTO);

@@ -1,4 +1,4 @@
-//! `mortonnet tune`: what it finds is right, is used from then on, and can be baked.
+//! `mortonnet tune`: its result is right, is used from then on, and can be baked.
 
 use super::support::{
     DIGITS, Folder, Run, Witness, bake, bake_with, bounded, checksum, command, feed, fifo, on,
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-/// The program on PoCL with a cache folder of its own.
+/// Runs the program on PoCL with its own cache folder.
 fn tuned(program: &str, cache: &Path, args: &[&str]) -> Run {
     let mut c = command(program);
     on(Witness::Pocl, &mut c, &cache.join("log"));
@@ -69,7 +69,8 @@ fn what_tuning_found_is_used_and_can_be_baked() {
         Some(0)
     );
 
-    // The plan file bakes: its constants are the tuned plan's own, nothing is laid out again.
+    // The plan file can be baked. The constants then have the tuned plan's layouts, and none is
+    // repacked.
     let baked = bake(&root().join("model/digits"), Some(save), &folder).unwrap();
     let r = tuned(
         baked.to_str().unwrap(),
@@ -97,7 +98,7 @@ fn what_tuning_found_is_used_and_can_be_baked() {
     assert!(mistake.contains("tune again"), "{mistake}");
 }
 
-/// A record with the checksum that belongs to its lines.
+/// Gives a record the right checksum.
 fn whole(text: &str) -> String {
     let lines = text
         .trim_end()
@@ -114,7 +115,7 @@ fn whole(text: &str) -> String {
 fn records_of_others_and_damaged_ones_are_ignored() {
     let folder = Folder::new();
     let cache = folder.path("cache");
-    // Every start ends soon, with little memory.
+    // Each start must end soon and use little memory.
     let soon = |args: &[&str]| {
         let mut c = command(DIGITS);
         bounded(
@@ -154,7 +155,7 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     let used = || of_host(&["--info"]).out.contains(": tuned, ");
     assert!(used());
     let answers = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
-    // Each start, the default one too, says what is wrong and answers as ever.
+    // Each start, also the default one, reports the error and answers as usual.
     let ignored = |what: &str, why: &str| {
         assert!(!used(), "{what}");
         for device in ["host", "auto"] {
@@ -320,7 +321,7 @@ fn records_of_others_and_damaged_ones_are_ignored() {
         ignored(what, why);
     }
     assert_eq!(of_host(&["--selftest"]).code, Some(0));
-    // Not a plain file, and not this user's.
+    // The record is not a plain file, or belongs to another user.
     type Attack = (&'static str, fn(&Path), &'static str);
     let attacks: [Attack; 4] = [
         ("a FIFO", fifo, "it is no plain file"),
@@ -363,7 +364,7 @@ fn records_of_others_and_damaged_ones_are_ignored() {
         chown(&record, Some(0), None).unwrap();
     }
     assert!(used());
-    // Under the name of a device that is not there: the choice of `auto` goes without it.
+    // A file for a device that does not exist. `auto` chooses without it.
     let name = record.file_name().unwrap().to_str().unwrap();
     let other = record.with_file_name(format!("{}{:016x}", &name[..name.len() - 16], 1));
     for attack in [
@@ -383,7 +384,7 @@ fn records_of_others_and_damaged_ones_are_ignored() {
         );
         fs::remove_file(&other).unwrap();
     }
-    // Without a folder to write to, the result is printed all the same.
+    // Without a cache folder, the result is printed all the same.
     let r = feed(
         command(DIGITS).env("MORTONNET_CACHE", "").args([
             "tune",
@@ -404,8 +405,8 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     assert_eq!(r.code, Some(2));
 }
 
-/// Halves and bytes on the host, under plans that read them on a device, and under one that does
-/// not.
+/// Weights as halves and bytes, on the host, under plans that read them on a device, and under one
+/// that does not.
 #[test]
 fn networks_of_halves_and_bytes_are_right_everywhere() {
     for (weights, most) in [("f16", 6), ("i8", 4)] {
@@ -490,7 +491,8 @@ fn a_wrong_variant_is_named_and_not_timed() {
     );
 }
 
-/// What is remembered is told from the next by a number, or said to be not told.
+/// The note states how much faster the chosen plan is than the next, or that the difference is
+/// within the spread.
 #[test]
 fn how_sure_the_choice_is_stands_beside_it() {
     let folder = Folder::new();
@@ -505,7 +507,7 @@ fn how_sure_the_choice_is_stands_beside_it() {
         .map(|n| n.as_str().unwrap());
     let chosen: Vec<&str> = notes.filter(|n| n.contains(" from now on, ")).collect();
     assert_eq!(chosen.len(), 2, "{}", r.out);
-    // The host has one plan.
+    // The host has only one plan.
     assert!(chosen[0].contains("nothing else ran"), "{}", chosen[0]);
     let how = chosen[1];
     assert!(

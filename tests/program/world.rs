@@ -1,5 +1,4 @@
-//! What a program meets outside: descriptors that are closed, files that may not grow, files
-//! without an end.
+//! Unusual environments: closed descriptors, files that may not grow, files without an end.
 
 use super::support::{DIGITS, Folder, Witness, command, feed, fifo, on, root, run};
 use std::fs::{self, File};
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A line of a shell; the program is `$PROGRAM`. It must end soon.
+/// Runs a line in a shell, where the program is `$PROGRAM`, and fails if it does not end soon.
 fn shell(line: &str) -> (Option<i32>, String, String) {
     let mut c = Command::new("sh");
     let plain = command(DIGITS);
@@ -47,10 +46,10 @@ fn closed_descriptors_are_no_empty_files() {
         code == Some(1) && err.starts_with("mortonnet: stdout: ") && err.contains(bad),
         "{err}"
     );
-    // With a file nobody needs stdin, and nobody need hear what is said.
+    // With a file as input, the program needs neither stdin nor stderr.
     let (code, out, err) = shell("$PROGRAM -d host model/digits/test.csv <&- 2>&-");
     assert_eq!((code, out.lines().count(), &*err), (Some(0), 597, ""));
-    // An empty input is one without records.
+    // An empty input has no records.
     assert_eq!(shell("$PROGRAM -d host < /dev/null").0, Some(0));
     assert_eq!(shell("$PROGRAM -d host <> /dev/null").0, Some(0));
 }
@@ -71,7 +70,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     assert!(fs::metadata(file).unwrap().len() <= 2048);
 }
 
-/// Files that never end, or that nobody writes.
+/// Files that never end, or without a writer.
 #[test]
 fn files_without_an_end_are_refused() {
     for option in ["--expect", "--expect-scores"] {
@@ -94,7 +93,7 @@ fn files_without_an_end_are_refused() {
         code == Some(1) && err.contains("it is no plain file"),
         "{code:?} {err}"
     );
-    // More labels than an idx file says.
+    // The file has more labels than its idx header says.
     let mut labels = vec![0, 0, 8, 1, 0, 0, 0, 2];
     labels.extend([1; 1 << 17]);
     let file = folder.put("labels", labels);
@@ -108,23 +107,22 @@ fn files_without_an_end_are_refused() {
     );
 }
 
-/// With too little memory or too few descriptors a run ends before it has begun: with one error,
-/// or, for what is too little even for that, with the words of whoever wanted it. Else every record
-/// is answered.
+/// With too little memory or too few descriptors, a run ends before the first record. It prints one
+/// error, or the message of the loader or allocator. Otherwise every record is answered.
 #[test]
 fn limits_end_a_run_at_its_start_or_not_at_all() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
     let own = |err: &str| err.lines().any(|l| l.starts_with("mortonnet: "));
     let (mut errors, mut complete) = (0, 0);
     for kilobytes in (1000..=16_000).step_by(250) {
-        // How many records a batch has depends on the machine.
+        // The default batch size depends on the machine.
         let line =
             format!("ulimit -v {kilobytes}; exec $PROGRAM -d host -b 256 model/digits/test.csv");
         let (code, out, err) = shell(&line);
         let what = format!("{kilobytes} KB: {code:?} {err}");
         match code {
             Some(0) => assert_eq!((&out, &*err), (&expected, ""), "{what}"),
-            // From the start on nothing is said about memory by anybody but the program.
+            // After the program has started, only the program itself reports the lack of memory.
             Some(1) => assert!(
                 out.is_empty() && own(&err) && err.contains("memory"),
                 "{what}"
@@ -133,7 +131,8 @@ fn limits_end_a_run_at_its_start_or_not_at_all() {
                 out.is_empty() && err.contains("while loading shared libraries"),
                 "{what}"
             ),
-            // The system ends what it cannot load, the allocator what has no room for some bytes.
+            // The system kills a program that it cannot load. The allocator aborts without room for
+            // some bytes.
             None => {
                 assert!(
                     out.is_empty() && (err.is_empty() || err.contains("memory allocation of")),
@@ -155,14 +154,15 @@ fn limits_end_a_run_at_its_start_or_not_at_all() {
         let what = format!("{descriptors} descriptors: {code:?} {err}");
         match code {
             Some(0) => assert_eq!((&out, &*err), (&expected, ""), "{what}"),
-            // Too few for the dynamic loader, the network's file or the input.
+            // There are too few descriptors for the dynamic loader, the network's file or the
+            // input.
             Some(1 | 127) => assert!(out.is_empty() && (own(&err) || descriptors < 4), "{what}"),
             _ => panic!("{what}"),
         }
     }
 }
 
-/// A stream takes no memory: what the limit allows when it has begun is enough to its end.
+/// A stream allocates nothing: a limit at the memory in use when it begins is enough.
 #[test]
 fn a_stream_needs_nothing_more() {
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
@@ -203,7 +203,7 @@ fn a_stream_needs_nothing_more() {
     );
 }
 
-/// Neither /proc nor HOME: the same answers, on the host and on a device.
+/// Without /proc and HOME the answers are the same, on the host and on a device.
 #[test]
 fn without_proc_and_without_home() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
@@ -254,7 +254,7 @@ fn without_proc_and_without_home() {
     }
 }
 
-/// A question that comes before anything was read is answered, and ends nothing.
+/// SIGUSR1 before the first record is answered and does not end the run.
 #[test]
 fn questions_may_come_at_any_time() {
     let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
@@ -267,7 +267,7 @@ fn questions_may_come_at_any_time() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // From the moment on at which its own code runs: its first call.
+        // Waits until the program's own code runs, which first sets a handler.
         let handles = |child: u32| {
             let about = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
             let caught = about
