@@ -1,8 +1,8 @@
-//! Programs for boards, armv7 hard-float and aarch64: built as a user builds them, looked into, and
-//! run under emulation.
+//! Programs for boards, armv7 hard-float and aarch64. They are built as a user builds them,
+//! examined, and run under emulation.
 //!
-//! `tests/boards/run` fetches what this needs (`tests/boards/setup`) and runs it; a plain `cargo
-//! test` does not. What is missing is a failure.
+//! `tests/boards/run` fetches what this needs (`tests/boards/setup`) and runs it. A plain `cargo
+//! test` does not. A missing tool is a failure.
 #![allow(unreachable_pub)]
 
 #[path = "../program/loops.rs"]
@@ -21,22 +21,22 @@ use support::{DIGITS, Folder, Reference, Run, command, feed, random_bytes, root,
 struct Board {
     name: &'static str,
     target: &'static str,
-    /// The newest C library whose symbols the program may need.
+    /// The newest version of the C library whose symbols the program may need.
     newest: (u32, u32),
-    /// Cores that qemu knows, and the instruction set that the host engine takes there.
+    /// Cores that qemu emulates, each with the instruction set that the host engine must choose.
     cores: &'static [(&'static str, &'static str)],
 }
 
-/// The C library that programs are linked for: that of Ubuntu 14.04.
+/// The C library that programs are linked for, which is that of Ubuntu 14.04.
 const GLIBC: &str = "2.19";
 
 static BOARDS: [Board; 2] = [
     Board {
         name: "armv7",
         target: "armv7-unknown-linux-gnueabihf",
-        // 2.18 is the standard library's weak __cxa_thread_atexit_impl, on both.
+        // 2.18 is for the standard library's weak symbol __cxa_thread_atexit_impl, on both boards.
         newest: (2, 18),
-        // Cortex-A15 is the Odroid-XU3's.
+        // The Odroid-XU3 has Cortex-A15 cores.
         cores: &[
             ("cortex-a15", "neon-vfpv4"),
             ("cortex-a9", "neon"),
@@ -51,7 +51,7 @@ static BOARDS: [Board; 2] = [
     },
 ];
 
-/// What a board has without installing anything.
+/// The libraries of a board on which nothing was installed.
 const ALLOWED: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -63,7 +63,7 @@ const ALLOWED: [&str; 8] = [
     "ld-linux-aarch64.so.1",
 ];
 
-/// A tool or a system that `tests/boards/setup` has fetched.
+/// Returns the path of a tool or system that `tests/boards/setup` has fetched.
 fn fetched(name: &str) -> PathBuf {
     let path = root().join("target/boards").join(name);
     assert!(
@@ -74,7 +74,7 @@ fn fetched(name: &str) -> PathBuf {
     path
 }
 
-/// The text that a tool prints.
+/// Returns the output of a tool.
 fn text(command: &mut Command) -> String {
     let output = command
         .output()
@@ -91,9 +91,9 @@ fn readelf(options: &[&str], program: &Path) -> String {
     text(Command::new("readelf").args(options).arg(program))
 }
 
-/// cargo-zigbuild with some settings, for both boards; gives what it printed.
+/// Runs cargo-zigbuild for both boards with some settings, and returns its output.
 fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
-    // One at a time: each uses all cores.
+    // One build at a time, because each uses all cores.
     static ONE: Mutex<()> = Mutex::new(());
     let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut cargo = Command::new(fetched("zigbuild"));
@@ -113,7 +113,7 @@ fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
     ] {
         cargo.env_remove(name);
     }
-    // Build scripts take longer to optimise than to run; nobody debugs these programs.
+    // Build scripts take longer to optimise than to run, and nobody debugs these programs.
     for profile in ["RELEASE", "DEV"] {
         cargo.env(
             format!("CARGO_PROFILE_{profile}_BUILD_OVERRIDE_OPT_LEVEL"),
@@ -126,7 +126,7 @@ fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
     text(cargo.envs(settings.iter().copied()))
 }
 
-/// Release programs for both boards.
+/// The release programs for both boards.
 type Pair = [PathBuf; 2];
 
 fn release(target_dir: &Path, copies: &str, settings: &[(&str, &str)]) -> Pair {
@@ -151,8 +151,8 @@ fn release(target_dir: &Path, copies: &str, settings: &[(&str, &str)]) -> Pair {
     })
 }
 
-/// A target folder in which nothing is of an earlier run: cargo keeps packages that were built with
-/// another wrapper.
+/// Returns an empty target folder. Cargo would keep packages that another compiler wrapper has
+/// built.
 fn fresh(name: &str) -> PathBuf {
     let folder = root().join("target/boards").join(name);
     drop(fs::remove_dir_all(&folder));
@@ -171,14 +171,14 @@ fn copied_digits() -> Folder {
     model
 }
 
-/// The target folder of all release builds but those that are compared.
+/// The target folder of all release builds except those that are compared with it.
 fn first() -> &'static Path {
     static FIRST: OnceLock<PathBuf> = OnceLock::new();
     FIRST.get_or_init(|| fresh("first"))
 }
 
-/// The folder that the digits are baked from; the same for both, because its name stands in the
-/// program.
+/// The folder from which the digits are baked. All builds use this folder, because the program
+/// contains its name.
 fn model() -> PathBuf {
     root().join("target/boards/first/model")
 }
@@ -199,13 +199,13 @@ fn digits() -> &'static Pair {
     })
 }
 
-/// The digits with other last bits of one weight.
+/// The digits with a slightly changed weight.
 fn changed() -> &'static Pair {
     static CHANGED: OnceLock<Pair> = OnceLock::new();
     CHANGED.get_or_init(|| {
         digits();
-        // Little enough for the golden vectors to stay right; of the last layer, whose inputs are
-        // all in use.
+        // The change is so small that the golden vectors stay right. The weight is in the last
+        // layer, whose inputs are all in use.
         let model = model();
         let weights = fs::read_to_string(model.join("2_w.csv")).unwrap();
         let (at, old) = weights
@@ -234,21 +234,21 @@ fn mnist() -> &'static Pair {
         let strip = [
             ("MORTONNET_MODEL", "model/mnist"),
             ("CARGO_PROFILE_RELEASE_STRIP", "false"),
-            // Names that say the tile of a kernel.
+            // Symbols with the tile of each kernel.
             ("RUSTFLAGS", "-C symbol-mangling-version=v0"),
         ];
         release(first(), "mnist", &strip)
     })
 }
 
-/// A program of a board under qemu, without OpenCL.
+/// Runs a board's program under qemu, without OpenCL.
 fn emulated(board: &Board, program: &Path) -> Command {
     let mut c = command(fetched(&format!("run-{}", board.name)));
     c.arg(program).env_remove("LD_LIBRARY_PATH");
     c
 }
 
-/// The same on PoCL.
+/// Runs a board's program under qemu, on PoCL.
 fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
     let mut c = emulated(board, program);
     c.env_remove("MORTONNET_OPENCL")
@@ -257,7 +257,7 @@ fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
     c
 }
 
-/// Only libraries that a board has, and only symbols that those of old systems have.
+/// The program needs only the libraries of a board, with symbols that old systems have.
 #[test]
 fn old_systems_have_what_is_needed() {
     for (board, program) in BOARDS.iter().zip(digits()) {
@@ -299,7 +299,7 @@ fn old_systems_have_what_is_needed() {
     }
 }
 
-/// The stripped file without the network's data: at most 4 MB.
+/// The stripped file is at most 4 MB without the network's data.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn code_is_small() {
@@ -321,7 +321,7 @@ fn code_is_small() {
     }
 }
 
-/// The same inputs give the same file, wherever they are.
+/// Two builds of the same inputs in different folders give the same file.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn builds_are_reproducible() {
@@ -340,8 +340,8 @@ fn builds_are_reproducible() {
     }
 }
 
-/// Another weight gives another file, with that weight in it (zig's own cache does not see through
-/// `.incbin`).
+/// Another weight gives another file with that weight. zig's cache does not notice changes in a
+/// file of `.incbin`.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn another_weight_is_in_the_program() {
@@ -376,7 +376,7 @@ fn another_weight_is_in_the_program() {
     }
 }
 
-/// The address of a symbol.
+/// Returns the address of a symbol.
 fn address(program: &Path, symbol: &str) -> u64 {
     let symbols = readelf(&["-sW"], program);
     let line = symbols
@@ -394,8 +394,8 @@ fn weights_begin_on_a_page() {
     }
 }
 
-/// Instructions and registers that not every armv7 has stand in the functions of `neon.c` alone,
-/// what VFPv4 brought in those compiled for it.
+/// Only the functions of `neon.c` use instructions and registers that some armv7 CPUs lack. Only
+/// those compiled for VFPv4 use its instructions.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn neon_stands_in_its_own_functions() {
@@ -423,14 +423,14 @@ fn neon_stands_in_its_own_functions() {
             .iter()
             .any(|f| operation.starts_with(f));
         let is_neon = words.any(|w| {
-            // An address may look like a register, but for its length.
+            // The range tells registers from addresses that look like them.
             let number = |prefix| {
                 w.strip_prefix(prefix)
                     .and_then(|n: &str| n.parse::<u32>().ok())
             };
             number('q').is_some() || number('d').is_some_and(|n| (16..32).contains(&n))
         });
-        // The unwinder saves all registers that there are, where a program says that it uses them.
+        // The unwinder saves all registers, but only for programs that use them.
         let unwinder = function.contains("libunwind") && function.contains("VFPv3");
         let of = |unit: &str| function.starts_with(&format!("mortonnet_{unit}_"));
         assert!(
@@ -451,7 +451,7 @@ fn kernels_keep_their_sums_in_registers() {
     loops::check_kernels(&loops::AARCH64, &mnist()[1], &["aarch64"]);
 }
 
-/// x86-64's classes, and scores within the bound.
+/// The results of x86-64: the same classes, and scores within the bound.
 struct Expected<'a> {
     reference: Reference,
     vectors: &'a [Vec<f64>],
@@ -459,14 +459,14 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// `run` runs the program with more arguments.
+    /// Checks a program. `run` runs it with additional arguments.
     fn check(&self, what: &str, run: impl Fn(&[&str]) -> Run) {
         assert_eq!(run(&[]).lines(), self.classes, "{what}");
         self.reference
             .check(self.vectors, &run(&["-o", "scores"]).lines(), what);
     }
 
-    /// The host engine on every core, and PoCL.
+    /// Checks the host engine on every core, and PoCL.
     fn check_board(&self, board: &Board, program: &Path, arguments: &[&str], input: &[u8]) {
         for (core, instructions) in board.cores {
             self.check(&format!("{} {core}", board.name), |more| {
@@ -487,7 +487,7 @@ impl Expected<'_> {
         }
         let cache = Folder::new();
         self.check(&format!("{} on PoCL", board.name), |more| {
-            // Beside other work PoCL may take minutes to compile there.
+            // On a busy machine, PoCL may take minutes to compile under emulation.
             let mut c = on_pocl(board, program, &cache);
             let run = feed(
                 c.args(["-v", "--timeout", "60"]).args(arguments).args(more),
@@ -527,7 +527,7 @@ fn digits_are_those_of_x86() {
     }
 }
 
-/// Generated images, as bytes: 25 batches of one record, and full ones.
+/// Random images as bytes: 25 single records, and full batches.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn mnist_is_that_of_x86() {
@@ -551,7 +551,7 @@ fn mnist_is_that_of_x86() {
     };
     for (board, program) in BOARDS.iter().zip(mnist()) {
         expected.check_board(board, program, &["-f", "u8"], &bytes);
-        // One record at a time takes other tiles.
+        // Single records use other tiles.
         let few = Expected {
             reference: Reference::read(&model),
             vectors: &vectors[..25],
@@ -569,7 +569,7 @@ fn mnist_is_that_of_x86() {
     }
 }
 
-/// The unit tests of the micro-kernels, with every instruction set that a core has.
+/// Runs the unit tests of the micro-kernels with each instruction set of a core.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn micro_kernels_pass_their_tests() {
@@ -598,7 +598,7 @@ fn micro_kernels_pass_their_tests() {
             .expect(board.target);
         for (core, _) in board.cores.iter().take(2) {
             let mut c = emulated(board, Path::new(program));
-            // Emulation is slow: fewer random cases.
+            // Emulation is slow, so there are fewer random cases.
             let run = feed(
                 c.env("QEMU_CPU", core)
                     .env("PROPTEST_CASES", "20")

@@ -1,8 +1,10 @@
 # shellcheck shell=sh disable=SC2154,SC2016
-# Debian packages of other architectures, read by scripts that set "to" (a folder, as a full path) and "suite".
+# Fetches Debian packages of other architectures. The script that sources this file sets "to"
+# (a folder, as an absolute path) and "suite".
 
-# begin_packages NAME ARCHITECTURE ARCHITECTURES: an apt with folders of its own, in $to/NAME.apt, so that this
-# machine's packages know nothing of foreign architectures. end_packages NAME unpacks what it fetched into $to/NAME.
+# begin_packages NAME ARCHITECTURE ARCHITECTURES: sets up an apt with folders of its own in
+# $to/NAME.apt, so that this machine's packages get no foreign architectures.
+# end_packages NAME: unpacks the fetched packages into $to/NAME.
 begin_packages() {
     apt=$to/$1.apt
     rm -rf "$apt" "${to:?}/$1"
@@ -13,7 +15,7 @@ begin_packages() {
         grep -v -e security -e updates | head -n 1)
     [ -n "$mirror" ] || { echo "apt names no mirror: run apt-get update" >&2; exit 1; }
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" > "$apt/sources.list"
-    # Read before this machine's own configuration, which must not act on a foreign architecture.
+    # APT_CONFIG is read before this machine's configuration, which must not apply here.
     cat > "$apt/apt.conf" << CONF
 Dir::Etc::main "$apt/empty/none";
 Dir::Etc::parts "$apt/empty";

@@ -1,37 +1,42 @@
-/* An OpenCL library for tests: passes every call on to a real one, and counts, logs and fails calls on the way.
+/* An OpenCL library for tests. It passes every call on to a real library, and counts, logs and
+ * fails calls. N counts the calls of a function from 1, and 0 means every call. QUEUE counts the
+ * created queues from 0, which is the order of the devices in a list. FROM counts the launches of a
+ * queue from 1.
  *
- *   MORTONNET_SHIM_REAL  the real library (absolute path, or a name that the dynamic loader finds)
- *   MORTONNET_SHIM_LOG   a file that gets the name of each call, one per line, in the order of the calls
- *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
- *                        (negative) instead of doing anything, a clCreate... or map call gives NULL; a positive CODE
- *                        is the signal that the process dies of; -9999: it does nothing and says that all is well,
- *                        a clCreate... or map call gives NULL; -9998: it never comes back; -10000 - MS: it
- *                        comes back after MS milliseconds, and does what it should
- *   MORTONNET_SHIM_SIZE  NAME:N: the size of every answer of NAME, a clGet...Info or clGet...IDs call, is said to be N
- *   MORTONNET_SHIM_BINARY  N: the size of a program's binary is said to be N
- *   MORTONNET_SHIM_LARGEST  BYTES: a larger buffer is refused, as where there is too little memory
+ *   MORTONNET_SHIM_REAL  the real library: a path, or a name that the dynamic loader finds
+ *   MORTONNET_SHIM_LOG   a file that gets the name of each call, one per line, in their order
+ *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,...]: call N of NAME does nothing and returns CODE:
+ *                          negative     an error; a call that returns a handle or map gives NULL
+ *                          positive     the process dies of this signal
+ *                          -9999        success; a call that returns a handle or map gives NULL
+ *                          -9998        the call hangs
+ *                          -10000 - MS  the call waits MS milliseconds and then does its work
+ *   MORTONNET_SHIM_SIZE  NAME:N: NAME (clGet...Info or clGet...IDs) reports N as each size
+ *   MORTONNET_SHIM_BINARY  N: the reported size of a program's binary
+ *   MORTONNET_SHIM_LARGEST  BYTES: larger buffers are refused, as with too little memory
  *   MORTONNET_SHIM_SLEEP NAME:MS: calls of NAME take MS milliseconds longer
- *   MORTONNET_SHIM_DISCRETE  set: devices say that their memory is not the host's
- *   MORTONNET_SHIM_SLOW  QUEUE:FACTOR:US:FROM[,...]: from the launch FROM on (from 1) launches and flushes of a queue take
- *                        FACTOR times as long, launches US microseconds more. QUEUE counts the queues that were created,
- *                        from 0: in the order of the devices of a list
- *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,QUEUE:FROM:CODE...]: from the launch FROM on all launches of a queue fail
- *   MORTONNET_SHIM_IDLE  QUEUE:FROM[:EVERY]: from the launch FROM on launches of a queue are accepted and do nothing; with
- *                        EVERY the first of every so many only
- *   MORTONNET_SHIM_EVENT  QUEUE:N:CODE: the launch N (from 1; 0: every) of a queue does nothing; its event ends with CODE
- *                        (negative), everything else says that all is well: the launch, waiting for it, later commands
- *   MORTONNET_SHIM_SKIP  N: launches of N work-items in dimension 0 are accepted and do nothing
- *   MORTONNET_SHIM_WORK_GROUP  most work-items of a work-group, for each kernel, below the device's own limit
- *   MORTONNET_SHIM_DRIVER  what devices answer for CL_DRIVER_VERSION
- *   MORTONNET_SHIM_ANSWER  DEVICE:QUESTION=ANSWER[;DEVICE:QUESTION=ANSWER...]: what clGetDeviceInfo gives. DEVICE counts the
- *                        devices in the order in which clGetDeviceIDs gave them, from 0, * is each of them; QUESTION is
- *                        hexadecimal; digits are a number, everything else a text
- *   MORTONNET_SHIM_SHY     set: clGetPlatformIDs without room for an ID does not write the count, as VC4CL does
- *   MORTONNET_SHIM_NAME    what devices answer for CL_DEVICE_NAME and CL_DEVICE_VENDOR
+ *   MORTONNET_SHIM_DISCRETE  set: devices report memory of their own
+ *   MORTONNET_SHIM_SLOW  QUEUE:FACTOR:US:FROM[,...]: from launch FROM on, launches and flushes of a
+ *                        queue take FACTOR times as long, and launches US microseconds more
+ *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,...]: from launch FROM on, all launches fail with CODE
+ *   MORTONNET_SHIM_IDLE  QUEUE:FROM[:EVERY]: from launch FROM on, every EVERY-th launch (default:
+ *                        each) succeeds and does nothing
+ *   MORTONNET_SHIM_EVENT  QUEUE:N:CODE: launch N of a queue does nothing, and its event ends with
+ *                        the negative CODE. The launch, the wait and later commands succeed
+ *   MORTONNET_SHIM_SKIP  N: launches of N work-items in dimension 0 succeed and do nothing
+ *   MORTONNET_SHIM_WORK_GROUP  a lower limit of work-items in a work-group, for each kernel
+ *   MORTONNET_SHIM_DRIVER  the answer for CL_DRIVER_VERSION
+ *   MORTONNET_SHIM_NAME    the answer for CL_DEVICE_NAME and CL_DEVICE_VENDOR
+ *   MORTONNET_SHIM_ANSWER  DEVICE:QUERY=ANSWER[;...]: the answers of clGetDeviceInfo. DEVICE counts
+ *                        devices from 0 in the order of clGetDeviceIDs, and * is every device.
+ *                        QUERY is hexadecimal. An answer of digits is a number, else a text
+ *   MORTONNET_SHIM_SHY     set: clGetPlatformIDs without room for an ID does not write the count,
+ *                        as in VC4CL
  *
- * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are their defaults, for tests that cannot change the
- * environment. With SHIM_ONLY_1_1 it is a library of OpenCL 1.1: it exports nothing newer, its platforms and devices
- * say 1.1, kernels are compiled as OpenCL C 1.1, and it refuses flags and questions of OpenCL 1.2.
+ * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are the defaults of the first
+ * three, for tests that cannot change the environment. With SHIM_ONLY_1_1 it is a library of OpenCL
+ * 1.1. It exports nothing newer, and its platforms and devices report 1.1. It compiles kernels as
+ * OpenCL C 1.1, and refuses flags and queries of OpenCL 1.2.
  *
  *   cc -shared -fPIC -O1 -Wall -Werror [-DSHIM_ONLY_1_1] -o libshim.so opencl_shim.c -ldl -lpthread
  */
@@ -93,7 +98,7 @@ static void start(void)
 		fprintf(stderr, "opencl_shim: %s\n", path ? dlerror() : "MORTONNET_SHIM_REAL is not set");
 }
 
-/* The code, if the call comes back with one. */
+/* Hangs or waits if the code says so. Returns the code, or 0 if the call shall do its work. */
 static I back(I code)
 {
 	while (code == HANGS)
@@ -104,7 +109,7 @@ static I back(I code)
 	return 0;
 }
 
-/* Logs the call; the code that it shall fail with, or 0 and the real function. */
+/* Logs the call. Returns the code that it shall fail with, or 0 and the real function. */
 static I enter(const char *name, unsigned *count, H *function)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -140,7 +145,7 @@ static I enter(const char *name, unsigned *count, H *function)
 	return *function ? 0 : INVALID_OPERATION;
 }
 
-/* What NAME shall say for a size, instead of what it is. */
+/* Returns the size that NAME shall report. */
 static Z size_of(const char *name, Z size)
 {
 	Z length = strlen(name);
@@ -154,13 +159,13 @@ static Z size_of(const char *name, Z size)
 	H function = NULL; \
 	I code = enter(#name, &count, &function)
 
-/* What OpenCL 1.1 does not know is refused there. */
+/* True for flags and queries that a library of OpenCL 1.1 refuses. */
 #ifdef SHIM_ONLY_1_1
 #define UNKNOWN_IN_1_1(newer) (newer)
 #else
 #define UNKNOWN_IN_1_1(newer) 0
 #endif
-#define NEW_MEMORY (flags & ~(B)63) /* behind CL_MEM_COPY_HOST_PTR */
+#define NEW_MEMORY (flags & ~(B)63) /* flags above CL_MEM_COPY_HOST_PTR */
 
 /* Calls that return a code. */
 #define CODE(name, parameters, arguments) CODE_UNLESS(name, 0, parameters, arguments)
@@ -238,7 +243,7 @@ I clGetDeviceIDs(H o, B type, U n, H *ids, U *found)
 	return code;
 }
 
-/* What MORTONNET_SHIM_ANSWER has for a question, without what stands behind it; NULL if nothing. */
+/* Returns the text and length of the MORTONNET_SHIM_ANSWER to a query, or NULL without one. */
 static const char *answer(H device, U what, Z *length)
 {
 	const char *at = getenv("MORTONNET_SHIM_ANSWER");
@@ -256,7 +261,8 @@ static const char *answer(H device, U what, Z *length)
 	return NULL;
 }
 
-/* The answer as the specification has it: a number as long as the asker expects, or a text with its zero. */
+/* Writes the answer as the specification demands: a number of the expected size, or a text with
+ * its zero byte. */
 static I give(const char *text, Z length, Z size, H value, Z *needed)
 {
 	if (strspn(text, "0123456789") >= length) {
@@ -366,7 +372,7 @@ enum { MOST_FAILED = 256 };
 static struct { H event; I code; } failed[MOST_FAILED];
 static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
 
-/* Remembers what an event ends with; forgets it with 0. Gives what was there. */
+/* Stores the code that an event ends with, or removes it if the code is 0. Returns the old one. */
 static I ends_with(H event, const I *code)
 {
 	I before = 0;
@@ -411,13 +417,13 @@ I clReleaseEvent(H o)
 	return ((I (*)(H))function)(o);
 }
 
-/* Queues that are slow, or die. */
+/* Slow and failing queues. */
 
 enum { MOST_QUEUES = 64 };
 static H queues[MOST_QUEUES];
 static unsigned launches[MOST_QUEUES], queue_count;
 
-/* Which queue it is: the last one that was created with this handle. */
+/* Returns the index of the last queue that was created with this handle. */
 static unsigned which_queue(H o)
 {
 	unsigned i = __atomic_load_n(&queue_count, __ATOMIC_ACQUIRE);
@@ -434,7 +440,7 @@ static double now_us(void)
 	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
 }
 
-/* Sleeps as long as a slow queue would need for what took since `start`. */
+/* Sleeps for the additional time that a slow queue would need since `start`. */
 static void slow_down(unsigned queue, double start, int launch)
 {
 	const char *at = getenv("MORTONNET_SHIM_SLOW");
@@ -538,7 +544,7 @@ static const char *driver(U what)
 	return NULL;
 }
 
-/* The real call, except that some questions have an answer of our own. */
+/* Calls the real function, except for queries with an answer of the shim. */
 #define ANSWERED(name, newer, otherwise) \
 	I name(H o, U what, Z size, H value, Z *needed) \
 	{ \

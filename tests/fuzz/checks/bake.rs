@@ -1,4 +1,4 @@
-//! What the readers of the build share, and those of files that are no models.
+//! Checks shared by the build's readers, and checks of readers for files other than models.
 
 use super::Input;
 use crate::bake::matrix::{self, Files, Matrix};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// What is read is without mistakes, and what is not has some, a line each.
+/// Checks that a failed read has mistakes and a successful one has none. Each is one line.
 pub(crate) fn told(read: bool, mistakes: &Mistakes) {
     assert_eq!(read, mistakes.lines.is_empty(), "{:?}", mistakes.lines);
     for line in mistakes.lines.iter().chain(mistakes.notes) {
@@ -23,11 +23,11 @@ pub(crate) fn told(read: bool, mistakes: &Mistakes) {
     }
 }
 
-/// A value has one form as bytes, which reads back as it.
+/// Checks that a value has one form as bytes, and that reading it gives the same value.
 pub(crate) fn canonical<T: Wire>(value: &T) {
     let bytes = wire::bytes(value);
     super::kept(bytes.clone(), wire::value::<T>, |again| {
-        // By the bytes: a NaN is not equal to itself.
+        // Compares bytes, because a NaN is not equal to itself.
         assert_eq!(
             wire::bytes(&again.expect("what was written can be read")),
             bytes
@@ -35,8 +35,7 @@ pub(crate) fn canonical<T: Wire>(value: &T) {
     });
 }
 
-/// JSON with changed members: a path to each, by the number of the member at each depth, and what
-/// becomes of it.
+/// Changes members of a JSON value, as the fuzzer chooses, and returns its text.
 pub(crate) fn edited(mut root: Value, input: &mut Input<'_>) -> Vec<u8> {
     while !input.0.is_empty() {
         let depth = 1 + input.below(6);
@@ -45,7 +44,7 @@ pub(crate) fn edited(mut root: Value, input: &mut Input<'_>) -> Vec<u8> {
     serde_json::to_vec(&root).expect("it can be written")
 }
 
-/// Changes a member at most `depth` below `at`, or takes it away, or adds it once more.
+/// Changes, removes or duplicates a member at most `depth` below `at`.
 fn change(at: &mut Value, depth: usize, input: &mut Input<'_>) {
     let choice = usize::from(input.byte());
     let taken = depth == 1 && choice % 4 == 0;
@@ -79,7 +78,7 @@ fn change(at: &mut Value, depth: usize, input: &mut Input<'_>) {
     }
 }
 
-/// What becomes of a member.
+/// Returns a replacement for a member.
 fn other(value: Value, input: &mut Input<'_>) -> Value {
     match input.below(12) {
         0 => Value::Null,
@@ -96,7 +95,7 @@ fn other(value: Value, input: &mut Input<'_>) -> Value {
     }
 }
 
-/// A text: a word that some reader knows, or any.
+/// Returns a word that some reader knows, or any text.
 fn text(input: &mut Input<'_>) -> String {
     const WORDS: [&str; 24] = [
         "relu", "none", "host", "opencl", "affine", "C_16_4_R", "R_4_1_C", "name", "file",
@@ -112,7 +111,7 @@ fn text(input: &mut Input<'_>) -> String {
     }
 }
 
-/// A folder of this process, in memory where the run says so by TMPDIR.
+/// A folder of this process, which is in memory if TMPDIR is.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("mortonnet-fuzz-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for files");
@@ -123,20 +122,19 @@ pub(crate) fn folder() -> &'static Path {
     &FOLDER
 }
 
-/// Puts a file into the folder.
 fn put(name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder().join(name);
     fs::write(&path, bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     path
 }
 
-/// Matrices: the definition, and the data in each format, against a reader for the valid ones
-/// alone; what is read and written again is the same.
+/// Reads matrices in each format. Compares with a reader that accepts only valid ones, and checks
+/// that writing and reading gives the same.
 pub fn matrix(data: &[u8]) {
     let mut input = Input(data);
     let (kind, rows, cols) = (input.below(4), 1 + input.below(8), 1 + input.below(8));
     let (name, definition) = match kind {
-        // The definition is of the fuzzer.
+        // The fuzzer chooses the definition.
         3 => {
             let length = 2 * usize::from(input.byte());
             ("data.f32", input.bytes(length).to_vec())
@@ -206,7 +204,7 @@ fn bits(matrix: &Matrix) -> Vec<u32> {
     matrix.data.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The numbers of a CSV file without mistakes.
+/// Returns the numbers of a CSV file without mistakes.
 fn plain_csv(bytes: &[u8], rows: usize, cols: usize) -> Option<Vec<u32>> {
     let text = std::str::from_utf8(bytes)
         .ok()?
@@ -232,7 +230,7 @@ fn plain_csv(bytes: &[u8], rows: usize, cols: usize) -> Option<Vec<u32>> {
         .then_some(numbers)
 }
 
-/// A matrix in each format.
+/// Returns a matrix in each format.
 fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
     let Matrix { rows, cols, data } = matrix;
     let raw: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -247,7 +245,7 @@ fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
     [("csv", csv.into_bytes()), ("npy", npy), ("f32", raw)]
 }
 
-/// The kernel library of this program, for a fuzzer to change.
+/// The program's kernel library, which the fuzzer changes.
 static LIBRARY: LazyLock<Value> = LazyLock::new(|| {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     fs::create_dir(folder().join("kernels")).expect("a folder for the library");
@@ -264,7 +262,7 @@ static LIBRARY: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&text).expect("it is JSON")
 });
 
-/// The kernel library with changed members. What passes the build's checks plans networks without a
+/// Changes members of the kernel library. A library that passes the build's checks must not give a
 /// wrong plan.
 pub fn kernel_library(data: &[u8]) {
     let mut input = Input(data);
@@ -283,12 +281,12 @@ pub fn kernel_library(data: &[u8]) {
     canonical(&library);
     canonical(&sources);
     for recipe in library.plans.iter() {
-        // An error is one of the build; a wrong plan would be one as well, a panic not.
+        // Refusing to plan is allowed, because the build reports it. A panic is not.
         let _ = model::planned(network(), recipe, &library, Some(recipe.batch.min(64)));
     }
 }
 
-/// A plan file: as it is, or one for this network with changed members.
+/// Reads a plan file of any bytes, or a valid one with changed members.
 pub fn plan_file(data: &[u8]) {
     let mut input = Input(data);
     let recipe = &library().plans[input.below(library().plans.len())];

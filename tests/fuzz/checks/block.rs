@@ -1,12 +1,12 @@
-//! The block and what its sections hold.
+//! Checks of the block and its sections.
 
 use super::{Input, kept};
 use crate::block::{self, Block, NetworkSection, PlanSection, Section};
 use crate::ir::wire::{self, Wire};
 use crate::registry::{KernelSources, Library, PlanRecipe};
 
-/// A block of sections of any bytes comes back; one that is changed or cut off is refused, unless
-/// the change is in what fills up between sections; bytes that are no block are.
+/// A block with sections of any bytes reads back. A changed or truncated block is refused, unless
+/// the change is in the padding between sections. Bytes that are not a block are refused.
 pub fn block(data: &[u8]) {
     let mut input = Input(data);
     if input.flag() {
@@ -53,7 +53,7 @@ pub fn block(data: &[u8]) {
     }
 }
 
-/// Bytes as each kind of data: what can be read has these bytes and no others.
+/// Reads bytes as each type of data. A value that can be read has only these bytes.
 pub fn wire(data: &[u8]) {
     fn read<T: Wire>(bytes: &[u8]) {
         kept(bytes.to_vec(), wire::value::<T>, |found| {

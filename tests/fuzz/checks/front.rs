@@ -1,5 +1,5 @@
-//! The front ends of the build, on bytes in place of a file; what they read beside it is that of
-//! the tests.
+//! The build's front ends read the fuzzer's bytes in place of a file. Other files are those of the
+//! tests.
 
 use super::{Files, Source, onnx, tflite, thesis};
 use crate::bake::model::Read;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 type FrontEnd = fn(&Source<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Read>;
 
-/// Reads `bytes` as if they stood in `file` below `tests`.
+/// Reads `bytes` as the content of `file` below `tests`.
 fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let path = root.join(file);
@@ -55,7 +55,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     }
     assert_eq!(golden.inputs.len(), golden.count * network.width);
     assert_eq!(golden.scores.len(), golden.count * network.outputs());
-    // What the build says of the shapes is what the numbers have, on the first golden vector.
+    // The shapes that the build states equal those of the values, for the first golden vector.
     if let Some(record) = golden
         .inputs
         .get(..network.width)
@@ -72,7 +72,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
             );
         }
     }
-    // It can be planned, or is too large; what is planned is right.
+    // The network is too large to plan, or its plan is right.
     let recipe = model::recipe("host", EngineKind::Host).expect("the library has it");
     if let Ok(plan) = planner::plan(&network, recipe, library(), Some(16)) {
         assert_eq!(
@@ -82,17 +82,15 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     }
 }
 
-/// An ONNX model.
 pub fn onnx(data: &[u8]) {
     read(onnx::read, "onnx/fuzzed.onnx", data, Precision::F32);
 }
 
-/// A TensorFlow Lite model.
 pub fn tflite(data: &[u8]) {
     read(tflite::read, "tflite/fuzzed.tflite", data, Precision::F32);
 }
 
-/// A network JSON: as it is, or a network of the tests with changed members.
+/// Reads a network JSON of any bytes, or one of the tests with changed members.
 pub fn network(data: &[u8]) {
     const FOLDERS: [&str; 4] = [
         "fixtures/torch_values",

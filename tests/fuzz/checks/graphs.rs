@@ -1,4 +1,4 @@
-//! Random graphs: planned and checked, and run on the host and by OpenCL against float64.
+//! Random graphs, which are planned and checked, and run on the host and by OpenCL against float64.
 
 use super::{Input, canonical};
 use crate::baked::library;
@@ -19,11 +19,11 @@ use crate::ops::random::Random;
 use crate::planner;
 use crate::registry::{EngineKind, PlanRecipe};
 
-/// Most elements of a value: the reference takes its time.
+/// The largest number of elements in a value. It limits the time of the reference.
 const MOST: usize = 2000;
 
-/// A network whose graph the fuzzer chooses: every operation, on any values before it. Its numbers
-/// are random.
+/// A network whose graph the fuzzer chooses, with every operation on any earlier values. Its
+/// weights are random.
 struct Case {
     network: Network,
     tensors: Vec<Vec<f32>>,
@@ -31,7 +31,7 @@ struct Case {
 }
 
 impl Case {
-    /// `None` where the choices give no graph.
+    /// Returns `None` if the choices give no graph.
     fn new(input: &mut Input<'_>) -> Option<Case> {
         let (c, h, w) = match input.below(4) {
             0 => (1 + input.below(70), 1, 1),
@@ -39,7 +39,7 @@ impl Case {
         };
         let mut b = EdgeGraph::new(Shape { c, h, w }, u64::from(input.byte()));
         for _ in 0..1 + input.below(12) {
-            // What does not fit is left out.
+            // An operation that does not fit is left out.
             let _ = add(&mut b, input);
         }
         if b.graph.nodes.is_empty() {
@@ -113,9 +113,9 @@ impl Case {
         )
     }
 
-    /// A record and its scores, each with the most that it may be off: the bound, and what f32
-    /// makes of a network that amplifies small changes (of its input and of its weights, by 2⁻²² of
-    /// each number).
+    /// Returns a record and its scores, each with its largest allowed error. That is the bound plus
+    /// the effect of f32 in a network that amplifies small changes. The effect is estimated by
+    /// changing each input and weight by up to 2⁻²² of it.
     fn record(&mut self) -> (Vec<f32>, Vec<(f64, f64)>) {
         let record: Vec<f32> = (0..self.network.width)
             .map(|_| self.random.float())
@@ -142,7 +142,7 @@ impl Case {
         let most = scores
             .iter()
             .fold(1.0, |most: f64, score| most.max(score.abs()));
-        // A sum of n terms in f32 has n roundings: the operations of these graphs have up to some
+        // A sum of n terms has n roundings in f32. The operations of these graphs have up to some
         // thousands.
         (
             record,
@@ -153,7 +153,7 @@ impl Case {
         )
     }
 
-    /// Runs batches of several sizes, both slots.
+    /// Runs batches of several sizes, alternating the slots.
     fn run(&mut self, engine: &mut dyn Engine, what: &str) {
         let most = engine.batch();
         for (turn, records) in [1, most.min(7), 2].into_iter().enumerate() {
@@ -172,7 +172,7 @@ impl Case {
                 let answer = engine.answer(slot, n);
                 let found: Vec<f32> = answer.scores.iter().collect();
                 assert_eq!(found.len(), expected.len(), "{what}: {}", self.text());
-                // What f32 cannot hold it may say so of.
+                // Engines may refuse values that f32 cannot hold.
                 if expected
                     .iter()
                     .any(|(score, bound)| !(score.abs() < 1e30) || !bound.is_finite())
@@ -216,10 +216,10 @@ impl Case {
     }
 }
 
-/// Adds an operation, or a few, on values that are there.
+/// Adds one or a few operations on existing values.
 fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
     let count = b.graph.values.len();
-    // Mostly the last one: chains are longer then.
+    // The last value in most cases, so that chains are longer.
     let pick = |input: &mut Input<'_>| {
         if input.below(4) != 0 {
             count - 1
@@ -233,7 +233,7 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
     match input.below(16) {
         choice @ 0..=3 => {
             let (outputs, window) = (1 + input.below(36), window(shape, input));
-            // The others are made dense before they are planned.
+            // Other group counts are expanded before planning.
             let (groups, outputs) = if choice == 3 {
                 (shape.c, shape.c)
             } else {
@@ -274,7 +274,7 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
         }
         9 | 10 => {
             let arithmetic = Arithmetic::ALL[input.below(4)];
-            // Of the same shape, or one number for each channel.
+            // A value of the same shape, or with one number per channel.
             let fits = |v: &usize| {
                 let other = b.graph.values[*v].shape;
                 other == shape
@@ -288,7 +288,7 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
             let others: Vec<usize> = (0..count).filter(fits).collect();
             let mut other = others[input.below(others.len())];
             if arithmetic == Arithmetic::Divide {
-                // Away from zero.
+                // Keeps the divisor away from zero.
                 let gentle = Activation::Clip {
                     low: Float::new(0.5),
                     high: Float::new(2.0),
@@ -370,7 +370,7 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
     }
 }
 
-/// The operation's value, if it is not too large.
+/// Adds an operation and returns its value, unless it is too large.
 fn push(
     b: &mut EdgeGraph,
     op: Op,
@@ -419,7 +419,7 @@ fn window(shape: Shape, input: &mut Input<'_>) -> Window {
     window
 }
 
-/// The nodes that the output needs, and their numbers: front ends leave no others.
+/// Returns the nodes that the output needs, with their arrays. Front ends drop all others.
 fn needed(graph: &Graph, tensors: &[Vec<f32>]) -> (Graph, Vec<Vec<f32>>) {
     let mut wanted = vec![false; graph.values.len()];
     wanted[graph.outputs[0]] = true;
@@ -458,8 +458,8 @@ fn recipes(engine: EngineKind) -> Vec<&'static PlanRecipe> {
         .collect()
 }
 
-/// Planned under a plan of the library, in batches of any size: it is not wrong by the checker, and
-/// reads back from its bytes.
+/// Plans under a plan of the library, in batches of any size. The checker must accept the plan, and
+/// it must read back from its bytes.
 pub fn planner(data: &[u8]) {
     let mut input = Input(data);
     let recipe = &library().plans[input.below(library().plans.len())];
@@ -488,7 +488,7 @@ pub fn planner(data: &[u8]) {
     canonical(&case.network);
 }
 
-/// On the host against float64.
+/// Compares the host engine with float64.
 pub fn host(data: &[u8]) {
     let mut input = Input(data);
     let recipes = recipes(EngineKind::Host);
@@ -506,7 +506,7 @@ pub fn host(data: &[u8]) {
     case.run(&mut engine, &recipe.name);
 }
 
-/// By OpenCL against float64, on the first device.
+/// Compares the first OpenCL device with float64.
 pub fn opencl(data: &[u8]) {
     let mut input = Input(data);
     let recipes = recipes(EngineKind::OpenCl);

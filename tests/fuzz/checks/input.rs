@@ -1,6 +1,6 @@
-//! Choices out of a fuzzer's bytes.
+//! Reads choices from a fuzzer's bytes.
 
-/// Bytes that are taken from the front; 0 where there are none left.
+/// Bytes that are taken from the front. After the end, each byte is 0.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -12,7 +12,7 @@ impl<'a> Input<'a> {
         first
     }
 
-    /// 0 to `n` − 1, of at most 256.
+    /// Returns 0 to `n` − 1, for `n` up to 256.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n
     }
@@ -21,7 +21,7 @@ impl<'a> Input<'a> {
         self.byte() & 1 != 0
     }
 
-    /// As many bytes as there are, up to `n`.
+    /// Returns up to `n` bytes.
     pub(crate) fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (head, tail) = self.0.split_at(n.min(self.0.len()));
         self.0 = tail;

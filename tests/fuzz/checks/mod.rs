@@ -1,9 +1,9 @@
-//! What the fuzz targets check, a function each. Mounted by the crate where `cfg(fuzzing)` is set,
-//! which only `tests/fuzz` does, so that it reaches what is private to the crate; some files beside
-//! this one are mounted by the modules whose private items they call.
+//! The checks of the fuzz targets, one function each. The crate includes them if `cfg(fuzzing)` is
+//! set, which only `tests/fuzz` does. So they reach private items. Some files in this folder are
+//! included by the modules whose private items they call.
 //!
-//! The other ways leave more behind: a public interface for tests alone, or copies of modules,
-//! whose `crate::` paths lead nowhere in another crate.
+//! The alternatives are worse: a public interface only for tests, or copies of modules, whose
+//! `crate::` paths are wrong in another crate.
 
 mod bake;
 mod block;
@@ -21,7 +21,8 @@ pub use block::{block, wire};
 pub use graphs::{host, opencl, planner};
 pub(crate) use input::Input;
 
-/// Gives `read` bytes as the program has those of its block, which stay for ever, and frees them.
+/// Passes bytes to `read` as `&'static`, like those of the program's block, and frees them
+/// afterwards.
 #[allow(unsafe_code)]
 pub(crate) fn kept<T>(
     bytes: Vec<u8>,
@@ -29,8 +30,8 @@ pub(crate) fn kept<T>(
     use_of: impl FnOnce(T),
 ) {
     let kept = std::ptr::from_mut(Box::leak(bytes.into_boxed_slice()));
-    // SAFETY: they are there until the end of this function; what borrows them is dropped before.
+    // SAFETY: the bytes live until the end of this function, and `use_of` drops what borrows them.
     use_of(read(unsafe { &*kept }));
-    // SAFETY: it is the pointer of the box.
+    // SAFETY: the pointer is from the box.
     drop(unsafe { Box::from_raw(kept) });
 }

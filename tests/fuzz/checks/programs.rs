@@ -1,11 +1,11 @@
-//! Compiled programs in the cache folder.
+//! Checks of compiled programs in the cache folder.
 
 use super::Folder;
 use super::blobs::{Blobs, Key};
 use crate::fuzzing::{Input, folder};
 use std::fs;
 
-/// What is stored is loaded; of a file that is anything else nothing is.
+/// A stored program loads. A changed file does not load.
 pub fn programs(data: &[u8]) {
     let mut input = Input(data);
     let cache = Folder(folder().to_path_buf());
@@ -37,7 +37,7 @@ pub fn programs(data: &[u8]) {
             whole[at] ^= change;
         }
         1 => whole.truncate(position % whole.len()),
-        // Behind the right key anything: its length and checksum are wrong, unless they are not.
+        // Any bytes after the right key. Their length and checksum are most likely wrong.
         _ => {
             let tail = whole
                 .windows(6)
@@ -52,7 +52,7 @@ pub fn programs(data: &[u8]) {
     let found = loaded();
     match found {
         Ok(found) if whole == stored => assert_eq!(found, input.0),
-        // The fuzzer has made one: then storing the same bytes writes the same file.
+        // The fuzzer has made a valid file. Then storing its program writes the same file.
         Ok(found) => {
             blobs
                 .store(&key, &found)

@@ -1,4 +1,4 @@
-//! The readers of records.
+//! Checks of the readers of records.
 
 use super::number::{self, Number};
 use super::output::OutputSpec;
@@ -16,7 +16,8 @@ use std::io;
 use std::iter::{Copied, Cycle};
 use std::slice::Iter;
 
-/// The parser of numbers against `str::parse`, bit for bit; all decoders of whole numbers.
+/// Compares the parser of numbers with `str::parse` bit by bit, and checks all decoders of whole
+/// numbers.
 pub fn number(data: &[u8]) {
     fn agrees<N: Number + Debug>(data: &[u8], bits: fn(N) -> u64) {
         let parsed = |length: usize| number::parse::<N>(&data[..length]).map(bits);
@@ -55,7 +56,7 @@ pub fn number(data: &[u8]) {
     }
 }
 
-/// A line against its fields one by one by `str::parse`, under every decoder.
+/// Compares a line with its fields parsed by `str::parse`, under every decoder.
 pub fn line(data: &[u8]) {
     let mut input = Input(data);
     let width = 1 + input.below(70);
@@ -81,7 +82,7 @@ pub fn line(data: &[u8]) {
                 .eq(fields.iter().cloned())
         );
     }
-    // The numbers, or the field that is wrong.
+    // The numbers, or the position of the wrong field.
     let read = || {
         let mut values = Vec::new();
         for i in 0..width {
@@ -119,7 +120,7 @@ pub fn line(data: &[u8]) {
     }
 }
 
-/// Names of the inputs, where they have some.
+/// Names of the inputs, for networks with names.
 const FEATURES: [Cow<'static, str>; 24] = [
     Cow::Borrowed("a"),
     Cow::Borrowed("b"),
@@ -147,10 +148,10 @@ const FEATURES: [Cow<'static, str>; 24] = [
     Cow::Borrowed("x"),
 ];
 
-/// What a stream of records is made of.
+/// The format of a stream of records, and its data.
 struct Setting<'a> {
     format: Option<Format>,
-    /// Numbers of a record.
+    /// The number of values in a record.
     width: usize,
     features: &'a [Cow<'static, str>],
     transform: Transform,
@@ -160,8 +161,8 @@ struct Setting<'a> {
     data: &'a [u8],
 }
 
-/// Bytes that arrive in pieces of given sizes, again and again: half of a size is the bytes, its
-/// lowest bit says whether a pause is behind them. Without sizes all arrive at once.
+/// Bytes that arrive in pieces of the given sizes, cyclically. Half of a size is the number of
+/// bytes. Its lowest bit adds a pause after them. Without sizes all bytes arrive at once.
 struct Pieces<'a> {
     data: &'a [u8],
     sizes: Cycle<Copied<Iter<'a, u8>>>,
@@ -194,10 +195,9 @@ impl Source for Pieces<'_> {
     }
 }
 
-/// Everything that a reader says of an input.
 #[derive(Debug, Default, PartialEq)]
 struct Events {
-    /// What it found, in order, and where.
+    /// The results in order, with their positions.
     found: Vec<(What, Position)>,
     /// The numbers of all records, as bits.
     numbers: Vec<u32>,
@@ -211,7 +211,7 @@ enum What {
     Refused,
     Bad,
     Failed,
-    /// With so many rows behind the last record.
+    /// The end of input, with the number of rows after the last record.
     End(usize),
 }
 
@@ -279,10 +279,10 @@ impl<'a> Setting<'a> {
         reader
     }
 
-    /// What the reader says of its source.
+    /// Reads the whole source and returns the results.
     fn events(&self, reader: &mut RecordReader<'_, Pieces<'_>>) -> Events {
         let rows = RecordRows::first(self.width);
-        // Not next to each other: another way of writing.
+        // Non-contiguous, to cover the other way of writing.
         let reversed = RecordRows::new((0..self.width as u32).rev().collect());
         let (mut values, mut others) = (vec![f32::NAN; self.width], vec![f32::NAN; self.width]);
         let mut events = Events::default();
@@ -338,8 +338,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// All at once, byte by byte with a pause behind each, in pieces, and behind another input in
-    /// the same buffer.
+    /// Compares the results when all bytes arrive at once, byte by byte with pauses, in pieces, and
+    /// after another input in the same reader.
     fn check(&self, sizes: &'a [u8]) {
         let whole = self.events(&mut self.reader(&[]));
         assert_eq!(self.events(&mut self.reader(&[1])), whole, "byte by byte");
@@ -358,7 +358,6 @@ fn records(data: &[u8], formats: &[Option<Format>]) {
     setting.check(if sizes.is_empty() { &[7] } else { sizes });
 }
 
-/// Lines of text.
 pub fn csv(data: &[u8]) {
     records(data, &[Some(Format::Csv), None]);
 }
@@ -368,21 +367,19 @@ pub fn idx(data: &[u8]) {
     records(data, &[Some(Format::Idx), None]);
 }
 
-/// NumPy's format.
 pub fn npy(data: &[u8]) {
     records(data, &[Some(Format::Npy), None]);
 }
 
-/// Raw records.
 pub fn raw(data: &[u8]) {
     records(data, &[Some(Format::U8), Some(Format::F32)]);
 }
 
-/// A file of expected classes, against a reader for the valid ones alone.
+/// Compares the reader of expected classes with a reader that accepts only valid files.
 pub fn expect(data: &[u8]) {
     let mut input = Input(data);
     let (multilabel, labels) = (input.flag(), input.below(3));
-    // As they would be, and indices that mean others.
+    // Labels in their order, and numeric labels that differ from their indices.
     let reversed = ["2", "1", "0"].map(Cow::from);
     let labels: &[Cow<'static, str>] = [&FEATURES[..0], &FEATURES[..5], &reversed][labels];
     let kind = if multilabel {
@@ -427,7 +424,7 @@ pub fn expect(data: &[u8]) {
     }
 }
 
-/// The classes of each record in rising order, of a file without mistakes.
+/// Returns the classes of each record in ascending order, for a file without mistakes.
 fn plain_classes(bytes: &[u8], spec: &OutputSpec<'_>) -> Option<Vec<Vec<u32>>> {
     let one = spec.kind != Kind::Multilabel;
     if one && bytes.starts_with(&[0, 0, 8, 1]) {

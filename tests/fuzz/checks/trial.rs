@@ -1,11 +1,11 @@
-//! Records of a device's first start.
+//! Checks of the files of trials.
 
 use super::{FIRST_LINE, Subject, Trial};
 use crate::engine::cache;
 use crate::escape;
 use crate::fuzzing::Input;
 
-/// What is written is read, what is read has one text, and any other text is none.
+/// A written file reads back, a trial has one text, and other texts are refused.
 pub fn trial(data: &[u8]) {
     let mut input = Input(data);
     let kind = input.below(3);

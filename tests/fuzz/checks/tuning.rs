@@ -1,4 +1,4 @@
-//! Records of `tune`.
+//! Checks of the records of `tune`.
 
 use super::{FIRST_LINE, file_name, identity, parse, record_text};
 use crate::baked::{library, network};
@@ -6,8 +6,8 @@ use crate::engine::cache;
 use crate::engine::model;
 use crate::fuzzing::Input;
 
-/// A record with a right head and checksum, or any text: what is read can be planned or is refused,
-/// and is written as it was read.
+/// Reads a record with a right header and checksum, or any text. A record that reads can be planned
+/// or is refused, and has this text when written.
 pub fn tuning(data: &[u8]) {
     let mut input = Input(data);
     let device = match input.flag() {
