@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the lines of docs/MEASURED.md that are of the GPU machine, in one call, with programs that were built elsewhere.
+# Measures the lines of docs/measured/gpu.md that are of the GPU machine, in one call, with programs that were built elsewhere.
 #
 # usage: benches/gpu/lines.sh PROGRAM FOLDER [--mnist PROGRAM] [--loader FILE] [--vendor LIBRARY] [--python PYTHON]
 #                             [--device DEV] [--quick]

@@ -53,17 +53,23 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Relative links lead to existing files and headings.
+/// The pages of a folder.
+fn pages(folder: &str) -> Vec<String> {
+    let names = fs::read_dir(root().join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages = names.filter(|name| name.ends_with(".md"));
+    pages.map(|name| format!("{folder}/{name}")).collect()
+}
+
+/// Relative links lead to files that exist, and to headings that these files have.
 #[test]
 fn links_lead_somewhere() {
-    let mut pages = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
-    for entry in fs::read_dir(root().join("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.ends_with(".md") {
-            pages.push(format!("docs/{name}"));
-        }
+    let mut all = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
+    for folder in ["docs", "docs/measured", "benches", "benches/mali", "tests"] {
+        all.extend(pages(folder));
     }
-    for page in &pages {
+    for page in &all {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for link in text
             .split("](")
@@ -162,14 +168,37 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
 /// Each section has a command and a machine.
 #[test]
 fn measured_tables_name_their_command() {
-    let text = fs::read_to_string(root().join("docs/MEASURED.md")).unwrap();
-    for section in text.split("\n## ").skip(1) {
-        assert!(
-            section.contains('`') && section.contains("Machine "),
-            "{}",
-            section.lines().next().unwrap()
-        );
+    let mut tables = 0;
+    for page in pages("docs/measured") {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        for section in text.split("\n## ").skip(1) {
+            if !section.contains("\n|--") {
+                continue;
+            }
+            tables += 1;
+            assert!(
+                section.contains('`') && section.contains("Machine "),
+                "{page}: {}",
+                section.lines().next().unwrap()
+            );
+        }
     }
+    assert!(tables > 20, "{tables}");
+}
+
+/// The plots of docs/measured are those of the tables of their pages.
+#[test]
+fn plots_are_those_of_their_tables() {
+    let check = Command::new("python3")
+        .args(["-B", "benches/plot.py", "--check"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        check.status.success(),
+        "{}",
+        String::from_utf8_lossy(&check.stderr)
+    );
 }
 
 /// A table that is older than the code it measures is marked as old.
