@@ -1149,7 +1149,10 @@ fn the_documented_kernel_runs_without_a_build() {
     fs::create_dir_all(folder.path("mine/matmul")).unwrap();
     folder.put("mine/matmul/rows_1x8.cl", block("c"));
     folder.put("mine/library.json", block("json"));
-    let line = block("console").replace("mine", folder.path("mine").to_str().unwrap());
+    let mine = folder.path("mine");
+    let line = block("console")
+        .replace("\\\n", "")
+        .replace("mine", mine.to_str().unwrap());
     let line = line.trim().strip_prefix("$ mortonnet bench ").unwrap();
     for (witness, sizes) in [
         (Witness::Pocl, ("96", "104")),
@@ -1157,7 +1160,7 @@ fn the_documented_kernel_runs_without_a_build() {
     ] {
         let line = line.replace("96", sizes.0).replace("1000", sizes.1);
         let args: Vec<&str> = line
-            .split(' ')
+            .split_whitespace()
             .chain(["--repeat", "2", "-o", "csv"])
             .collect();
         let r = bench(witness, &args);
