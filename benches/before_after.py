@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Two builds of mortonnet beside each other, in turns on the same machine: what a change cost or brought.
 
     python3 benches/before_after.py BEFORE AFTER [--device NVIDIA] [--plans a,b] [--shapes …] [--batches 100,1] [--turns 5]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks, or
 against ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Two devices that share a stream, against one of them.
 
 usage: benches/multi.py [--runs 5] [--cores 0,1] [--records 16000] [--shape 784-2500-2000-10] [--slow 4] [--program FILE]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Start to the first class of one vector, whole processes: with programs out of the kernel-binary cache and without.
 
 usage: benches/startup.py [--runs N] [--device DEV] [--plan NAME] [--opencl LIBRARY] [--cores 0,1]

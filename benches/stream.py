@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Whole processes, mortonnet against what else there is, in one run: MNIST vectors as CSV, start to first class, bytes
 through a pipe.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """mortonnet beside PyTorch (cuBLAS, fp32, without TF32 where nothing else is said) on one NVIDIA GPU, in one run; prints tables as markdown.
 
     python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--plan PLAN]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Plans and weights of mortonnet beside each other on one device, in turns; prints CSV, a line for each run.
 
     python3 benches/gpu/variants.py PROGRAM [--device NVIDIA] [--turns 2] [--networks partial-mnist,…] [--plans generic,…]

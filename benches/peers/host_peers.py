@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between; ONNX
 Runtime, LiteRT and ncnn on a network of tests/zoo/make.py. (rust/ beside this file has those that need no Python.)
 

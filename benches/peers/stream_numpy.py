@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What a Python user writes to classify CSV vectors: NumPy, float32, sigmoid between the affine layers.
 
 usage: stream_numpy.py FOLDER < vectors.csv      FOLDER holds 1_w.csv, 1_b.csv, 2_w.csv, ... (rows are outputs)
