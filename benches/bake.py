@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Seconds that `mortonnet-bake` takes, and the first class of its program beside the one that cargo builds, in one run.
+"""Measures `mortonnet-bake`, and its program beside the one that cargo builds, in one run.
 
 usage: benches/bake.py [--model FOLDER] [--runs N] [--cores 0,1]
 
-Builds, optimised and with the lab, into target/bench-bake: mortonnet-bake, a program without a network, and a program with
-MODEL [model/mnist] linked in. Bakes MODEL --runs times. Then runs both programs in turns on the host engine, pinned to the
-same cores: one record of zeros as text, from before the process starts until its line can be read. Their classes are
-compared. Prints medians and the spread (fastest to slowest), and the sizes of the files.
+Builds three programs into target/bench-bake, optimised and with the lab: mortonnet-bake, a program
+without a network, and a program with MODEL [model/mnist] linked in. Bakes MODEL --runs times.
+
+Then runs both programs in turns on the host engine, pinned to the same cores. Each reads one record
+of zeros as text. The clock starts before the process and stops when its line can be read. The
+classes are compared. Prints medians, the spread (fastest to slowest), and the sizes of the files.
 """
 
 import argparse
@@ -58,7 +60,8 @@ def first_line(program, record):
 
 def spread(what, values, unit):
     print(
-        f"| {what} | {statistics.median(values):.2f} | {min(values):.2f} to {max(values):.2f} {unit} |"
+        f"| {what} | {statistics.median(values):.2f} "
+        f"| {min(values):.2f} to {max(values):.2f} {unit} |"
     )
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Two builds of mortonnet beside each other, in turns on the same machine: what a change cost or brought.
+"""Measures two builds of mortonnet in turns on the same machine: the cost or gain of a change.
 
-    python3 benches/before_after.py BEFORE AFTER [--device NVIDIA] [--plans a,b] [--shapes …] [--batches 100,1] [--turns 5]
+    python3 benches/before_after.py BEFORE AFTER [--device NVIDIA] [--plans a,b] [--shapes …]
+                                    [--batches 100,1] [--turns 5]
     python3 benches/before_after.py BEFORE AFTER --stream [--turns 40]
 
-Plans: `bench network` of every plan that both programs have for the device (each checks its answers before it times); the
-median of the turns' medians, the ratio of both, and the spread of the ratios of neighbouring turns. --stream: start to the
-first class, and records as CSV and as f32 through a pipe, on the host engine. Markdown on stdout.
+The first form runs `bench network` for every plan that both programs have for the device. Each run
+checks its answers before it times. The table has the median of the turns' medians, the ratio of
+both, and the spread of the ratios of neighbouring turns. --stream measures the start to the first
+class, and records as CSV and as f32 through a pipe, on the host engine. Markdown goes to stdout.
 """
 
 import argparse

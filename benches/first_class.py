@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""From the start of the process to its first class, against an empty Rust program, in one run.
+"""Measures the time from the start of the process to its first class, beside an empty Rust program.
 
 usage: benches/first_class.py [--program FILE] [--runs N] [--cores 0,1] [--most MS]
 
-Builds the program with model/mnist (into target/mnist) and `fn main() {}` with `rustc -O`, and runs both in turns, pinned
-to the same cores. The clock starts before posix_spawn. It stops when the first line of the class can be read from the
-program's stdout, and when the process has ended; the empty program has no line. Records are of random bytes: one of 784
-bytes from a file; one from a pipe that stays open, as a sensor's does; one as text; a batch of 256.
+Builds the program with model/mnist (into target/mnist) and `fn main() {}` with `rustc -O`. Runs
+both in turns, pinned to the same cores. The clock starts before posix_spawn. It stops when the
+first line of the class can be read from the program's stdout, and when the process has ended. The
+empty program has no line.
 
-Prints medians, quartiles and the difference to the empty program in ms, and fails where a first class comes more than MS
-(default 5) after the empty program's end.
+Records are of random bytes: one of 784 bytes from a file; one from a pipe that stays open, as a
+sensor's does; one as text; a batch of 256.
+
+Prints medians, quartiles and the difference to the empty program in ms. Fails if a first class
+comes more than MS (default 5) after the empty program's end.
 """
 
 import argparse
@@ -44,7 +47,10 @@ def empty(work):
 
 
 def run(command, stdin, keep):
-    """Milliseconds to the first line (None without one) and to the end, and the lines. `keep` closes a pipe's other end."""
+    """Milliseconds to the first line (None without one) and to the end, and the lines.
+
+    `keep` closes a pipe's other end.
+    """
     ours, theirs = os.pipe()
     actions = [
         (os.POSIX_SPAWN_DUP2, stdin, 0),
@@ -69,7 +75,7 @@ def run(command, stdin, keep):
 
 
 def fed(command, file, pipe):
-    """The same with stdin from a file, or with its bytes in a pipe that stays open until the first answer."""
+    """Runs with stdin from a file, or from a pipe that stays open until the first answer."""
     if not pipe:
         with open(file, "rb") as source:
             return run(command, source.fileno(), lambda: None)
@@ -118,7 +124,8 @@ def main():
                     times[name][0].append(end if first is None else first)
                     times[name][1].append(end)
     print(
-        "| what | first class ms | quartiles | after the empty program | process ends ms |\n|---|---|---|---|---|"
+        "| what | first class ms | quartiles | after the empty program | process ends ms |\n"
+        "|---|---|---|---|---|"
     )
     nothing = statistics.median(times["an empty Rust program"][0])
     late = []

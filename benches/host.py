@@ -1,29 +1,38 @@
 #!/usr/bin/env python3
-"""The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks, or
-against ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
+"""Measures the host engine, or a plan on an OpenCL CPU, beside other software.
 
-usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
-                       [--weights f16 | i8] [--zoo FOLDER [--footprint [--programs FOLDER]]]
+usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE]
+                       [--device host] [--plan PLAN] [--weights f16 | i8]
+                       [--zoo FOLDER [--footprint [--programs FOLDER]]]
 
-Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
-turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
-counts with its median.
-Prints, for each network and batch, the median of the turns with the fastest and the slowest one, and mortonnet's time as
-a part of the fastest peer's; as Markdown. Results are checked against float64 by each side: 1e-4 of max(1, |score|).
-With --zoo: the networks of MLPerf Tiny's shapes in FOLDER (`tests/zoo/make.py FOLDER` makes them as ONNX and TensorFlow
-Lite files; mortonnet runs the same shapes with weights of its own), batches of 1 and 32, against ONNX Runtime, LiteRT with
-XNNPACK, ncnn, tract and RTen, all with floats and compared with the results in FOLDER. "-" is where a peer failed; stderr
-says why. ncnn's files are made in FOLDER; it has no batches and takes the records of one after the other. tract and RTen
-are programs in Rust (benches/peers/rust, built with the libraries' own releases, which choose their kernels by the
-processor): tract optimised for the batch or for one record, whichever is faster, with its executor where there are several
-cores; RTen with packed weights.
-With --footprint: for a program with each of these networks in it and each peer, the time from the start of the process
-to the results of the first record, read through a pipe, and the process's largest memory until then (VmHWM, which counts
-the pages of files that it touched, shared libraries' too). Programs are those of --programs, named as the networks; those
-that it lacks are built into it. The peers in Python are measured as well with the package and NumPy imported and nothing
-else done: "above the package" is the difference. Files are in the system's cache.
-PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn and pnnx); those that it lacks
-are left out, and so are tract and RTen where they cannot be built (Rust 1.94). Nobody else should use the cores meanwhile.
+The peers are NumPy, PyTorch and ONNX Runtime on the thesis's four networks. With --zoo they are
+ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
+
+Builds the program (without --program) and pins everything to the same cores with as many threads.
+The sides take turns on each network and batch, all in one run. A turn is half a second of forward
+passes with resident input, and counts with its median. The table has, for each network and batch,
+the median of the turns with the fastest and the slowest one, and mortonnet's time as a part of the
+fastest peer's. Each side checks its results against float64: 1e-4 of max(1, |score|).
+
+--zoo: networks of MLPerf Tiny's shapes in FOLDER, batches of 1 and 32. `tests/zoo/make.py FOLDER`
+makes them as ONNX and TensorFlow Lite files. mortonnet runs those shapes with weights of its own.
+All sides have floats and are compared with the results in FOLDER. "-" means that a peer failed;
+stderr says why. LiteRT uses XNNPACK. ncnn's files are made in FOLDER; it has no batches and takes
+the records of one after the other. tract and RTen are programs in Rust (benches/peers/rust) of the
+libraries' own releases, which choose their kernels by the processor. tract is optimised for the
+batch or for one record, whichever is faster, with its executor if there are several cores. RTen has
+packed weights.
+
+--footprint: the time from the start of the process to the results of the first record, read through
+a pipe, and the process's largest memory until then, for each network and side. That is VmHWM, which
+counts the pages of files that the process touched, also of shared libraries. --programs has the
+programs, named as the networks; missing ones are built into it. The peers in Python are measured as
+well with only the package and NumPy imported: "above the package" is the difference. Files are in
+the system's cache.
+
+PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn and
+pnnx). Missing ones are left out, and so are tract and RTen if they cannot be built (Rust 1.94).
+Nobody else should use the cores meanwhile.
 """
 
 import argparse
@@ -51,7 +60,7 @@ SECONDS = 0.5
 
 
 class Mortonnet:
-    """One process a turn: it checks its answers itself, and ends with an error where they are wrong."""
+    """One process a turn. It checks its answers itself, and ends with an error if one is wrong."""
 
     def __init__(self, program, where, pin):
         self.program, self.where, self.pin = program, where, pin
@@ -119,7 +128,7 @@ def npy(path):
 
 
 def first_result(command, record, settings):
-    """Milliseconds from the start of a process to its first line, its largest memory until then in MB, and the line."""
+    """Milliseconds from a process's start to its first line, its largest memory in MB, the line."""
     start = time.perf_counter()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **settings}
@@ -158,7 +167,10 @@ def footprint(a, names, cores):
         if first_result(command + ["-"], b"", {}):
             sides[f"{peer}, Python"] = command
     rust = {peer: in_rust(peer, len(cores)) for peer in ("onnxruntime", "tract", "rten")}
-    where = "import importlib.util as u; print(u.find_spec('onnxruntime').submodule_search_locations[0])"
+    where = (
+        "import importlib.util as u; "
+        "print(u.find_spec('onnxruntime').submodule_search_locations[0])"
+    )
     found = subprocess.run(
         [a.python, "-c", where], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -296,7 +308,7 @@ def main():
                         turns[side].append(us)
                     time.sleep(
                         0.05
-                    )  # threads that look for work have fallen asleep when the next side's turn comes
+                    )  # Threads that look for work fall asleep before the next side's turn.
             median = {side: statistics.median(t) for side, t in turns.items() if t}
             cells = [
                 f"{median[s]:.1f} ({min(t):.1f} to {max(t):.1f})" if t else "-"

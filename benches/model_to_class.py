@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
-"""From a model file to its first class, and what has to be copied for that: mortonnet-bake, cargo build, ONNX Runtime, LiteRT
-and emx-onnx-cgen with gcc, in one run on the same cores.
+"""Measures the way from a model file to its first class, and the files that it needs, in one run.
 
-usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1] [--target aarch64]
+usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N]
+                                    [--cores 0,1] [--target aarch64]
 
-Needs what `tests/needs zoo` makes, what `release/make x86_64` makes (target/dist) and gcc;
-installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
-the model's own result. With --target aarch64 everything is made here for a board's CPU and started under qemu, the runtimes
-out of that CPU's wheels in that CPU's Python (tests/boards/setup and benches/peers/aarch64-python fetch what is missing).
+The sides are mortonnet-bake, cargo build, ONNX Runtime, LiteRT, and emx-onnx-cgen with gcc, on the
+same cores. Needs the networks of `tests/needs zoo`, target/dist of `release/make x86_64`, and gcc.
+Installs emx-onnx-cgen into target/zoo-python. Each model reads, in turns, a first record from a
+file, and its class is checked against the model's own result.
 
-make    what is done once for a model: mortonnet-bake; `cargo build --release` with everything but this package compiled; emx-onnx-cgen
-        and `gcc -O3` for this CPU (or a Cortex-A53) of the C that it writes, with a main that reads a record and prints the class. The runtimes read
-        the model at each start.
+With --target aarch64 everything is made here for a board's CPU and started under qemu. The runtimes
+are that CPU's wheels in that CPU's Python (tests/boards/setup and benches/peers/aarch64-python
+fetch missing parts).
+
+make    the work that is done once for a model: mortonnet-bake; `cargo build --release` with all
+        other packages compiled; emx-onnx-cgen and `gcc -O3` of its C for this CPU (or a
+        Cortex-A53), with a main that reads a record and prints the class. The runtimes read the
+        model at each start.
 start   from before the process starts to its first line on stdout
-files   bytes that a machine needs for it, beside the C library and, for the runtimes, Python itself: program or model, and the
-        installed wheels with those that they need
+files   bytes that a machine needs, beside the C library and, for the runtimes, Python itself: the
+        program, or the model and the installed wheels with those that they need
 
 Prints medians and the spread (fastest to slowest).
 """
@@ -40,7 +45,8 @@ RUNTIMES = {
 import sys, numpy, onnxruntime
 options = onnxruntime.SessionOptions(); options.intra_op_num_threads = 2
 session = onnxruntime.InferenceSession(sys.argv[1], options)
-x = numpy.fromfile(sys.argv[2], "f4").reshape([d if isinstance(d, int) else 1 for d in session.get_inputs()[0].shape])
+shape = [d if isinstance(d, int) else 1 for d in session.get_inputs()[0].shape]
+x = numpy.fromfile(sys.argv[2], "f4").reshape(shape)
 print(session.run(None, {session.get_inputs()[0].name: x})[0].argmax(), flush=True)
 """,
     ),
@@ -53,7 +59,8 @@ from ai_edge_litert.interpreter import Interpreter
 net = Interpreter(sys.argv[1], num_threads=2); net.allocate_tensors()
 i, o = net.get_input_details()[0], net.get_output_details()[0]
 n, h, w, c = i["shape"]
-net.set_tensor(i["index"], numpy.fromfile(sys.argv[2], "f4").reshape(n, c, h, w).transpose(0, 2, 3, 1)); net.invoke()
+x = numpy.fromfile(sys.argv[2], "f4").reshape(n, c, h, w).transpose(0, 2, 3, 1)
+net.set_tensor(i["index"], x); net.invoke()
 print(net.get_tensor(o["index"]).argmax(), flush=True)
 """,
     ),
@@ -72,7 +79,7 @@ class Here:
 
 
 class Aarch64:
-    """A board's CPU, emulated; files of its own Debian, but for mortonnet, which gets the oldest C library."""
+    """A board's CPU, emulated, with its own Debian. mortonnet gets the oldest C library instead."""
 
     root = ROOT / "target/aarch64-python"
     bake, folder = ("--target", "aarch64"), "aarch64-unknown-linux-gnu/release"
@@ -252,7 +259,8 @@ def measure(on, name, runs, work):
             else "–"
         )
         print(
-            f"| {name} | {what} | {make} | {shown(starts[what], 1e3, 'ms')} | {files / 1e6:.2f} MB |"
+            f"| {name} | {what} | {make} | {shown(starts[what], 1e3, 'ms')} "
+            f"| {files / 1e6:.2f} MB |"
         )
 
 

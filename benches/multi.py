@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Two devices that share a stream, against one of them.
+"""Measures two devices that share a stream, beside one of them.
 
-usage: benches/multi.py [--runs 5] [--cores 0,1] [--records 16000] [--shape 784-2500-2000-10] [--slow 4] [--program FILE]
+usage: benches/multi.py [--runs 5] [--cores 0,1] [--records 16000] [--shape 784-2500-2000-10]
+                        [--slow 4] [--program FILE]
 
-Bakes a network of the shape with generated weights (in target/multi) and classifies random records of bytes, whole
-processes in turns, on PoCL's `basic` devices: each computes on one core. Compared are the milliseconds behind start-up
-of `--device 0,1` with half of those of `--device 0`; and, one device slowed down by tests/shim to `--slow` times its
-time, `--device 0,1` with the faster one alone, wherever it stands in the list; and `--device host,all`, on cores that
-all of them want, with the host alone. The classes of all runs are compared. Must reach 1.15, 1.00 and 1.05. Nobody else should use the cores meanwhile.
+Bakes a network of the shape with generated weights (in target/multi) and classifies random records
+of bytes, whole processes in turns. The devices are PoCL's `basic` ones, which compute on one core
+each. Times are milliseconds behind start-up. The classes of all runs are compared. Three pairs are
+measured, each with the ratio that it must reach:
+
+- `--device 0,1` beside half of `--device 0`: 1.15;
+- `--device 0,1` with one device slowed down by tests/shim to `--slow` times its time, beside the
+  faster one alone, wherever the slow one stands in the list: 1.00;
+- `--device host,all`, on cores that all of them want, beside the host alone: 1.05.
+
+Nobody else should use the cores meanwhile.
 """
 
 import argparse
@@ -126,7 +133,8 @@ def main():
     one = statistics.median(times["one"])
     print(f"{a.shape}, {a.records} records, {a.runs} runs; slow: {a.slow:g} times as long\n")
     print(
-        "| devices | ms (fastest to slowest) | against | ratio | shares, last run |\n|---|---|---|---|---|"
+        "| devices | ms (fastest to slowest) | against | ratio | shares, last run |\n"
+        "|---|---|---|---|---|"
     )
     for side, t in times.items():
         host = statistics.median(times["the host"])

@@ -61,7 +61,7 @@ def cells(line):
 
 
 def table(text, heading, number):
-    """The rows of a table, each a dictionary by column; `number` counts from 1 under the heading."""
+    """The rows of the `number`th table under a heading, each a dictionary by column."""
     section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     if not section:
         raise SystemExit(f'no heading "{heading}"')
@@ -206,7 +206,8 @@ def draw(text, keys):
         out.append(f'  <path class="{style}" d="M{x:.1f} {top}V{bottom}"/>')
         words = f"{place:,.6g}".replace(",", "\u202f")
         out.append(
-            f'  <text class="note" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{words}</text>'
+            f'  <text class="note" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">'
+            f"{words}</text>"
         )
     for i, name in enumerate(names):
         y = top + ROW * (i + 0.5) + 3
@@ -220,7 +221,8 @@ def draw(text, keys):
             x = across(values[name, one])
             if bars:
                 out.append(
-                    f'  <rect class="s{j}" x="{left:.1f}" y="{y - 7:.1f}" width="{x - left:.1f}" height="14"/>'
+                    f'  <rect class="s{j}" x="{left:.1f}" y="{y - 7:.1f}" '
+                    f'width="{x - left:.1f}" height="14"/>'
                 )
             else:
                 out.append("  " + mark(j, x, y, f"s{j}"))
@@ -231,7 +233,8 @@ def draw(text, keys):
             (keys["right"][0] + " →", WIDTH - RIGHT, "end"),
         ):
             out.append(
-                f'  <text class="note" x="{x:.1f}" y="{bottom + 37}" text-anchor="{anchor}">{escape(words)}</text>'
+                f'  <text class="note" x="{x:.1f}" y="{bottom + 37}" text-anchor="{anchor}">'
+                f"{escape(words)}</text>"
             )
         height += 20
     light = "".join(f"\n    .s{i} {{ fill: {c}; }}" for i, c in enumerate(LIGHT))

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""Start to the first class of one vector, whole processes: with programs out of the kernel-binary cache and without.
+"""Measures the start to the first class of one vector, with and without the kernel-binary cache.
 
 usage: benches/startup.py [--runs N] [--device DEV] [--plan NAME] [--opencl LIBRARY] [--cores 0,1]
 
-Builds the program with model/mnist and runs these sides in turns, one vector each, on an OpenCL device:
+Builds the program with model/mnist and runs whole processes of these sides in turns, one vector
+each, on an OpenCL device:
 
   hit           the cache folder has the programs
   miss          the cache folder is empty: compiled, tried once, and stored
   off           no cache folder: compiled
 
-The driver's own caches are emptied before each run (POCL_CACHE_DIR and HOME are new folders, CUDA_CACHE_DISABLE=1), as on
-a driver that has none, which is what Mali's is. `hit, driver's cache` and `off, driver's cache` are the same with the
-driver's caches as the run before left them.
+The driver's own caches are emptied before each run (POCL_CACHE_DIR and HOME are new folders,
+CUDA_CACHE_DISABLE=1), as on a driver that has none, like Mali's. `hit, driver's cache` and `off,
+driver's cache` keep the driver's caches of the run before.
 
-Then the host engine against an empty Rust program.
+Then the host engine runs beside an empty Rust program.
 
-Prints medians of the wall time of the process, the spread (fastest to slowest), the ratio to `hit` (or to the empty
-program), and the median of the start-up that the program itself reports, from the start of `main` until the first record
-could be read. The classes of all sides are compared.
+Prints medians of the wall time of the process, the spread (fastest to slowest) and the ratio to
+`hit` (or to the empty program). It also prints the median of the start-up that the program reports,
+from the start of `main` until the first record could be read. All sides' classes are compared.
 """
 
 import argparse
@@ -79,7 +80,8 @@ def line(what, side, walls, starts, base):
     start = f"{statistics.median(starts):.2f}" if starts else ""
     ratio = statistics.median(walls) / base
     print(
-        f"{what},{side},{statistics.median(walls):.2f},{min(walls):.2f},{max(walls):.2f},{ratio:.2f},{start}",
+        f"{what},{side},{statistics.median(walls):.2f},{min(walls):.2f},{max(walls):.2f},"
+        f"{ratio:.2f},{start}",
         flush=True,
     )
 

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Whole processes, mortonnet against what else there is, in one run: MNIST vectors as CSV, start to first class, bytes
-through a pipe.
+"""Measures whole processes beside other software: CSV, first class, bytes through a pipe.
 
-usage: MNIST_DIR=FOLDER benches/stream.py [--python PYTHON] [--runs N] [--cores 0,1] [--records N] [--peer SCRIPT]
+usage: MNIST_DIR=FOLDER benches/stream.py [--python PYTHON] [--runs N] [--cores 0,1]
+                                          [--records N] [--peer SCRIPT]
 
 Builds the program with model/mnist and runs all sides in turns, pinned to the same cores.
 
-- 10 000 vectors as CSV, and one vector: the peer is NumPy (benches/peers/stream_numpy.py, or any SCRIPT with the same
-  usage). Its weights have the input scaling folded in, as the program's have. The classes of both sides are compared
-  after each run.
-- a million vectors of 784 random bytes: `cat FILE | mortonnet -f u8` against `cat FILE | wc -c` and against the bare
-  host engine, whose rate on resident data `mortonnet bench network` prints.
+- 10 000 MNIST vectors as CSV, and one vector: the peer is NumPy (benches/peers/stream_numpy.py, or
+  any SCRIPT with that usage). Its weights have the input scaling folded in, as the program's have.
+  The classes of both sides are compared after each run.
+- a million vectors of 784 random bytes: `cat FILE | mortonnet -f u8` against `cat FILE | wc -c` and
+  against the bare host engine, whose rate on resident data `mortonnet bench network` prints.
 
-Prints medians, the spread (fastest to slowest), and the ratio to each peer. Peak memory is of a run of its own under
-GNU time (a child of Python would start with Python's own peak). PYTHON is an interpreter with NumPy.
+Prints medians, the spread (fastest to slowest), and the ratio to each peer. Peak memory is of a run
+of its own under GNU time, since a child of Python would start with Python's own peak. PYTHON is an
+interpreter with NumPy.
 """
 
 import argparse
@@ -35,7 +36,7 @@ BATCH = 256  # of the plan
 
 
 def run(command, file, cat=False):
-    """Wall time in ms, and the output. The bytes of `file` come from it, or from `cat` through a pipe."""
+    """Wall time in ms, and the output. Input is `file`, or `cat` of it through a pipe."""
     start = time.perf_counter()
     if cat:
         source = subprocess.Popen(["cat", file], stdout=subprocess.PIPE)
@@ -71,13 +72,14 @@ def report(what, times, memory):
         share = f"{memory[ours] / m:.3f}" if m else ""
         shown = f"{m:.1f}" if m else ""
         print(
-            f"{what},{side},{statistics.median(t):.2f},{min(t):.2f},{max(t):.2f},{ratio:.4f},{shown},{share}",
+            f"{what},{side},{statistics.median(t):.2f},{min(t):.2f},{max(t):.2f},{ratio:.4f},"
+            f"{shown},{share}",
             flush=True,
         )
 
 
 def prepare(mnist, work):
-    """Writes the vectors, and the peer's weights with the scaling of the input in the first layer."""
+    """Writes the vectors, and the peer's weights with the input's scaling in the first layer."""
     images = gzip.open(pathlib.Path(mnist) / "t10k-images-idx3-ubyte.gz").read()[16:]
     lines = [",".join(map(str, images[i : i + WIDTH])) for i in range(0, len(images), WIDTH)]
     (work / "many.csv").write_text("\n".join(lines) + "\n")

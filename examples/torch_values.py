@@ -57,7 +57,8 @@ def main(folder):
     (out / "test.csv").write_bytes(b"shoulder,elbow\n" + csv_bytes(test))
     (out / "test_scores.csv").write_bytes(csv_bytes(scores))
     print(
-        f"largest distance from the true position, {len(test)} test records: {np.abs(scores - hand(test)).max():.4f} m"
+        f"largest distance from the true position, {len(test)} test records: "
+        f"{np.abs(scores - hand(test)).max():.4f} m"
     )
 
 

@@ -48,12 +48,16 @@ def wheel(dist, host):
         files[f"{info}/licenses/{licence}"] = (ROOT / licence).read_bytes()
     files[f"{info}/sboms/sbom.json"] = (dist / "sbom.json").read_bytes()
     files[f"{info}/METADATA"] = (
-        f"Metadata-Version: 2.4\nName: mortonnet\nVersion: {VERSION}\nSummary: {SUMMARY}\nLicense-Expression: MIT OR Apache-2.0\n"
-        "License-File: LICENSE-MIT\nLicense-File: LICENSE-APACHE\nRequires-Python: >=3.9\nRequires-Dist: numpy\n"
-        f"Description-Content-Type: text/markdown\n\n{(ROOT / 'python/README.md').read_text('utf-8')}"
+        f"Metadata-Version: 2.4\nName: mortonnet\nVersion: {VERSION}\nSummary: {SUMMARY}\n"
+        "License-Expression: MIT OR Apache-2.0\n"
+        "License-File: LICENSE-MIT\nLicense-File: LICENSE-APACHE\nRequires-Python: >=3.9\n"
+        "Requires-Dist: numpy\n"
+        "Description-Content-Type: text/markdown\n\n"
+        f"{(ROOT / 'python/README.md').read_text('utf-8')}"
     ).encode()
     files[f"{info}/WHEEL"] = (
-        f"Wheel-Version: 1.0\nGenerator: mortonnet {VERSION}\nRoot-Is-Purelib: false\nTag: py3-none-{WHEELS[host]}\n"
+        f"Wheel-Version: 1.0\nGenerator: mortonnet {VERSION}\nRoot-Is-Purelib: false\nTag: "
+        f"py3-none-{WHEELS[host]}\n"
     ).encode()
     rows = []
     for name, content in sorted(files.items()):
@@ -114,12 +118,18 @@ def debian(dist, pages, host):
             f"mortonnet: MIT or Apache-2.0, as you like.\n\n{licences}".encode(),
         )
         size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
-        maintainer = f"{os.environ.get('DEBFULLNAME', 'mortonnet')} <{os.environ.get('DEBEMAIL', 'mortonnet@localhost')}>"
+        maintainer = (
+            f"{os.environ.get('DEBFULLNAME', 'mortonnet')} "
+            f"<{os.environ.get('DEBEMAIL', 'mortonnet@localhost')}>"
+        )
         control = (
-            f"Package: mortonnet\nVersion: {VERSION}\nArchitecture: {DEBIAN[host]}\nMaintainer: {maintainer}\nSection: science\n"
+            f"Package: mortonnet\nVersion: {VERSION}\nArchitecture: {DEBIAN[host]}\nMaintainer: "
+            f"{maintainer}\nSection: science\n"
             f"Priority: optional\nInstalled-Size: {-(-size // 1024)}\nDepends: libc6 (>= 2.19)\n"
-            f"Description: {SUMMARY}\n mortonnet-bake puts a network (ONNX, TensorFlow Lite, JSON) into a program for x86-64,\n"
-            " AArch64 or 32-bit ARM, without a compiler. The program reads records on stdin and writes\n classes on stdout.\n"
+            f"Description: {SUMMARY}\n mortonnet-bake puts a network (ONNX, TensorFlow Lite, "
+            "JSON) into a program for x86-64,\n"
+            " AArch64 or 32-bit ARM, without a compiler. The program reads records on stdin and "
+            "writes\n classes on stdout.\n"
         )
         put(root, "DEBIAN/control", control.encode())
         for path in [*root.rglob("*"), root]:

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 OPTION = re.compile(
-    r"^ {2}(?:-(?P<letter>\w), | {4})--(?P<name>[\w-]+)(?P<value>\[=\w+\]| [A-Z][\w.]*)?(?: +|$)(?P<text>.*)$"
+    r"^ {2}(?:-(?P<letter>\w), | {4})--(?P<name>[\w-]+)(?P<value>\[=\w+\]| [A-Z][\w.]*)?(?: "
+    r"+|$)(?P<text>.*)$"
 )
 FILES = re.compile(r"FILE(\.\w+)?|DIR|F|MODEL")
 """Values that stand for files and folders."""
@@ -115,7 +116,8 @@ def completion(name, commands):
     """Completions for bash: options, their choices, files. `commands`: the options of each word, "" for none."""
     function = "_" + name.replace("-", "_")
     lines = [
-        f"# Completions of {name} for bash; zsh takes them after `autoload bashcompinit && bashcompinit`.",
+        f"# Completions of {name} for bash; zsh takes them after `autoload bashcompinit && "
+        "bashcompinit`.",
         f"{function}() {{",
         '    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command="" w',
         "    COMPREPLY=()",
@@ -140,7 +142,8 @@ def completion(name, commands):
                 replies['mapfile -t COMPREPLY < <(compgen -f -- "$word"); '] += names
             elif option["choices"]:
                 replies[
-                    f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(option["choices"])}" -- "$word"); '
+                    f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(option["choices"])}" -- '
+                    '"$word"); '
                 ] += names
             else:
                 replies[""] += names
@@ -152,7 +155,8 @@ def completion(name, commands):
     ]
     if words:
         lines.append(
-            f'        [[ -n $command ]] || mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -W "{" ".join(words)}" -- "$word")'
+            f'        [[ -n $command ]] || mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < '
+            f'<(compgen -W "{" ".join(words)}" -- "$word")'
         )
     lines += ["        return", "    fi", '    case "$command" in']
     for command, options in commands.items():

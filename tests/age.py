@@ -33,7 +33,8 @@ def main():
         print("WARNING: tests/all has never been run")
     for part in old:
         print(
-            f"WARNING: {part} passed last more than {DAYS} days or {COMMITS} commits ago: tests/all has to be run"
+            f"WARNING: {part} passed last more than {DAYS} days or {COMMITS} commits ago: "
+            "tests/all has to be run"
         )
 
 

@@ -71,7 +71,10 @@ def record(took, commit, parts, path=DURATIONS):
         for part in sorted(known)
         if part in parts
     ]
-    head = "# What tests/all ran: seconds, the commit and the day on which a part passed last. tests/all writes this file."
+    head = (
+        "# What tests/all ran: seconds, the commit and the day on which a part passed last. "
+        "tests/all writes this file."
+    )
     path.write_text("\n".join([head, *lines]) + "\n")
 
 
@@ -213,7 +216,8 @@ def main(arguments):
             unknown = [p for p in chosen if p not in parts]
             if unknown:
                 print(
-                    f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has all",
+                    f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has "
+                    "all",
                     file=sys.stderr,
                 )
                 return 2

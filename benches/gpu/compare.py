@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""mortonnet beside PyTorch (cuBLAS, fp32, without TF32 where nothing else is said) on one NVIDIA GPU, in one run; prints tables as markdown.
+"""Measures mortonnet beside PyTorch on one NVIDIA GPU, in one run; prints tables as Markdown.
 
-    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--plan PLAN]
-                                   [--part networks|images|squares]
+    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR]
+                                   [--plan PLAN] [--part networks|images|squares]
 
-Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --shape`, resident, batches of 1 and 100. PyTorch: a CUDA graph of
-convolutions with bias and ReLU (no batch norm: folded on both sides), cudnn.benchmark, the faster of both memory formats.
+PyTorch uses cuBLAS in fp32, without TF32 unless a column says so.
+
+Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --shape`, resident,
+batches of 1 and 100. PyTorch replays a CUDA graph of convolutions with bias and ReLU, with
+cudnn.benchmark and the faster of both memory formats. Batch norm is folded on both sides.
+
 Networks: batches of 1 and 100 random records.
-- Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
-  CUDA graph and a synchronise; in the last columns one with TF32 allowed).
-- Host to host: to classes on the host, and both begin alike: with records in page-locked memory, which the device's
-  copy reads (mortonnet: the slot that its readers write to; PyTorch: pinned memory, eager), or with records in ordinary
-  memory, which have to be moved there first (PyTorch: `Tensor.cuda` of such memory).
-Square products: time of the kernel; mortonnet's and the second of PyTorch's by device events around one launch, the
-first of PyTorch's by its profiler. Medians. mortonnet checks every answer against float64 before it times, and
-classes that are read without scores against those with.
+- Resident: weights and input are on the device. The time is from the first enqueue to the end of
+  the last step. PyTorch replays a CUDA graph and synchronises; the last columns allow TF32.
+- Host to host: the time until classes are on the host. Records begin in page-locked memory, which
+  the device's copy reads (mortonnet: the slot that its readers write to; PyTorch: pinned memory,
+  eager), or in ordinary memory, from which they are moved first (PyTorch: `Tensor.cuda`).
+
+Square products: the time of the kernel. mortonnet's time and PyTorch's second time are of device
+events around one launch, PyTorch's first time is of its profiler.
+
+Figures are medians. mortonnet checks every answer against float64 before it times. Classes that are
+read without scores are compared with those read with scores.
 """
 
 import argparse
@@ -191,7 +198,7 @@ def torch_images(name, batch):
 
 
 def torch_network(sizes, batch):
-    """Microseconds: replay of a CUDA graph with TF32 allowed; and without, from pinned and from ordinary memory to classes."""
+    """Microseconds of a CUDA graph with TF32, and from pinned and ordinary memory to classes."""
     model = network(sizes)
     x, plain = torch.rand(batch, sizes[0], device="cuda"), torch.rand(batch, sizes[0])
     host = plain.pin_memory()
@@ -225,7 +232,8 @@ def main():
         return list(csv.DictReader(io.StringIO(text)))
 
     print(
-        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n"
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, "
+        "microseconds\n"
     )
     for part, run in (("networks", networks), ("images", images), ("squares", squares)):
         if options.part in (None, part):
@@ -257,7 +265,8 @@ def images(ours, options):
 def networks(ours, _):
     print("| network | batch | resident | 95th | PyTorch | ratio", end=" ")
     print(
-        "| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio | resident with TF32 allowed, PyTorch | ratio |"
+        "| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio "
+        "| resident with TF32 allowed, PyTorch | ratio |"
     )
     print("|---" + "|--:" * 13 + "|")
     for (name, sizes), batch in itertools.product(NETWORKS.items(), (1, BATCH)):
@@ -276,7 +285,8 @@ def networks(ours, _):
 
 def squares(ours, _):
     print(
-        "| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |"
+        "| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events "
+        "| / profiler | / events | TFLOPS |"
     )
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for n, kernels in SQUARE.items():
@@ -288,7 +298,8 @@ def squares(ours, _):
             rate = next(float(r["value"]) for r in rows if r["section"] == "products")
             us = 2e-3 * n**3 / rate
             print(
-                f"| {n} | {kernel} | {us:.1f} | {kernel_us:.1f} | {event_us:.1f} | {us / kernel_us:.2f} | {us / event_us:.2f} |"
+                f"| {n} | {kernel} | {us:.1f} | {kernel_us:.1f} | {event_us:.1f} "
+                f"| {us / kernel_us:.2f} | {us / event_us:.2f} |"
                 f" {rate / 1e3:.1f} |",
                 flush=True,
             )

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Plans and weights of mortonnet beside each other on one device, in turns; prints CSV, a line for each run.
+"""Measures plans and types of weights in turns on one device; prints CSV, a line for each run.
 
-    python3 benches/gpu/variants.py PROGRAM [--device NVIDIA] [--turns 2] [--networks partial-mnist,…] [--plans generic,…]
+    python3 benches/gpu/variants.py PROGRAM [--device NVIDIA] [--turns 2]
+                                    [--networks partial-mnist,…] [--plans generic,…]
 
-Weights: floats and halves on the four networks, batches of 100, and of 1 on the full ones. Plans: on the networks that one
-launch may take. Each run is `mortonnet bench network`, which checks its answers before it times; one that fails is named on
-stderr and left out.
+Weights are floats and halves on the four networks, in batches of 100, and of 1 on the full
+networks. Plans run the networks that one launch may take. Each run is `mortonnet bench network`,
+which checks its answers before it times. A run that fails is named on stderr and left out.
 """
 
 import argparse

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between; ONNX
-Runtime, LiteRT and ncnn on a network of tests/zoo/make.py. (rust/ beside this file has those that need no Python.)
+"""The peers of benches/host.py that run in Python.
 
 usage: host_peers.py PEER THREADS [STEM]
 
-A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5, or a network's files without their ending), prints the
-median microseconds of a forward pass, the number of passes and the largest error against float64 for each, or "-" and
-why it cannot. Prints the version of the peer first; ends with status 3 where the package is missing.
-With STEM, a network's files: answers its first record, prints the results, and stays until the end of stdin; with "-" it
-has only imported the package.
+These are NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between, and ONNX
+Runtime, LiteRT and ncnn on a network of tests/zoo/make.py. rust/ has peers without Python.
 
-ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it (the package pnnx, of which only the
-program in it is used: `pip install --no-deps pnnx`). Floats everywhere, as the others; packed layouts, Winograd and the
-rest as ncnn sets them. It has no batches: a batch is that many passes, one after the other.
+The program is a server. It prints the version of the peer first, and ends with status 3 if the
+package is missing. It reads lines "SIZES BATCH SECONDS" (784-2500-10 100 0.5, or a network's files
+without their ending). For each it prints the median microseconds of a forward pass, the number of
+passes and the largest error against float64, or "-" and the reason.
+
+With STEM, a network's files, it answers the first record, prints the results, and stays until the
+end of stdin. With "-" it has only imported the package.
+
+ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it (`pip install
+--no-deps pnnx`; only the program in the package is used). It has floats like the others, and its
+own settings for packed layouts, Winograd and the rest. It has no batches: a batch is that many
+passes, one after the other.
 """
 
 import importlib.metadata
@@ -137,7 +142,7 @@ def file_with_litert(stem, x):
 
 
 def ncnn_files(stem):
-    """A network's .param and .bin; the record's width, height and channels are the parameters of its input."""
+    """A network's .param and .bin, with the record's width, height and channels for its input."""
     param, weights = stem + ".ncnn.param", stem + ".ncnn.bin"
     if not (os.path.exists(param) and os.path.exists(weights)):
         import onnx

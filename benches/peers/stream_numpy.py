@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What a Python user writes to classify CSV vectors: NumPy, float32, sigmoid between the affine layers.
+"""Classifies CSV vectors as a Python user would: NumPy, float32, sigmoid between the affine layers.
 
-usage: stream_numpy.py FOLDER < vectors.csv      FOLDER holds 1_w.csv, 1_b.csv, 2_w.csv, ... (rows are outputs)
+usage: stream_numpy.py FOLDER < vectors.csv
 
-The weights are parsed once and kept in FOLDER/weights.npz, so that later runs start as fast as NumPy can.
+FOLDER holds 1_w.csv, 1_b.csv, 2_w.csv, … (rows are outputs). The weights are parsed once and kept
+in FOLDER/weights.npz, so that later runs start as fast as NumPy can.
 """
 
 import pathlib

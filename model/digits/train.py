@@ -89,7 +89,8 @@ def cross_validate():
     ]
     error = np.std(shares) / len(shares) ** 0.5
     print(
-        f"cross-validation within the training set: {100 * np.mean(shares):.2f} % ± {100 * error:.2f}"
+        f"cross-validation within the training set: {100 * np.mean(shares):.2f} % ± "
+        f"{100 * error:.2f}"
     )
 
 

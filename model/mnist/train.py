@@ -27,7 +27,8 @@ def idx(file):
     data = gzip.decompress(file.read_bytes())
     if data[:3] != b"\0\0\x08":
         sys.exit(
-            f"{file}: expected an IDX file of unsigned bytes, found the first bytes {data[:3].hex()}"
+            f"{file}: expected an IDX file of unsigned bytes, found the first bytes "
+            f"{data[:3].hex()}"
         )
     dimensions = data[3]
     shape = np.frombuffer(data, ">u4", dimensions, 4)

@@ -25,7 +25,8 @@ def tool():
     found = str(own) if own.exists() else shutil.which(NAME)
     if found is None:
         raise FileNotFoundError(
-            f"{NAME} is neither {own} nor on the PATH: install mortonnet's wheel or its Debian package (release/make makes both)"
+            f"{NAME} is neither {own} nor on the PATH: install mortonnet's wheel or its Debian "
+            "package (release/make makes both)"
         )
     return found
 
@@ -56,7 +57,8 @@ def bake(model, output="classify", *, target=None, plan=None, weights=None, prog
     if isinstance(model, (str, os.PathLike)):
         if said:
             raise TypeError(
-                f"{next(iter(said))}: goes with a model that is no file; for {model} a JSON file beside it says that"
+                f"{next(iter(said))}: goes with a model that is no file; for {model} a JSON file "
+                "beside it says that"
             )
         return _bake(model, output, options)
     if said.get("inputs") is None:

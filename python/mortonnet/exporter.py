@@ -254,7 +254,8 @@ def _mlp(where, mlp):
         kind = "values"
     else:
         raise ExportError(
-            f"{where}: the outputs of this MLPRegressor pass through {mlp.out_activation_!r}; expected loss='squared_error'"
+            f"{where}: the outputs of this MLPRegressor pass through {mlp.out_activation_!r}; "
+            "expected loss='squared_error'"
         )
     without_output = copy.copy(
         mlp
@@ -277,7 +278,8 @@ def _linear_model(where, model):
         model.solver == "liblinear" or getattr(model, "multi_class", "auto") == "ovr"
     ):
         raise ExportError(
-            f"{where}: this LogisticRegression was fitted one class against the rest, whose probabilities are no softmax; "
+            f"{where}: this LogisticRegression was fitted one class against the rest, whose "
+            "probabilities are no softmax; "
             "expected another solver than liblinear, and multi_class left out"
         )
     end, kind = ("SoftmaxLayer", "classes") if len(weights) > 1 else ("SigmoidLayer", "binary")
@@ -293,7 +295,8 @@ def _best(model, where):
     while _type(model).endswith("SearchCV"):
         if not hasattr(model, "best_estimator_"):
             raise ExportError(
-                f"{where}: this {_type(model)} has no best estimator; call fit first, with refit=True"
+                f"{where}: this {_type(model)} has no best estimator; call fit first, with "
+                "refit=True"
             )
         model = model.best_estimator_
     return model
@@ -316,7 +319,8 @@ def _pipeline(model):
     if not steps or _type(steps[-1][1]) not in SKLEARN_MODELS:
         where, last = steps[-1] if steps else ("model", model)
         raise ExportError(
-            f"{where}: expected {', '.join(SKLEARN_MODELS[:-1])} or {SKLEARN_MODELS[-1]}, found {_type(last)}"
+            f"{where}: expected {', '.join(SKLEARN_MODELS[:-1])} or {SKLEARN_MODELS[-1]}, found "
+            f"{_type(last)}"
         )
     return steps[:-1], steps[-1]
 
@@ -545,7 +549,8 @@ def _from_torch(model, input, output):
     for (_, before), (where, module) in zip(linear, linear[1:]):
         if module.in_features != before.out_features:
             raise ExportError(
-                f"module {where}: takes {module.in_features} values, the Linear before gives {before.out_features}"
+                f"module {where}: takes {module.in_features} values, the Linear before gives "
+                f"{before.out_features}"
             )
 
     end = None if isinstance(layers[-1], tuple) else _type(kept[-1][1])
@@ -584,11 +589,13 @@ def _check_dimensions(sequential):
     for where, module in _flat(sequential):
         if _type(module) == "Softmax" and module.dim not in (1, -1):
             raise ExportError(
-                f"module {where}: expected Softmax(dim=1) or Softmax(dim=-1), found dim={module.dim}"
+                f"module {where}: expected Softmax(dim=1) or Softmax(dim=-1), found "
+                f"dim={module.dim}"
             )
         if _type(module) == "Flatten" and (module.start_dim, module.end_dim) != (1, -1):
             raise ExportError(
-                f"module {where}: expected Flatten(1, -1), a whole record, found Flatten({module.start_dim}, {module.end_dim})"
+                f"module {where}: expected Flatten(1, -1), a whole record, found "
+                f"Flatten({module.start_dim}, {module.end_dim})"
             )
 
 
@@ -611,7 +618,8 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     if raw.ndim not in (2, 3, 4) or len(raw) == 0:
         other = "hwc" if framework.order == "chw" else "chw"
         raise ExportError(
-            f"inputs: expected records as rows, shape (n, values), or images, shape {shapes[framework.order]} or, with "
+            "inputs: expected records as rows, shape (n, values), or images, shape "
+            f"{shapes[framework.order]} or, with "
             f'input={{"order": "{other}"}}, {shapes[other]}; found the shape {raw.shape}'
         )
     if not np.isfinite(raw).all():
@@ -642,7 +650,10 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     scores, end = framework.run(seen)
 
     outputs = scores["after"].shape[1]
-    ends = f"the model ends in {end[:-5] if end else 'no activation'} with {outputs} output{'s' if outputs > 1 else ''}"
+    ends = (
+        f"the model ends in {end[:-5] if end else 'no activation'} with {outputs} "
+        f"output{'s' if outputs > 1 else ''}"
+    )
     output = _output_of(ends, end, outputs, output)
     count = 2 if output["kind"] == "binary" else outputs
     definition = {"name": said["name"]}
@@ -681,7 +692,8 @@ class Torch:
         for name, values in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if values.is_floating_point() and not self.torch.isfinite(values).all():
                 raise ExportError(
-                    f"parameter {name}: expected finite numbers, found others; did the training diverge?"
+                    f"parameter {name}: expected finite numbers, found others; did the training "
+                    "diverge?"
                 )
 
     def example(self):
@@ -712,13 +724,15 @@ class Torch:
             except RuntimeError as e:  # constants of float32 in the module's own code, for one
                 if dtype is torch.float32:
                     raise ExportError(
-                        f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}"
+                        f"model: {_type(model)} does not take inputs of shape "
+                        f"{tuple(seen.shape)}: {e}"
                     ) from e
         if not isinstance(result, torch.Tensor):
             raise ExportError(f"model: expected one tensor as its result, found {_type(result)}")
         if len(result) != len(seen):
             raise ExportError(
-                f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}"
+                f"model: expected a result for each of {len(seen)} records, found the shape "
+                f"{tuple(result.shape)}"
             )
         same = ends.last[0] is result
         flat = [
@@ -751,7 +765,8 @@ class Torch:
         else:
             name = _type(self.model)
             raise ExportError(
-                f"model: {name} goes through torch.onnx.export, which needs a package: pip install onnxscript"
+                f"model: {name} goes through torch.onnx.export, which needs a package: pip "
+                "install onnxscript"
             )
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter about itself
@@ -793,12 +808,14 @@ class Keras:
         self.model, self.keras = model, sys.modules["keras"]
         if self.keras.backend.backend() != "tensorflow":
             raise ExportError(
-                f"model: expected Keras on TensorFlow, which writes TensorFlow Lite, found it on {self.keras.backend.backend()}; "
+                "model: expected Keras on TensorFlow, which writes TensorFlow Lite, found it on "
+                f"{self.keras.backend.backend()}; "
                 "load the model with KERAS_BACKEND=tensorflow"
             )
         if len(getattr(model, "outputs", None) or ()) != 1 or len(model.inputs) != 1:
             raise ExportError(
-                f"model: expected a Sequential or functional model with an input and an output, found {_type(model)}; a model that "
+                "model: expected a Sequential or functional model with an input and an output, "
+                f"found {_type(model)}; a model that "
                 "is not built yet has none: call it once"
             )
 
@@ -806,7 +823,8 @@ class Keras:
         for weight in self.model.weights:
             if not np.isfinite(np.asarray(weight)).all():
                 raise ExportError(
-                    f"weight {weight.path}: expected finite numbers, found others; did the training diverge?"
+                    f"weight {weight.path}: expected finite numbers, found others; did the "
+                    "training diverge?"
                 )
 
     def example(self):
@@ -859,7 +877,10 @@ FRAMEWORKS = {"torch": Torch, "keras": Keras}
 
 def _torch_output(end, last, outputs, output):
     """The `output` key, from the last layer's name (None: affine), the last (index, module) and the caller's wish."""
-    ends = f"module {last[0]}: the network ends in {_type(last[1])} with {outputs} output{'s' if outputs > 1 else ''}"
+    ends = (
+        f"module {last[0]}: the network ends in {_type(last[1])} with {outputs} "
+        f"output{'s' if outputs > 1 else ''}"
+    )
     return _output_of(ends, end, outputs, output)
 
 
@@ -910,7 +931,8 @@ def _output(output):
     if "threshold" in output:
         if output["kind"] not in ("binary", "multilabel"):
             raise ExportError(
-                f"output: a threshold goes with binary and multilabel, found it with {output['kind']!r}"
+                "output: a threshold goes with binary and multilabel, found it with "
+                f"{output['kind']!r}"
             )
         output["threshold"] = float(output["threshold"])
         if not 0 < output["threshold"] < 1:
@@ -938,8 +960,10 @@ def _features(names, count):
     names = _names("features", names, count)
     if names and all(_is_number(n) for n in names):
         warnings.warn(
-            f"features: {names[0]!r} to {names[-1]!r} are all numbers: a CSV header of them cannot be told from a record. They "
-            "are left out; write the records without a header (pandas: header=False), or give names with features=[…]",
+            f"features: {names[0]!r} to {names[-1]!r} are all numbers: a CSV header of them "
+            "cannot be told from a record. They "
+            "are left out; write the records without a header (pandas: header=False), or give "
+            "names with features=[…]",
             stacklevel=3,
         )
         return None
@@ -971,7 +995,8 @@ def _plain_scale(scale, lengths):
     keys = set(scale)
     if not keys or not (keys <= {"scale", "offset"} or keys <= {"mean", "std"}):
         raise ExportError(
-            f"input: expected scale and offset, or mean and std, found {', '.join(sorted(keys)) or 'no key'}"
+            "input: expected scale and offset, or mean and std, found "
+            f"{', '.join(sorted(keys)) or 'no key'}"
         )
     for key, value in scale.items():
         if value.ndim and value.shape not in {(n,) for n in lengths}:
@@ -983,7 +1008,8 @@ def _plain_scale(scale, lengths):
         if wrong.size:
             rule = "a finite number other than 0" if key in ("scale", "std") else "a finite number"
             raise ExportError(
-                f"input.{key}: expected {rule}, found {value.ravel()[wrong[0]]} for feature {wrong[0]}"
+                f"input.{key}: expected {rule}, found {value.ravel()[wrong[0]]} for feature "
+                f"{wrong[0]}"
             )
     other = {
         "scale": ("offset", 0.0),
@@ -1017,8 +1043,10 @@ def _check_weights(network):
             if wrong.size:
                 row, col = wrong[0]
                 raise ExportError(
-                    f"affine layer {i}, {what}, output {row}{f', input {col}' if what == 'weights' else ''}: "
-                    f"expected a finite float32, found {array[row, col]} ({len(wrong)} such values); did the training diverge?"
+                    f"affine layer {i}, {what}, output "
+                    f"{row}{f', input {col}' if what == 'weights' else ''}: "
+                    f"expected a finite float32, found {array[row, col]} ({len(wrong)} such "
+                    "values); did the training diverge?"
                 )
 
 
@@ -1035,7 +1063,8 @@ def _golden(network, inputs, count):
     records = np.asarray(inputs, np.float64)
     if records.ndim < 2 or len(records) == 0:
         raise ExportError(
-            f"inputs: expected records as rows, shape (n, {network.width}), found the shape {records.shape}"
+            f"inputs: expected records as rows, shape (n, {network.width}), found the shape "
+            f"{records.shape}"
         )
     records = records.reshape(len(records), -1)
     if records.shape[1] != network.width:
@@ -1059,7 +1088,8 @@ def _golden(network, inputs, count):
     if not error.max() <= TOLERANCE:
         row, col = np.unravel_index(np.argmax(error), error.shape)
         raise ExportError(
-            f"check: record {row}, output {col}: the framework gives {scores[row, col]:.9g}, the network with float32 weights "
+            f"check: record {row}, output {col}: the framework gives {scores[row, col]:.9g}, the "
+            "network with float32 weights "
             f"{written[row, col]:.9g}; expected a difference within {TOLERANCE:g}·max(1, |score|). "
             "If the inputs are large, scale them (input=…, StandardScaler) and train again"
         )
@@ -1193,8 +1223,14 @@ def _not_a_model(model):
         way = WAYS.get(Path(model).suffix.lower(), "load it and give the model")
         return f"model: expected a model, found the path of a file, {str(model)!r}; {way}"
     if type(model).__module__.split(".")[0] in ("keras", "tensorflow"):
-        way = "tf.lite.TFLiteConverter makes a file of it, which the build reads: MORTONNET_MODEL=net.tflite"
+        way = (
+            "tf.lite.TFLiteConverter makes a file of it, which the build reads: "
+            "MORTONNET_MODEL=net.tflite"
+        )
         found = f"{_type(model)} of {type(model).__module__}"
         return f"model: expected a model of scikit-learn, PyTorch or Keras 3, found {found}; {way}"
-    known = f"a scikit-learn {', '.join(SKLEARN_MODELS)} or Pipeline, a torch.nn.Module or a keras.Model"
+    known = (
+        f"a scikit-learn {', '.join(SKLEARN_MODELS)} or Pipeline, a torch.nn.Module or a "
+        "keras.Model"
+    )
     return f"model: expected {known}, found {_type(model)}"

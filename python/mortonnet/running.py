@@ -44,7 +44,8 @@ def _checked(arguments):
         name, value = word.partition("=")[::2] if word.startswith("--") else (word[:2], word[2:])
         if name not in ALLOWED or (value and not ALLOWED[name] and name != "--profile"):
             raise ValueError(
-                f"arguments: expected options that leave the answers as they are ({', '.join(ALLOWED)}), found {word!r}"
+                "arguments: expected options that leave the answers as they are "
+                f"({', '.join(ALLOWED)}), found {word!r}"
             )
         if ALLOWED[name] and not value and next(words, None) is None:
             raise ValueError(f"arguments: expected a value behind {word!r}")
@@ -152,18 +153,21 @@ class Program:
         single = records.size == self.inputs and (records.ndim == 0 or len(records) != 1)
         if not single and (records.ndim == 0 or records.size != len(records) * self.inputs):
             raise ValueError(
-                f"expected records of {self.inputs} values, shape (n, {self.inputs}), found the shape {records.shape}"
+                f"expected records of {self.inputs} values, shape (n, {self.inputs}), found the "
+                f"shape {records.shape}"
             )
         with np.errstate(over="ignore"):
             records = np.ascontiguousarray(records.reshape(-1, self.inputs), "<f4")
         if not np.isfinite(records).all():
             record, value = np.argwhere(~np.isfinite(records))[0]
             raise ValueError(
-                f"expected finite numbers of float32, found another: record {record}, value {value} (from 0)"
+                f"expected finite numbers of float32, found another: record {record}, value "
+                f"{value} (from 0)"
             )
         if os.getpid() != self._owner:
             raise ProgramError(
-                "the program belongs to the process that started it: start another Program in this one"
+                "the program belongs to the process that started it: start another Program in "
+                "this one"
             )
         with self._lock:
             if self._process.stdin.closed:
@@ -172,7 +176,8 @@ class Program:
             if self._busy:
                 self._give_up()
                 raise ProgramError(
-                    "the program was ended, as an earlier call was interrupted: start another Program"
+                    "the program was ended, as an earlier call was interrupted: start another "
+                    "Program"
                 )
             self._busy = True
             try:

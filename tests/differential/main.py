@@ -369,7 +369,8 @@ def shown(g):
         or "()"
     )
     lines = [
-        f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs {', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"
+        f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs "
+        f"{', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"
     ]
     for n in g.nodes:
         attrs = ", ".join(f"{k}={str(v)[:60]}" for k, v in n.attrs.items())
@@ -545,12 +546,14 @@ def main():
     seconds, n = time.monotonic() - start, report.counts["graphs"]
     accepted = 100 - 100 * report.counts["refused"] / max(1, n)
     print(
-        f"\n{n} graphs of seed {a.seed} ({', '.join(formats)}), {report.counts['nodes']} nodes, in {seconds:.0f} s, "
+        f"\n{n} graphs of seed {a.seed} ({', '.join(formats)}), {report.counts['nodes']} nodes, "
+        f"in {seconds:.0f} s, "
         f"{n / seconds:.1f} a second; {report.counts['on OpenCL']} on OpenCL too; "
         f"{report.counts['judged by the reference implementation']} judged by onnx.reference"
     )
     print(
-        f"accepted: {accepted:.1f} %; failures: {len(report.failures)} {dict(collections.Counter(report.failures))}"
+        f"accepted: {accepted:.1f} %; failures: {len(report.failures)} "
+        f"{dict(collections.Counter(report.failures))}"
     )
     for title, counts in (("refusals", report.refusals), ("drawn again", report.again)):
         for message, count in counts.most_common(40):

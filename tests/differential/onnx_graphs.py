@@ -926,7 +926,8 @@ ATTRIBUTES = {
     "select_last_index": ("ArgMax", (2,)),
 }
 FOLDED = (
-    "Abs And Ceil Constant ConstantOfShape DequantizeLinear Equal Exp Expand Floor Greater Less Log Mod Not Or Pow QuantizeLinear Range "
+    "Abs And Ceil Constant ConstantOfShape DequantizeLinear Equal Exp Expand Floor Greater Less "
+    "Log Mod Not Or Pow QuantizeLinear Range "
     "Reciprocal ReduceProd Size Sqrt Tile Where"
 ).split()
 

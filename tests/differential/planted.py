@@ -72,7 +72,8 @@ FAULTS = {
     "borders of TFLite turned round": (
         TFLITE + "ops.rs",
         "let (top, left) = (rows / 2, cols / 2);",
-        "let (top, left) = if P { (rows - rows / 2, cols - cols / 2) } else { (rows / 2, cols / 2) };",
+        "let (top, left) = if P { (rows - rows / 2, cols - cols / 2) } else { (rows / 2, cols / "
+        "2) };",
     ),
     "depthwise weights not turned": (
         TFLITE + "ops.rs",

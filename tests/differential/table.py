@@ -32,6 +32,7 @@ def print_table(hits, modules):
     for wanted in empty:
         print("no hit:", *wanted)
     print(
-        f"{len(ranks)} operations with an attribute, {len(hits)} entries, {len(empty)} of those that are expected without a hit"
+        f"{len(ranks)} operations with an attribute, {len(hits)} entries, {len(empty)} of those "
+        "that are expected without a hit"
     )
     return len(empty)

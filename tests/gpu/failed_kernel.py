@@ -60,7 +60,8 @@ for source, what in FAULTS.items():
             failed += not right
             last = said.strip().splitlines()[-1] if said.strip() else ""
             print(
-                f"{'right' if right else 'WRONG'}: {what}, -b {batch}: exit status {code}, {len(found)} answers, {last}",
+                f"{'right' if right else 'WRONG'}: {what}, -b {batch}: exit status {code}, "
+                f"{len(found)} answers, {last}",
                 flush=True,
             )
 sys.exit(failed > 0)

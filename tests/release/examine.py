@@ -109,7 +109,8 @@ def debian(path):
             ("mortonnet", "mortonnet --expect /usr/inc", "/usr/include"),
         ]:
             script = (
-                f". {root}/usr/share/bash-completion/completions/{name}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+                f". {root}/usr/share/bash-completion/completions/{name}; COMP_WORDS=({line}); "
+                f"COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
                 f'_{name.replace("-", "_")}; echo "${{COMPREPLY[*]}}"'
             )
             found = out("bash", "-euc", script, cwd=root / "usr").strip()

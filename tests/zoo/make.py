@@ -439,7 +439,8 @@ def write(folder, name):
     )
     print(f", LiteRT differs by {error:.1g} of the largest result", end="")
     print(
-        f", classes {sorted(set(scores.argmax(1).tolist()))}, top two differ by {(largest[:, 0] - largest[:, 1]).min():.2g} or more"
+        f", classes {sorted(set(scores.argmax(1).tolist()))}, top two differ by "
+        f"{(largest[:, 0] - largest[:, 1]).min():.2g} or more"
         if classes
         else ""
     )
