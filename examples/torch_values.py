@@ -1,10 +1,10 @@
-"""A PyTorch network that gives values instead of a class: where the hand of a two-joint arm is.
+"""A PyTorch network that gives values instead of a class: the position of a two-joint arm's hand.
 
     python examples/torch_values.py OUT_DIR
 
-The inputs are the two joint angles in degrees (-90 to 90), the outputs x and y of the hand in metres; both links are
-0.5 m long. Writes the model folder, `test.csv` (200 records, with a header line) and `test_scores.csv` (the network's
-own outputs for them, in float64).
+The inputs are the two joint angles in degrees (-90 to 90), the outputs x and y of the hand in
+metres. Both links are 0.5 m long. Writes the model folder, `test.csv` (200 records, with a header
+line) and `test_scores.csv` (the network's own outputs for them, in float64).
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Writes a torch.nn.Sequential as the layers of a network JSON, for the networks of this folder.
 
-Known are Conv2d (without dilation and groups), Linear, MaxPool2d, ReLU and Flatten; Dropout is left out.
+The layers may be Conv2d (without dilation and groups), Linear, MaxPool2d, ReLU and Flatten. Dropout
+is left out.
 """
 
 from torch import nn

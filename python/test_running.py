@@ -2,8 +2,8 @@
 
     python -m unittest python/test_running.py
 
-MORTONNET_TEST_PROGRAM is a program with model/digits (else target/debug/mortonnet); mortonnet-bake is found on the PATH (else
-beside target/debug/mortonnet, where tests/run builds it).
+MORTONNET_TEST_PROGRAM is a program with model/digits (else target/debug/mortonnet); mortonnet-bake
+is found on the PATH (else beside target/debug/mortonnet, where tests/run builds it).
 """
 
 import os

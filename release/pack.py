@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Packs programs of target/dist as a Python wheel and a Debian package for each kind of machine, and writes SHA256SUMS.
+"""Packs programs as a Python wheel and a Debian package for each kind of machine.
 
 usage: release/pack.py DIST PAGES HOST...
 
-DIST has mortonnet-TARGET, mortonnet-bake-HOST and sbom.json (release/make), PAGES the manual pages and completions
-(release/pages.py). Times in the packages are SOURCE_DATE_EPOCH: the same files give the same bytes.
+DIST has mortonnet-TARGET, mortonnet-bake-HOST and sbom.json (release/make), and gets the packages
+and SHA256SUMS. PAGES has the manual pages and completions (release/pages.py). Times in the packages
+are SOURCE_DATE_EPOCH, so the same files give the same bytes.
 """
 
 import base64

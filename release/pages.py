@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes manual pages and completions for bash from what programs say of themselves with --help.
+"""Writes manual pages and completions for bash from the --help of programs.
 
 usage: release/pages.py FOLDER NAME=PROGRAM... (or the path of a program, which has its own name)
 
-`mortonnet` has the commands bench and tune: a page and completions each, too. A line of --help that is no option stands in
-the manual as it is. The date in the pages is SOURCE_DATE_EPOCH.
+`mortonnet` has the commands bench and tune: a page and completions each, too. A line of --help that
+is no option stands in the manual as it is. The date in the pages is SOURCE_DATE_EPOCH.
 """
 
 import collections
@@ -113,7 +113,7 @@ def manual(name, command, text):
 
 
 def completion(name, commands):
-    """Completions for bash: options, their choices, files. `commands`: the options of each word, "" for none."""
+    """Completions for bash: options, their choices, files. `commands` has the options of each word."""
     function = "_" + name.replace("-", "_")
     lines = [
         f"# Completions of {name} for bash; zsh takes them after `autoload bashcompinit && "

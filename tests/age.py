@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Warns where a part of tests/all (tests/durations.txt) passed last more than ten days or two hundred commits ago."""
+"""Warns of parts of tests/all that passed last more than ten days or two hundred commits ago."""
 
 import datetime
 import subprocess
@@ -12,7 +12,7 @@ DAYS, COMMITS = 10, 200
 
 
 def age(commit, day):
-    """Days and commits since then; no number of commits where the commit is unknown here."""
+    """Days and commits since then. The commits are None if the commit is unknown here."""
     days = (datetime.date.today() - datetime.date.fromisoformat(day)).days
     count = subprocess.run(
         ["git", "rev-list", "--count", f"{commit}..HEAD"], capture_output=True, text=True

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the long tests: Rust tests that are marked `#[ignore = "long: …"]`, and the scripts of SCRIPTS.
+"""Runs the long tests: Rust tests with `#[ignore = "long: …"]`, and the scripts of SCRIPTS.
 
-usage: tests/long.py --all               tests/run and all of them, those that passed longest ago first
+usage: tests/long.py --all               tests/run and all of them; the oldest passes come first
        tests/long.py --shard COMMIT      the shard that a commit draws
        tests/long.py --list              every shard with its parts and their seconds
        tests/long.py PART...             these parts
 
-A shard is a set of parts that takes about eight minutes on two cores; every part is in one. The seconds of parts come
-from tests/durations.txt; a part that is not in it counts as three minutes. Where MORTONNET_RECORD is set, as tests/all does,
-parts that passed are written into that file. `--all` writes it after each shard, and leaves out what is recorded for the
-commit of today: started again, it goes on where it was interrupted. What a test reads that has to be fetched or trained
+A shard is a set of parts that takes about eight minutes on two cores; every part is in one. The
+seconds of parts come from tests/durations.txt; a part that is not in it counts as three minutes.
+Where MORTONNET_RECORD is set, as tests/all does, parts that passed are written into that file.
+`--all` writes it after each shard, and leaves out what is recorded for the commit of today: started
+again, it goes on where it was interrupted. What a test reads that has to be fetched or trained
 comes from tests/needs, which the test calls.
 """
 
@@ -34,7 +35,7 @@ UNKNOWN = 180.0
 
 
 def shards(seconds, most=SHARD):
-    """Parts in as few sets as `most` seconds allow, the longest part first, each into the emptiest set.
+    """Puts parts into as few sets as `most` seconds allow, the longest first.
 
     >>> shards({"a": 300, "b": 200, "c": 250, "d": 10}, most=400)
     [['a', 'd'], ['c', 'b']]
@@ -52,7 +53,7 @@ def shards(seconds, most=SHARD):
 
 
 def recorded(path=DURATIONS):
-    """What is known of each part: seconds, and the commit and the day on which it passed last."""
+    """The seconds of each part, and the commit and the day on which it passed last."""
     if not path.exists():
         return {}
     lines = [
@@ -158,7 +159,7 @@ def head():
 
 
 def run_and_record(chosen, parts):
-    """Runs parts and records them, if that is asked for and all passed. Gives the seconds of each and what failed."""
+    """Runs parts; records them if asked and all passed. Returns seconds and failures."""
     took, failed = run(chosen)
     # A test program that failed says nothing of its other tests.
     if os.environ.get("MORTONNET_RECORD") and not failed:

@@ -2,11 +2,11 @@
 """Counts what makes prose and code hard to read, and fails where a count is above its limit.
 
 usage: tests/prose.py            the counts beside their limits; exit 1 if one is above
-       tests/prose.py --list X   every place that the count X counts (the names are in the first column)
-       tests/prose.py --rooms    the same counts for each folder of src
+       tests/prose.py --list X   every place that the count X counts (the names are in the first
+       column) tests/prose.py --rooms    the same counts for each folder of src
 
-The counts are symptoms. A text that passes here can still be unreadable; somebody who did not write it has to
-read it (CONTRIBUTING.md).
+The counts are symptoms. A text that passes here can still be unreadable; somebody who did not write
+it has to read it (CONTRIBUTING.md).
 """
 
 import re
@@ -29,13 +29,14 @@ MOST_COLUMNS = 100
 MOST_LINES = 70
 # First words of sentences that begin with a clause where the noun should stand.
 OPENINGS = re.compile(r"^(What|Whether|Of|Who|Those|The same|As)\b")
-# Functions of more than MOST_LINES lines, with the reason why they stay whole. Tables and matches of a line a case.
+# Functions of more than MOST_LINES lines, with the reason why they stay whole: tables, and matches
+# of a line a case.
 LONG_FUNCTIONS: dict[str, str] = {}
 
 
 @dataclass
 class Count:
-    """Places where something was found, out of how many looked at, and the unit of the ratio (0: a plain number)."""
+    """The places found, the number looked at, and the ratio's unit (0: a plain number)."""
 
     places: list = field(default_factory=list)
     total: int = 0
@@ -59,7 +60,7 @@ def tracked(*patterns):
 
 
 def code_only(text):
-    """Rust with the contents of strings, characters and comments replaced by spaces; lines stay where they are.
+    """Rust with strings, characters and comments replaced by spaces; lines stay where they are.
 
     >>> code_only('a("{", b) // }') == 'a("' + ' ' + '", b) ' + ' ' * 4
     True
@@ -67,7 +68,8 @@ def code_only(text):
     "let x = ' '; 'a: loop {}"
     """
     token = re.compile(
-        r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|'(?:\\[^']*|[^'\\])'""",
+        r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>#*)".*?"(?P=hashes)"""
+        r"""|"(?:\\.|[^"\\])*"|'(?:\\[^']*|[^'\\])'""",
         re.S,
     )
 
@@ -81,7 +83,7 @@ def code_only(text):
 
 
 def blocks(text, marker):
-    """The line number and the words of each block of comment lines that begin with the marker (a regular expression).
+    """The line number and the words of each block of comment lines with the marker (a pattern).
 
     >>> list(blocks("/// One\\n/// two.\\nx\\n/// Three.", r"///"))
     [(1, 'One two.'), (4, 'Three.')]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks network, matrix, library and plan files of the sources against docs/schemas, and that the schemas refuse mistakes.
+"""Checks JSON files of the sources against docs/schemas, and that the schemas refuse mistakes.
 
 usage: tests/schemas.py      (needs jsonschema: tests/run installs it)
 """
@@ -53,7 +53,7 @@ def objects(value):
 
 
 def mistakes(value):
-    """The value with one mistake: another key in one of its first objects, or a member of another type."""
+    """The value with one mistake: another key in one of its first objects, or another type."""
     for number in range(min(len(list(objects(value))), 20)):
         changed = copy.deepcopy(value)
         list(objects(changed))[number]["unknown key"] = 1

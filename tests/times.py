@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `cargo test ARGUMENT...`, shows what failed and the sums, and at the end the ten tests that took longest.
+"""Runs `cargo test ARGUMENT...`; shows failures, sums and the ten tests that took longest.
 
 usage: tests/times.py [ARGUMENT...]
 
@@ -20,7 +20,7 @@ END = re.compile(r"test (.+) \.\.\. (?:ok|FAILED|ignored)")
 
 
 def seconds(begin, ends, threads=THREADS):
-    """Seconds of each test of a harness that began at `begin`, from the moments at which they ended.
+    """Seconds of each test of a harness that began at `begin`, by the moments at which they ended.
 
     The harness starts its tests in the order of their names, the next one as soon as one has ended.
 

@@ -1,10 +1,10 @@
-"""A two-class network on scikit-learn's breast cancer data, exported from a pipeline with its StandardScaler.
+"""Exports a two-class network on breast cancer data from a scikit-learn pipeline.
 
     python examples/breast-cancer/train.py OUT_DIR
 
-writes the model folder, `test.csv` (143 records that the training did not see, raw units, a header line with the
-features' names), `test_labels.csv` (what they are) and `test_classes.csv` (what scikit-learn's `predict` says of them,
-an index into the labels a line).
+Writes the model folder and three files. `test.csv` has 143 records that the training did not see,
+in raw units, with a header line of the features' names. `test_labels.csv` has their labels.
+`test_classes.csv` has the results of scikit-learn's `predict`, an index into the labels a line.
 """
 
 import sys

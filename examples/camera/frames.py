@@ -1,9 +1,10 @@
-"""Frames of a camera over a belt with parcels, drawn: the bars of a label stand upright, are turned, or are missing.
+"""Draws frames of a camera over a belt with parcels.
 
     python examples/camera/frames.py COUNT SEED LABELS > frames.u8
 
-writes raw frames of 32 x 32 pixels to stdout, red, green and blue a byte each (what ffmpeg calls rgb24), and what each
-of them shows into the file LABELS, a line a frame.
+The bars of a parcel's label stand upright, are turned, or are missing. Writes raw frames of 32 x 32
+pixels to stdout, red, green and blue a byte each (rgb24 for ffmpeg). The file LABELS gets the label
+of each frame, a line a frame.
 """
 
 import sys

@@ -2,9 +2,9 @@
 
     python examples/camera/train.py OUT_DIR
 
-A convolution of 3 x 3 with four filters for edges, which are given, ReLU, the mean of each channel, and a layer that
-scikit-learn trains on these means. Writes the model folder. It needs NumPy and scikit-learn only; a network that learns
-its filters would come from PyTorch (README.md).
+It has a convolution of 3 x 3 with four given filters for edges, ReLU, the mean of each channel, and
+a layer that scikit-learn trains on these means. Writes the model folder. It needs NumPy and
+scikit-learn only. A network that learns its filters would come from PyTorch (README.md).
 """
 
 import sys
@@ -19,11 +19,11 @@ from mortonnet.exporter import network_json, npy_bytes, write_matrix
 
 EDGE = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
 FILTERS = np.stack([EDGE, -EDGE, EDGE.T, -EDGE.T])
-"""From dark to light and from light to dark, across and down; shape (filters, 3, 3), the same for each colour."""
+"""Edges from dark to light and back, across and down: shape (filters, 3, 3), equal for all colours."""
 
 
 def means(frames):
-    """What the layers before the trained one give, in float64: shape (n, 4)."""
+    """The values before the trained layer, in float64: shape (n, 4)."""
     grey = frames.astype(float).sum(axis=3) / 255
     windows = np.lib.stride_tricks.sliding_window_view(grey, (3, 3), axis=(1, 2))
     return np.maximum(np.einsum("nyxij,fij->nyxf", windows, FILTERS), 0).mean(axis=(1, 2))

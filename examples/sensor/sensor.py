@@ -1,9 +1,9 @@
-"""A simulated accelerometer on a motor: what the network is trained on, and a sensor for trying the service.
+"""A simulated accelerometer on a motor, for training the network and for trying the service.
 
-    python examples/sensor/sensor.py           40 s of readings at once: off, running, unbalanced, off
-    python examples/sensor/sensor.py --live    the same, each reading at its time
+    python examples/sensor/sensor.py           40 s of readings: off, running, unbalanced, off
+    python examples/sensor/sensor.py --live    each reading at its time
 
-writes 50 readings a second to stdout: time, and the acceleration along two axes in m/s².
+Writes 50 readings a second to stdout: time, and the acceleration along two axes in m/s².
 """
 
 import sys
@@ -18,7 +18,7 @@ RATE = 50
 
 
 def readings(label, count, random):
-    """`count` readings of a motor in this state, from any moment of its turn on: shape (count, 2)."""
+    """`count` readings of a motor in this state, from any moment of its turn: shape (count, 2)."""
     noise = random.normal(0, 0.05, (count, 2))
     if label == "off":
         return noise

@@ -1,8 +1,9 @@
-"""A network that tells from one second of the sensor's readings what the motor does.
+"""A network that tells the state of a motor from one second of the sensor's readings.
 
     python examples/sensor/train.py OUT_DIR
 
-A record is 50 readings of two axes, the oldest first: what `--window 50` makes of the readings. Writes the model folder.
+A record is 50 readings of two axes, the oldest first, like the records of `--window 50`. Writes the
+model folder.
 """
 
 import sys

@@ -39,7 +39,7 @@ def network():
 
 
 def draw(model, random):
-    """Weights by He et al. (2015), which keep the size of the values from layer to layer, in numbers of our own."""
+    """Random weights by He et al. (2015), which keep the size of values from layer to layer."""
     for module in model:
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             inputs = module.weight[0].numel()

@@ -1,7 +1,9 @@
-"""Trains the 64-32-10 ReLU network on scikit-learn's digits; writes this folder's model files and test vectors.
+"""Trains the 64-32-10 ReLU network on scikit-learn's digits; writes model files and test vectors.
 
-python model/digits/train.py                     trains on the 1200 training images, writes, tests on the other 597
-python model/digits/train.py --cross-validate    5-fold, four times, within the 1200 training images; writes nothing
+python model/digits/train.py                     trains on 1200 images, writes, tests on the other
+597 python model/digits/train.py --cross-validate    5-fold, four times, within the 1200 training
+images;
+                                                 writes nothing
 """
 
 import sys
@@ -22,7 +24,7 @@ SHIFT, TURN, STRETCH = 0.5, 0.15, 0.1  # standard deviations: pixels, radians, s
 
 
 def split():
-    """(training images, training labels, test images, test labels); images (n, 64), whole numbers from 0 to 16."""
+    """(training images and labels, test images and labels); images (n, 64) of numbers from 0 to 16."""
     images, labels = load_digits(return_X_y=True)
     x, x_test, y, y_test = train_test_split(
         images.astype(int), labels, test_size=597, random_state=0, stratify=labels

@@ -1,9 +1,12 @@
 """Trains a convolutional network on MNIST and writes this folder's model files.
 
-    python model/mnist-conv/train.py MNIST_FOLDER             trains on all 60000 training images, writes, tests
-    python model/mnist-conv/train.py MNIST_FOLDER --held-out  trains on the first 50000, tests on the other 10000, writes nothing
+    python model/mnist-conv/train.py MNIST_FOLDER             trains on all 60000 images, writes,
+    tests python model/mnist-conv/train.py MNIST_FOLDER --held-out  trains on the first 50000, tests
+    on the other
+                                                       10000, writes nothing
 
-MNIST_FOLDER holds the four IDX files as .gz. No image of MNIST is written: the golden vectors are drawn here.
+MNIST_FOLDER holds the four IDX files as .gz. No image of MNIST is written. The golden vectors are
+drawn here.
 """
 
 import importlib.util

@@ -1,9 +1,12 @@
 """Trains the 784-100-100-10 sigmoid network on MNIST and writes this folder's model files.
 
-    python model/mnist/train.py MNIST_FOLDER             trains on all 60000 training images, writes, tests
-    python model/mnist/train.py MNIST_FOLDER --held-out  trains on the first 50000, tests on the other 10000, writes nothing
+    python model/mnist/train.py MNIST_FOLDER             trains on all 60000 images, writes, tests
+    python model/mnist/train.py MNIST_FOLDER --held-out  trains on the first 50000, tests on the
+    other
+                                                       10000, writes nothing
 
-MNIST_FOLDER holds the four IDX files as .gz. No image of MNIST is written: the golden vectors are drawn here.
+MNIST_FOLDER holds the four IDX files as .gz. No image of MNIST is written. The golden vectors are
+drawn here.
 """
 
 import gzip
@@ -43,7 +46,7 @@ def load(folder, part):
 
 
 def train(images, labels):
-    """AdamW with one warm-up and cool-down of the learning rate, and a little dropout, on one thread: it repeats."""
+    """Trains by AdamW with one warm-up and cool-down, and dropout, on one thread: it repeats."""
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     model = nn.Sequential(
@@ -78,7 +81,7 @@ def report(what, model, images, labels):
 
 
 def drawings(count):
-    """Byte images of shape (count, 784) from 0 to 255: one to three curved pen strokes each, every fourth with noise."""
+    """Byte images (count, 784) of one to three curved pen strokes, every fourth with noise."""
     random = np.random.default_rng(SEED)
     row, col = np.mgrid[:28, :28]
     t = np.linspace(0, 1, 40)

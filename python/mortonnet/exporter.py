@@ -1,24 +1,29 @@
 """Writes a trained scikit-learn, PyTorch or Keras network as a mortonnet model folder.
 
-    from mortonnet import export
-    export(model, "model/mine", inputs=X_test)                      # then: MORTONNET_MODEL=model/mine cargo build
+    from mortonnet import export export(model, "model/mine", inputs=X_test)                      #
+    then: MORTONNET_MODEL=model/mine cargo build
 
 `model` is one of
 
-* scikit-learn: MLPClassifier (one class of many, two classes, multilabel), MLPRegressor, LogisticRegression or
-  LinearRegression, alone or as the last step of a Pipeline; a search (GridSearchCV and the like) stands for its best
-  estimator. The other steps may be StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, ColumnTransformer
-  and Pipelines of these: scaling becomes the `input` key, the rest becomes part of the first layer, or a layer;
-* PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity. Any other
-  torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json` with what is said about
-  it (MORTONNET_MODEL=model/mine/net.onnx);
-* Keras 3 on TensorFlow: Sequential and functional models, through the TensorFlow Lite converter: `net.tflite`, `net.json`.
+* scikit-learn: MLPClassifier (one class of many, two classes, multilabel), MLPRegressor,
+LogisticRegression or
+  LinearRegression, alone or as the last step of a Pipeline; a search (GridSearchCV and the like)
+  stands for its best estimator. The other steps may be StandardScaler, MinMaxScaler, MaxAbsScaler,
+  RobustScaler, PCA, ColumnTransformer and Pipelines of these: scaling becomes the `input` key, the
+  rest becomes part of the first layer, or a layer;
+* PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout,
+Identity. Any other
+  torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json`
+  with what is said about it (MORTONNET_MODEL=model/mine/net.onnx);
+* Keras 3 on TensorFlow: Sequential and functional models, through the TensorFlow Lite converter:
+`net.tflite`, `net.json`.
 
-Anything else is an ExportError that names the part it stumbled over. A folder of scikit-learn's or of a chain of layers holds
-`network.json`, a definition and a data file for each weight matrix (h × d: a row per output) and bias (h × 1). Golden vectors are in both:
-records in raw units, as they are piped into the program, and the scores that the framework itself computes for them.
-model/README.md describes the files. The same model gives the same bytes. Only NumPy is needed, the framework that the model
-comes from, and onnxscript for `net.onnx`.
+Anything else is an ExportError that names the part it stumbled over. A folder of scikit-learn's or
+of a chain of layers holds `network.json`, a definition and a data file for each weight matrix (h ×
+d: a row per output) and bias (h × 1). Golden vectors are in both: records in raw units, as they are
+piped into the program, and the scores that the framework itself computes for them. model/README.md
+describes the files. The same model gives the same bytes. Only NumPy is needed, the framework that
+the model comes from, and onnxscript for `net.onnx`.
 """
 
 import copy
@@ -41,8 +46,8 @@ TOLERANCE = 1e-4
 """Most that a score of the written network may be off, times max(1, |score|). The build demands the same."""
 
 VANISHED = 1e-30
-"""Smaller weights are written as 0. Weight decay leaves such on inputs that are always 0; no score can depend on them,
-but float32 arithmetic is slow on them or loses them."""
+"""Smaller weights are written as 0. Weight decay leaves such on inputs that are always 0; no score
+can depend on them, but float32 arithmetic is slow on them or loses them."""
 
 
 class ExportError(ValueError):
@@ -66,10 +71,10 @@ WAYS = {
 class Network:
     """A network between its framework and the files.
 
-    layers: "AffineLayer" entries are (W, b) with W of shape (h, d) and b of shape (h,), in float32; others are names.
-    scale:  the `input` key, or None.
-    output: the `output` key: kind, and activation or threshold where they matter.
-    scores: from raw records of shape (n, d), float64, to scores of shape (n, h), by the framework.
+    layers: "AffineLayer" entries are (W, b) with W of shape (h, d) and b of shape (h,), in float32;
+    others are names. scale:  the `input` key, or None. output: the `output` key: kind, and
+    activation or threshold where they matter. scores: from raw records of shape (n, d), float64, to
+    scores of shape (n, h), by the framework.
     """
 
     layers: list
@@ -109,22 +114,30 @@ def export(
 ):
     """Writes `model` into `folder` (made where missing; files of the same names are replaced) and returns its path.
 
-    inputs:   records in raw units, as the program will read them, shape (n, …); a record is flattened. `check` of them,
-              evenly spread, become golden vectors. May be None if check is 0 and PyTorch needs no ONNX. Images for ONNX are
-              of shape (n, channels, height, width), or (n, height, width, channels) with "order": "hwc"; Keras's are of
-              the latter, or of the former with "order": "chw".
-    name:     name of the network; the folder's own where None.
-    labels:   a name per class (per output for multilabel and values). None: scikit-learn's `classes_`, or no names.
-    features: a name per value of a record. None: those that a scikit-learn model was fitted with, or no names. Names
-              that are all numbers (pandas' default) are left out, with a warning: no header can be told by them.
-    input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset": o} for x·s + o, or
-              {"mean": m, "std": d} for (x − m) / d, each a number, one per channel of an image, or one per feature;
-              "order": "hwc" (Keras: "chw") with it turns images for the model. A pipeline's scaler needs nothing.
-    output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind": …, "threshold": t}.
-              scikit-learn models know it themselves; so do others where the network ends in Softmax or in a Linear of
-              several outputs (classes), or in one Sigmoid output (binary). Otherwise it must be given.
-    check:    most golden vectors.
-    data:     format of the weight files of a network.json: "csv" (numbers that read back as the same float32), "npy" or
+    inputs:   records in raw units, as the program will read them, shape (n, …); a record is
+    flattened. `check` of them,
+              evenly spread, become golden vectors. May be None if check is 0 and PyTorch needs no
+              ONNX. Images for ONNX are of shape (n, channels, height, width), or (n, height, width,
+              channels) with "order": "hwc"; Keras's are of the latter, or of the former with
+              "order": "chw".
+    name:     name of the network; the folder's own where None. labels:   a name per class (per
+    output for multilabel and values). None: scikit-learn's `classes_`, or no names. features: a
+    name per value of a record. None: those that a scikit-learn model was fitted with, or no names.
+    Names
+              that are all numbers (pandas' default) are left out, with a warning: no header can be
+              told by them.
+    input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset":
+    o} for x·s + o, or
+              {"mean": m, "std": d} for (x − m) / d, each a number, one per channel of an image, or
+              one per feature; "order": "hwc" (Keras: "chw") with it turns images for the model. A
+              pipeline's scaler needs nothing.
+    output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind":
+    …, "threshold": t}.
+              scikit-learn models know it themselves; so do others where the network ends in Softmax
+              or in a Linear of several outputs (classes), or in one Sigmoid output (binary).
+              Otherwise it must be given.
+    check:    most golden vectors. data:     format of the weight files of a network.json: "csv"
+    (numbers that read back as the same float32), "npy" or
               "f32" (raw).
     """
     folder = Path(folder)
@@ -700,8 +713,9 @@ class Torch:
         """Records for a model that has a shape of its own: a module has none."""
 
     def run(self, seen):
-        """The module's results for what it sees, before and after its last softmax, sigmoid or tanh, shape (n, h), and which
-        of them it is (None: none of them). In float64, for the same bytes on every processor, where the module can."""
+        """The module's results for what it sees, before and after its last softmax, sigmoid or
+        tanh, shape (n, h), and which of them it is (None: none of them). In float64, for the same
+        bytes on every processor, where the module can."""
         from torch.overrides import TorchFunctionMode
 
         class Ends(TorchFunctionMode):
@@ -781,8 +795,8 @@ class Torch:
 
 
 def _without_traces(file):
-    """The bytes of an ONNX file without the source lines that the exporter notes at every node: they name this machine's
-    folders."""
+    """The bytes of an ONNX file without the source lines that the exporter notes at every node:
+    they name this machine's folders."""
     import onnx
 
     written = onnx.load(file)

@@ -72,17 +72,22 @@ class Program:
         with Program("./classify") as classify:
             classes = classify(records)
 
-    path:      the program. A name without a slash is a file of the current folder.
-    output:    what it gives: "class", "label", "scores" or "probs". None: the label of the class where the network has labels,
-               else "class"; "class" of a network with several labels, "scores" where it has values instead of classes.
-    device:    the device, as --device names it. None: "auto".
-    arguments: more options, for example ["--batch", "16"]. Options that change what comes back are a ValueError.
-    launcher:  what starts it, for a program that this machine cannot run: ["ssh", "board"], then `path` is one of the board.
+    path:      the program. A name without a slash is a file of the current folder. output:    what
+    it gives: "class", "label", "scores" or "probs". None: the label of the class where the network
+    has labels,
+               else "class"; "class" of a network with several labels, "scores" where it has values
+               instead of classes.
+    device:    the device, as --device names it. None: "auto". arguments: more options, for example
+    ["--batch", "16"]. Options that change what comes back are a ValueError. launcher:  what starts
+    it, for a program that this machine cannot run: ["ssh", "board"], then `path` is one of the
+    board.
 
-    Attributes: `model` (the network's name), `inputs` and `outputs` (values of a record and of its scores), `labels` (the names of
-    the classes, as an array of int64, float64 or bool where all of them are written so; None without names).
+    Attributes: `model` (the network's name), `inputs` and `outputs` (values of a record and of its
+    scores), `labels` (the names of the classes, as an array of int64, float64 or bool where all of
+    them are written so; None without names).
 
-    Threads may share it: calls take turns. A call that is interrupted (Ctrl-C, an exception of a signal handler) ends the program.
+    Threads may share it: calls take turns. A call that is interrupted (Ctrl-C, an exception of a
+    signal handler) ends the program.
     """
 
     def __init__(self, path, output=None, *, device=None, arguments=(), launcher=()):
@@ -133,10 +138,11 @@ class Program:
     def __call__(self, array):
         """The answers to records, shape (n, …) of `inputs` values each, or to one, of any shape with so many values.
 
-        Of classes their labels (n,), as `labels` has them; without labels, or asked for by "class", an array (n,) of int64; of
-        networks with several labels (n, outputs) of bool. Of "label" the text, an array of str. Of scores (n, outputs) float32; of
-        probabilities the same, the first of two classes included. One record has no axis n. A value that is masked, or that is NaN
-        or infinite as float32, is a ValueError, and the program goes on.
+        Of classes their labels (n,), as `labels` has them; without labels, or asked for by "class",
+        an array (n,) of int64; of networks with several labels (n, outputs) of bool. Of "label" the
+        text, an array of str. Of scores (n, outputs) float32; of probabilities the same, the first
+        of two classes included. One record has no axis n. A value that is masked, or that is NaN or
+        infinite as float32, is a ValueError, and the program goes on.
 
         Raises ProgramError where the program ends.
         """

@@ -1,11 +1,12 @@
 """How far a right answer may be from the judge's.
 
-Each value of a record has a bound on its error, carried from node to node as in a running error analysis. A node makes
-errors larger by its Lipschitz constant in the maximum norm, and adds its own rounding: u times the number of terms times
-the largest magnitude that it adds up, with u = 2^-23. The magnitudes are those of this record, from the judge. Both sides
-round in float32 and may sum in any order, so that twice the bound is allowed, and 1e-7 for values near 0. Functions (exp,
-tanh and the like) may be off by 16 u. A quantised tensor adds one step of its integers: the interpreter rounds to them,
-mortonnet does not.
+Each value of a record has a bound on its error, carried from node to node as in a running error
+analysis. A node makes errors larger by its Lipschitz constant in the maximum norm, and adds its own
+rounding: u times the number of terms times the largest magnitude that it adds up, with u = 2^-23.
+The magnitudes are those of this record, from the judge. Both sides round in float32 and may sum in
+any order, so that twice the bound is allowed, and 1e-7 for values near 0. Functions (exp, tanh and
+the like) may be off by 16 u. A quantised tensor adds one step of its integers: the interpreter
+rounds to them, mortonnet does not.
 """
 
 import numpy as np
@@ -98,8 +99,8 @@ LIKE = {
     "ReLU6Layer": "Clip",
     "ClipLayer": "Clip",
 }
-"""The operations of ONNX whose errors those of TensorFlow Lite, and the layers of the network JSON, have. Other operations
-of TensorFlow Lite move values, or cut them off."""
+"""The operations of ONNX whose errors those of TensorFlow Lite, and the layers of the network JSON,
+have. Other operations of TensorFlow Lite move values, or cut them off."""
 SUMS = {
     "ReduceMean",
     "ReduceSum",
@@ -129,7 +130,7 @@ def most(values):
 
 
 def bounds(graph, values, constants, stored):
-    """The bound for each record of every live tensor. `values`: of live tensors; `constants`: of all others."""
+    """The bound for each record of every live tensor. `constants` has the values of all others."""
     errors, sizes = {}, {}
     records = len(next(iter(values.values())))
 

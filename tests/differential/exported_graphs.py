@@ -265,7 +265,7 @@ def scaling(g, width):
 
 
 def scaled(g, raw):
-    """What the model sees of raw records, in float64."""
+    """The model's inputs for raw records, in float64."""
     x, key = raw.astype(np.float64), g.input_key or {}
     if "mean" in key or "std" in key:
         return (x - np.asarray(key.get("mean", 0.0))) / np.asarray(key.get("std", 1.0))

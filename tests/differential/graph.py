@@ -1,7 +1,7 @@
 """A random graph under construction, in a form that all formats are written from.
 
-Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front; `kinds` its NumPy type.
-`weights` has the stored constants. A tensor in `live` depends on the record.
+Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front; `kinds` its
+NumPy type. `weights` has the stored constants. A tensor in `live` depends on the record.
 """
 
 import copy
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 BATCH = 7
-"""The number of records while shapes are inferred. No other size is 7, so that it cannot be mistaken."""
+"""The number of records while shapes are inferred. No other size is 7."""
 
 
 class Unfit(Exception):
@@ -46,7 +46,7 @@ class Graph:
         self.settings = {}
         """The JSON beside the model."""
         self.answer = "scores"
-        """The answer: scores, the class of the largest, flags (the classes above `threshold`), or one binary class."""
+        """The answer: scores, the largest one's class, flags (above `threshold`), or one class."""
         self.option = None
         """The form of the answer that `-o` asks for, where it is neither scores nor class."""
         self.labels = None
@@ -54,7 +54,7 @@ class Graph:
         self.scores = None
         """The value that answers are made of, where it is not the outputs."""
         self.both = False
-        """True if the answer has the probabilities of two classes, and `scores` that of the second one."""
+        """True if the answer has two classes' probabilities, and `scores` has the second one's."""
         self.whole = False
         """True if no smaller graph can be made of it."""
         self.extreme = False

@@ -1,7 +1,7 @@
 """Random networks in mortonnet's own JSON over what model/README.md promises, judged by NumPy.
 
-The judge computes in float64. A value is an image of channels, rows and columns, a vector has one row
-and one column. Each input has a node `input` in front, which scales the raw record and puts its
+The judge computes in float64. A value is an image of channels, rows and columns, a vector has one
+row and one column. Each input has a node `input` in front, which scales the raw record and puts its
 numbers in order.
 """
 
@@ -668,7 +668,7 @@ def one_output(g):
         g.keys["labels"] = g.labels
         tags.append("labels")
     if g.option == "probs" and node.op not in FINAL:
-        # What the program computes behind the layers, as a node for the judge alone.
+        # The program's function behind the layers, as a node for the judge alone.
         op = {v: k for k, v in ACTIVATIONS.items()}[function]
         g.beyond.add(g.layer(op, [g.scores], g.shapes[g.scores][1:]))
     if g.option == "probs":
@@ -862,7 +862,7 @@ def each(array, x):
 
 
 def computed(op, x, others, arrays, attrs, shape):
-    """What a layer gives of its first input, its other inputs and its matrices."""
+    """The result of a layer for its first input, its other inputs and its matrices."""
     n = len(x)
     if op == "AffineLayer":
         w, b = arrays

@@ -1,9 +1,9 @@
-"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime, LiteRT, NumPy and scikit-learn.
+"""Compares programs of random graphs with ONNX Runtime, LiteRT, NumPy and scikit-learn.
 
-`run` beside this file calls it.
-Each graph is drawn from (seed, number), so that `--seed S --graph I` repeats it. It is baked once. Its program runs a
-single record, batches of 3, and 100 records at once, on the host and for some graphs on OpenCL. bounds.py says how far an
-answer may be from the judge's. A graph whose judge gives NaN or an infinity, or whose bound says nothing, is drawn again.
+`run` beside this file calls it. Each graph is drawn from (seed, number), so that `--seed S --graph
+I` repeats it. It is baked once. Its program runs a single record, batches of 3, and 100 records at
+once, on the host and for some graphs on OpenCL. bounds.py says how far an answer may be from the
+judge's. A graph whose judge gives NaN or an infinity, or whose bound says nothing, is drawn again.
 A refusal counts as a failure unless refusals.py has the sentence of the documents that states it.
 """
 
@@ -34,7 +34,7 @@ RECORDS = 100
 LOOSE = 0.02
 """A bound above this part of an output's largest magnitude says too little."""
 ALMOST = 1e37
-"""Records with larger values may overflow float32. Those whose answer is not finite must be refused."""
+"""Larger values may overflow float32. Records without a finite answer must be refused."""
 LOOSE_OF_INTEGERS = 0.5
 """That part for values that the judge rounds to integers."""
 
@@ -49,8 +49,8 @@ def normalised(message):
 
 
 def put(folder, g, data):
-    """Writes a model into a folder, and gives the path of the file that is baked. `data`: what the format has written,
-    the bytes of one file or several files by their names."""
+    """Writes a model into a folder, and gives the path of the file that is baked. `data`: what the
+    format has written, the bytes of one file or several files by their names."""
     files = data if isinstance(data, dict) else {f"model.{g.format}": data}
     if g.settings and not isinstance(data, dict):
         files["model.json"] = json.dumps(g.settings).encode()
@@ -96,7 +96,7 @@ class Tools:
         )
 
     def answers(self, path, g, device, rows, batch):
-        """The numbers of each record, None where the program refuses it; or a text that says why there are none."""
+        """The numbers of each record (None if it is refused), or a text with the reason."""
         data = io.BytesIO()
         np.save(data, rows)
         option = g.option or ("scores" if g.answer == "scores" else "class")
@@ -154,7 +154,7 @@ class Drawn:
         wide = [np.repeat(bounds.allowed(errors[n])[:, None], g.size(n), 1) for n in outputs]
         # The program prints the shortest decimals that stand for a float32.
         self.allowed = np.concatenate(wide * (1 + g.both), 1) + bounds.U * np.abs(self.expected)
-        # Where a value is almost infinite, another order of sums may be.
+        # If a value is almost infinite, it may be infinite in another order of sums.
         most = [bounds.most(values[n]) for n in g.live if n in values and n not in g.sizes]
         self.extreme = ~(np.max(most, 0) < ALMOST)
         self.must_fail = ~np.isfinite(self.expected).all(1)
@@ -245,7 +245,7 @@ def wrong(drawn, found, first, count):
 
 def differs(g, answer, expected, allowed):
     """None, or how the answer for a record differs."""
-    # What cannot be told because a value is almost infinite has no bound.
+    # A score has no bound if a value before it is almost infinite.
     allowed = np.where(np.isnan(allowed), np.inf, allowed)
     if g.answer == "scores":
         if len(answer) != len(expected):
@@ -254,7 +254,10 @@ def differs(g, answer, expected, allowed):
         if not far.size:
             return None
         i = far[0]
-        return f"score {i}: {answer[i]:.9g}, expected {expected[i]:.9g} within {allowed[i]:.2g}; {far.size} of {len(answer)} wrong"
+        return (
+            f"score {i}: {answer[i]:.9g}, expected {expected[i]:.9g} within {allowed[i]:.2g}; "
+            f"{far.size} of {len(answer)} wrong"
+        )
     if g.answer == "flags":
         above = np.isin(np.arange(len(expected)), answer)
         bad = (above != (expected > g.threshold)) & ~(np.abs(expected - g.threshold) <= allowed)
@@ -397,7 +400,7 @@ class Report:
 
 
 class Outcome:
-    """What a process says of one graph."""
+    """A process's report about one graph."""
 
     def __init__(self, again, drawn, opencl):
         self.again, self.refusals, self.failure, self.text = again, [], None, ""
@@ -412,7 +415,7 @@ class Outcome:
 
 
 class Worker:
-    """Draws graphs and compares, in a process of its own: two threads would wait for each other's Python."""
+    """Draws graphs and compares, in a process of its own: threads would wait for Python's lock."""
 
     def __init__(self, arguments, folder, number):
         self.arguments = arguments
@@ -527,7 +530,7 @@ def main():
         for number in range(a.jobs):
             names.put(number)
 
-        # Those on OpenCL are spread over the others.
+        # Graphs on OpenCL are spread over the others.
         share = lambda i: i * a.opencl // len(numbers)
         opencl = [
             bool(a.opencl and (a.graph is not None or share(i) != share(i + 1)))

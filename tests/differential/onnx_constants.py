@@ -1,4 +1,4 @@
-"""Constants of random ONNX graphs: stored, given by nodes `Constant`, or computed of other constants."""
+"""Constants of random ONNX graphs: stored, by nodes `Constant`, or computed of other constants."""
 
 import ml_dtypes
 import numpy as np

@@ -101,7 +101,7 @@ class OnnxGraph(Graph):
         return names
 
     def operand(self, ranks=(1, 2, 3, 4, 5), any_kind=False, fits=lambda dims: True):
-        """A live tensor of one of these ranks. One is reshaped where there is none of the rank that was drawn."""
+        """A live tensor of one of these ranks, reshaped if there is none of the drawn rank."""
         rank = self.among(ranks)
         good = lambda n: (any_kind or self.kinds[n] == self.kind) and n not in self.sizes
         tensors = [n for n in self.live if good(n)]
@@ -933,8 +933,8 @@ FOLDED = (
 
 
 def promised():
-    """The entries of the table that must not be empty: what docs/ONNX.md promises, in float32; other types and sets once
-    for each operation."""
+    """The entries of the table that must not be empty: what docs/ONNX.md promises, in float32;
+    other types and sets once for each operation."""
     wanted = [
         e
         for tag, (ops, ranks) in ATTRIBUTES.items()
@@ -972,7 +972,7 @@ def promised():
 
 
 def classes(g):
-    """An end that gives classes: their numbers, other names of them, or a decision for each value."""
+    """An end that gives classes: their numbers, other names, or a decision for each value."""
     way = g.among(["ArgMax", "ArgMax", "LinearClassifier", "ZipMap", "LabelEncoder", "Binarizer"])
     x = g.operand((2,))
     n = g.shapes[x][1]
@@ -1148,7 +1148,7 @@ OPTIONS.intra_op_num_threads = 1
 
 
 def evaluated(made, feeds):
-    """All outputs by ONNX Runtime, or by the reference implementation where the former has no kernel."""
+    """All outputs by ONNX Runtime, or by the reference implementation if that has no kernel."""
     try:
         session = onnxruntime.InferenceSession(
             made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"]
@@ -1161,7 +1161,7 @@ def evaluated(made, feeds):
 
 
 class Judge:
-    """Values of all tensors: constants in their own types, values of records in float32 (as docs/ONNX.md says)."""
+    """Values of all tensors: constants in their own types, values of records in float32."""
 
     def __init__(self, g):
         self.reference = False

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plants twenty faults one by one and says within how many graphs each is found.
 
-usage: tests/differential/planted.py [--graphs N] [--jobs J] [--only A,B]      N is 450 unless said otherwise
+usage: tests/differential/planted.py [--graphs N] [--jobs J] [--only A,B]      default: N is 450
 
-All faults but those of kernels are in one build, made in target/planted from the tracked files: the variable PLANTED
-chooses one when mortonnet-bake and the program run. Faults of kernels are folders for `--kernels`. A fault is found where
-an answer is wrong, or where mortonnet-bake itself refuses a graph because what it baked disagrees. Exit code 1 if a fault
-was not found, or if graphs fail without a fault.
+All faults but those of kernels are in one build, made in target/planted from the tracked files: the
+variable PLANTED chooses one when mortonnet-bake and the program run. Faults of kernels are folders
+for `--kernels`. A fault is found where an answer is wrong, or where mortonnet-bake itself refuses a
+graph because what it baked disagrees. Exit code 1 if a fault was not found, or if graphs fail
+without a fault.
 """
 
 import argparse

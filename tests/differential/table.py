@@ -4,7 +4,7 @@ import collections
 
 
 def print_table(hits, modules):
-    """Prints a line for each operation and attribute; gives the number of expected entries without a hit."""
+    """Prints a line for each operation and attribute; returns the entries without a hit."""
     ranks, kinds = (
         collections.defaultdict(collections.Counter),
         collections.defaultdict(collections.Counter),
@@ -24,7 +24,8 @@ def print_table(hits, modules):
         print(f"{op:22} {tag:34} ranks {cells(ranks[op, tag]):44} types {cells(kinds[op, tag])}")
     for op in sorted(sets):
         print(
-            f"{op:22} sets {', '.join(f'{k}: {n}' for k, n in sorted(sets[op].items(), key=lambda i: int(i[0])))}"
+            f"{op:22} sets "
+            + ", ".join(f"{k}: {n}" for k, n in sorted(sets[op].items(), key=lambda i: int(i[0])))
         )
     folded = {op for op, tag in ranks if "constant" in ranks[op, tag]}
     hits = hits + collections.Counter({(op, "constant", "", ""): 1 for op in folded})

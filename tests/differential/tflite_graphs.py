@@ -1,7 +1,7 @@
-"""Random TensorFlow Lite graphs of what docs/TFLITE.md promises, and their judge, LiteRT's reference kernels.
+"""Random TensorFlow Lite graphs within docs/TFLITE.md, and their judge, LiteRT's reference kernels.
 
-A third of the graphs are quantised: some have integers for weights alone (`dynamic`), some for all values (`int8`), with
-ranges that are those of the graph's own records.
+A third of the graphs are quantised: some have integers for weights alone (`dynamic`), some for all
+values (`int8`), with ranges that are those of the graph's own records.
 """
 
 import flatbuffers
@@ -450,7 +450,7 @@ def strided_slice(g):
                 (n, masks["endMask"] | 1 << a) if step > 0 else (-1, masks["endMask"] | 1 << a)
             )
         shape.append(len(range(first, last, step)))
-        # What a mask covers says nothing.
+        # Numbers under a mask say nothing.
         begin.append(g.int(0, n - 1) if masks["beginMask"] >> a & 1 else first - n * g.chance(0.3))
         end.append(g.int(0, n - 1) if masks["endMask"] >> a & 1 else last)
         strides.append(step)
@@ -733,7 +733,7 @@ def draw(random):
 
 
 def with_integers(g):
-    """Makes int8 of all values and weights, with ranges a fourth wider than those of 100 records of float32."""
+    """Makes int8 of all values and weights, in ranges a fourth wider than those of 100 records."""
     feeds = records(g, 100, np.random.default_rng(g.int(0, 2**31)))
     values = Judge(g).values(feeds)
     g.mode = "int8"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains small networks with scikit-learn, Keras and PyTorch and writes them as their usual exporters and python/mortonnet do,
-with what the frameworks make of all records.
+"""Trains small networks with scikit-learn, Keras and PyTorch and writes them as their usual
+exporters and python/mortonnet do, with what the frameworks make of all records.
 
     tests/exporters/make.py FOLDER FRAMEWORK...
 
@@ -15,12 +15,12 @@ A folder FOLDER/FRAMEWORK-NAME for each network has
     net.tflite, net.json            python/mortonnet: of a Keras model
     skl2onnx.onnx, keras.onnx, keras.tflite, torch.onnx, torch_script.onnx
                                     the framework's own exporter, called as its documentation does
-    keras.json, torch.json, …       what such a file does not say: the order of the input's values, their scaling
-    inputs.npy                      all records in raw units, shape (n, values), float32
-    scores.npy                      their scores before a final softmax or sigmoid, shape (n, outputs)
-    results.npy                     their probabilities
-    classes.npy                     the class that the framework gives, as an index, shape (n, 1)
-    labels.txt                      names of the classes, where it has them, a line each
+    keras.json, torch.json, …       what such a file does not say: the order of the input's values,
+    their scaling inputs.npy                      all records in raw units, shape (n, values),
+    float32 scores.npy                      their scores before a final softmax or sigmoid, shape
+    (n, outputs) results.npy                     their probabilities classes.npy
+    the class that the framework gives, as an index, shape (n, 1) labels.txt
+    names of the classes, where it has them, a line each
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def three_channels(images):
 
 
 # ---- scikit-learn
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def sklearn(root):
@@ -130,7 +130,7 @@ def before_softmax(model, records):
 
 
 # ---- Keras
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def keras(root):
@@ -171,7 +171,7 @@ def keras(root):
 
 
 # ---- PyTorch
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def torch(root):
@@ -198,7 +198,7 @@ def torch(root):
             return torch.relu(self.long(x) + self.short(x))
 
     class Cnn(nn.Module):
-        """As tutorials write it: functions and a view in `forward`."""
+        """A module as tutorials write it: functions and a view in `forward`."""
 
         def __init__(self):
             super().__init__()

@@ -1,9 +1,13 @@
-"""Overwrites four bytes of the tests' models at every offset with numbers that are special, and runs a fuzz target on each:
-what random changes seldom come upon, a float that is huge, or a size. Models of more than 14 000 bytes are left out.
+"""Overwrites four bytes of the tests' models at every offset with numbers that are special, and
+runs a fuzz target on each: what random changes seldom come upon, a float that is huge, or a size.
+Models of more than 14 000 bytes are left out.
 
-usage: tests/fuzz/overwrite.py onnx|tflite [PATTERN...]     a pattern takes 1 to 3 minutes (onnx) or half an hour (tflite)
+usage: tests/fuzz/overwrite.py onnx|tflite [PATTERN...]
 
-`tests/fuzz/run SECONDS TARGET` builds the target. A finding ends the run with exit code 1 and the path of the input.
+A pattern takes 1 to 3 minutes (onnx) or half an hour (tflite).
+
+`tests/fuzz/run SECONDS TARGET` builds the target. A finding ends the run with exit code 1 and the
+path of the input.
 """
 
 import pathlib

@@ -3,9 +3,10 @@
 
 usage: tests/gpu/failed_kernel.py PROGRAM [--device NVIDIA]
 
-PROGRAM is one with the digits network. A kernel of the plan thesis-baseline is edited so that it writes far outside every
-buffer when a sum is large, and one record has a large value. The run must end with an error, after right answers alone and
-none for that record. Records come one by one and in batches.
+PROGRAM is one with the digits network. A kernel of the plan thesis-baseline is edited so that it
+writes far outside every buffer when a sum is large, and one record has a large value. The run must
+end with an error, after right answers alone and none for that record. Records come one by one and
+in batches.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Writes corners.onnx: operations where few models go, side by side, each an output, with inputs and what ONNX Runtime
-makes of them. twice.onnx gives one value by two names, and one name to two outputs.
+"""Writes corners.onnx: operations where few models go, side by side, each an output, with inputs
+and what ONNX Runtime makes of them. twice.onnx gives one value by two names, and one name to two
+outputs.
 
 Needs numpy, onnx, onnxruntime:
     python tests/onnx/corners.py

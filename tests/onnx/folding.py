@@ -1,5 +1,6 @@
-"""Writes folding.onnx, whose constants go through every operation × type that is computed of constants, with its
-inputs and what ONNX Runtime makes of them. Each result becomes FLOAT and is a bias of one layer.
+"""Writes folding.onnx, whose constants go through every operation × type that is computed of
+constants, with its inputs and what ONNX Runtime makes of them. Each result becomes FLOAT and is a
+bias of one layer.
 
 Needs numpy, onnx, onnxruntime:
     python tests/onnx/folding.py

@@ -1,5 +1,5 @@
-"""Writes the ONNX models of src/bake/front/onnx/tests.rs, with inputs and what ONNX Runtime makes of them, into this
-folder: NAME.onnx, NAME.inputs.npy (a record a row), NAME.outputs.npy.
+"""Writes the ONNX models of src/bake/front/onnx/tests.rs, with inputs and what ONNX Runtime makes
+of them, into this folder: NAME.onnx, NAME.inputs.npy (a record a row), NAME.outputs.npy.
 
 Weights are random, from a fixed seed. Needs numpy, onnx, onnxruntime, scikit-learn, skl2onnx:
     python tests/onnx/make.py
@@ -88,8 +88,8 @@ class Model:
 
 
 def run(model, *inputs, several=False):
-    """The last output of floats (or all of several), as a row for each record. One record at a time, where that is what the
-    model takes."""
+    """The last output of floats (or all of several), as a row for each record. One record at a
+    time, where that is what the model takes."""
     options = onnxruntime.SessionOptions()
     # Its optimisations would quantise products with weights of int8.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -114,7 +114,7 @@ def save(name, proto, *inputs, several=False):
 
 
 def mlp():
-    """As torch.onnx.export writes a Sequential of Linear and ReLU."""
+    """A Sequential of Linear and ReLU by torch.onnx.export."""
     m = Model("mlp", [6])
     m.gemm(8, 6), m.add("Relu"), m.gemm(5, 8), m.add("Dropout"), m.add("LogSoftmax", axis=1)
     m.save()
@@ -174,7 +174,7 @@ def line():
 
 
 def pixels_last():
-    """As tf2onnx writes a Keras model: the input pixel by pixel, turned once; a flatten of pixels with channels last."""
+    """A Keras model by tf2onnx: the input is turned once; a flatten with channels last."""
     m = Model("pixels_last", [9, 7, 3], version=11)
     (
         m.add("Transpose", perm=[0, 3, 1, 2]),
@@ -206,7 +206,7 @@ def shuffle():
 
 
 def borders():
-    """Borders of their own, batch norm before a convolution, PRelu, concatenation of channels, pooling with a border."""
+    """Borders, batch norm before a convolution, PRelu, concatenation, pooling with a border."""
     m = Model("borders", [2, 9, 9], version=15)
     m.norm(2), m.conv(4, 2, 2, 2)
     m.add("Pad", m.last, m.ints(0, 0, 1, 1, 0, 0, 0, 1))
@@ -228,7 +228,7 @@ def borders():
 
 
 def functions():
-    """Every function of single elements, one behind the other, and arithmetic with constants and between values."""
+    """Every function of single elements, one behind the other, and arithmetic."""
     m = Model("functions", [5], version=20)
     m.gemm(7, 5)
     for op, attributes in [
@@ -265,7 +265,7 @@ def functions():
 
 
 def sequence():
-    """Products over the last of two axes, as a dense layer on every step of time, and a softmax over one of them."""
+    """Products over the last of two axes, as a dense layer on every step of time, and a softmax."""
     m = Model("sequence", [6, 4], version=13)
     m.add("MatMul", m.last, m.weight(4, 5)), m.add("Add", m.last, m.weight(5)), m.add("Relu")
     m.add("MatMul", m.last, m.weight(5, 3)), m.add("Add", m.last, m.weight(3))
@@ -321,7 +321,7 @@ def external():
 
 
 def old():
-    """Operation set 7: attributes that became inputs later, a softmax of all that stands behind its axis."""
+    """Operation set 7: attributes that became inputs later, a softmax of several axes."""
     m = Model("old", [2, 4, 4], version=7, batch=1)
     m.add("Pad", mode="constant", pads=[0, 0, 1, 1, 0, 0, 1, 1], value=0.0), m.conv(4, 2, 3, 3)
     m.add("Clip", min=-0.5, max=1.5), m.add("Unsqueeze", axes=[1]), m.add("Squeeze", axes=[1])

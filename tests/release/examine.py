@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks into the files of a release: what programs need, what packages hold, manual pages, completions.
+"""Examines a release: the needs of programs, contents of packages, manual pages, completions.
 
 usage: tests/release/examine.py DIST
 """

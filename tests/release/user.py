@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a user does with the wheel, without Rust and a C compiler; started by tests/release/run and tests/fresh.
+"""Uses the wheel without Rust and a C compiler; started by tests/release/run and tests/fresh.
 
 usage: user.py FOLDER [--fresh] [CLASS]      FOLDER: the sources; CLASS: User, Torch or Keras
-  --fresh     on a system that cannot run programs of boards, and has the Debian package installed; else target/boards of the
+  --fresh     on a system that cannot run programs of boards, and has the Debian package installed;
+  else target/boards of the
               sources runs them, and the package is unpacked in target/release-user/deb
 """
 
@@ -38,7 +39,7 @@ class Baking(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def everywhere(self, model, records, expected, *, device="host", **said):
-        """Bakes `model` for this machine and both boards, runs all, compares classes with `expected`, scores with each other."""
+        """Bakes `model` for three machines; compares classes with `expected`, and scores."""
         scores = {}
         for target in ("x86_64", *BOARDS):
             path = mortonnet.bake(model, self.folder / target, target=target, **said)

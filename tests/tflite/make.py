@@ -1,7 +1,9 @@
-"""Writes the TensorFlow Lite models of src/bake/front/tflite/tests.rs, with inputs and what the interpreter makes of them,
-into this folder: NAME.tflite, NAME.inputs.npy (a record a row, real numbers), NAME.outputs.npy (real numbers).
+"""Writes the TensorFlow Lite models of src/bake/front/tflite/tests.rs, with inputs and what the
+interpreter makes of them, into this folder: NAME.tflite, NAME.inputs.npy (a record a row, real
+numbers), NAME.outputs.npy (real numbers).
 
-Weights are random, from a fixed seed. Needs numpy, tensorflow (Keras and its converter), ai-edge-litert:
+Weights are random, from a fixed seed. Needs numpy, tensorflow (Keras and its converter),
+ai-edge-litert:
     python tests/tflite/make.py
 """
 
@@ -23,7 +25,7 @@ random = np.random.default_rng(20241105)
 
 
 def drawn(model):
-    """Weights that keep the size of the values from layer to layer, and statistics of batch norm that are not 0 and 1."""
+    """Weights that keep the size of values from layer to layer, and statistics of batch norm."""
     for layer in model.layers:
         weights = []
         for variable in layer.weights:
@@ -57,8 +59,9 @@ def real(detail, values):
 
 
 def save(name, model, x, like=None):
-    """The model, its records and what the interpreter makes of them with it, or with a model `like` it, one at a time. Of
-    several inputs, by their names, and outputs, one behind the other in the order of the file."""
+    """The model, its records and what the interpreter makes of them with it, or with a model `like`
+    it, one at a time. Of several inputs, by their names, and outputs, one behind the other in the
+    order of the file."""
     run = interpreter(like or model)
     if isinstance(x, dict):
         return save_several(name, model, x, run)
@@ -125,8 +128,8 @@ def records(*shape):
 
 
 def converted(model, x=None, kind="f32", **options):
-    """A Keras model as TensorFlow Lite: f32, f16, dynamic (weights of int8), int8 (all of it), or int8 with integers for
-    inputs and outputs too."""
+    """A Keras model as TensorFlow Lite: f32, f16, dynamic (weights of int8), int8 (all of it), or
+    int8 with integers for inputs and outputs too."""
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if kind != "f32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -174,7 +177,7 @@ def cnn():
 
 
 def residual():
-    """Two residual blocks, one with a convolution beside; a grouped and a dilated one; the mean of the pixels."""
+    """Two residual blocks, one with a convolution beside; a grouped and a dilated one; the mean."""
     start = tf.keras.Input((8, 8, 3), batch_size=1)
     y = layers.Conv2D(8, 3, padding="same", activation="relu")(start)
     z = layers.Conv2D(8, 3, padding="same", activation="relu")(y)
@@ -191,7 +194,7 @@ def residual():
 
 
 def mobile():
-    """Depthwise convolutions, HardSwish, squeeze and excitation, a border of its own before a stride."""
+    """Depthwise convolutions, HardSwish, squeeze and excitation, a border before a stride."""
     swish = lambda x: layers.Activation("hard_swish")(x)
     start = tf.keras.Input((16, 16, 3), batch_size=1)
     y = swish(
@@ -268,7 +271,7 @@ def functions():
 
 
 def moves():
-    """What moves values: concatenations, borders, transpositions, slices, other shapes."""
+    """Operators that move values: concatenations, borders, transpositions, slices, other shapes."""
     w = [
         tf.constant(random.normal(0, 0.3, s), tf.float32)
         for s in ((3, 3, 2, 4), (3, 2, 6, 3), (20, 5), (3, 6))
@@ -291,7 +294,7 @@ def moves():
 
 
 def slopes():
-    """PReLU with a slope for each channel; products of each pixel with a matrix; the sum of a line."""
+    """PReLU with a slope for each channel; products of pixels with a matrix; the sum of a line."""
     start = tf.keras.Input((4, 5, 3), batch_size=1)
     y = layers.PReLU(shared_axes=[1, 2])(layers.Conv2D(4, 2)(start))
     y = layers.Dense(6, activation="relu")(y)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks kernels that use instructions of a warp (kernels/common/warp.cl) on a CPU: their sources, with instructions.cl in place of
-that file, are compiled by Clang and run by warp.c. A GPU computes what this does; how fast, and whether its driver compiles
-them, it alone can tell.
+"""Checks kernels that use instructions of a warp (kernels/common/warp.cl) on a CPU: their sources,
+with instructions.cl in place of that file, are compiled by Clang and run by warp.c. A GPU computes
+what this does; how fast, and whether its driver compiles them, it alone can tell.
 
 usage: tests/warp/check.py [KERNEL...]
 
-Each kernel is compared with a float64 reference at edge sizes, with results that begin as NaN, operands that end where
-memory does, and work-items in two orders that must give the same bits.
+Each kernel is compared with a float64 reference at edge sizes, with results that begin as NaN,
+operands that end where memory does, and work-items in two orders that must give the same bits.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
-# Of the sum of the terms' sizes: sums of floats here, not of tensor cores.
+# The bound in parts of the sum of the terms' sizes: sums of floats here, not of tensor cores.
 BOUND = 2.0**-20
-# Of the largest number of a row or column: what a number of it may be off, where its power is that
-# of its first terms or that of nothing but zeros.
+# The error of a number in parts of the largest number of its row or column. Its power of two is
+# that of the first terms, or that of zeros.
 OF_LARGEST = {"plain": 2.0**-27, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
 
 
@@ -46,7 +46,8 @@ def build(kernel, options, entry, folder):
     parts = [KERNELS / f"common/{name}.cl" for name in common]
     parts += [HERE / "instructions.cl", KERNELS / "common/products.cl", KERNELS / kernel["source"]]
     text = "".join(f'#line 1 "{p}"\n{p.read_text()}' for p in parts)
-    text += f"void entry(const uint *n, global void *const *p)\n{{\n    {kernel['function']}({entry});\n}}\n"
+    text += "void entry(const uint *n, global void *const *p)\n{\n"
+    text += f"    {kernel['function']}({entry});\n}}\n"
     source, objects = folder / "kernel.cl", [folder / "kernel.o", folder / "warp.o"]
     source.write_text(text)
     defines = [f"-D{name}={value}" for name, value in kernel["defines"].items()] + options
@@ -137,7 +138,7 @@ def compare(what, kind, found, a, b):
         ) * np.abs(b).max(0)
         bound = BOUND * size + OF_LARGEST[kind] * largest + 1e-37
         if kind == "spread":
-            # That of `bench --check`: in proportion to each product.
+            # The bound of `bench --check`: in proportion to each product.
             bound = 2 * a.shape[1] * 2.0**-24 * size
         off = np.abs(found - expected) / bound
     assert not np.isfinite(found[~np.isfinite(expected)]).any(), (
@@ -182,12 +183,12 @@ def affine(kernel, folder):
                 a = rng.normal(0, 0.05, (h, l))
                 b = rng.normal(0, 1, (l, w))
                 if kind == "spread":
-                    # As much as a plan admits: large values meet small weights.
+                    # The largest spread that a plan admits: large values meet small weights.
                     by = 2.0 ** np.linspace(0, 8, l)
                     rng.shuffle(by)
                     a, b = a / by, b * by[:, None]
                 if kind == "zeros first":
-                    # As images have them, of bytes or of parts of 1.
+                    # Values of images, as bytes or as parts of 1.
                     b = rng.uniform(0.05, 3, (l, w)) * np.where(np.arange(w) % 2, 50.0, 0.01)
                     b[: rng.integers(1, l)] = 0
                 if kind == "misfits":
@@ -237,7 +238,7 @@ def affine(kernel, folder):
                     )
 
                 r = run(b)
-                # Whether the last group computed anything again.
+                # True if the last group computed anything again.
                 again = ctypes.c_uint32.from_address(library.local_memory + 4 * first_flag).value
                 assert kind in ("misfits", "spread") or again == 0, f"{kind}: not all fits"
                 # Each part is that of its terms.

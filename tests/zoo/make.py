@@ -1,28 +1,31 @@
 #!/usr/bin/env python3
-"""Builds networks of the shapes of MLPerf Tiny as ONNX and TensorFlow Lite files, with random weights, and ONNX Runtime's
-scores.
+"""Builds networks of the shapes of MLPerf Tiny as ONNX and TensorFlow Lite files, with random
+weights, and ONNX Runtime's scores.
 
-    tests/zoo/make.py FOLDER [NAME]...      needs NumPy, onnx, onnxruntime and ai-edge-litert (with flatbuffers); a second
+    tests/zoo/make.py FOLDER [NAME]...      needs NumPy, onnx, onnxruntime and ai-edge-litert (with
+    flatbuffers); a second
                                             run writes the same bytes
 
 For each NAME (default: the first four) FOLDER gets
 
     NAME.onnx           the network, a free batch dimension, images as channels × height × width
-    NAME.tflite         the same, images as height × width × channels, batch norm in the weights as converters leave it;
+    NAME.tflite         the same, images as height × width × channels, batch norm in the weights as
+    converters leave it;
                         LiteRT's results are compared with ONNX Runtime's
-    NAME.json           what the build reads beside them: the order of the inputs, the meaning of the output, golden vectors
-    NAME_inputs.npy     records, shape (n, values), images as channels × height × width
-    NAME_scores.npy     their scores before a final softmax, shape (n, outputs), float32
-    NAME_results.npy    what the network gives: probabilities, or the same
+    NAME.json           what the build reads beside them: the order of the inputs, the meaning of
+    the output, golden vectors NAME_inputs.npy     records, shape (n, values), images as channels ×
+    height × width NAME_scores.npy     their scores before a final softmax, shape (n, outputs),
+    float32 NAME_results.npy    what the network gives: probabilities, or the same
 
-    autoencoder             640, then 128 four times, 8, 128 four times, 640, with batch norm and ReLU (ToyADMOS)
-    ds-cnn                  keywords in 49 × 10 values: one convolution, four depthwise-separable ones of 64 channels
-    resnet-8                3 × 32 × 32: three residual blocks of 16, 32 and 64 channels
-    mobilenet-v1-0.25       3 × 96 × 96, two classes
-    mobilenet-v1-1.0        3 × 224 × 224, 1000 classes: 17 MB
+    autoencoder             640, then 128 four times, 8, 128 four times, 640, with batch norm and
+                            ReLU (ToyADMOS) ds-cnn                  keywords in 49 × 10 values: one
+                            convolution, four depthwise-separable ones of 64 channels resnet-8
+                            3 × 32 × 32: three residual blocks of 16, 32 and 64 channels
+                            mobilenet-v1-0.25       3 × 96 × 96, two classes mobilenet-v1-1.0
+                            3 × 224 × 224, 1000 classes: 17 MB
 
-The shapes follow the reference models' descriptions; no weight is theirs. Borders are those of "same" padding where an
-even size meets a stride of 2: more below and to the right.
+The shapes follow the reference models' descriptions; no weight is theirs. Borders are those of
+"same" padding where an even size meets a stride of 2: more below and to the right.
 """
 
 import json
@@ -61,7 +64,7 @@ def records(shape, random):
 
 
 class Network:
-    """An ONNX graph under construction; `value` and `shape` (of a record) are those of its last node."""
+    """An ONNX graph under construction. `value` and `shape` (of a record) are its last node's."""
 
     def __init__(self, shape, seed):
         self.random = np.random.default_rng(seed)
@@ -93,7 +96,7 @@ class Network:
         return run(self.model(self.value), self.records).astype(np.float64)
 
     def dense(self, outputs, last=False):
-        """An affine layer. The last one's scores differ by a few units about 0, so that many classes occur."""
+        """An affine layer. The last one's scores are small, so that many classes occur."""
         c, biases = self.shape[0], self.random.normal(0, 0.1, outputs)
         weights = self.random.normal(0, np.sqrt(2 / c), (outputs, c))
         if last:
@@ -320,7 +323,7 @@ class Lite:
 
 
 def lite(model):
-    """The same network as TensorFlow Lite: one operator for each convolution or product, batch norm and ReLU behind it."""
+    """The network as TensorFlow Lite, with batch norm and ReLU in each convolution or product."""
     code = schema.BuiltinOperator
     weights = {w.name: numpy_helper.to_array(w).astype(np.float64) for w in model.graph.initializer}
     inferred = onnx.shape_inference.infer_shapes(model).graph
