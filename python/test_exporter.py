@@ -1,4 +1,4 @@
-"""Tests of the exporter: what is written, read by a small reader of its own, gives the framework's scores and classes.
+"""Tests of the exporter: a small reader of its own gets the framework's scores from the files.
 
 python -m unittest python/test_exporter.py
 """
@@ -52,7 +52,7 @@ if torch is None:
 
 
 class Reader:
-    """A model folder, read and computed in float64, by model/README.md and without mortonnet.exporter."""
+    """A model folder, read by model/README.md and computed in float64."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -234,7 +234,7 @@ class ScikitLearn(Case):
             self.assertEqual(self.export(model, x).json["features"], ["a", "b", "c", "d"])
 
     def test_numbers_are_no_names(self):
-        """pandas' default columns, as numbers and as text; one name among them is enough for a header."""
+        """pandas' default columns, as numbers and as text; one name is enough for a header."""
         x, y = load_iris(return_X_y=True)
         model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(x, y)
         for names in (range(4), ["0", "1", "2", "3"], np.arange(4), [" 1", "-2.5", "1e3", "nan"]):
@@ -286,7 +286,7 @@ def classifier(*steps, seed=0):
 
 
 class Pipelines(Case):
-    """What stands before a model."""
+    """Steps before a model."""
 
     def setUp(self):
         super().setUp()
@@ -339,7 +339,7 @@ class Pipelines(Case):
         self.same(classifier(PCA(5), StandardScaler(), PCA(3)).fit(self.x, self.y))
 
     def test_columns(self):
-        """Scalers of some columns: in another order, some left out, some twice, some with weights of their own."""
+        """Scalers of some columns: in another order, left out, twice, with weights of their own."""
         for transformer, width in (
             (
                 make_column_transformer(
@@ -707,7 +707,7 @@ class Onnx(Case):
         return nn.Sequential(*front, nn.Linear(48, 5), *end)
 
     def written(self, model, inputs, **said):
-        """net.json, and scores and results of ONNX Runtime for the golden vectors, which are scaled here by net.json."""
+        """net.json, and ONNX Runtime's scores and results for the scaled golden vectors."""
         file = export(model, self.folder, inputs=inputs, **said)
         self.assertEqual(file, self.folder / "net.onnx")
         self.assertFalse((self.folder / "network.json").exists())

@@ -1,8 +1,8 @@
-"""Tests of the package's co-process: what it gives are the answers to the array at hand, or an error.
+"""Tests of the package's co-process: a call gives the answers to its array, or an error.
 
     python -m unittest python/test_running.py
 
-MORTONNET_TEST_PROGRAM is a program with model/digits (else target/debug/mortonnet); mortonnet-bake
+MORTONNET_TEST_PROGRAM is a program with model/digits (else target/debug/mortonnet). mortonnet-bake
 is found on the PATH (else beside target/debug/mortonnet, where tests/run builds it).
 """
 

@@ -113,7 +113,7 @@ def manual(name, command, text):
 
 
 def completion(name, commands):
-    """Completions for bash: options, their choices, files. `commands` has the options of each word."""
+    """Completions for bash: options, their choices, files. `commands`: options by word."""
     function = "_" + name.replace("-", "_")
     lines = [
         f"# Completions of {name} for bash; zsh takes them after `autoload bashcompinit && "

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Counts what makes prose and code hard to read, and fails where a count is above its limit.
+"""Counts what makes prose and code hard to read, and fails if a count is above its limit.
 
 usage: tests/prose.py            the counts beside their limits; exit 1 if one is above
-       tests/prose.py --list X   every place that the count X counts (the names are in the first
-       column) tests/prose.py --rooms    the same counts for each folder of src
+       tests/prose.py --list X   every place that the count X counts (names: the first column)
+       tests/prose.py --rooms    the same counts for each folder of src
 
-The counts are symptoms. A text that passes here can still be unreadable; somebody who did not write
+The counts are symptoms. A text that passes here can still be unreadable. Somebody who did not write
 it has to read it (CONTRIBUTING.md).
 """
 

@@ -19,7 +19,7 @@ from mortonnet.exporter import network_json, npy_bytes, write_matrix
 
 EDGE = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
 FILTERS = np.stack([EDGE, -EDGE, EDGE.T, -EDGE.T])
-"""Edges from dark to light and back, across and down: shape (filters, 3, 3), equal for all colours."""
+"""Edges from dark to light and back, across and down: shape (filters, 3, 3) for each colour."""
 
 
 def means(frames):

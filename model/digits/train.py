@@ -24,7 +24,7 @@ SHIFT, TURN, STRETCH = 0.5, 0.15, 0.1  # standard deviations: pixels, radians, s
 
 
 def split():
-    """(training images and labels, test images and labels); images (n, 64) of numbers from 0 to 16."""
+    """(training images and labels, test images and labels); images (n, 64) from 0 to 16."""
     images, labels = load_digits(return_X_y=True)
     x, x_test, y, y_test = train_test_split(
         images.astype(int), labels, test_size=597, random_state=0, stratify=labels

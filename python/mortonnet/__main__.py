@@ -6,7 +6,7 @@ import sys
 from .baking import NAME, tool
 
 PAGE = """\
-python -m mortonnet bake MODEL -o FILE [OPTION]...      write a program that runs the network of MODEL
+python -m mortonnet bake MODEL -o FILE [OPTION]...   write a program that runs the network of MODEL
 
 `python -m mortonnet bake --help` has all options. In Python: help("mortonnet").
 """

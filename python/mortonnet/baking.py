@@ -34,16 +34,17 @@ def tool():
 def bake(model, output="classify", *, target=None, plan=None, weights=None, program=None, **said):
     """Writes a program that runs `model` and returns its path; a file of that name is replaced.
 
-    model:   the path of an ONNX or TensorFlow Lite model, of a network JSON or of a folder with
-    network.json; or a trained
-             model of scikit-learn, PyTorch or Keras.
-    output:  the program. target:  the CPU that it is for: "x86_64", "aarch64" or "armv7". None:
-    this machine's. plan:    a plan of the library, or a plan file. None: "host", for aarch64 and
-    armv7 "mali-midgard". weights: how they are stored: "f32", "f16", "i8", or "i8:PERCENT" with how
-    many of 100 classes may change. None: "f32". program: the finished program that is copied. None:
-    the one that came with mortonnet-bake. said:    of a model that is no file: what `export` takes.
-    Without `inputs` nothing of the framework's answers is baked for
-             --selftest.
+    model:   the path of an ONNX or TensorFlow Lite model, of a network JSON, or of a folder with
+             network.json. Or a trained model of scikit-learn, PyTorch or Keras.
+    output:  the program.
+    target:  the CPU that it is for: "x86_64", "aarch64" or "armv7". None: this machine's.
+    plan:    a plan of the library, or a plan file.
+             None: "host", for aarch64 and armv7 "mali-midgard".
+    weights: their type: "f32", "f16", "i8", or "i8:PERCENT", where PERCENT of the classes may
+             change. None: "f32".
+    program: the finished program that is copied. None: the one that came with mortonnet-bake.
+    said:    more arguments of `export`, for a model that is no file. Without `inputs` none of the
+             framework's answers are baked for --selftest.
 
     Raises BakeError with all mistakes, and ExportError for a model that cannot be written.
     """

@@ -1,29 +1,27 @@
 """Writes a trained scikit-learn, PyTorch or Keras network as a mortonnet model folder.
 
-    from mortonnet import export export(model, "model/mine", inputs=X_test)                      #
-    then: MORTONNET_MODEL=model/mine cargo build
+    from mortonnet import export
+    export(model, "model/mine", inputs=X_test)      # then: MORTONNET_MODEL=model/mine cargo build
 
 `model` is one of
 
 * scikit-learn: MLPClassifier (one class of many, two classes, multilabel), MLPRegressor,
-LogisticRegression or
-  LinearRegression, alone or as the last step of a Pipeline; a search (GridSearchCV and the like)
-  stands for its best estimator. The other steps may be StandardScaler, MinMaxScaler, MaxAbsScaler,
-  RobustScaler, PCA, ColumnTransformer and Pipelines of these: scaling becomes the `input` key, the
-  rest becomes part of the first layer, or a layer;
+  LogisticRegression or LinearRegression, alone or as the last step of a Pipeline. A search
+  (GridSearchCV and the like) stands for its best estimator. The other steps may be StandardScaler,
+  MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, ColumnTransformer and Pipelines of these. Scaling
+  becomes the `input` key, the rest becomes part of the first layer, or a layer.
 * PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout,
-Identity. Any other
-  torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json`
-  with what is said about it (MORTONNET_MODEL=model/mine/net.onnx);
+  Identity. Any other torch.nn.Module goes through torch.onnx.export. The folder then holds
+  `net.onnx`, and `net.json` with the facts that it lacks (MORTONNET_MODEL=model/mine/net.onnx).
 * Keras 3 on TensorFlow: Sequential and functional models, through the TensorFlow Lite converter:
-`net.tflite`, `net.json`.
+  `net.tflite`, `net.json`.
 
-Anything else is an ExportError that names the part it stumbled over. A folder of scikit-learn's or
-of a chain of layers holds `network.json`, a definition and a data file for each weight matrix (h ×
-d: a row per output) and bias (h × 1). Golden vectors are in both: records in raw units, as they are
-piped into the program, and the scores that the framework itself computes for them. model/README.md
-describes the files. The same model gives the same bytes. Only NumPy is needed, the framework that
-the model comes from, and onnxscript for `net.onnx`.
+Anything else is an ExportError that names the unsupported part. The folder of scikit-learn or of a
+chain of layers holds `network.json`, and a definition and a data file for each weight matrix (h ×
+d: a row per output) and bias (h × 1). Both kinds of folders have golden vectors: records in raw
+units, as they are piped into the program, and the framework's own scores for them. model/README.md
+describes the files. The same model gives the same bytes. Needed are NumPy, the framework of the
+model, and onnxscript for `net.onnx`.
 """
 
 import copy
@@ -40,18 +38,21 @@ import numpy as np
 KINDS = ("classes", "binary", "multilabel", "values")
 DATA_TYPES = ("csv", "npy", "f32")
 FINAL = ("SoftmaxLayer", "SigmoidLayer", "TanhLayer")
-"""Layers that, at the end, are left out of the scores (except for `values`): the class does not depend on them."""
+"""Final layers that scores leave out, except for `values`: the class does not depend on them."""
 
 TOLERANCE = 1e-4
-"""Most that a score of the written network may be off, times max(1, |score|). The build demands the same."""
+"""The largest error of a written network's score, times max(1, |score|), as in the build."""
 
 VANISHED = 1e-30
-"""Smaller weights are written as 0. Weight decay leaves such on inputs that are always 0; no score
-can depend on them, but float32 arithmetic is slow on them or loses them."""
+"""Smaller weights are written as 0.
+
+Weight decay leaves such weights on inputs that are always 0. No score depends on them, but float32
+arithmetic is slow on them or loses them.
+"""
 
 
 class ExportError(ValueError):
-    """The model, or something that was said about it, cannot be written; the text says what and what to do."""
+    """The model or an argument cannot be written; the text says why and what to do."""
 
 
 WAYS = {
@@ -64,17 +65,18 @@ WAYS = {
     ".pkl": "load it and give the model",
     ".joblib": "load it and give the model",
 }
-"""What is to be done with a file that is no model yet."""
+"""The advice for a file that is no model yet, by its ending."""
 
 
 @dataclass
 class Network:
     """A network between its framework and the files.
 
-    layers: "AffineLayer" entries are (W, b) with W of shape (h, d) and b of shape (h,), in float32;
-    others are names. scale:  the `input` key, or None. output: the `output` key: kind, and
-    activation or threshold where they matter. scores: from raw records of shape (n, d), float64, to
-    scores of shape (n, h), by the framework.
+    layers: "AffineLayer" entries are (W, b) with W of shape (h, d) and b of shape (h,), in float32.
+            Others are names.
+    scale:  the `input` key, or None.
+    output: the `output` key: kind, and activation or threshold where they matter.
+    scores: from raw records of shape (n, d), float64, to scores of shape (n, h), by the framework.
     """
 
     layers: list
@@ -112,33 +114,32 @@ def export(
     check=64,
     data="csv",
 ):
-    """Writes `model` into `folder` (made where missing; files of the same names are replaced) and returns its path.
+    """Writes `model` into `folder` and returns its path.
+
+    The folder is made if it is missing. Files of the same names are replaced.
 
     inputs:   records in raw units, as the program will read them, shape (n, …); a record is
-    flattened. `check` of them,
-              evenly spread, become golden vectors. May be None if check is 0 and PyTorch needs no
-              ONNX. Images for ONNX are of shape (n, channels, height, width), or (n, height, width,
-              channels) with "order": "hwc"; Keras's are of the latter, or of the former with
-              "order": "chw".
-    name:     name of the network; the folder's own where None. labels:   a name per class (per
-    output for multilabel and values). None: scikit-learn's `classes_`, or no names. features: a
-    name per value of a record. None: those that a scikit-learn model was fitted with, or no names.
-    Names
-              that are all numbers (pandas' default) are left out, with a warning: no header can be
-              told by them.
-    input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset":
-    o} for x·s + o, or
-              {"mean": m, "std": d} for (x − m) / d, each a number, one per channel of an image, or
-              one per feature; "order": "hwc" (Keras: "chw") with it turns images for the model. A
-              pipeline's scaler needs nothing.
-    output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind":
-    …, "threshold": t}.
-              scikit-learn models know it themselves; so do others where the network ends in Softmax
-              or in a Linear of several outputs (classes), or in one Sigmoid output (binary).
-              Otherwise it must be given.
-    check:    most golden vectors. data:     format of the weight files of a network.json: "csv"
-    (numbers that read back as the same float32), "npy" or
-              "f32" (raw).
+              flattened. `check` of them, evenly spread, become golden vectors. May be None if check
+              is 0 and PyTorch needs no ONNX. Images for ONNX have the shape (n, channels, height,
+              width), or (n, height, width, channels) with "order": "hwc". Images for Keras have the
+              latter shape, or the former with "order": "chw".
+    name:     name of the network. None: the folder's own.
+    labels:   a name per class (per output for multilabel and values). None: scikit-learn's
+              `classes_`, or no names.
+    features: a name per value of a record. None: the names that a scikit-learn model was fitted
+              with, or no names. Names that are all numbers (pandas' default) are left out, with a
+              warning: such a header cannot be told from a record.
+    input:    the *caller's* scaling of raw records before the model: {"scale": s, "offset": o} for
+              x·s + o, or {"mean": m, "std": d} for (x − m) / d. Each is a number, one per channel
+              of an image, or one per feature. "order": "hwc" (Keras: "chw") turns images for the
+              model. A pipeline's scaler needs nothing.
+    output:   the meaning of the last values: "classes", "binary", "multilabel" or "values", or
+              {"kind": …, "threshold": t}. scikit-learn models know it. So do others that end in
+              Softmax or in a Linear of several outputs (classes), or in one Sigmoid output
+              (binary). Otherwise it must be given.
+    check:    the largest number of golden vectors.
+    data:     format of the weight files of a network.json: "csv" (numbers that read back as the
+              same float32), "npy" or "f32" (raw).
     """
     folder = Path(folder)
     if data not in DATA_TYPES:
@@ -187,7 +188,7 @@ def export(
 
 
 # ---- scikit-learn
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 SKLEARN_ACTIVATIONS = {
     "identity": None,
@@ -278,7 +279,7 @@ def _mlp(where, mlp):
 
 
 def _linear_model(where, model):
-    """The same of a LogisticRegression or a LinearRegression."""
+    """(layers, kind, scores) of a LogisticRegression or a LinearRegression."""
     weights = np.atleast_2d(np.asarray(model.coef_, np.float64))
     biases = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(weights))
     if not hasattr(model, "classes_"):
@@ -338,8 +339,8 @@ def _pipeline(model):
     return steps[:-1], steps[-1]
 
 
-# What stands before a model is linear: it gives M·(f∘x + s) + m of a record x. f and s are what the
-# reader does, in float64; they stay apart from M, because weights of float32 would lose the digits
+# The steps before a model are linear: they give M·(f∘x + s) + m of a record x. f and s are the
+# reader's, in float64; they stay apart from M, because weights of float32 would lose the digits
 # of a sensor far from zero.
 
 
@@ -392,7 +393,7 @@ def _prepared(steps, layers):
 
 
 def _chained(steps):
-    """What some fitted steps compute, one after the other."""
+    """The linear function of some fitted steps, one after the other."""
     first, *rest = (_linear(where, step) for where, step in steps)
     for linear in rest:
         first = first.then(linear)
@@ -400,7 +401,7 @@ def _chained(steps):
 
 
 def _linear(where, step):
-    """What a fitted step computes."""
+    """The linear function of a fitted step."""
     if hasattr(step, "steps"):
         steps = list(_steps(step, where))
         return _chained(steps) if steps else Linear.identity(step.n_features_in_)
@@ -436,7 +437,7 @@ def _linear(where, step):
 
 
 def _columns(where, transformer):
-    """What a fitted ColumnTransformer computes: its parts one behind the other, each of some columns."""
+    """The function of a fitted ColumnTransformer: its parts one behind the other."""
     if not hasattr(transformer, "transformers_"):
         raise ExportError(
             f"{where}: this ColumnTransformer has not seen data yet; call fit on the whole pipeline"
@@ -474,7 +475,7 @@ def _columns(where, transformer):
 
 
 def _selected(all_columns, wanted, names):
-    """Numbers of the columns that a ColumnTransformer's part takes: by number, name, slice or mask."""
+    """Numbers of a ColumnTransformer part's columns, given by number, name, slice or mask."""
     number = {} if names is None else {name: i for i, name in enumerate(names)}
     if isinstance(wanted, slice):
         start, stop = (
@@ -514,7 +515,7 @@ def _scaler_key(where, scaler):
 
 
 # ---- PyTorch
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 TORCH_ACTIVATIONS = {
     "ReLU": "ReLULayer",
@@ -529,7 +530,7 @@ ENDS = {"softmax": "SoftmaxLayer", "sigmoid": "SigmoidLayer", "tanh": "TanhLayer
 
 
 def _is_chain(model):
-    """Whether the network JSON of the thesis has all of it: a chain of Linear and element-wise functions."""
+    """True if a network JSON can have all of it: a chain of Linear and element-wise functions."""
     torch = sys.modules["torch"]
     if type(model) is not torch.nn.Sequential:
         return False
@@ -589,7 +590,7 @@ def _from_torch(model, input, output):
 
 
 def _flat(sequential, prefix=""):
-    """(index, module) of every module, nested Sequentials opened: index "2.0" is the first module of the third."""
+    """(index, module) of every module; "2.0" is the first one in the third, a Sequential."""
     for i, module in enumerate(sequential):
         if _type(module) == "Sequential":
             yield from _flat(module, f"{prefix}{i}.")
@@ -617,7 +618,7 @@ def _check_dimensions(sequential):
 
 
 def _through_file(framework, folder, inputs, said, input, output, check):
-    """Writes the model of a Torch or a Keras as their file, with net.json for what it does not say; returns the file's path."""
+    """Writes the model of a Torch or a Keras as their file, with a net.json; returns the path."""
     framework.check_weights()
     if inputs is None:
         raw = framework.example() if not check else None
@@ -649,7 +650,7 @@ def _through_file(framework, folder, inputs, said, input, output, check):
     key = _plain_scale(key, {width, channels}) if key else None
 
     def of_values(numbers):
-        """Those of each value of a record, of one number, of one per channel or of these."""
+        """Numbers for each value of a record, from one number, one per channel or one per value."""
         spread = np.repeat if order == "chw" else np.tile
         return (
             spread(numbers, width // channels) if np.size(numbers) == channels != width else numbers
@@ -713,9 +714,11 @@ class Torch:
         """Records for a model that has a shape of its own: a module has none."""
 
     def run(self, seen):
-        """The module's results for what it sees, before and after its last softmax, sigmoid or
-        tanh, shape (n, h), and which of them it is (None: none of them). In float64, for the same
-        bytes on every processor, where the module can."""
+        """The results before and after the last softmax, sigmoid or tanh, and that one's name.
+
+        Results have the shape (n, h). The name is None if the module ends in none of the three.
+        Results are in float64 if the module can, for the same bytes on every processor.
+        """
         from torch.overrides import TorchFunctionMode
 
         class Ends(TorchFunctionMode):
@@ -756,7 +759,7 @@ class Torch:
         return dict(zip(("before", "after"), flat)), ends.last[1] if same else None
 
     def bytes(self, seen):
-        """The module as ONNX with a free batch dimension, by the newer exporter where its package is there."""
+        """The module as ONNX with a free batch dimension, by the newer exporter if it is there."""
         import importlib.util
 
         torch = self.torch
@@ -795,8 +798,7 @@ class Torch:
 
 
 def _without_traces(file):
-    """The bytes of an ONNX file without the source lines that the exporter notes at every node:
-    they name this machine's folders."""
+    """The bytes of an ONNX file without the exporter's source lines, which name folders here."""
     import onnx
 
     written = onnx.load(file)
@@ -846,7 +848,7 @@ class Keras:
         return None if None in shape else np.zeros((1, *shape), np.float32)
 
     def run(self, seen):
-        """As Torch.run, in float32."""
+        """Results like those of Torch.run, in float32."""
         keras = self.keras
         last = self.model.outputs[0]._keras_history.operation
         function = getattr(last, "activation", None)
@@ -890,7 +892,7 @@ FRAMEWORKS = {"torch": Torch, "keras": Keras}
 
 
 def _torch_output(end, last, outputs, output):
-    """The `output` key, from the last layer's name (None: affine), the last (index, module) and the caller's wish."""
+    """The `output` key, from the last layer's name (None: affine), its module and the caller."""
     ends = (
         f"module {last[0]}: the network ends in {_type(last[1])} with {outputs} "
         f"output{'s' if outputs > 1 else ''}"
@@ -899,7 +901,7 @@ def _torch_output(end, last, outputs, output):
 
 
 def _output_of(ends, end, outputs, output):
-    """The same; `ends` says in messages how the network ends."""
+    """The `output` key. `ends` says in messages how the network ends."""
     possible = {
         ("SoftmaxLayer", True): ["classes", "values"],
         ("SoftmaxLayer", False): ["values"],
@@ -927,7 +929,7 @@ def _output_of(ends, end, outputs, output):
 
 
 # ---- what the caller says
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _output(output):
@@ -970,7 +972,7 @@ def _names(what, names, count):
 
 
 def _features(names, count):
-    """`names` as the `features` key. Numbers are a table's default, no names: a header of them would be a record."""
+    """`names` as the `features` key. Numbers are left out: a header of them would be a record."""
     names = _names("features", names, count)
     if names and all(_is_number(n) for n in names):
         warnings.warn(
@@ -985,7 +987,7 @@ def _features(names, count):
 
 
 def _is_number(text):
-    """Whether a field of a CSV file with this text is a number (Python's own underscores are none)."""
+    """True if a CSV field with this text is a number (without Python's own underscores)."""
     try:
         float(text)
     except ValueError:
@@ -998,7 +1000,7 @@ def _label_count(network):
 
 
 def _check_scale(network):
-    """Refuses an `input` key that is not scale and offset, or mean and std, and makes plain numbers of it."""
+    """The `input` key in plain numbers. Refuses all but scale and offset, or mean and std."""
     if network.scale is not None:
         network.scale = _plain_scale(network.scale, {network.width})
 
@@ -1037,7 +1039,7 @@ def _plain_scale(scale, lengths):
 
 
 def _scaled(scale, records):
-    """What the network sees of raw records, in float64; `scale` is the `input` key or None."""
+    """The network's inputs for raw records, in float64; `scale` is the `input` key or None."""
     if scale is None:
         return records
     if "mean" in scale or "std" in scale:
@@ -1065,11 +1067,11 @@ def _check_weights(network):
 
 
 # ---- golden vectors
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _golden(network, inputs, count):
-    """`count` of the raw records, shape (n, d), and the framework's scores of them, shape (n, h)."""
+    """`count` of the raw records, shape (n, d), and the framework's scores of them, (n, h)."""
     if inputs is None:
         raise ExportError(
             "inputs: expected records in raw units for the golden vectors (or check=0), found None"
@@ -1111,7 +1113,7 @@ def _golden(network, inputs, count):
 
 
 def reference(layers, scale, output, records):
-    """Scores of raw records in float64, by the definition: without the final activation, except for `values`."""
+    """Scores of raw records in float64, without the final activation except for `values`."""
     if isinstance(layers[-1], str) and layers[-1] in FINAL and output["kind"] != "values":
         layers = layers[:-1]
     x = _scaled(scale, records.astype(np.float64))
@@ -1134,11 +1136,11 @@ def reference(layers, scale, output, records):
 
 
 # ---- files
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _write_layers(network, data, files):
-    """The `layers` key; the matrix files go into `files` (name to bytes), numbered from 1 by affine layer."""
+    """The `layers` key. The matrix files go into `files` (bytes by name), numbered from 1."""
     entries, number = [], 0
     for layer in network.layers:
         if isinstance(layer, (str, dict)):
@@ -1170,7 +1172,7 @@ def write_matrix(folder, name, matrix, data="npy"):
 
 
 def csv_bytes(matrix):
-    """A line per row, commas between, the shortest digits that read back as the same number of the matrix's type."""
+    """A line per row, with commas, in the shortest digits that read back as the same number."""
     lines = (",".join(str(v).removesuffix(".0") for v in row) for row in np.asarray(matrix))
     return "".join(line + "\n" for line in lines).encode()
 
@@ -1202,7 +1204,7 @@ def network_json(definition):
 
 
 # ---- small things
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _f32(array):
@@ -1220,7 +1222,7 @@ def _type(thing):
 
 
 def _framework_type(model):
-    """The model's framework: "torch", "keras", "sklearn" or None. Imports none: the one of a model is loaded already."""
+    """The model's framework: "torch", "keras", "sklearn" or None. It is loaded already."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return "torch"
@@ -1232,7 +1234,7 @@ def _framework_type(model):
 
 
 def _not_a_model(model):
-    """What to say of something that is no model of a known framework."""
+    """The message for an argument that is no model of a known framework."""
     if isinstance(model, (str, Path)):
         way = WAYS.get(Path(model).suffix.lower(), "load it and give the model")
         return f"model: expected a model, found the path of a file, {str(model)!r}; {way}"

@@ -30,13 +30,13 @@ ALLOWED = {
 
 
 class ProgramError(RuntimeError):
-    """The program ended; the text is what it said. `answers` has what it had answered of the array."""
+    """The program ended. The text is its message; `answers` has its answers to the array so far."""
 
     answers = None
 
 
 def _checked(arguments):
-    """The arguments as text. ValueError for one that would change what comes back: answers could not be told apart then."""
+    """The arguments as text. An option that would change the answers' form is a ValueError."""
     arguments = [str(argument) for argument in arguments]
     words = iter(arguments)
     for word in words:
@@ -53,7 +53,7 @@ def _checked(arguments):
 
 
 def _typed(labels):
-    """The labels as an array of the type that a framework gave them: whole numbers, numbers, truth values or text."""
+    """The labels as an array of their framework's type: whole numbers, numbers, bool or text."""
     for numbers in (np.int64, np.float64):
         try:
             found = np.array([numbers(label) for label in labels])
@@ -72,19 +72,19 @@ class Program:
         with Program("./classify") as classify:
             classes = classify(records)
 
-    path:      the program. A name without a slash is a file of the current folder. output:    what
-    it gives: "class", "label", "scores" or "probs". None: the label of the class where the network
-    has labels,
-               else "class"; "class" of a network with several labels, "scores" where it has values
-               instead of classes.
-    device:    the device, as --device names it. None: "auto". arguments: more options, for example
-    ["--batch", "16"]. Options that change what comes back are a ValueError. launcher:  what starts
-    it, for a program that this machine cannot run: ["ssh", "board"], then `path` is one of the
-    board.
+    path:      the program. A name without a slash is a file of the current folder.
+    output:    its results: "class", "label", "scores" or "probs". None: the label of the class if
+               the network has labels, else "class". For several labels it is "class", for values
+               "scores".
+    device:    the device, as --device names it. None: "auto".
+    arguments: more options, for example ["--batch", "16"]. Options that change the results are a
+               ValueError.
+    launcher:  a command that starts a program which this machine cannot run: ["ssh", "board"]. Then
+               `path` is one of the board.
 
     Attributes: `model` (the network's name), `inputs` and `outputs` (values of a record and of its
-    scores), `labels` (the names of the classes, as an array of int64, float64 or bool where all of
-    them are written so; None without names).
+                scores), `labels` (the names of the classes, as an array of int64, float64 or bool
+                if all of them are written so; None without names).
 
     Threads may share it: calls take turns. A call that is interrupted (Ctrl-C, an exception of a
     signal handler) ends the program.
@@ -121,7 +121,7 @@ class Program:
             output is None and self.labels is not None and self._kind in ("classes", "binary")
         )
         self._lock = threading.Lock()
-        # Whether records are on their way whose answers nobody has read.
+        # True if records are on their way whose answers nobody has read.
         self._busy = False
         self._owner = os.getpid()
         self._said = tempfile.TemporaryFile()
@@ -136,15 +136,16 @@ class Program:
         self._lines = io.BufferedReader(self._process.stdout)
 
     def __call__(self, array):
-        """The answers to records, shape (n, …) of `inputs` values each, or to one, of any shape with so many values.
+        """The answers to records of `inputs` values, shape (n, …), or to one record.
 
-        Of classes their labels (n,), as `labels` has them; without labels, or asked for by "class",
-        an array (n,) of int64; of networks with several labels (n, outputs) of bool. Of "label" the
-        text, an array of str. Of scores (n, outputs) float32; of probabilities the same, the first
-        of two classes included. One record has no axis n. A value that is masked, or that is NaN or
-        infinite as float32, is a ValueError, and the program goes on.
+        Classes come as their labels (n,), as `labels` has them. Without labels, or with "class",
+        they are an array (n,) of int64; for several labels (n, outputs) of bool. "label" gives the
+        text, an array of str. Scores are (n, outputs) of float32, and so are probabilities, the
+        first of two classes included. One record may have any shape, and its answer no axis n. A
+        value that is masked, or that is NaN or infinite as float32, is a ValueError, and the
+        program goes on.
 
-        Raises ProgramError where the program ends.
+        Raises ProgramError if the program ends.
         """
         if np.ma.is_masked(array):
             place = np.argwhere(np.ma.getmaskarray(array))[0].tolist()

@@ -1,10 +1,12 @@
 """Compares programs of random graphs with ONNX Runtime, LiteRT, NumPy and scikit-learn.
 
-`run` beside this file calls it. Each graph is drawn from (seed, number), so that `--seed S --graph
-I` repeats it. It is baked once. Its program runs a single record, batches of 3, and 100 records at
-once, on the host and for some graphs on OpenCL. bounds.py says how far an answer may be from the
-judge's. A graph whose judge gives NaN or an infinity, or whose bound says nothing, is drawn again.
-A refusal counts as a failure unless refusals.py has the sentence of the documents that states it.
+`run` beside this file calls it.
+
+Each graph is drawn from (seed, number), so `--seed S --graph I` repeats it. It is baked once. Its
+program runs a single record, batches of 3, and 100 records at once, on the host and for some graphs
+on OpenCL. bounds.py says how far an answer may be from the judge's. A graph is drawn again if its
+judge gives NaN or an infinity, or if its bound says nothing. A refusal counts as a failure unless
+refusals.py has the sentence of the documents that states it.
 """
 
 import argparse

@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Trains small networks with scikit-learn, Keras and PyTorch and writes them as their usual
-exporters and python/mortonnet do, with what the frameworks make of all records.
+"""Trains small networks with scikit-learn, Keras and PyTorch, and exports them in all usual ways.
 
     tests/exporters/make.py FOLDER FRAMEWORK...
 
     sklearn     needs scikit-learn and skl2onnx
-    keras       needs tensorflow and tf2onnx
-    torch       needs torch and onnxscript, and scikit-learn for its images of digits, as does keras
+    keras       needs tensorflow and tf2onnx, and scikit-learn for its images of digits
+    torch       needs torch and onnxscript, and scikit-learn for its images of digits
 
-A folder FOLDER/FRAMEWORK-NAME for each network has
+A folder FOLDER/FRAMEWORK-NAME for each network has the files of python/mortonnet and of the
+framework's own exporters, and the framework's results for all records:
 
     network.json                    python/mortonnet: of scikit-learn
     net.onnx, net.json              python/mortonnet: of a torch.nn.Module
     net.tflite, net.json            python/mortonnet: of a Keras model
     skl2onnx.onnx, keras.onnx, keras.tflite, torch.onnx, torch_script.onnx
                                     the framework's own exporter, called as its documentation does
-    keras.json, torch.json, …       what such a file does not say: the order of the input's values,
-    their scaling inputs.npy                      all records in raw units, shape (n, values),
-    float32 scores.npy                      their scores before a final softmax or sigmoid, shape
-    (n, outputs) results.npy                     their probabilities classes.npy
-    the class that the framework gives, as an index, shape (n, 1) labels.txt
-    names of the classes, where it has them, a line each
+    keras.json, torch.json, …       facts that such a file lacks: the order of the input's values,
+                                    their scaling
+    inputs.npy                      all records in raw units, shape (n, values), float32
+    scores.npy                      their scores before a final softmax or sigmoid, (n, outputs)
+    results.npy                     their probabilities
+    classes.npy                     the framework's class, as an index, shape (n, 1)
+    labels.txt                      names of the classes, if it has any, a line each
 """
 
 import contextlib

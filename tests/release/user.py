@@ -2,9 +2,9 @@
 """Uses the wheel without Rust and a C compiler; started by tests/release/run and tests/fresh.
 
 usage: user.py FOLDER [--fresh] [CLASS]      FOLDER: the sources; CLASS: User, Torch or Keras
-  --fresh     on a system that cannot run programs of boards, and has the Debian package installed;
-  else target/boards of the
-              sources runs them, and the package is unpacked in target/release-user/deb
+  --fresh     on a system that cannot run programs of boards, and has the Debian package installed.
+              Otherwise target/boards of the sources runs them, and the package is unpacked in
+              target/release-user/deb
 """
 
 import logging

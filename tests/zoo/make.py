@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""Builds networks of the shapes of MLPerf Tiny as ONNX and TensorFlow Lite files, with random
-weights, and ONNX Runtime's scores.
+"""Builds networks of MLPerf Tiny's shapes as ONNX and TensorFlow Lite files, with random weights.
 
-    tests/zoo/make.py FOLDER [NAME]...      needs NumPy, onnx, onnxruntime and ai-edge-litert (with
-    flatbuffers); a second
-                                            run writes the same bytes
+    tests/zoo/make.py FOLDER [NAME]...
 
-For each NAME (default: the first four) FOLDER gets
+Needs NumPy, onnx, onnxruntime and ai-edge-litert (with flatbuffers). A second run writes the same
+bytes. For each NAME (default: the first four) FOLDER gets
 
     NAME.onnx           the network, a free batch dimension, images as channels × height × width
-    NAME.tflite         the same, images as height × width × channels, batch norm in the weights as
-    converters leave it;
-                        LiteRT's results are compared with ONNX Runtime's
-    NAME.json           what the build reads beside them: the order of the inputs, the meaning of
-    the output, golden vectors NAME_inputs.npy     records, shape (n, values), images as channels ×
-    height × width NAME_scores.npy     their scores before a final softmax, shape (n, outputs),
-    float32 NAME_results.npy    what the network gives: probabilities, or the same
+    NAME.tflite         the network with images as height × width × channels, batch norm in the
+                        weights as converters leave it; LiteRT's results are compared with ONNX
+                        Runtime's
+    NAME.json           facts for the build: the order of the inputs, the meaning of the output,
+                        golden vectors
+    NAME_inputs.npy     records, shape (n, values), images as channels × height × width
+    NAME_scores.npy     their scores before a final softmax by ONNX Runtime, (n, outputs), float32
+    NAME_results.npy    the network's results: probabilities, or the scores
 
     autoencoder             640, then 128 four times, 8, 128 four times, 640, with batch norm and
-                            ReLU (ToyADMOS) ds-cnn                  keywords in 49 × 10 values: one
-                            convolution, four depthwise-separable ones of 64 channels resnet-8
-                            3 × 32 × 32: three residual blocks of 16, 32 and 64 channels
-                            mobilenet-v1-0.25       3 × 96 × 96, two classes mobilenet-v1-1.0
-                            3 × 224 × 224, 1000 classes: 17 MB
+                            ReLU (ToyADMOS)
+    ds-cnn                  keywords in 49 × 10 values: one convolution, four depthwise-separable
+                            ones of 64 channels
+    resnet-8                3 × 32 × 32: three residual blocks of 16, 32 and 64 channels
+    mobilenet-v1-0.25       3 × 96 × 96, two classes
+    mobilenet-v1-1.0        3 × 224 × 224, 1000 classes: 17 MB
 
 The shapes follow the reference models' descriptions; no weight is theirs. Borders are those of
-"same" padding where an even size meets a stride of 2: more below and to the right.
+"same" padding if an even size meets a stride of 2: more below and to the right.
 """
 
 import json
