@@ -24,8 +24,10 @@ typedef const void *list;
     F(clGetDeviceInfo, handle, uint32_t, size_t, void *, size_t *) \
     F(clBuildProgram, handle, uint32_t, const handle *, const char *, void *, void *) \
     F(clSetKernelArg, handle, uint32_t, size_t, const void *) \
-    F(clEnqueueNDRangeKernel, handle, handle, uint32_t, list, const size_t *, const size_t *, uint32_t, list, handle *) \
-    F(clEnqueueReadBuffer, handle, handle, uint32_t, size_t, size_t, void *, uint32_t, list, handle *) \
+    F(clEnqueueNDRangeKernel, handle, handle, uint32_t, list, const size_t *, const size_t *, \
+      uint32_t, list, handle *) \
+    F(clEnqueueReadBuffer, handle, handle, uint32_t, size_t, size_t, void *, uint32_t, list, \
+      handle *) \
     F(clEnqueueBarrierWithWaitList, handle, uint32_t, list, handle *) \
     F(clGetEventProfilingInfo, handle, uint32_t, size_t, void *, size_t *) \
     F(clWaitForEvents, uint32_t, const handle *) \
@@ -42,7 +44,8 @@ typedef const void *list;
 FUNCTIONS(DECLARE)
 MAKERS(DECLARE_MAKER)
 
-static handle device, context, queue, profiled, unordered, buffers[BUFFERS], of_buffers[BUFFERS + 1];
+static handle device, context, queue, profiled, unordered;
+static handle buffers[BUFFERS], of_buffers[BUFFERS + 1];
 
 static void check(int32_t code, const char *what)
 {
@@ -68,7 +71,8 @@ static handle kernel(const char *source, const char *options, int count)
 static void launch(handle to, handle what, handle *event)
 {
     const size_t items = ITEMS;
-    check(clEnqueueNDRangeKernel(to, what, 1, NULL, &items, &items, 0, NULL, event), "clEnqueueNDRangeKernel");
+    check(clEnqueueNDRangeKernel(to, what, 1, NULL, &items, &items, 0, NULL, event),
+          "clEnqueueNDRangeKernel");
 }
 
 static void finish(handle what)
@@ -92,7 +96,8 @@ static void read_back(handle what)
 {
     float value;
     launch(queue, what, NULL);
-    check(clEnqueueReadBuffer(queue, buffers[0], 1, 0, sizeof value, &value, 0, NULL, NULL), "clEnqueueReadBuffer");
+    check(clEnqueueReadBuffer(queue, buffers[0], 1, 0, sizeof value, &value, 0, NULL, NULL),
+          "clEnqueueReadBuffer");
 }
 
 static void nothing(handle what)
@@ -115,7 +120,8 @@ static void by_barriers(handle what)
 {
     for (int i = 0; i < chain; ++i) {
         if (i > 0)
-            check(clEnqueueBarrierWithWaitList(unordered, 0, NULL, NULL), "clEnqueueBarrierWithWaitList");
+            check(clEnqueueBarrierWithWaitList(unordered, 0, NULL, NULL),
+                  "clEnqueueBarrierWithWaitList");
         launch(unordered, what, NULL);
     }
     check(clFinish(unordered), "clFinish");
@@ -126,7 +132,8 @@ static void by_events(handle what)
     const size_t items = ITEMS;
     handle before = NULL, event;
     for (int i = 0; i < chain; ++i) {
-        check(clEnqueueNDRangeKernel(unordered, what, 1, NULL, &items, &items, i > 0, i > 0 ? &before : NULL, &event),
+        check(clEnqueueNDRangeKernel(unordered, what, 1, NULL, &items, &items, i > 0,
+                                     i > 0 ? &before : NULL, &event),
               "clEnqueueNDRangeKernel");
         if (i > 0)
             clReleaseEvent(before);
@@ -219,7 +226,8 @@ int main(int count, char **arguments)
         check(code, "clCreateBuffer");
     }
     for (int n = 1; n <= BUFFERS; ++n) {
-        char source[1024] = "__attribute__((reqd_work_group_size(1024, 1, 1))) kernel void probe(global float *b0";
+        char source[1024] = "__attribute__((reqd_work_group_size(1024, 1, 1))) "
+                            "kernel void probe(global float *b0";
         for (int i = 1; i < n; ++i)
             sprintf(source + strlen(source), ", global float *b%d", i);
         strcat(source, ") { if (get_global_id(0) == 0) b0[0] = 1");
@@ -247,7 +255,8 @@ int main(int count, char **arguments)
         for (int i = 0; i < WAYS; ++i)
             of_ways[i][turn] = median(ways[i].run, of_buffers[ways[i].buffers]);
     for (int i = 0; i < WAYS; ++i)
-        printf("%-38s %6.2f %6.2f %6.2f\n", ways[i].name, of_ways[i][0], of_ways[i][1], of_ways[i][2]);
+        printf("%-38s %6.2f %6.2f %6.2f\n", ways[i].name, of_ways[i][0], of_ways[i][1],
+               of_ways[i][2]);
 
     // Of 16 KB a load of all work-items.
     static const int loads[] = { 0, 8, 16, 24, 32, 48, 64, 96, 128 };
@@ -276,7 +285,8 @@ int main(int count, char **arguments)
                 of_sizes[form][i][turn] = median(finish, readers[form][i]);
     for (int form = 0; form < 2; ++form)
         for (int i = 0; i < SIZES; ++i)
-            printf("1 work-group, %4d KB, %2d loads at once   %6.2f %6.2f %6.2f\n", loads[i] * 16, forms[form],
+            printf("1 work-group, %4d KB, %2d loads at once   %6.2f %6.2f %6.2f\n", loads[i] * 16,
+                   forms[form],
                    of_sizes[form][i][0], of_sizes[form][i][1], of_sizes[form][i][2]);
 
     // A kernel of some 20 us on a large GPU.
@@ -293,8 +303,10 @@ int main(int count, char **arguments)
         uint64_t start, end;
         launch(profiled, busy, &event);
         check(clWaitForEvents(1, &event), "clWaitForEvents");
-        check(clGetEventProfilingInfo(event, 0x1282, sizeof start, &start, NULL), "clGetEventProfilingInfo");
-        check(clGetEventProfilingInfo(event, 0x1283, sizeof end, &end, NULL), "clGetEventProfilingInfo");
+        check(clGetEventProfilingInfo(event, 0x1282, sizeof start, &start, NULL),
+              "clGetEventProfilingInfo");
+        check(clGetEventProfilingInfo(event, 0x1283, sizeof end, &end, NULL),
+              "clGetEventProfilingInfo");
         clReleaseEvent(event);
         if (i >= 0)
             alone[i] = (end - start) / 1e3;
@@ -302,7 +314,8 @@ int main(int count, char **arguments)
     qsort(alone, TIMED, sizeof *alone, compare);
     printf("a kernel by its events                 %6.2f\n", alone[TIMED / 2]);
     const struct { const char *name; void (*run)(handle); } chains[] = {
-        { "in order", in_order }, { "barriers", by_barriers }, { "events", by_events }, { "no waits", without_waits },
+        { "in order", in_order }, { "barriers", by_barriers }, { "events", by_events },
+        { "no waits", without_waits },
     };
     enum { CHAINS = sizeof chains / sizeof *chains, LONGEST = 6 };
     double of_chains[CHAINS][LONGEST][TURNS];
@@ -312,7 +325,8 @@ int main(int count, char **arguments)
                 of_chains[i][chain - 1][turn] = median(chains[i].run, busy);
     for (int i = 0; i < CHAINS; ++i)
         for (chain = 1; chain <= LONGEST; ++chain)
-            printf("%d of them, %-8s                     %6.2f %6.2f %6.2f\n", chain, chains[i].name,
-                   of_chains[i][chain - 1][0], of_chains[i][chain - 1][1], of_chains[i][chain - 1][2]);
+            printf("%d of them, %-8s                     %6.2f %6.2f %6.2f\n", chain,
+                   chains[i].name, of_chains[i][chain - 1][0], of_chains[i][chain - 1][1],
+                   of_chains[i][chain - 1][2]);
     return 0;
 }

@@ -1,25 +1,28 @@
 #!/bin/sh
-# Measures the lines of docs/measured/gpu.md that are of the GPU machine, in one call, with programs that were built elsewhere.
+# Measures the tables of docs/measured that are of a GPU machine, in one call, with programs that
+# were built elsewhere.
 #
-# usage: benches/gpu/lines.sh PROGRAM FOLDER [--mnist PROGRAM] [--loader FILE] [--vendor LIBRARY] [--python PYTHON]
-#                             [--device DEV] [--quick]
+# usage: benches/gpu/lines.sh PROGRAM FOLDER [--mnist PROGRAM] [--loader FILE] [--vendor LIBRARY]
+#                             [--python PYTHON] [--device DEV] [--quick]
 #
 # PROGRAM   mortonnet, release build
-# FOLDER    where the results go (made where it is missing)
+# FOLDER    the folder of the results (made if it is missing)
 # --mnist   mortonnet built with MORTONNET_MODEL=model/mnist, for the start-up lines
-# --loader  libOpenCL.so.1, or Debian's package ocl-icd-libopencl1 (.deb), where the machine has no OpenCL loader
-# --vendor  the GPU driver's OpenCL library                                             [libnvidia-opencl.so.1]
-# --python  an interpreter with PyTorch and ONNX Runtime                                [python3]
-# --device  the GPU: part of its name                                                   [NVIDIA]
+# --loader  libOpenCL.so.1, or Debian's package ocl-icd-libopencl1 (.deb), for a machine without an
+#           OpenCL loader
+# --vendor  the GPU driver's OpenCL library                             [libnvidia-opencl.so.1]
+# --python  an interpreter with PyTorch and ONNX Runtime                [python3]
+# --device  the GPU: part of its name                                   [NVIDIA]
 # --quick   seconds instead of minutes, for trying this script on any OpenCL device: not for figures
 #
-# Steps, each with a time limit of its own, at most 8 minutes in all; one that fails or is cut off does not stop the
-# others. What each wrote so far stays in FOLDER; log.txt has commands, seconds, exit codes and what went to stderr.
+# Each step has a time limit of its own, at most 8 minutes in all. A step that fails or is cut off
+# does not stop the others, and its output so far stays in FOLDER. log.txt has commands, seconds,
+# exit codes and stderr.
 #
-#   networks.txt        the four networks beside PyTorch            "NVIDIA H200: plan nvidia-mma against PyTorch and cuBLAS"
+#   networks.txt        the four networks beside PyTorch
 #   documents.json      the documents' tables: products, biases, activations, Sobel, networks, peaks
-#   documents.html      the same as a page
-#   squares.txt         square products beside cuBLAS               as networks.txt
+#   documents.html      these tables as a page
+#   squares.txt         square products beside cuBLAS
 #   startup.csv         start to the first class with and without the kernel-binary cache
 #   variants.csv        halves and floats, the plans generic, desktop and nvidia, in turns
 #   cpu.txt             host engine and cpu-simd on all cores beside the peers
@@ -35,7 +38,9 @@ mnist="" loader="" vendor=libnvidia-opencl.so.1 python=python3 device=NVIDIA qui
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=1; shift; continue ;;
-        --mnist | --loader | --vendor | --python | --device) [ $# -ge 2 ] || fail "$1: expected a value" ;;
+        --mnist | --loader | --vendor | --python | --device)
+            [ $# -ge 2 ] || fail "$1: expected a value"
+            ;;
         *) fail "$1: $usage" ;;
     esac
     case $1 in
@@ -66,9 +71,11 @@ log=$out/log.txt
 if [ -n "$loader" ]; then
     case $loader in
         *.deb)
-            dpkg-deb -x "$loader" "$work/loader" 2>> "$log" || fail "$loader: dpkg-deb could not unpack it"
+            dpkg-deb -x "$loader" "$work/loader" 2>> "$log" ||
+                fail "$loader: dpkg-deb could not unpack it"
             MORTONNET_OPENCL=$(find "$work/loader" -name 'libOpenCL.so.1' | head -n 1)
-            [ -n "$MORTONNET_OPENCL" ] || fail "$loader: expected a libOpenCL.so.1 in it, found none"
+            [ -n "$MORTONNET_OPENCL" ] ||
+                fail "$loader: expected a libOpenCL.so.1 in it, found none"
             ;;
         *) MORTONNET_OPENCL=$(absolute "$loader") ;;
     esac
@@ -109,23 +116,26 @@ gpu() { limit=$1 file=$2; shift 2; step "$limit" "$file" env OCL_ICD_VENDORS="$w
     "$program" --version
     uname -srm
     nproc
-    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv 2>&1
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu \
+        --format=csv 2>&1
     OCL_ICD_VENDORS=$work/gpu "$program" --list-devices 2>&1
     "$program" --list-devices 2>&1
 } >> "$log"
-rm -f "$out"/networks.txt "$out"/squares.txt "$out"/variants.csv "$out"/documents.* "$out"/startup.csv "$out"/cpu.txt
+rm -f "$out"/networks.txt "$out"/squares.txt "$out"/variants.csv "$out"/documents.* \
+    "$out"/startup.csv "$out"/cpu.txt
 
 # Beside PyTorch.
 compare="$python $here/benches/gpu/compare.py $program --device $device"
 # shellcheck disable=SC2086
 gpu 75 networks.txt $compare --part networks
 
-# The documents' kernels. Checks and networks come on top of the limit, and nothing is printed before the end: the steps
-# behind it have what is left, and print as they go.
+# The documents' kernels. Checks and networks come on top of the limit, and nothing is printed
+# before the end: the steps behind it have what is left, and print as they go.
 limit=100 more=""
 [ -z "$quick" ] || limit=5 more="--repeat 2 --sizes 64"
 # shellcheck disable=SC2086
-gpu 240 documents.json "$program" bench --device "$device" --time-limit $limit $more -o json --report "$out/documents.html"
+gpu 240 documents.json "$program" bench --device "$device" --time-limit $limit $more -o json \
+    --report "$out/documents.html"
 
 # shellcheck disable=SC2086
 gpu 60 squares.txt $compare --part squares
@@ -134,7 +144,8 @@ if [ -n "$mnist" ]; then
     plan="--plan nvidia" runs=5
     [ -z "$quick" ] || plan="" runs=1
     # shellcheck disable=SC2086
-    gpu 60 startup.csv "$python" "$here/benches/startup.py" --program "$mnist" --runs $runs $plan --device "$device"
+    gpu 60 startup.csv "$python" "$here/benches/startup.py" --program "$mnist" --runs $runs $plan \
+        --device "$device"
 else
     echo "startup.csv: not run, no --mnist"
 fi
@@ -148,13 +159,16 @@ gpu 90 variants.csv "$python" "$here/benches/gpu/variants.py" "$program" --devic
 # The processor of that machine: full networks only, as many turns as fit.
 turns=2 names=full-mnist,full-cifar
 [ -z "$quick" ] || turns=1 names=partial-cifar
-host="$python $here/benches/host.py --python $python --program $program --cores $all_cores --networks $names"
+host="$python $here/benches/host.py --python $python --program $program --cores $all_cores"
+host="$host --networks $names"
 # shellcheck disable=SC2086
 step 45 cpu.txt $host --batches 100,1 --turns $turns
-cpu=$("$program" --list-devices 2> /dev/null | awk '/\(CPU, / && $1 ~ /^[0-9]+:?$/ { sub(":", "", $1); print $1; exit }')
+cpu=$("$program" --list-devices 2> /dev/null |
+    awk '/\(CPU, / && $1 ~ /^[0-9]+:?$/ { sub(":", "", $1); print $1; exit }')
 if [ -n "$cpu" ]; then
     # shellcheck disable=SC2086
-    step 30 cpu.txt env POCL_AFFINITY=1 $host --batches 100 --turns $turns --device "$cpu" --plan cpu-simd
+    step 30 cpu.txt env POCL_AFFINITY=1 $host --batches 100 --turns $turns --device "$cpu" \
+        --plan cpu-simd
 else
     echo "cpu.txt: no OpenCL device that is a CPU: cpu-simd left out" | tee -a "$log"
 fi

@@ -1,13 +1,14 @@
-/* Builds OpenCL programs for the first device and creates their kernels, which makes Mesa print what it compiles.
+/* Builds OpenCL programs for the first device and creates their kernels, so that Mesa prints its
+ * code.
  *
- * usage: compile < JOBS, a job per line: NAME<tab>FILE<tab>OPTIONS. Prints "@begin NAME" before and "@end NAME" after
- * a job that went well; "@fail NAME" and the build log otherwise.
+ * usage: compile < JOBS, a job per line: NAME<tab>FILE<tab>OPTIONS. Prints "@begin NAME" before and
+ * "@end NAME" after a job that went well, else "@fail NAME" and the build log.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of OpenCL, only this: no headers are needed. */
+/* The part of OpenCL that is used; no headers are needed. */
 typedef struct object *object;
 #define CL_DEVICE_TYPE_ALL 0xffffffff
 #define CL_PROGRAM_BUILD_LOG 0x1183
@@ -36,7 +37,8 @@ static int job(object context, object device, const char *file, const char *opti
     fclose(f);
     object program = clCreateProgramWithSource(context, 1, &text, NULL, &error);
     if (error || clBuildProgram(program, 1, &device, options, NULL, NULL)) {
-        clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, sizeof build_log, build_log, NULL);
+        clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, sizeof build_log, build_log,
+                              NULL);
         puts(build_log);
         return 1;
     }
@@ -49,7 +51,8 @@ int main(void)
     unsigned platforms = 0, devices = 0;
     int error;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (clGetPlatformIDs(1, &platform, &platforms) || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, &devices)) {
+    if (clGetPlatformIDs(1, &platform, &platforms) ||
+        clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, &devices)) {
         fputs("no Mali device\n", stderr);
         return 1;
     }
@@ -57,7 +60,8 @@ int main(void)
     if (error)
         return 1;
     while (fgets(line, sizeof line, stdin)) {
-        char *name = strtok(line, "\t\n"), *file = strtok(NULL, "\t\n"), *options = strtok(NULL, "\t\n");
+        char *name = strtok(line, "\t\n"), *file = strtok(NULL, "\t\n");
+        char *options = strtok(NULL, "\t\n");
         printf("@begin %s\n", name);
         int bad = job(context, device, file, options ? options : "");
         fflush(stderr);

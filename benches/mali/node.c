@@ -1,5 +1,6 @@
-/* A render node of an Arm Mali, as far as Mesa's drivers (panfrost) need one to compile: a preloaded library
- * that answers opens of the node and its ioctls. Nothing is ever executed. NODE_GPU is the product id in hexadecimal.
+/* A render node of an Arm Mali, as far as Mesa's drivers (panfrost) need one to compile. This
+ * preloaded library answers opens of the node and its ioctls. Nothing is ever executed. NODE_GPU is
+ * the product id in hexadecimal.
  *
  * The descriptor is a sparse memory file, so that dup, fcntl and mmap need no help.
  */
@@ -19,7 +20,10 @@ static const char node[] = "/dev/dri/renderD128";
 enum { MOST_OBJECTS = 1 << 16 };
 
 static int is_node(const char *path) { return path && !strcmp(path, node); }
-static int is_hidden(const char *path) { return path && !strncmp(path, "/dev/dri/", 9) && !is_node(path); }
+static int is_hidden(const char *path)
+{
+    return path && !strncmp(path, "/dev/dri/", 9) && !is_node(path);
+}
 
 static long gpu(void)
 {
@@ -50,10 +54,26 @@ static int open_path(int folder, const char *path, int flags, mode_t mode)
         mode = va_arg(rest, mode_t);                       \
         va_end(rest);                                      \
     }
-int open(const char *path, int flags, ...) { MODE(flags) return open_path(AT_FDCWD, path, flags, mode); }
-int open64(const char *path, int flags, ...) { MODE(flags) return open_path(AT_FDCWD, path, flags, mode); }
-int openat(int at, const char *path, int flags, ...) { MODE(flags) return open_path(at, path, flags, mode); }
-int openat64(int at, const char *path, int flags, ...) { MODE(flags) return open_path(at, path, flags, mode); }
+int open(const char *path, int flags, ...)
+{
+    MODE(flags)
+    return open_path(AT_FDCWD, path, flags, mode);
+}
+int open64(const char *path, int flags, ...)
+{
+    MODE(flags)
+    return open_path(AT_FDCWD, path, flags, mode);
+}
+int openat(int at, const char *path, int flags, ...)
+{
+    MODE(flags)
+    return open_path(at, path, flags, mode);
+}
+int openat64(int at, const char *path, int flags, ...)
+{
+    MODE(flags)
+    return open_path(at, path, flags, mode);
+}
 int __open_2(const char *path, int flags) { return open_path(AT_FDCWD, path, flags, 0); }
 int __open64_2(const char *path, int flags) { return open_path(AT_FDCWD, path, flags, 0); }
 
@@ -71,7 +91,15 @@ int access(const char *path, int mode)
 /* --- ioctls --- */
 
 /* Arguments as the kernel's drm.h and panfrost_drm.h have them. */
-struct version { int major, minor, patch; size_t name_length; char *name; size_t date_length; char *date; size_t about_length; char *about; };
+struct version {
+    int major, minor, patch;
+    size_t name_length;
+    char *name;
+    size_t date_length;
+    char *date;
+    size_t about_length;
+    char *about;
+};
 struct unique { size_t length; char *text; };
 struct capability { uint64_t which, value; };
 struct frost_parameter { uint32_t which, pad; uint64_t value; };
@@ -89,7 +117,8 @@ static uint32_t new_object(uint64_t size)
     uint32_t handle = __atomic_fetch_add(&next_handle, 1, __ATOMIC_SEQ_CST);
     if (handle >= MOST_OBJECTS)
         abort();
-    offsets[handle] = __atomic_fetch_add(&next_offset, (size + 0xffff) & ~0xffffull, __ATOMIC_SEQ_CST);
+    offsets[handle] =
+        __atomic_fetch_add(&next_offset, (size + 0xffff) & ~0xffffull, __ATOMIC_SEQ_CST);
     return handle;
 }
 
@@ -118,7 +147,12 @@ static uint64_t parameter(uint32_t which)
 static int of_panfrost(unsigned request, void *argument)
 {
     switch (request) {
-    case 2: { struct frost_create *c = argument; c->handle = new_object(c->size); c->offset = offsets[c->handle]; break; }
+    case 2: {
+        struct frost_create *c = argument;
+        c->handle = new_object(c->size);
+        c->offset = offsets[c->handle];
+        break;
+    }
     case 3: { struct frost_map *m = argument; m->offset = offsets[m->handle]; break; }
     case 4: { struct frost_parameter *p = argument; p->value = parameter(p->which); break; }
     case 5: { struct frost_offset *o = argument; o->offset = offsets[o->handle]; break; }
@@ -141,7 +175,8 @@ int ioctl(int fd, unsigned long request, ...)
     switch (number) {
     case 0x00: {
         struct version *v = argument;
-        *v = (struct version){ 1, 1, 0, v->name_length, v->name, v->date_length, v->date, v->about_length, v->about };
+        *v = (struct version){ 1, 1, 0, v->name_length, v->name, v->date_length, v->date,
+                               v->about_length, v->about };
         put(v->name, &v->name_length, "panfrost");
         put(v->date, &v->date_length, "20260101");
         put(v->about, &v->about_length, "compiles only");

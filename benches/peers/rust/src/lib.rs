@@ -16,7 +16,10 @@ pub type Load = fn(&str, usize, usize, Vec<f32>) -> Result<Forward, Failure>;
 /// The version of a package in Cargo.lock.
 pub fn version(package: &str) -> &'static str {
     let lock = include_str!("../Cargo.lock");
-    let rest = lock.split(&format!("name = \"{package}\"\nversion = \"")).nth(1).unwrap_or("?");
+    let rest = lock
+        .split(&format!("name = \"{package}\"\nversion = \""))
+        .nth(1)
+        .unwrap_or("?");
     rest.split('"').next().unwrap_or("?")
 }
 
@@ -29,23 +32,36 @@ fn npy(path: &str, most: usize) -> Result<(Vec<f32>, usize), Failure> {
     file.read_exact(&mut header)?;
     let header = String::from_utf8(header)?;
     let shape = header.split(['(', ')']).nth(1).ok_or("no shape")?;
-    let shape = shape.split(',').map(|n| n.trim().parse()).collect::<Result<Vec<usize>, _>>()?;
+    let shape = shape
+        .split(',')
+        .map(|n| n.trim().parse())
+        .collect::<Result<Vec<usize>, _>>()?;
     if !header.contains("<f4") || shape.len() != 2 || file.seek(SeekFrom::Current(0))? % 16 != 0 {
         return Err(format!("{path}: {header}").into());
     }
     let mut bytes = vec![0; shape[0].min(most) * shape[1] * 4];
     file.read_exact(&mut bytes)?;
-    let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let values = bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     Ok((values.collect(), shape[0]))
 }
 
 /// The pass and its largest error relative to the largest result.
-fn of_file(load: Load, stem: &str, threads: usize, batch: usize) -> Result<(Forward, f32), Failure> {
+fn of_file(
+    load: Load,
+    stem: &str,
+    threads: usize,
+    batch: usize,
+) -> Result<(Forward, f32), Failure> {
     let (some, records) = npy(&format!("{stem}_inputs.npy"), usize::MAX)?;
     let (results, _) = npy(&format!("{stem}_results.npy"), usize::MAX)?;
     let repeated = |values: &[f32]| -> Vec<f32> {
         let width = values.len() / records;
-        (0..batch).flat_map(|b| &values[b % records * width..][..width]).copied().collect()
+        (0..batch)
+            .flat_map(|b| &values[b % records * width..][..width])
+            .copied()
+            .collect()
     };
     let expected = repeated(&results);
     let mut forward = load(&format!("{stem}.onnx"), threads, batch, repeated(&some))?;
@@ -80,11 +96,23 @@ fn median_us(forward: &mut Forward, seconds: f64) -> Result<(f64, usize), Failur
 
 pub fn main(name: &str, load: Load) -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let threads = arguments.first().ok_or("usage: PEER THREADS [STEM]")?.parse()?;
+    let threads = arguments
+        .first()
+        .ok_or("usage: PEER THREADS [STEM]")?
+        .parse()?;
     if let Some(stem) = arguments.get(1) {
-        let mut forward =
-            load(&format!("{stem}.onnx"), threads, 1, npy(&format!("{stem}_inputs.npy"), 1)?.0)?;
-        forward(&mut |y| println!("{}", y.iter().map(f32::to_string).collect::<Vec<_>>().join(",")))?;
+        let mut forward = load(
+            &format!("{stem}.onnx"),
+            threads,
+            1,
+            npy(&format!("{stem}_inputs.npy"), 1)?.0,
+        )?;
+        forward(&mut |y| {
+            println!(
+                "{}",
+                y.iter().map(f32::to_string).collect::<Vec<_>>().join(",")
+            )
+        })?;
         io::copy(&mut io::stdin(), &mut io::sink())?;
         return Ok(());
     }
@@ -107,7 +135,10 @@ pub fn main(name: &str, load: Load) -> Result<(), Failure> {
             let (median, passes) = median_us(forward, seconds.parse()?)?;
             Ok(format!("{median:.3} {passes} {error:.3e}"))
         };
-        println!("{}", answer().unwrap_or_else(|e| format!("- {e}").replace('\n', " ")));
+        println!(
+            "{}",
+            answer().unwrap_or_else(|e| format!("- {e}").replace('\n', " "))
+        );
         io::stdout().flush()?;
     }
     Ok(())

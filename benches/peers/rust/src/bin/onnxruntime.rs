@@ -18,7 +18,10 @@ fn load(path: &str, threads: usize, batch: usize, x: Vec<f32>) -> Result<Forward
     let mut shape: Vec<i64> = shape.to_vec();
     shape[0] = batch as i64;
     Ok(Box::new(move |take| {
-        let y = session.run(ort::inputs![TensorRef::from_array_view((&shape[..], &x[..]))?])?;
+        let y = session.run(ort::inputs![TensorRef::from_array_view((
+            &shape[..],
+            &x[..]
+        ))?])?;
         take(y[0].try_extract_tensor::<f32>()?.1);
         Ok(())
     }))

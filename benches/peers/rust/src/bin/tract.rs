@@ -19,8 +19,9 @@ fn in_passes(path: &str, per_pass: usize, x: &[f32]) -> Result<Forward, Failure>
     }
     let model = model.with_input_fact(0, f32::fact(&shape).into())?;
     let mut state = model.into_optimized()?.into_runnable()?.spawn()?;
-    let parts =
-        x.chunks_exact(shape.iter().product()).map(|part| Ok(Tensor::from_shape(&shape, part)?.into()));
+    let parts = x
+        .chunks_exact(shape.iter().product())
+        .map(|part| Ok(Tensor::from_shape(&shape, part)?.into()));
     let parts = parts.collect::<Result<Vec<TValue>, Failure>>()?;
     let mut results: Vec<f32> = vec![];
     Ok(Box::new(move |take| {
