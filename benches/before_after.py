@@ -54,7 +54,7 @@ def head(what):
 
 
 def network(program, plan, shape, batch):
-    """Median time in µs of a batch; None where the plan does not run."""
+    """Median time in µs of a batch; None if the plan does not run."""
     command = [program, "bench", "network", "--device", a.device, "--plan", plan, "--shape", shape]
     done = subprocess.run(
         [*command, "--batch", str(batch), "-o", "json"], capture_output=True, text=True

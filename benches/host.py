@@ -79,7 +79,7 @@ def in_python(python, peer, threads):
 
 
 def in_rust(peer, threads):
-    """The command, or none where the program cannot be built."""
+    """The command, or none if the program cannot be built."""
     place = ROOT / "benches/peers/rust"
     built = shutil.which("cargo") and subprocess.run(
         ["cargo", "build", "--quiet", "--release", "--locked"], cwd=place
@@ -103,7 +103,7 @@ class Peer:
             sys.exit(f"{' '.join(command)}: failed")
 
     def turn(self, name, batch):
-        """The median in µs; none where the peer cannot run the network."""
+        """The median in µs; none if the peer cannot run the network."""
         self.process.stdin.write(f"{NETWORKS[name]} {batch} {SECONDS}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()

@@ -1,11 +1,11 @@
-// What a launch and its wait cost on a GPU, by the way to wait and the number of buffers, how fast
-// one work-group reads memory, and what stands between launches of which each waits for the one
-// before.
+// Measures a launch and its wait on a GPU, by the way to wait and the number of buffers. Also
+// measures how fast one work-group reads memory, and the gap between launches that wait for each
+// other.
 //
 //     cc -O2 -o launches benches/gpu/launches.c -ldl && ./launches [part of a device's name]
 //
-// Host times around the calls in microseconds, the median of 800 after 100 that do not count, in
-// three turns; of a kernel alone the device's time. MORTONNET_OPENCL names the library.
+// Times are the host's around the calls in microseconds, the median of 800 after 100 that do not
+// count, in three turns. A kernel alone has the device's time. MORTONNET_OPENCL names the library.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { BUFFERS = 12, ITEMS = 1024, TIMED = 800, UNTIMED = 100, TURNS = 3, BYTES = 1 << 24 };
 
-// Of the API what is used here, without its headers.
+// The part of the API that is used here, without its headers.
 typedef void *handle;
 typedef const void *list;
 #define FUNCTIONS(F) \
@@ -258,7 +258,7 @@ int main(int count, char **arguments)
         printf("%-38s %6.2f %6.2f %6.2f\n", ways[i].name, of_ways[i][0], of_ways[i][1],
                of_ways[i][2]);
 
-    // Of 16 KB a load of all work-items.
+    // A load of all work-items reads 16 KB.
     static const int loads[] = { 0, 8, 16, 24, 32, 48, 64, 96, 128 };
     enum { SIZES = sizeof loads / sizeof *loads };
     static const int forms[] = { 8, 24 };

@@ -38,7 +38,7 @@ LOOSE = 0.02
 ALMOST = 1e37
 """Larger values may overflow float32. Records without a finite answer must be refused."""
 LOOSE_OF_INTEGERS = 0.5
-"""That part for values that the judge rounds to integers."""
+"""LOOSE for values that the judge rounds to integers."""
 
 
 def normalised(message):

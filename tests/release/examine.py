@@ -22,7 +22,7 @@ LIBRARIES = {
     "ld-linux-aarch64.so.1",
     "ld-linux-x86-64.so.2",
 }
-"""What every system has."""
+"""Libraries of every system."""
 MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64", "armv7": "ARM"}
 MOST = {"mortonnet": 4_000_000, "mortonnet-bake": 4_000_000}
 """Bytes of a program."""
