@@ -38,5 +38,6 @@ mod support;
 mod trace;
 mod trial;
 mod tuning;
+mod tutorial;
 mod without_lab;
 mod world;
