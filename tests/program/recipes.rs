@@ -11,9 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The document's commands that begin with `word` and contain `part`.
+/// The document's commands that begin with `word`, and hold `part`. A backslash joins lines.
 fn commands(word: &str, part: &str) -> Vec<String> {
     let document = fs::read_to_string(root().join("docs/RECIPES.md")).unwrap();
+    let document = document.replace("\\\n  ", "");
     let lines = document.lines().filter_map(|l| l.strip_prefix("$ "));
     let lines: Vec<_> = lines
         .filter(|l| l.starts_with(word) && l.contains(part))

@@ -2,7 +2,7 @@
 //! spreading a stream with GNU parallel.
 
 use super::signals::{Lines, Process, TERM, end, fifo, send, started};
-use super::support::{DIGITS, Folder, command, root, run};
+use super::support::{DIGITS, Folder, command, feed, root, run};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -63,7 +63,7 @@ fn installed_here(unit: &str) -> String {
 
 #[test]
 fn systemd_knows_every_key_of_the_units() {
-    for document in ["docs/SERVICE.md", "docs/RECIPES.md"] {
+    for document in ["docs/SERVICE.md", "docs/RECIPES.md", "docs/TUTORIAL.md"] {
         let (folder, mut verify) = (Folder::new(), Command::new("systemd-analyze"));
         verify.arg("verify");
         for (name, text) in units(document) {
@@ -82,18 +82,30 @@ fn systemd_knows_every_key_of_the_units() {
     }
 }
 
-/// The units of docs/SERVICE.md with a process per connection, or the others.
-fn units_of_services(process_a_connection: bool) -> Vec<(String, String)> {
-    let both = units("docs/SERVICE.md").into_iter();
-    both.filter(|(name, _)| name.contains("-tcp") == process_a_connection)
-        .collect()
+/// The units of docs/SERVICE.md whose names begin with `name`.
+fn units_of_services(name: &str) -> Vec<(String, String)> {
+    let mut units = units("docs/SERVICE.md");
+    units.retain(|unit| unit.0.starts_with(name));
+    units
+}
+
+/// docs/TUTORIAL.md has the units with a FIFO, without the groups of a GPU.
+#[test]
+fn the_units_of_the_tutorial_are_those_of_the_page() {
+    let of_a_gpu = |line: &&str| !line.starts_with("SupplementaryGroups=");
+    let mut of_the_page = units_of_services("mortonnet.");
+    for (_, text) in &mut of_the_page {
+        let lines: Vec<&str> = text.lines().filter(of_a_gpu).collect();
+        *text = lines.join("\n") + "\n";
+    }
+    assert_eq!(units("docs/TUTORIAL.md"), of_the_page);
 }
 
 /// The unit with a FIFO runs the self-test, then answers records. The FIFO is open for reading and
 /// writing, as systemd opens it.
 #[test]
 fn the_unit_with_a_fifo_answers_what_arrives() {
-    let units = units_of_services(false);
+    let units = units_of_services("mortonnet.");
     for (key, value) in [
         ("StandardInput", "socket"),
         ("DynamicUser", "yes"),
@@ -182,7 +194,7 @@ fn the_unit_with_a_fifo_answers_what_arrives() {
 /// The unit with a process per connection runs under systemd's program for testing sockets.
 #[test]
 fn the_unit_with_a_socket_serves_connections() {
-    let units = units_of_services(true);
+    let units = units_of_services("mortonnet-tcp");
     assert_eq!(
         (values(&units, "Accept"), values(&units, "StandardInput")),
         (vec!["yes"], vec!["socket"])
@@ -229,6 +241,27 @@ fn the_unit_with_a_socket_serves_connections() {
         stream.read_to_string(&mut answers).unwrap();
         assert_eq!(answers, expected);
     }
+}
+
+/// The unit with a camera, whose ffmpeg is a script that writes frames: of the digits, raw.
+#[test]
+fn the_unit_with_a_camera_answers_each_frame() {
+    let units = units_of_services("mortonnet-camera");
+    let unit = installed_here(&units[0].1.replace("\\\n  ", ""));
+    let script = unit.lines().find_map(|line| {
+        line.strip_prefix("ExecStart=/bin/sh -c '")?
+            .strip_suffix('\'')
+    });
+    let folder = Folder::new();
+    let pixels = test_csv().replace('\n', ",");
+    let pixels = pixels.split(',').filter(|pixel| !pixel.is_empty());
+    let frames: Vec<u8> = pixels.map(|pixel| pixel.parse().unwrap()).collect();
+    let frames = folder.put("frames", frames);
+    folder.executable("ffmpeg", format!("#!/bin/sh\ncat {}\n", frames.display()));
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap());
+    let mut shell = command("/bin/sh");
+    let run = feed(shell.args(["-c", script.unwrap()]).env("PATH", path), "");
+    assert_eq!((run.code, run.out), (Some(0), classes()), "{}", run.err);
 }
 
 #[test]
@@ -319,6 +352,8 @@ fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
     let expected = classes().repeat(4);
     // The documented commands, with smaller blocks and two boards.
     let document = fs::read_to_string(root().join("docs/SERVICE.md")).unwrap();
+    // A backslash joins lines.
+    let document = document.replace("\\\n  ", "");
     let commands: Vec<&str> = document
         .lines()
         .filter(|l| l.starts_with("$ parallel "))
