@@ -1,103 +1,93 @@
-//! Facts of a step that its kernel is compiled for, beside the options of its library entry.
+//! Facts that the kernel of a step is compiled for, besides the options of its library entry.
 //!
-//! Engines and the plan checker match on the fields. The text of compiler options is made in one
-//! place, the `Display` of [`StepOptions`], for OpenCL.
+//! Engines and the plan checker match on the fields. Only the `Display` of [`StepOptions`] writes
+//! OpenCL compiler options.
 
 use super::layout::{Layout, Order};
 use super::op::{Activation, Arithmetic, Pool, SoftmaxOf};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Facts of a step that its kernel is compiled for. Most kernels need none.
+/// Facts that the kernel of a step is compiled for. Most kernels need none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StepOptions {
-    /// The function of the operands, where the operation leaves a choice.
     pub(crate) function: Function,
     /// True if the kernel adds a value with the result's layout before the activation.
     pub(crate) adds: bool,
-    /// Layouts of the kernel's matrices, for kernels that take several.
+    /// Layouts of the kernel's matrices, for kernels that support several.
     pub(crate) places: Places,
-    /// Elements from a row of the operand to the next, where that is one number.
+    /// Distance between two rows of the operand in elements, if its layout has a constant one.
     pub(crate) row_step: Option<u32>,
     /// Rows of a panel of the weights.
     pub(crate) panel: Option<usize>,
-    /// The number of work-groups, out of 16, that ask the last cache to keep their weights.
+    /// Work-groups out of every 16 that ask the device's last cache to keep their weights.
     pub(crate) kept: Option<usize>,
-    /// The layers of a kernel that computes all of them.
+    /// The layers of a kernel that computes the whole network.
     pub(crate) layers: Option<LayersOptions>,
 }
 
-/// The function of a step's operands, where its operation leaves a choice.
+/// The function of a step's operands, for operations that have several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Function {
-    /// The operation has one function.
+    /// The operation has only one function.
     #[default]
     Only,
-    /// The function of a pooling window.
+    /// The reduction over a pooling window.
     Pool(Pool),
-    /// The `Scale` step is a PReLU: its factors are slopes.
+    /// The `Scale` step is a PReLU, and its factors are the slopes.
     PRelu,
-    /// The arithmetic of a `Combine` step.
     Combine(Arithmetic),
-    /// The result of a softmax.
     Softmax(SoftmaxOf),
 }
 
-/// Layouts that a kernel for several layouts is compiled for.
+/// The layouts that a kernel for several layouts is compiled for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Places {
-    /// The kernel's entry in the library fixes its layouts.
+    /// The library entry of the kernel fixes its layouts.
     #[default]
     Fixed,
-    /// Operands and result have one layout and one size: the kernel goes element by element.
+    /// Operands and result share one layout and one size, so the kernel works element by element.
     Alike,
-    /// Any two layouts.
-    Levels {
-        /// The operand's layout.
-        from: Layout,
-        /// The result's layout.
-        to: Layout,
-    },
+    /// Operand and result have any two layouts.
+    Levels { from: Layout, to: Layout },
 }
 
-/// Sizes and places that a kernel for all layers is compiled for, in units of its vectors.
+/// Sizes and offsets for a kernel that computes the whole network, in units of its vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayersOptions {
-    /// Classes of the arg-max; 0 for none.
+    /// Number of classes, or 0 without an arg-max.
     pub(crate) classes: usize,
     /// Rows of the buffer between layers.
     pub(crate) hidden: usize,
     /// Rows of the scores.
     pub(crate) rows: usize,
-    /// Columns of every matrix, for a kernel for few records.
+    /// Columns of every matrix. Only kernels for few records use it.
     pub(crate) width: Option<usize>,
-    /// The layers, in order.
     pub(crate) each: Cow<'static, [LayerOptions]>,
 }
 
-/// One layer of a kernel for all layers.
+/// One layer of a kernel that computes the whole network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayerOptions {
-    /// Columns of the weights, padded.
+    /// Columns of the weights with padding.
     pub(crate) columns: usize,
     /// Terms of each sum.
     pub(crate) terms: usize,
-    /// Groups of rows, one a work-item.
+    /// Groups of rows. Each work-item computes one group.
     pub(crate) groups: usize,
-    /// The function behind the sums.
     pub(crate) activation: Activation,
-    /// The start of the weights in the buffer of all constants.
+    /// Offset of the weights in the buffer of all constants.
     pub(crate) weights: usize,
-    /// The start of the biases there.
+    /// Offset of the biases in the buffer of all constants.
     pub(crate) biases: usize,
-    /// The start of the layer's values in the buffer between layers, if there is one.
+    /// Offset of the layer's result in the buffer between layers, if the kernel has that buffer.
     pub(crate) start: Option<usize>,
-    /// Groups of rows of a panel of the weights, for a kernel that takes panels.
+    /// Row groups in a panel of the weights, for kernels that read panels.
     pub(crate) panel: Option<usize>,
 }
 
 impl fmt::Display for StepOptions {
-    /// Writes compiler options, separated by spaces.
+    /// Writes the OpenCL compiler options, separated by spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<String> = Vec::new();
         match &self.places {
@@ -160,8 +150,9 @@ impl fmt::Display for LayersOptions {
     }
 }
 
-/// The levels of a layout from the outside in: order (0 row major, 1 column major), rows and
-/// columns of the chunks inside. The last chunks are elements.
+/// Returns the levels of a layout from the outside in. Each level has its order (0 row by row, 1
+/// column by column), then rows and columns of its chunks. The innermost chunks are single
+/// elements.
 fn levels(layout: &Layout) -> String {
     let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
     let sizes = layout.chunks.iter().map(|c| (c.rows, c.cols));
@@ -170,7 +161,7 @@ fn levels(layout: &Layout) -> String {
     all.collect::<Vec<_>>().join(",")
 }
 
-/// A float as OpenCL C writes it: the shortest digits that are this float again.
+/// Returns a float as OpenCL C source, with the fewest digits that give the same float.
 fn float(x: f32) -> String {
     match x {
         f32::INFINITY => "INFINITY".into(),

@@ -1,8 +1,7 @@
-//! A plan: the steps that a batch goes through, over named buffers in one arena, with constants
-//! laid out for them.
+//! A plan: the steps that compute a batch, the buffers between them and the constants they read.
 //!
-//! A plan is not a list of layers: a step is one launch of one kernel, with all its arguments. What
-//! a step needs is here as numbers; the engines only carry it out.
+//! A step is one launch of one kernel with all its arguments, not a layer of the network. The
+//! planner decides everything. The engines only execute the steps.
 
 use super::layout::Layout;
 use super::network::Precision;
@@ -14,44 +13,41 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// An array of the network in the layout that its kernel wants, padded with zeros.
+/// An array of the network in the layout that its kernel reads, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
-    /// The name of its node: `layers[2]`.
+    /// The name of the graph node that owns the array, such as `layers[2]`.
     pub(crate) name: Cow<'static, str>,
-    /// Which array (index in the graph's tensors).
+    /// Index of the array in the graph's tensors.
     pub(crate) tensor: usize,
-    /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a
-    /// second column.
+    /// Set for the biases of a layer whose weights are stored as bytes: the index of the weights.
+    /// The scales of their rows are the second column of this constant.
     pub(crate) scales: Option<usize>,
-    /// The part that it plays in its node.
     pub(crate) role: Role,
-    /// Where its numbers stand in the padded matrix.
     pub(crate) placing: Placing,
     /// Rows and columns without padding.
     pub(crate) size: (usize, usize),
     /// Rows and columns with padding.
     pub(crate) padded: (usize, usize),
-    /// Layout of the padded matrix.
     pub(crate) layout: Layout,
-    /// What it is stored as.
+    /// The number format of the stored elements.
     pub(crate) precision: Precision,
-    /// On a device it is an image, which no other kernel can read.
+    /// True if a device holds the constant as an OpenCL image. Other kernels cannot read it.
     pub(crate) image: bool,
 }
 
-/// Where the numbers of an array stand in the padded matrix of a constant.
+/// The map from the columns of an array to the columns of its constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Placing {
-    /// As they do in the array.
+    /// The constant has the columns of the array.
     Plain,
-    /// Column j of the array is column `.0`(j) of the matrix: the array's columns follow the
-    /// elements of a value, the matrix's its rows.
+    /// Column j of the array is column `map.row(j)` of the constant. The columns of the array count
+    /// the elements of a value. The columns of the constant count the rows of the value's matrix.
     Columns(RowMap),
 }
 
 impl Constant {
-    /// Elements, padding included.
+    /// Returns the number of elements, padding included.
     pub(crate) fn len(&self) -> usize {
         self.padded.0 * self.padded.1
     }
@@ -61,7 +57,8 @@ impl Constant {
         self.len() * self.precision.bytes()
     }
 
-    /// What the weights are stored as that a kernel reads here, or whose scales it does.
+    /// Returns the format of the weights that the constant belongs to. Biases with scales belong to
+    /// weights stored as bytes.
     pub(crate) fn weights(&self) -> Precision {
         if self.scales.is_some() {
             Precision::I8
@@ -71,8 +68,8 @@ impl Constant {
     }
 }
 
-/// Where each constant starts in a buffer that holds all of them, in bytes (multiples of
-/// [`ARENA_ALIGN`]), and the bytes of that buffer.
+/// Returns the start of each constant in one buffer that holds all of them, and the size of that
+/// buffer. Both are in bytes and multiples of [`ARENA_ALIGN`].
 pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
     let mut end = 0;
     let place = |c: &Constant| {
@@ -83,84 +80,83 @@ pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
     (constants.iter().map(place).collect(), end)
 }
 
-/// Batches in flight: one is filled while the other is computed.
+/// Batches in flight. The stream fills one slot while the engine computes the other.
 pub(crate) const SLOTS: usize = 2;
 
-/// Bytes that the host engine keeps room for of each number of a slot's records that come as text:
-/// more than whole numbers need, and as much as six digits and a point.
+/// Bytes that the host engine reserves for each number of a slot that arrives as text. Eight bytes
+/// hold a separator, six digits and a decimal point. Whole numbers are usually shorter.
 pub(crate) const TEXT_BYTES: usize = 8;
 
-/// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
+/// Largest batch. Sizes and offsets of every plan then stay far below 2³².
 pub(crate) const MOST_RECORDS: usize = 1 << 16;
 
-/// What a buffer is for.
+/// The use of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferRole {
-    /// Written by the stream, one record a column. One for each slot.
+    /// The stream writes it, one record in each column. Each slot has one.
     Input,
-    /// Between steps, in the arena.
+    /// A buffer of the arena that only steps write and read.
     Hidden,
-    /// The network's last values. One for each slot.
+    /// The network's output values. Each slot has one.
     Scores,
-    /// One u32 for each record. One for each slot.
+    /// The class of each record as a u32. Each slot has one.
     Classes,
 }
 
-/// A matrix of activations: a row for each value, a column for each record.
+/// A matrix of activations with a column for each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Buffer {
     /// Name for messages and profiles.
     pub(crate) name: Cow<'static, str>,
-    /// What it is for.
     pub(crate) role: BufferRole,
-    /// Rows of a record.
+    /// Rows without the padding behind them.
     pub(crate) rows: usize,
-    /// Where the elements of its value stand among them.
+    /// The row of each element of the buffer's value.
     pub(crate) map: RowMap,
-    /// Rows with padding. Padding rows hold anything finite.
+    /// Rows with padding. The contents of padding rows are arbitrary but finite.
     pub(crate) padded_rows: usize,
-    /// Layout of the `padded_rows` × `Plan::padded_batch` matrix.
+    /// Layout of the matrix of `padded_rows` rows and [`Plan::padded_batch`] columns.
     pub(crate) layout: Layout,
-    /// Where a hidden buffer starts in the arena, in bytes (a multiple of [`ARENA_ALIGN`]).
+    /// Offset of a hidden buffer in the arena, in bytes. It is a multiple of [`ARENA_ALIGN`].
     pub(crate) arena: usize,
 }
 
 impl Buffer {
-    /// Elements for a batch of `columns` records.
+    /// Returns the number of elements for `columns` records, padding rows included.
     pub(crate) fn len(&self, columns: usize) -> usize {
         self.padded_rows * columns
     }
 }
 
-/// Alignment of buffers in the arena, in bytes: no less than any device's
-/// CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+/// Alignment of buffers in the arena, in bytes: at least CL_DEVICE_MEM_BASE_ADDR_ALIGN.
 pub(crate) const ARENA_ALIGN: usize = 4096;
 
-/// Work-items of one dimension of a launch.
+/// The number of work-items in one dimension of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The same for every batch.
+    /// The number does not depend on the batch.
     Fixed(usize),
-    /// `items` for every started `records` records.
+    /// Each whole or partial group of `records` records adds `items` work-items.
     Records {
-        /// Records of a granule.
+        /// Records of a group.
         records: usize,
-        /// Work-items for a granule.
+        /// Work-items for each group.
         items: usize,
     },
-    /// Whole work-groups over so many columns of each record, one record after the other.
+    /// The launch covers `columns` columns of each record, such as pixels, with the records side by
+    /// side. Each whole or partial tile of `tile` columns gets a work-group.
     Columns {
-        /// Columns of a record.
+        /// Columns of each record.
         columns: usize,
-        /// Columns of a work-group.
+        /// Columns of a tile.
         tile: usize,
-        /// Work-items of a work-group.
+        /// Work-items of a work-group in this dimension.
         group: usize,
     },
 }
 
 impl Extent {
-    /// Work-items for a batch of `n` records.
+    /// Returns the number of work-items for a batch of `n` records.
     pub(crate) fn items(self, n: usize) -> usize {
         match self {
             Extent::Fixed(items) => items,
@@ -173,8 +169,8 @@ impl Extent {
         }
     }
 
-    /// Records that the work-groups for `n` reach, where there are more: the last tile ends behind
-    /// the last of them.
+    /// Returns the number of records that the work-groups for `n` records touch. It exceeds `n` if
+    /// the last tile ends behind the last record.
     fn reach(self, n: usize) -> usize {
         match self {
             Extent::Fixed(_) | Extent::Records { .. } => n,
@@ -185,92 +181,84 @@ impl Extent {
     }
 }
 
-/// An argument of a kernel. All are set once, at start.
+/// An argument of a kernel. The engine sets each argument once, at start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
-    /// A size.
     Size(u32),
-    /// A factor, or a constant.
+    /// A factor or a constant.
     Scalar(f32),
-    /// The parameters of an activation.
+    /// The two parameters of an activation.
     Pair((f32, f32)),
-    /// Images and a window.
     Geometry(Geometry),
-    /// Which rows, or which numbers of an array, are read for the rows that are written.
+    /// The source row, or the number of an array, for each row that the kernel writes.
     Moved(Moved),
-    /// `Plan::constants[i]`
+    /// Index in [`Plan::constants`].
     Constant(usize),
-    /// `Plan::buffers[i]`
+    /// Index in [`Plan::buffers`].
     Buffer(usize),
-    /// All constants in one buffer, each where [`places`] has it.
+    /// One buffer with all constants, at the starts that [`places`] returns.
     Constants,
 }
 
-/// One launch of one kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// Node of the graph that it (last) computes; the number of nodes for the arg-max.
+    /// The last graph node that the step computes. The arg-max has the number of nodes.
     pub(crate) node: usize,
-    /// What it computes.
     pub(crate) operation: Operation,
-    /// The kernel's codename.
     pub(crate) kernel: Cow<'static, str>,
-    /// Activation fused into it.
+    /// Activation that the kernel applies to its result.
     pub(crate) activation: Activation,
-    /// Facts that its kernel is compiled for.
+    /// Facts that the engine compiles the kernel for.
     pub(crate) options: StepOptions,
-    /// Arguments in order.
+    /// Arguments in the kernel's order.
     pub(crate) args: Cow<'static, [Arg]>,
     /// Work-items in dimensions 0 and 1.
     pub(crate) global: (Extent, Extent),
-    /// Work-group size; the driver chooses where it is `None`.
+    /// Work-group size in dimensions 0 and 1. With `None` the driver chooses.
     pub(crate) local: Option<(usize, usize)>,
     /// Sizes for a full batch.
     pub(crate) problem: Problem,
-    /// Floating-point operations for one record, padding not counted.
+    /// Floating-point operations for one record, without padding.
     pub(crate) flop: u64,
 }
 
-/// What an engine runs for every batch.
+/// The steps, buffers and constants that an engine uses for every batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// The recipe's name.
+    /// Name of the recipe that the plan was made from.
     pub(crate) name: Cow<'static, str>,
-    /// Which engine runs it.
     pub(crate) engine: EngineKind,
     /// Most records of a batch.
     pub(crate) batch: usize,
-    /// Columns of every buffer: `batch` rounded up to `granule`.
+    /// Columns of every buffer: `batch` with the padding columns that kernels need.
     pub(crate) padded_batch: usize,
-    /// Part batches are rounded up to a multiple of this.
+    /// A smaller batch is rounded up to a multiple of this number of records.
     pub(crate) granule: usize,
-    /// Constants.
     pub(crate) constants: Cow<'static, [Constant]>,
-    /// Buffers; hidden ones share the arena.
+    /// All buffers. Hidden ones share the arena.
     pub(crate) buffers: Cow<'static, [Buffer]>,
-    /// Bytes of the arena: for a batch, or of the host engine for a record.
+    /// Bytes of the arena for a batch, or on the host engine for a record.
     pub(crate) arena_bytes: usize,
-    /// The least that any arrangement of its buffers would need.
+    /// Lower bound of `arena_bytes`: no arrangement of the hidden buffers takes less.
     pub(crate) arena_bound: usize,
-    /// Steps of a full batch in order, behind them those of the variant for few records.
+    /// Steps for a full batch in order, followed by the steps of the variant for few records.
     pub(crate) steps: Cow<'static, [Step]>,
-    /// The variant for few records.
     pub(crate) few: Option<Few>,
 }
 
-/// A variant of a plan for batches of few records.
+/// The variant of a plan for batches of few records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Few {
-    /// Most records of such a batch.
+    /// Largest batch that uses the variant.
     pub(crate) records: usize,
-    /// Its first step.
+    /// Index of its first step in [`Plan::steps`].
     pub(crate) first: usize,
-    /// Such batches are rounded up to a multiple of this.
+    /// Batches of the variant are rounded up to a multiple of this number of records.
     pub(crate) granule: usize,
 }
 
 impl Plan {
-    /// The steps for a batch of `n` records, and what such batches are rounded up to a multiple of.
+    /// Returns the range of the steps for a batch of `n` records, and the granule of such batches.
     pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
         match self.few {
             Some(few) if n <= few.records => (few.first..self.steps.len(), few.granule),
@@ -281,17 +269,17 @@ impl Plan {
         }
     }
 
-    /// Steps of a full batch.
+    /// Returns the steps for a full batch.
     pub(crate) fn full(&self) -> &[Step] {
         &self.steps[self.variant(usize::MAX).0]
     }
 
-    /// Index of the one buffer with this role, if the plan has one.
+    /// Returns the index of the only buffer with this role, if the plan has one.
     pub(crate) fn buffer(&self, role: BufferRole) -> Option<usize> {
         self.buffers.iter().position(|b| b.role == role)
     }
 
-    /// Node, role (`weights`, `biases`) and layout of each constant.
+    /// Returns node, role (`weights`, `biases`) and layout of each constant.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.constants.iter().map(|c| {
             (
@@ -302,7 +290,7 @@ impl Plan {
         })
     }
 
-    /// Bytes of the buffers that a record adds to: those of every slot, and its part of the arena.
+    /// Returns the bytes that each record adds to the buffers of all slots and to the arena.
     pub(crate) fn record_bytes(&self) -> usize {
         let of_slots = self
             .buffers
@@ -313,13 +301,13 @@ impl Plan {
         SLOTS * of_slots.sum::<usize>() + self.arena_bytes / columns.max(1)
     }
 
-    /// Bytes of all constants as stored.
+    /// Returns the bytes of all constants as stored.
     pub(crate) fn constant_bytes(&self) -> usize {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
-    /// Columns that a batch of `n` records uses: whole granules, and what the last work-groups
-    /// reach.
+    /// Returns the number of columns that a batch of `n` records occupies. It covers whole granules
+    /// and the columns that the last work-groups touch.
     pub(crate) fn columns(&self, n: usize) -> usize {
         let (steps, granule) = self.variant(n);
         let extents = self.steps[steps]
@@ -330,18 +318,15 @@ impl Plan {
     }
 }
 
-/// Which engine runs a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineKind {
-    /// The host engine.
     Host,
-    /// The OpenCL engine.
     OpenCl,
 }
 
 impl EngineKind {
-    /// Columns of the buffers in a plan's arena, of `padded` that a batch has: the host's threads
-    /// take the records one by one through the steps, each with an arena for one of them.
+    /// Returns the number of columns of each buffer in the arena; `padded` is that of a batch. A
+    /// thread of the host engine takes one record at a time through the steps, in its own arena.
     pub(crate) fn arena_columns(self, padded: usize) -> usize {
         match self {
             EngineKind::Host => 1,
@@ -359,14 +344,14 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// Padded sizes of one launch: result `h` × `w`, common dimension `l`.
+/// Padded sizes of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Problem {
     /// Rows of the result.
     pub(crate) h: usize,
     /// Columns of the result.
     pub(crate) w: usize,
-    /// Common dimension; 0 where there is none.
+    /// Common dimension, 0 if the operation has none.
     pub(crate) l: usize,
 }
 
@@ -418,8 +403,8 @@ mod tests {
         }
     }
 
-    /// Two steps, of which the second reaches 3 columns of each of 8 records at a time, and one
-    /// step for few records.
+    /// A plan of two steps for full batches and one for few records. The second step handles tiles
+    /// of 24 columns, which are the 3 columns of each of 8 records.
     fn plan(engine: EngineKind) -> Plan {
         let granules = Extent::Records {
             records: 2,
@@ -464,10 +449,12 @@ mod tests {
     }
 
     proptest! {
-        /// A launch has the granules or tiles that its records begin, and no more; what they reach
-        /// are whole records.
+        /// A launch has the work-items of each granule or tile that its records begin, and no more.
+        /// The records that it reaches contain all its tiles.
         #[test]
-        fn launches_cover_their_records(n in 1usize..300, size in 1usize..40, tile in 1usize..70, group in 1usize..9) {
+        fn launches_cover_their_records(
+            n in 1usize..300, size in 1usize..40, tile in 1usize..70, group in 1usize..9,
+        ) {
             prop_assert_eq!(Extent::Fixed(group).items(n), group);
             let granules = Extent::Records { records: size, items: group };
             prop_assert_eq!(granules.items(n) % group, 0);
@@ -479,19 +466,26 @@ mod tests {
             let tiles = columns.items(n) / group;
             prop_assert!(tiles * tile >= n * size && (tiles - 1) * tile < n * size);
             let reach = columns.reach(n);
-            prop_assert!(reach >= n && reach * size >= tiles * tile && (reach - 1) * size < tiles * tile);
+            prop_assert!(
+                reach >= n && reach * size >= tiles * tile && (reach - 1) * size < tiles * tile
+            );
         }
 
-        /// Constants stand one behind the other, each aligned.
+        /// Constants follow each other without overlap, each at an aligned start.
         #[test]
-        fn constants_do_not_overlap(sizes in prop::collection::vec((1usize..90, 1usize..90, any::<bool>()), 1..9)) {
+        fn constants_do_not_overlap(
+            sizes in prop::collection::vec((1usize..90, 1usize..90, any::<bool>()), 1..9),
+        ) {
             let halves = |half| if half { Precision::F16 } else { Precision::F32 };
-            let all: Vec<Constant> = sizes.iter().map(|&(r, c, half)| constant(r, c, halves(half))).collect();
+            let all: Vec<Constant> =
+                sizes.iter().map(|&(r, c, half)| constant(r, c, halves(half))).collect();
             let (starts, end) = places(&all);
             let mut free = 0;
             for ((&(rows, cols, half), c), start) in sizes.iter().zip(&all).zip(starts) {
                 prop_assert_eq!(c.bytes(), rows * cols * if half { 2 } else { 4 });
-                prop_assert!(start >= free && start < free + ARENA_ALIGN && start % ARENA_ALIGN == 0);
+                prop_assert!(
+                    start >= free && start < free + ARENA_ALIGN && start % ARENA_ALIGN == 0
+                );
                 free = start + c.bytes();
             }
             prop_assert!(end >= free && end < free + ARENA_ALIGN && end % ARENA_ALIGN == 0);
@@ -509,8 +503,8 @@ mod tests {
         assert_eq!(alone.full().len(), 3);
     }
 
-    /// Batches of few records take what they are; others whole granules and whole tiles, as far as
-    /// there are columns.
+    /// A batch of the variant occupies its own records. A full plan's batch occupies whole granules
+    /// and tiles, but never more than all columns.
     #[test]
     fn columns_that_batches_use() {
         let plan = plan(EngineKind::OpenCl);
@@ -523,8 +517,8 @@ mod tests {
         assert_eq!(small.columns(9), 12);
     }
 
-    /// Input, scores and classes are there for both slots. The arena is that of a batch, or of a
-    /// thread's record.
+    /// Both slots count for input, scores and classes. The OpenCL engine spreads the arena over the
+    /// records of a batch, and the host engine counts it whole for each record.
     #[test]
     fn bytes_that_a_record_adds() {
         let slots = 2 * 4 * (7 + 3 + 1);
