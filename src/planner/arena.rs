@@ -1,17 +1,16 @@
-//! Where hidden buffers stand in the arena: those that live at the same time apart from each other,
-//! the others where they need least (greedy by size; after arXiv 2001.03288, several orders are
-//! tried).
+//! Places the hidden buffers in the arena. Buffers that are in use at the same time do not overlap,
+//! others share memory. The method is greedy by size (arXiv 2001.03288), applied to several orders.
 
 use crate::ir::order::ascending;
 use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
 
-/// Bytes of an arena, and the least that any arrangement needs.
+/// The size of an arena and its lower bound, in bytes.
 pub(super) struct Arena {
     pub(crate) bytes: usize,
     pub(crate) bound: usize,
 }
 
-/// A buffer's life and size.
+/// The steps from the first to the last use of a buffer, and its bytes.
 #[derive(Clone, Copy)]
 struct Life {
     buffer: usize,
@@ -26,8 +25,7 @@ impl Life {
     }
 }
 
-/// Gives each hidden buffer its place. `uses(step, buffer)` says whether a step reads or writes a
-/// buffer.
+/// Sets the offset of each hidden buffer. `uses(step, buffer)` says if a step accesses a buffer.
 pub(super) fn place(
     buffers: &mut [Buffer],
     columns: usize,
@@ -87,13 +85,12 @@ pub(super) fn place(
     Arena { bytes, bound }
 }
 
-/// In the order of `lives`, each at the lowest place that is free for its whole life. Gives the
-/// bytes in all, and each buffer's start.
+/// Places each buffer at the lowest offset that is free during its whole life, in the order of
+/// `lives`. Returns the total bytes, and the offset of each buffer.
 fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
     let mut placed: Vec<(&Life, usize)> = Vec::new();
     for life in lives {
         let mut start = 0;
-        // Move behind whatever is in the way, until nothing is.
         let in_the_way = |start: usize| {
             placed
                 .iter()
@@ -126,9 +123,11 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// No two that live at once overlap, and never less than the bound.
+        /// Buffers that live at the same time never overlap, and all end inside the arena.
         #[test]
-        fn lives_that_meet_stand_apart(sizes in prop::collection::vec((0usize..9, 0usize..5, 1usize..9), 1..12)) {
+        fn lives_that_meet_stand_apart(
+            sizes in prop::collection::vec((0usize..9, 0usize..5, 1usize..9), 1..12),
+        ) {
             let lives: Vec<Life> = sizes
                 .iter()
                 .enumerate()
@@ -150,8 +149,8 @@ mod tests {
         }
     }
 
-    /// In the order of the steps the third would stand behind both others; by size it stands first,
-    /// and all is as small as it can be.
+    /// In the order of the steps, the third buffer would follow the other two. By size it comes
+    /// first, and the arena reaches its lower bound.
     #[test]
     fn the_best_of_several_orders_is_taken() {
         let hidden = |padded_rows: usize| Buffer {

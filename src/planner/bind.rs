@@ -1,38 +1,36 @@
-//! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for
-//! the checks of `bench` alike. What `bench` verifies is therefore what an engine launches.
+//! Binds the arguments and work-items of a launch. Plans and the checks of `bench` share this code,
+//! so `bench` verifies what an engine launches.
 
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
 use crate::registry::{Dim, Kernel, Library, Operation, Parameter, Problem, operands};
 
-/// Sizes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Result and common dimension. Of a `reduce`, `l` is the number of parts.
+    /// Sizes of result and common dimension. For a `reduce`, `l` is the number of parts.
     pub(crate) problem: Problem,
-    /// Rows of the operand that is read, without padding.
+    /// Rows of the operand without padding.
     pub(crate) rows: usize,
-    /// Rows of a pair's first layer; else 0.
+    /// Rows of a pair's first layer, else 0.
     pub(crate) middle: usize,
-    /// Work-groups that share the common dimension, each with a result of its own; or, of a
-    /// `reducepair`, have shared that of the layer before.
+    /// Work-groups that share the common dimension and write a partial result each. For a
+    /// `reducepair`, the parts that the previous step wrote.
     pub(crate) parts: usize,
-    /// Rows and columns of a convolution's weights; else 0.
+    /// Rows and columns of a convolution's weights, else 0.
     pub(crate) weights: (usize, usize),
-    /// Rows of the second of two operands; else 0.
+    /// Rows of the second of two operands, else 0.
     pub(crate) second: usize,
-    /// Whether two operands and the result stand alike, element for element.
+    /// True if operands and result have the same layout and size, so that one index serves all.
     pub(crate) alike: bool,
-    /// The numbers of factors and of summands that belong to rows; or twice the rows that are
-    /// moved.
+    /// Maps of the factors and summands of a `Scale` step, or twice the map of a `Gather` step.
     pub(crate) moved: [Moved; 2],
-    /// Of a kernel that knows of images: where it reads and writes.
+    /// The images and the window of a kernel over images.
     pub(crate) geometry: Option<Geometry>,
 }
 
 impl Sizes {
-    /// A launch whose work-groups share nothing.
+    /// Returns the sizes of a launch without shared work.
     pub(crate) fn of(problem: Problem) -> Sizes {
         let (rows, weights) = (problem.l, (0, 0));
         Sizes {
@@ -48,7 +46,7 @@ impl Sizes {
         }
     }
 
-    /// Rows and columns of an operand.
+    /// Returns the rows and columns of an operand.
     pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce {
             self.problem.l
@@ -74,30 +72,26 @@ impl Sizes {
     }
 }
 
-/// A kernel about to be launched.
+/// A kernel before its launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'k> {
-    /// The kernel.
     pub(crate) kernel: &'k Kernel,
-    /// Rows and columns of work-items of a work-group; the driver chooses where it is `None`.
+    /// Work-items of a work-group along rows and columns. With `None` the driver chooses.
     pub(crate) group: Option<(usize, usize)>,
-    /// Padded sizes.
     pub(crate) sizes: Sizes,
     /// alpha and beta of a scaled product.
     pub(crate) factors: (f32, f32),
-    /// The parameters of the activation that it computes; 0 where that has none.
+    /// Parameters of the activation, 0 for those that it does not have.
     pub(crate) params: [f32; 2],
-    /// The constant that it writes where there is nothing to read.
+    /// The constant for rows without a source.
     pub(crate) value: f32,
-    /// Columns of the result that a launch's second size grows by: a part batch is a multiple of
-    /// it.
+    /// The number of records that part batches are a multiple of. The launch grows in steps of it.
     pub(crate) granule: usize,
 }
 
-/// Arguments and ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
-    /// Arguments in order.
+    /// Arguments in the kernel's order.
     pub(crate) args: Vec<Arg>,
     /// Work-items in dimensions 0 and 1.
     pub(crate) global: (Extent, Extent),
@@ -105,7 +99,7 @@ pub(crate) struct Launch {
     pub(crate) local: Option<(usize, usize)>,
 }
 
-/// Makes arguments and ranges of a launch; `place` says where an operand is.
+/// Returns the arguments and work-items of a launch. `place` returns the argument for an operand.
 pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -> Launch {
     let Call { kernel, sizes, .. } = call;
     let Problem { h, w, l } = sizes.problem;
@@ -148,8 +142,8 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     launch
 }
 
-/// Work-items: one per tile, one per element for kernels that take any layout, one per column for
-/// the arg-max; or whole work-groups over tiles.
+/// Returns the work-items of both dimensions. Kernels with tiles get whole work-groups. Others get
+/// a work-item for each tile, for each element in any layout, or for each column in an arg-max.
 fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (r, p, granule) = (&call.kernel.restrictions, call.sizes.problem, call.granule);
     let per_granule = |items| Extent::Records {
@@ -163,8 +157,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
         let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
-        // Of few records each has work-groups of its own: none reaches columns that nobody has
-        // written.
+        // Each of few records has its own work-groups, which never touch unwritten columns.
         let columns = if call.kernel.of_few() {
             pixels.next_multiple_of(tile)
         } else {
@@ -202,7 +195,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             per_granule(granule),
         ),
         _ => {
-            // Rows may be fewer than those of whole work-groups.
+            // Whole work-groups may exceed the rows of the matrix. The kernel skips the excess.
             let rows = call.sizes.geometry.map_or(p.h, |g| g.output.0.pixel);
             let rows = rows
                 .div_ceil(sy)
@@ -215,8 +208,8 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     }
 }
 
-/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what
-/// the registry knows of its operands: the plan's own sizes of buffers and constants do not enter.
+/// Returns the bytes of each argument that the step's kernel may touch for a full batch. They
+/// follow from the registry's operands, not from the plan's own buffer sizes.
 pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize> {
     let arglist = library
         .kernel(&step.kernel)
@@ -239,7 +232,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         _ => Moved::default(),
     };
     of.moved = ['f', 'b'].map(moved);
-    // The first constant: weights of a convolution.
+    // The first constant of a convolution is its weights.
     let constant = step.args.iter().find_map(|a| {
         if let Arg::Constant(i) = *a {
             Some(i)
@@ -258,7 +251,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
             _ => 4,
         };
         match *arg {
-            // Biases and the scales beside them.
+            // Biases, and the scales beside them.
             Arg::Constant(i) if plan.constants[i].scales.is_some() => {
                 rows.next_multiple_of(BESIDE) * 2 * size
             }
@@ -271,22 +264,21 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         .collect()
 }
 
-/// Mistakes that a test makes in [`bind`], to see that the checks of `bench` find them.
+/// Faults that tests insert into [`bind`] to prove that the checks of `bench` find them.
 #[cfg(test)]
 pub(crate) mod fault {
     use super::{Arg, Extent, Launch};
     use std::cell::Cell;
 
-    /// A mistake.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fault {
-        /// The first size is one more.
+        /// The first size is one too large.
         Size,
-        /// The last two operands are each other's.
+        /// The last two operands are swapped.
         Operands,
-        /// One work-item of dimension 0 (or group of them) less than the result needs.
+        /// Dimension 0 lacks one work-item or work-group.
         Short,
-        /// The two parameters of an activation are each other's.
+        /// The two parameters of an activation are swapped.
         Parameters,
     }
 
@@ -294,7 +286,7 @@ pub(crate) mod fault {
         static MADE: Cell<Option<Fault>> = const { Cell::new(None) };
     }
 
-    /// Runs `work` with the mistake in every launch that this thread binds.
+    /// Runs `work` with the fault in every launch that this thread binds.
     pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
         MADE.set(Some(fault));
         let result = work();

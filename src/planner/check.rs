@@ -1,6 +1,6 @@
-//! A second opinion on a finished plan, which knows nothing of how it was made: every value is
-//! written before it is read and not overwritten before its last use, layouts meet, operands are as
-//! large as their kernels take them, ranges cover every row and record.
+//! Verifies a finished plan without the planner's own data. It finds values that are read before
+//! they are written or overwritten before their last use. It also compares layouts, operand sizes
+//! and work-items with what the kernels need.
 
 use super::bind;
 use super::stands::Stands;
@@ -12,7 +12,7 @@ use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
-/// What is wrong with a plan of `network`; nothing of a right one.
+/// Returns the mistakes of a plan for `network`. A correct plan has none.
 pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut say = |step: &Step, text: String| {
@@ -31,12 +31,12 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
             .collect()
     };
     let columns = plan.engine.arena_columns(plan.padded_batch);
-    // Which buffer's values each byte range of the arena holds: (start, end, buffer).
+    // The buffer that each byte range of the arena holds: (start, end, buffer).
     let mut holds: Vec<(usize, usize, usize)> = Vec::new();
     let mut stands = Stands::of_input(plan, network);
     for (i, step) in plan.steps.iter().enumerate() {
         if plan.few.is_some_and(|few| i == few.first) {
-            // A variant for few records begins with nothing.
+            // A variant for few records starts with an empty arena.
             holds.clear();
             stands = Stands::of_input(plan, network);
         }
@@ -62,7 +62,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 "does not add a value that stands as its result".into(),
             );
         }
-        // Who adds parts of sums up does not read their weights: the step before it did.
+        // A reduce step has the scales. The step before it reads the weights.
         let reads = |step: &Step, what: fn(&Constant) -> bool| {
             let constants = |a: &Arg| match *a {
                 Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
@@ -116,8 +116,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 );
             }
         }
-        // What it writes drives out whatever stood there; an operand of this very step must not be
-        // hit.
+        // The result replaces all values in its bytes. It must not overlap an operand of the step.
         for (operand, arg) in parameters.iter().zip(args) {
             let Arg::Buffer(i) = *arg else { continue };
             let buffer = &plan.buffers[i];
@@ -152,7 +151,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 .for_each(|t| say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
-            // A program without the lab leaves it to the engine, which refuses such arguments.
+            // In programs without the lab the engine checks argument sizes at start.
             if cfg!(any(test, fuzzing, feature = "lab")) {
                 let sizes = step.args.iter().zip(bind::touched(plan, step, library));
                 sizes.for_each(|(arg, bytes)| {
@@ -169,7 +168,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
     wrong
 }
 
-/// Whether an argument has fewer bytes than the kernel may touch.
+/// Returns an error if an argument has fewer bytes than the kernel may touch.
 fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     let (name, has) = match *arg {
         Arg::Buffer(i) => (
@@ -182,7 +181,7 @@ fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     (has < bytes).then(|| format!("{name} has {has} bytes, the kernel may touch {bytes}"))
 }
 
-/// Whether a buffer stands as the kernel takes it.
+/// Returns an error if the layout of a buffer differs from the kernel's.
 fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Option<String> {
     let r = &kernel.restrictions;
     let takes = match operand {
@@ -203,12 +202,13 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
     })
 }
 
-/// Whether `step`, which `at` others come before, adds what stands as its result does.
+/// Returns true if the operand that `step` adds has the layout, size and geometry of the result.
+/// `at` is the index of the step.
 fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
     let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else {
         return false;
     };
-    // Where the step that wrote it says so.
+    // The geometry of the step that wrote the operand, if it has one.
     let writer = plan
         .steps
         .iter()
@@ -221,7 +221,6 @@ fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
         && (image.is_none() || image == geometry(step).map(|g| g.output))
 }
 
-/// Where a step that knows of images reads and writes.
 fn geometry(step: &Step) -> Option<Geometry> {
     step.args.iter().find_map(|a| {
         if let Arg::Geometry(g) = a {
@@ -232,7 +231,7 @@ fn geometry(step: &Step) -> Option<Geometry> {
     })
 }
 
-/// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
+/// Returns an error if a repack step is compiled for layouts or sizes of other buffers.
 fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
     let [from, to] = *buffers else {
         return Some(format!("expected two buffers, found {}", buffers.len()));
@@ -267,8 +266,7 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
     })
 }
 
-/// Returns what is wrong with the rows that a step moves, or with the numbers that it takes for
-/// each row.
+/// Returns an error if a step moves wrong rows, or takes wrong numbers of an array for its rows.
 fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
     let maps: Vec<Moved> = step
         .args
@@ -341,7 +339,7 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
                 c.padded
             ));
         }
-        // Each element of the node's value has its own number, in the row where it stands.
+        // Each element of the node's value must get its own number, in the element's row.
         if let Some(wrong) = stands.reads(step, read, (n, c.tensor), m) {
             return Some(format!("{} {}: {wrong}", c.name, c.role.name()));
         }
@@ -349,7 +347,7 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
     None
 }
 
-/// Whether a constant is as the kernel takes it.
+/// Returns an error if a constant has another size, layout or storage than the kernel reads.
 fn constant(
     c: &Constant,
     kernel: &Kernel,
@@ -358,7 +356,7 @@ fn constant(
     plan: &Plan,
 ) -> Option<String> {
     let least = match &c.placing {
-        // With the scales.
+        // The scales add a column.
         _ if c.scales.is_some() => (
             c.size.0,
             if c.layout == Layout::panels(BESIDE) {
@@ -399,7 +397,7 @@ fn constant(
         _ => (c.padded.0, step.problem.l),
     };
     let meets = match kernel.of_few() {
-        // Panels are what it is compiled for; there may be more rows of padding.
+        // The kernel is compiled for the height of the panels. More padding rows are allowed.
         true => {
             let panel = if c.layout == *takes {
                 Some(c.padded.0)
@@ -424,7 +422,7 @@ fn constant(
     })
 }
 
-/// Whether the images of a step are inside its buffers.
+/// Returns an error if an image of the step exceeds its buffer.
 fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     let buffers: Vec<&Buffer> = step
         .args
@@ -455,7 +453,7 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
             ));
         }
     }
-    // Where all stand alike every element is written.
+    // A kernel that works element by element writes every row.
     let (image, shape) = geometry.output;
     let rows = image.first + (shape.h - 1) * image.line + shape.w * image.pixel;
     let alike = step.operation == Operation::Combine && step.global.1 == Extent::Fixed(1);
@@ -465,8 +463,8 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     })
 }
 
-/// Whether the work-items compute every row of every record, for batches around a granule and the
-/// full one.
+/// Returns an error if the work-items miss a row or a record. It tries batches of one record, of a
+/// granule and of full size.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
     let geometry = geometry(step);
@@ -500,7 +498,7 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
         let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {
             (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x / pixels),
             _ if kernel.operation == Operation::ArgMax => (1, first),
-            // Element by element, where all stand alike.
+            // Operands and result have one layout, and each element gets a work-item.
             _ if kernel.operation == Operation::Combine && step.global.1 == Extent::Fixed(1) => {
                 (rows, first / step.problem.h)
             }

@@ -1,4 +1,4 @@
-//! First pass: which kernel computes which nodes, and what it demands of the matrices around it.
+//! First pass: chooses the kernel of each node, and collects its demands on the matrices around it.
 
 use super::fuse::{self, Chain};
 use super::{Draft, Link, Matrix, Planner, View};
@@ -11,12 +11,11 @@ use crate::ir::view::RowMap;
 use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
-/// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is
-/// larger.
+/// Fewest columns for a work-group of a split layer. With fewer the overhead exceeds the gain.
 const LEAST_PART: usize = 48;
 
-/// Most rows that a layer reads with weights of 0 because they are not of its operand: copying it
-/// takes a launch.
+/// Most rows outside its operand that a layer reads, with weights of 0. Copying the operand instead
+/// would take a launch.
 const MOST_SPARE: usize = 64;
 
 impl<'l> Planner<'l> {
@@ -48,12 +47,11 @@ impl<'l> Planner<'l> {
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
 
-    /// Whether the network's answers are classes.
     fn classes(&self) -> bool {
         self.network.output.kind == Kind::Classes
     }
 
-    /// Kernels that are compiled with more than a plan's options stay out of plans.
+    /// Refuses kernels with lab options, because those may change results.
     pub(super) fn refuse_lab_kernels(&mut self) {
         for name in self.recipe.kernels.iter() {
             if let Some((_, k)) = self
@@ -70,7 +68,7 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Floating-point operations of `kernel` for affine nodes, of one record.
+    /// Returns the floating-point operations of `kernel` for affine nodes and one record.
     pub(super) fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
         let sizes = affine.iter().map(|layer| self.weights(layer.0));
         sizes
@@ -78,7 +76,7 @@ impl<'l> Planner<'l> {
             .sum()
     }
 
-    /// The recipe's kernels in their order.
+    /// Returns the kernels of the recipe in order.
     pub(super) fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
         recipe
@@ -104,14 +102,14 @@ impl<'l> Planner<'l> {
         );
     }
 
-    /// Rows and columns of the weights of an affine node.
+    /// Returns rows and columns of the weights of an affine node.
     fn weights(&self, node: usize) -> (usize, usize) {
         let graph = &self.network.graph;
         let weights = &graph.tensors[graph.nodes[node].tensors[0]];
         (weights.rows, weights.cols)
     }
 
-    /// Whether `kernel` can read `matrix` as it is.
+    /// Returns true if `kernel` can read `matrix` in its present layout.
     fn meets(&self, kernel: &Kernel, matrix: usize) -> bool {
         let takes = kernel
             .restrictions
@@ -122,13 +120,12 @@ impl<'l> Planner<'l> {
         takes.is_none() || gives.is_none() || takes == gives
     }
 
-    /// The matrix that `node` reads.
     fn input_of(&self, node: usize) -> usize {
         self.view(self.network.graph.nodes[node].inputs[0]).matrix
     }
 
-    /// Parts that the common dimension of a layer is split into: until there are as many
-    /// work-groups as the kernel wants, but no part shorter than [`LEAST_PART`].
+    /// Returns the number of parts that the common dimension of a layer is split into. It gives the
+    /// kernel the work-groups that it wants, but no part is shorter than [`LEAST_PART`].
     fn parts(&self, kernel: &Kernel, (outputs, inputs): (usize, usize)) -> usize {
         let r = &kernel.restrictions;
         let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else {
@@ -136,12 +133,13 @@ impl<'l> Planner<'l> {
         };
         let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
         let most = (r.split / tiles).min(inputs / LEAST_PART).max(1);
-        // Parts are of whole stages: with more of the same length the last ones would be empty.
+        // Parts consist of whole stages. More parts of this length would leave the last ones empty.
         let stages = inputs.div_ceil(kernel.stage());
         stages.div_ceil(stages.div_ceil(most))
     }
 
-    /// Whether the limits that hold whatever else the plan has allow `kernel` a repeated chain.
+    /// Returns true if the chain respects the kernel's limits on layers and on work-groups. These
+    /// limits apply even if the plan has no other kernel.
     fn possible(&self, kernel: &Kernel, chain: &Chain) -> bool {
         let most = kernel.restrictions.most;
         let within = |n: usize, most: usize| most == 0 || n <= most;
@@ -152,7 +150,7 @@ impl<'l> Planner<'l> {
         within(chain.weighted.len(), most.layers) && within(groups, most.groups)
     }
 
-    /// Whether `kernel` is for the sizes of `chain`.
+    /// Returns true if the sizes of `chain` are within the limits of `kernel`.
     fn admits(&self, kernel: &Kernel, chain: &Chain) -> bool {
         let counted = if kernel.covers.repeated {
             chain.weighted.len()
@@ -182,20 +180,20 @@ impl<'l> Planner<'l> {
             )
     }
 
-    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time,
-    /// of the last to end. 0 of a kernel without tiles.
+    /// Returns the multiply-adds of a work-group of the first layer, times the rounds that the
+    /// device needs to run all work-groups. Kernels without tiles count as 0.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
         let graph = &self.network.graph;
         let Some(&(node, _)) = chain.weighted.first() else {
             return 0;
         };
         let convolution = matches!(graph.nodes[node].op, Op::Convolution { .. });
-        // Convolutions in tiles come before those that are not.
+        // Convolution kernels with tiles rank before those without.
         let Some((y, x)) = kernel.restrictions.tile else {
             return if convolution { usize::MAX } else { 0 };
         };
         let (outputs, inputs) = self.weights(node);
-        // The columns of a convolution are the pixels of all records.
+        // A convolution has a column for each pixel of each record.
         let (columns, parts) = match convolution {
             true => {
                 let Shape { h, w, .. } = graph.values[graph.nodes[node].output].shape;
@@ -210,16 +208,17 @@ impl<'l> Planner<'l> {
         y * x * inputs.div_ceil(parts) * turns
     }
 
-    /// The kernel that computes node `i`, with all that it computes: see
-    /// [`crate::registry::PlanRecipe::kernels`].
+    /// Returns the best kernel for node `i` and the nodes that it computes.
+    /// [`crate::registry::PlanRecipe::kernels`] defines the order.
     fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
         let (graph, input) = (&self.network.graph, self.input_of(i));
-        // What is added has been computed, and stands as the result will.
+        // A fused addition needs an operand that is already computed, with the layout and rows of
+        // the result. `apart` lists the additions that failed this in an earlier round.
         let may_add = |sum: usize, value: usize| {
             self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
         };
         let matching = || {
-            // The end of a layer in parts comes with the kernel of these.
+            // `reduce_pair` chooses these kernels after the kernel of the first layer.
             let begins = self
                 .kernels()
                 .filter(|k| k.operation != Operation::ReducePair);
@@ -238,7 +237,7 @@ impl<'l> Planner<'l> {
         alone.min_by_key(|(k, _)| k.covers.most_nodes())
     }
 
-    /// Drafts what computes node `i`; gives the nodes that are then done.
+    /// Drafts the steps for node `i`. Returns the nodes that these steps compute.
     fn node(&mut self, i: usize) -> Vec<usize> {
         let op = self.network.graph.nodes[i].op;
         if self.moves(i) {
@@ -247,7 +246,8 @@ impl<'l> Planner<'l> {
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
             let View { matrix, map } = *self.view(value);
-            // A part of many rows: the others would be columns of zeros.
+            // The operand is a small part of its matrix. A copy avoids many columns of zero
+            // weights.
             if self.matrices[matrix].rows > map.end() - map.first + MOST_SPARE {
                 self.copy(value, i);
             }
@@ -300,14 +300,14 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Whether `kernel` takes weights as bytes: sums are without their scales until the whole ones
-    /// are multiplied, by who adds parts up.
+    /// Returns true if `kernel` reads weights as bytes. Its partial sums then lack the scales,
+    /// which the reduce step multiplies.
     fn scaled(&self, kernel: &Kernel) -> bool {
         kernel.restrictions.weights(self.network.weights) == Precision::I8
     }
 
-    /// The kernel that ends layer `i`, which is computed in parts, and computes the narrow one
-    /// behind it, too; with both. `scaled`: the parts are without the scales of bytes.
+    /// Returns the kernel that adds the parts of layer `i` and also computes the narrow layer
+    /// behind it, with the nodes of both. `scaled` is true if the parts lack the scales of bytes.
     fn reduce_pair(&self, i: usize, scaled: bool) -> Option<(&'l Kernel, Chain)> {
         let graph = &self.network.graph;
         let fits = |&(k, ref chain): &(&'l Kernel, Chain)| {
@@ -316,7 +316,7 @@ impl<'l> Planner<'l> {
                 return false;
             };
             let next = graph.only_consumer(graph.nodes[last].output);
-            // The narrow layer's own kernel computes its activation, too.
+            // The kernel of the narrow layer alone would also compute the activation that follows.
             let activated = next.is_some_and(|n| Covered::Activation.fits(graph, &graph.nodes[n]));
             let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
             self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)
@@ -329,7 +329,7 @@ impl<'l> Planner<'l> {
             .find(fits)
     }
 
-    /// An affine node in two steps: the product, then its bias in place.
+    /// Drafts an affine node as two steps: the product, then its bias in place.
     fn matmul_and_bias(&mut self, i: usize) {
         let Some(matmul) = self.kernel(Operation::Matmul) else {
             return self.missing(i, "affine or matmul");
@@ -342,8 +342,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// All layers, and the arg-max where there is one, as one step. Of the values between layers
-    /// those of every other layer stand in the same place; the last layer's are the scores.
+    /// Drafts the whole network as one step, with the arg-max if there is one. Results of even and
+    /// odd layers alternate between two areas of one buffer. The last layer writes the scores.
     fn all(&mut self, kernel: &'l Kernel, affine: Vec<(usize, Activation)>) {
         let Some(a) = &kernel.restrictions.a else {
             return;
@@ -383,22 +383,22 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// A step with a result of its own, the value of node `last`. Of the affine nodes that it
-    /// computes, the first reads its input, and the activation of the first is fused into it.
+    /// Drafts a step that computes nodes `affine` and writes the value of node `last` to a new
+    /// matrix. The activation of the first node is fused.
     fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
         let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
         self.rows_of(last, output);
     }
 
-    /// The value of node `last` is the rows of a matrix, one after the other.
+    /// Makes the value of node `last` the first rows of a matrix.
     fn rows_of(&mut self, last: usize, matrix: usize) {
         let value = self.network.graph.nodes[last].output;
         let map = RowMap::vector(self.network.graph.values[value].shape.len());
         self.views[value] = Some(View { matrix, map });
     }
 
-    /// A step that reads matrix `input`; gives the matrix of its result.
+    /// Drafts a step that reads matrix `input`. Returns the matrix of its result.
     fn result(
         &mut self,
         kernel: &'l Kernel,
@@ -445,8 +445,7 @@ impl<'l> Planner<'l> {
         output
     }
 
-    /// Of a variant: as many rows of the matrix that it reads as the weights have columns which
-    /// full batches are computed with, so that these serve it, too.
+    /// In a variant, pads the operand to the columns of the full plan's weights, to share them.
     fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
         let weights = self.network.graph.nodes[node].tensors[0];
         let constants = self
@@ -466,8 +465,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// The first of the affine nodes `layers` in two steps: parts of the common dimension, then
-    /// their sum with bias and activation, and whatever else `reduce` computes, up to node `last`.
+    /// Drafts the first of `layers` as two steps. The first step computes partial sums. The second
+    /// adds them with bias and activation, and computes the other nodes of `reduce` up to `last`.
     fn split(
         &mut self,
         affine: &'l Kernel,
@@ -494,7 +493,7 @@ impl<'l> Planner<'l> {
         self.rows_of(last, output);
     }
 
-    /// A step that changes a matrix where it is: bias or activation.
+    /// Drafts a bias or activation that overwrites its operand.
     fn in_place(&mut self, kernel: &'l Kernel, node: usize, affine: Vec<(usize, Activation)>) {
         let graph = &self.network.graph;
         let bias = kernel.operation == Operation::Bias;
@@ -537,7 +536,7 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// The demands of `kernel` on the matrix it reads; gives the one that it does read.
+    /// Adds the demands of `kernel` on its operand. Returns the matrix or its repacked copy.
     pub(super) fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
         let Some(b) = &kernel.restrictions.b else {
             return matrix;
@@ -547,8 +546,7 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// The demands of `kernel` on the matrix it writes: alignment, and whole work-groups of whole
-    /// tiles.
+    /// Adds the demands of `kernel` on its result, including whole work-groups of tiles.
     fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {
@@ -561,8 +559,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Remembers that `kernel` takes `matrix` in layout `takes` (any, where it says none); gives
-    /// the matrix that it works on: this one, or its copy in that layout.
+    /// Records that `kernel` reads `matrix` in layout `takes`, or in any layout with `None`.
+    /// Returns the matrix that the kernel reads: this one, or a repacked copy.
     pub(super) fn link(
         &mut self,
         kernel: &Kernel,
@@ -613,16 +611,15 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// Whether a repack step can make the two layouts of `link` meet.
+    /// Returns true if a repack step can satisfy `link`.
     pub(super) fn repackable(&self, link: &Link) -> bool {
-        // Parts of sums are rows of several matrices.
+        // A matrix of partial results holds several matrices, which one repack cannot copy.
         let one = self.matrices[link.matrix].parts_of.is_none();
         one && self.kernel(Operation::Repack).is_some()
             && !self.known.repacks.contains(&link.reader)
     }
 
-    /// A copy of `matrix` in layout `takes`, for node `node`; one that is there already serves
-    /// again.
+    /// Returns a copy of `matrix` in layout `takes` for node `node`. An existing copy is reused.
     fn repack(&mut self, kernel: &'l Kernel, matrix: usize, takes: &Layout, node: usize) -> usize {
         let copies = |d: &&Draft<'_>| d.kernel.operation == Operation::Repack && d.input == matrix;
         let there = |d: &&Draft<'_>| self.matrices[d.output].layout.as_ref() == Some(takes);

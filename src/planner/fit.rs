@@ -1,5 +1,4 @@
-//! Whether a network fits a device: the memory and the programs that a plan takes, and the time
-//! that a class of devices should take with it.
+//! Computes the memory and the programs that a plan needs on a device, and the expected time.
 
 use super::HOST_BYTES;
 use crate::ir::network::Network;
@@ -7,10 +6,9 @@ use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT
 use crate::ir::view::Geometry;
 use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
 
-/// Bytes that a plan takes on a device, beside the program, its kernels and the driver.
+/// Bytes that a plan needs on a device, without the program, its kernels and the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Constants.
     pub(crate) constants: u64,
     /// Values between steps.
     pub(crate) arena: u64,
@@ -18,14 +16,14 @@ pub(crate) struct Memory {
     pub(crate) batch: u64,
 }
 
-/// Bytes of weights from which on the host engine splits an affine layer by rows: what a core's
-/// second-level cache holds. What such a layer reads and writes is kept for the whole batch.
+/// Bytes of weights from which the host engine splits an affine layer by rows. It is the size of a
+/// core's second-level cache. Operand and result of such a layer are kept for the whole batch.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// Whether the host engine may compute a convolution to so many channels by tiles of 2 × 2 pixels
-/// (Winograd), over weights that its start makes: where four products of nine are enough, for all
-/// that is outside of the image; where channels are whole vectors; and where a core's second-level
-/// cache holds the weights, which are 16/9 of the others.
+/// Returns true if the host engine computes a convolution with `outputs` channels in tiles of 2 × 2
+/// pixels (Winograd). Tiles need at least a quarter fewer multiplications than the direct method,
+/// including those outside the image. Channels must fill whole vectors. The weights grow by 16/9
+/// and must fit a core's second-level cache.
 pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
     let Geometry {
         input: (_, from),
@@ -41,7 +39,8 @@ pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
     window.size == (3, 3) && each && groups == 1 && pays && whole
 }
 
-/// Bytes of the weights that the start makes for a step, which is then computed by tiles.
+/// Returns the bytes of a step's weights for Winograd tiles, which the engine computes at start.
+/// Returns 0 for other steps.
 fn tiles_of(plan: &Plan, step: &Step) -> u64 {
     let (Some(Arg::Geometry(geometry)), Operation::Convolution) =
         (step.args.first(), step.operation)
@@ -66,9 +65,9 @@ fn tiles_of(plan: &Plan, step: &Step) -> u64 {
 }
 
 impl Memory {
-    /// The memory of `plan`; `apart`: each value between steps has a buffer of its own, as on
-    /// devices with memory of their own. Of the host engine, which takes few records at once
-    /// through the steps of an image network, this is the most.
+    /// Returns the memory of `plan`. With `apart` each hidden buffer is separate, as on devices
+    /// with memory of their own. For the host engine the result is an upper bound, because it
+    /// processes few records of an image network at once.
     pub(crate) fn of(plan: &Plan, apart: bool) -> Memory {
         let of_role = |hidden: bool| {
             plan.buffers
@@ -87,7 +86,7 @@ impl Memory {
                 (hidden, slots * of_role(false).map(bytes).sum::<u64>())
             }
             EngineKind::Host => {
-                // Records begin on cache lines, a line more keeps them off multiples of a page.
+                // Records start on cache lines. One more line avoids distances of whole pages.
                 let bytes = |b: &Buffer| ((b.padded_rows.next_multiple_of(16) + 16) * 4) as u64;
                 let whole = |&(i, _): &(usize, &Buffer)| !of_images(plan) || meets_large(plan, i);
                 let buffers = plan
@@ -121,14 +120,13 @@ impl Memory {
         }
     }
 
-    /// All of it.
+    /// Returns the sum of all bytes.
     pub(crate) fn total(&self) -> u64 {
         self.constants + self.arena + self.batch
     }
 }
 
-/// Whether a step knows of images, so that the host engine takes records one by one through the
-/// steps.
+/// Returns true if a step works on images, so that the host engine takes records one by one.
 fn of_images(plan: &Plan) -> bool {
     let vectors = |s: &Step| {
         use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
@@ -137,7 +135,7 @@ fn of_images(plan: &Plan) -> bool {
     !plan.steps.iter().all(vectors)
 }
 
-/// Whether an affine layer of many weights reads or writes buffer `i`.
+/// Returns true if a layer with at least [`LARGE`] bytes of weights reads or writes buffer `i`.
 fn meets_large(plan: &Plan, i: usize) -> bool {
     let large = |a: &Arg| matches!(a, Arg::Constant(c) if plan.constants[*c].bytes() >= LARGE);
     let of_layer = |s: &&Step| s.operation == Operation::Affine && s.args.iter().any(large);
@@ -147,8 +145,7 @@ fn meets_large(plan: &Plan, i: usize) -> bool {
         .any(|s| s.args.contains(&Arg::Buffer(i)))
 }
 
-/// The greatest batch, below that of `plan`, with which `recipe` takes at most `most` bytes; 0
-/// where none does.
+/// Returns the largest batch below that of `plan` within `most` bytes, or 0 if none fits.
 pub(crate) fn bounded(
     network: &Network,
     (recipe, library): (&PlanRecipe, &Library),
@@ -169,7 +166,7 @@ pub(crate) fn bounded(
             too_many = middle
         }
     }
-    // Whole granules cost no more than part ones.
+    // Part granules need as much memory as whole ones.
     let whole = fitting / plan.granule * plan.granule;
     if whole > 0 && fits(whole) {
         whole
@@ -178,19 +175,18 @@ pub(crate) fn bounded(
     }
 }
 
-/// Threads from which on a batch of the host engine grows.
+/// Fewest threads for which the host engine's batch grows.
 const MANY_THREADS: usize = 4;
 
-/// By how much it grows.
+/// The factor by which the batch grows.
 const GROWTH: usize = 4;
 
-/// Floating-point operations of a thread's share of a batch, above which handing it over costs
-/// little beside it.
+/// Floating-point operations of a thread's share of a batch. With more operations the cost of
+/// handing out a batch is negligible.
 const SHORT: u64 = 20_000_000;
 
-/// Makes the batches of a host plan larger where many threads have done their shares in so short a
-/// time that what each batch costs beside them counts, as far as memory allows it: [`HOST_BYTES`],
-/// and `most`. Nothing else in the plan depends on it.
+/// Enlarges the batch of a host plan if its shares are too short for the number of threads. The
+/// larger batch must fit [`HOST_BYTES`] and `most`. Only the batch sizes of the plan change.
 pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>) {
     let share = flop * plan.batch as u64 / threads.max(1) as u64;
     if threads < MANY_THREADS
@@ -206,7 +202,7 @@ pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>
     }
 }
 
-/// Source path and compiler options of a step; empty of the host's.
+/// Returns source path and compiler options of a step. Both are empty for steps of the host engine.
 pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, String) {
     let Some((_, kernel)) = library.kernel(&step.kernel) else {
         return Default::default();
@@ -217,14 +213,14 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
         Arg::Constants => &plan.constants[..],
         _ => &[],
     };
-    // Biases are floats, whatever the weights beside them are.
+    // Biases are F32, the first format, so the last format is that of the weights.
     let stored = step.args.iter().flat_map(read).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
     let options = kernel.options(step.activation, weights, step.local, &step.options);
     (source, options)
 }
 
-/// OpenCL programs that a start of `plan` builds.
+/// Returns the number of OpenCL programs that `plan` builds at start.
 pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     let of_device = |_: &&Step| plan.engine == EngineKind::OpenCl;
     let mut all: Vec<(String, String)> = Vec::new();
@@ -241,8 +237,8 @@ pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     all.len()
 }
 
-/// Expected time of a batch of `records` in microseconds on a device of `class`, or on so many
-/// threads of it; each record takes `flop` operations.
+/// Returns the expected time of a batch in microseconds, on a device of `class` or on `threads`
+/// threads of a host class. Each of the `records` records takes `flop` operations.
 pub(crate) fn modelled_us(
     class: &DeviceClass,
     engine: EngineKind,
@@ -250,8 +246,8 @@ pub(crate) fn modelled_us(
     steps: usize,
     (records, flop): (usize, u64),
 ) -> f64 {
-    // Handing the input over and taking the results back cost about a launch each (23 µs with
-    // launches of 8.6 on an H200).
+    // Sending the input and reading the results cost about a launch each. On an H200 they took 23
+    // µs, with launches of 8.6 µs.
     let launches = if engine == EngineKind::Host {
         1
     } else {
@@ -261,26 +257,25 @@ pub(crate) fn modelled_us(
     launches as f64 * class.launch_us + flop / (class.gflops * threads as f64) / 1e3
 }
 
-/// What a plan takes of a device.
+/// Memory, launches and time of a plan.
 pub(crate) struct Fit<'l> {
     /// Most records of a batch.
     pub(crate) batch: usize,
-    /// On a device that shares its memory with the host.
+    /// Memory on a device that shares it with the host.
     pub(crate) memory: Memory,
-    /// The least that values between steps need, and what they got: of a batch, or of the host
-    /// engine of a record.
+    /// Bytes of the arena: the lower bound and the actual size. They are for a batch, or for a
+    /// record on the host engine.
     pub(crate) arena: (usize, usize),
-    /// Launches of a batch.
+    /// Launches for each full batch.
     pub(crate) steps: usize,
-    /// OpenCL programs.
+    /// Number of OpenCL programs.
     pub(crate) programs: usize,
-    /// The first class of devices whose plan it is, and the expected time of a record in
-    /// microseconds.
+    /// The first device class that uses the plan, and its expected microseconds for a record.
     pub(crate) modelled: Option<(&'l str, f64)>,
 }
 
 impl<'l> Fit<'l> {
-    /// What `plan` takes, of the host so many `threads` of an architecture.
+    /// Returns the needs of `plan`. `host` is the CPU architecture and the number of threads.
     pub(crate) fn of(plan: &Plan, library: &'l Library, host: (&str, usize), flop: u64) -> Fit<'l> {
         let (arch, threads) = host;
         let (class, rate) = match plan.engine {
@@ -313,8 +308,7 @@ mod tests {
     use crate::baked::{library, network};
     use crate::planner;
 
-    /// The batch found is the greatest that fits; one byte less than one record needs and none
-    /// does.
+    /// The result is the largest batch that fits. If one record does not fit, the result is 0.
     #[test]
     fn batches_are_as_large_as_memory_allows() {
         for recipe in library().plans.iter() {
@@ -337,7 +331,7 @@ mod tests {
                         "{}: {batch} in {most}",
                         recipe.name
                     );
-                    // Part granules take what whole ones take.
+                    // Part granules need as much memory as whole ones.
                     let next = batch + full.granule;
                     assert!(
                         next >= full.batch || total(next) > most,
@@ -350,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Every pair of source and options once; none of the host's.
+    /// Equal pairs of source and options count once, and steps of the host engine do not count.
     #[test]
     fn programs_are_counted_once() {
         let count = |name: &str| {
@@ -361,7 +355,7 @@ mod tests {
             )
         };
         assert_eq!(count("host"), 0);
-        // Two layers and their activation in three launches each, the arg-max.
+        // Each of the two layers takes three launches. The arg-max follows.
         let morton = planner::plan(
             network(),
             library().plan("thesis-morton").unwrap(),

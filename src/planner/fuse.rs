@@ -1,24 +1,23 @@
-//! Which nodes one launch may compute: the chain that a kernel covers, as far as the graph allows
-//! it.
+//! Finds the nodes that one launch of a kernel can compute.
 
 use crate::ir::graph::Graph;
 use crate::ir::op::{Activation, Arithmetic, Op};
 use crate::registry::{Covered, Kernel};
 
-/// Nodes that one launch computes.
+/// The nodes that one launch computes.
 #[derive(Default)]
 pub(super) struct Chain {
-    /// Every one, in order.
+    /// All nodes in order.
     pub(crate) nodes: Vec<usize>,
-    /// Those with arrays, with the activation behind each.
+    /// The nodes that own arrays, and the activation that follows each.
     pub(crate) weighted: Vec<(usize, Activation)>,
-    /// The node of an addition behind the sums, and the value that it adds to them.
+    /// The addition node behind the sums, and the value that it adds.
     pub(crate) added: Option<(usize, usize)>,
 }
 
-/// The node that a launch may compute together with `node`: the only reader of its value, which
-/// does not go out. Where that reads another value, too, it adds one of the same shape, where
-/// `may_add(node, value)`; that comes with it.
+/// Returns the node that a launch may compute together with `node`. It must be the only reader of
+/// `node`'s value, which must be no output. If it reads two values, it must be an addition of equal
+/// shapes that `may_add(addition, other value)` permits. The other value is then returned too.
 fn fusible(
     graph: &Graph,
     node: usize,
@@ -37,8 +36,8 @@ fn fusible(
     adds.then_some((next, Some(other)))
 }
 
-/// What `kernel` computes of `graph` from node `first` on; `None` where it does not cover what
-/// stands there.
+/// Returns the nodes that `kernel` computes from node `first` on. Returns `None` if the graph does
+/// not match the kernel's chain.
 pub(super) fn chain(
     graph: &Graph,
     kernel: &Kernel,

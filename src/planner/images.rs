@@ -1,5 +1,4 @@
-//! Which rows the elements of values are; steps that know of images, and steps that only move
-//! elements.
+//! Maps the elements of values to rows, and drafts steps over images and moves of elements.
 
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
@@ -15,9 +14,9 @@ impl<'l> Planner<'l> {
         self.network.graph.values[value].shape
     }
 
-    /// The rows of a value that has been drafted.
+    /// Returns the matrix and the rows of a value that has been drafted.
     pub(super) fn view(&self, value: usize) -> &View {
-        // Nodes are in topological order, and where one cannot be drafted the plan is refused.
+        // Planning fails if a node cannot be drafted, so no step uses this default.
         static NONE: View = View {
             matrix: 0,
             map: RowMap::vector(1),
@@ -25,7 +24,7 @@ impl<'l> Planner<'l> {
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
-    /// `value` takes all rows of `matrix`: its pixels a multiple of `multiple` each.
+    /// Makes `matrix` the rows of `value` alone. Each pixel has a multiple of `multiple` rows.
     pub(super) fn pixels(&mut self, matrix: usize, value: usize, multiple: usize) {
         let shape = self.shape(value);
         if shape.h * shape.w == 1 {
@@ -41,7 +40,7 @@ impl<'l> Planner<'l> {
             .c
             .next_multiple_of(lcm(multiple, self.known.pixels[value]));
         self.matrices[matrix].pixels_of = Some(value);
-        // Of the input the host writes every row.
+        // The host writes every row of the input, padding included.
         self.matrices[matrix].by_pixels = matrix > 0;
         self.matrices[matrix].rows = shape.h * shape.w * pixel;
         self.views[value] = Some(View {
@@ -50,24 +49,23 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// Values whose pixels must be wider, and what their rows must be a multiple of.
+    /// Returns the values whose pixels need more rows, and the multiple for the rows of a pixel.
     pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
         let wider = |m: &Matrix| {
             let value = m.pixels_of.filter(|_| m.by_pixels && m.padded() > m.rows)?;
             let Shape { h, w, .. } = self.shape(value);
-            // The least that makes all pixels together a multiple.
+            // With the least such factor the rows of all pixels are a multiple of `row_multiple`.
             let factor = m.row_multiple / gcd(h * w, m.row_multiple);
             Some((value, lcm(self.known.pixels[value], factor)))
         };
         self.matrices.iter().filter_map(wider).collect()
     }
 
-    /// A matrix for the value of node `last`, as `kernel` writes images: whole tiles of a pixel's
-    /// channels.
+    /// Adds a matrix for the value of node `last`, with pixels padded to whole tiles of `kernel`.
     fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
-        // Tiles end where the image ends.
+        // Kernels with tiles write nothing outside the image and need no padding to work-groups.
         let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
         let (rows, cols) = r.whole_groups(group.unwrap_or((1, 1)));
         let (aligned, layout) = match &r.r {
@@ -89,8 +87,7 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// The network's last values stand as who looks for the largest of them takes them, if nothing
-    /// else has been said.
+    /// Gives the network's output the layout that the arg-max reads, if it has no layout yet.
     fn last_values(&mut self, matrix: usize) {
         let argmax = self
             .kernel(Operation::ArgMax)
@@ -98,8 +95,7 @@ impl<'l> Planner<'l> {
         self.lay_out(matrix, argmax.and_then(layout_read));
     }
 
-    /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read,
-    /// if nothing else has been said: so few steps have to repack.
+    /// Gives a matrix without a layout the one that other kernels read, to avoid repack steps.
     fn family(&mut self, kernel: &Kernel, matrix: usize) {
         if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
             return;
@@ -108,7 +104,7 @@ impl<'l> Planner<'l> {
         self.lay_out(matrix, layout);
     }
 
-    /// A matrix of which nothing has been said stands in `layout`.
+    /// Sets the layout of a matrix that has none.
     fn lay_out(&mut self, matrix: usize, layout: Option<&Layout>) {
         if let (None, Some(layout)) = (&self.matrices[matrix].layout, layout) {
             self.matrices[matrix].layout = Some(layout.clone());
@@ -116,8 +112,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Work that only moves elements: a view of the same rows where one suffices, else a copy.
-    /// Whether it was that.
+    /// Drafts node `i` if it only moves elements. A view of the same rows is preferred to a copy.
+    /// Returns false for other nodes.
     pub(super) fn moves(&mut self, i: usize) -> bool {
         let node = &self.network.graph.nodes[i];
         let (from, shape) = (node.inputs[0], self.shape(node.inputs[0]));
@@ -127,7 +123,7 @@ impl<'l> Planner<'l> {
             Op::Transpose(_) | Op::Slice { .. } => {
                 let to = self.shape(node.output);
                 let moved = moved(&map, node.op, shape, to).or_else(|| {
-                    // A copy whose rows do follow the axes.
+                    // The copy is an image, so its rows follow the axes.
                     self.copy(from, i)?;
                     moved(&self.view(from).map, node.op, shape, to)
                 });
@@ -147,7 +143,7 @@ impl<'l> Planner<'l> {
                         return true;
                     };
                     let from = *self.view(input);
-                    // The first one fills what none of them does.
+                    // The first copy fills the rows that no input writes.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
                     first += part.along(axis);
                 }
@@ -185,7 +181,8 @@ impl<'l> Planner<'l> {
         kernel
     }
 
-    /// A step that copies rows. Where it fills, all rows of the result are written.
+    /// Drafts a step that copies rows. With `fills` it writes all rows of the result, and `value`
+    /// to those without a source.
     fn move_rows(
         &mut self,
         kernel: &'l Kernel,
@@ -197,7 +194,7 @@ impl<'l> Planner<'l> {
     ) {
         let input = self.reads(kernel, from.matrix, node);
         self.family(kernel, input);
-        // How many rows there are to fill is known with their padding.
+        // `place` replaces this mark by the number of padded rows.
         let moved = [Moved {
             from: from.map,
             to: rows,
@@ -210,7 +207,8 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// A copy of `value` for node `node` in rows of its own, as an image; its view is then that.
+    /// Drafts a copy of `value` for node `node` as an image in a matrix of its own. The copy
+    /// becomes the view of the value.
     pub(super) fn copy(&mut self, value: usize, node: usize) -> Option<View> {
         let kernel = self.gather(node)?;
         let from = *self.view(value);
@@ -224,7 +222,8 @@ impl<'l> Planner<'l> {
         self.views[value]
     }
 
-    /// The rows of `value` for node `node` to change: a copy where anybody else reads them later.
+    /// Returns rows of `value` that node `node` may overwrite. It copies the value if another node
+    /// or the output still needs the rows.
     pub(super) fn own(&mut self, value: usize, node: usize) -> View {
         let (graph, view) = (&self.network.graph, *self.view(value));
         let there = |v: &usize| {
@@ -239,21 +238,21 @@ impl<'l> Planner<'l> {
         if !shared && view.matrix > 0 {
             return view;
         }
-        // What is copied is read by others where it stood.
+        // Other nodes keep reading the original.
         let before = self.views[value];
         let copy = self.copy(value, node);
         self.views[value] = before;
         copy.unwrap_or(view)
     }
 
-    /// The rows of `value` as an image, a copy if they are none.
+    /// Returns `value` as an image in a matrix, copying it if its rows form none.
     fn image(&mut self, value: usize, node: usize) -> Option<(usize, Image)> {
         let shape = self.shape(value);
         let as_image = |view: &View| view.map.as_image(shape).map(|image| (view.matrix, image));
         as_image(self.view(value)).or_else(|| as_image(&self.copy(value, node)?))
     }
 
-    /// A step that reads and writes images; gives the nodes that are then done.
+    /// Drafts a step over images. Returns the nodes that it computes.
     pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
         let graph = &self.network.graph;
         let Chain {
@@ -292,8 +291,8 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Additions whose value does not stand as the result does, so that they take a step of their
-    /// own.
+    /// Returns the fused additions whose operand differs in layout or rows from the result. They
+    /// need a step of their own.
     pub(super) fn apart(&self) -> Vec<usize> {
         let stands = |matrix: usize| {
             let matrix = &self.matrices[matrix];
@@ -302,11 +301,11 @@ impl<'l> Planner<'l> {
         let apart = |d: &Draft<'_>| {
             let (sum, value) = d.added?;
             let View { matrix, map } = self.view(value);
-            // The step's own result: by now the view of an output may be that of a copy.
+            // The step's own rows, because an output's view may already be a copy.
             let needed = d.geometry.map(|g| g.output.0);
             let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
-            // The step that wrote the operand may have written an image of another shape, which the
-            // checker of plans takes for another place.
+            // The plan checker compares whole geometries. An operand that was written as an image
+            // of another shape would fail there.
             let writers = self
                 .drafts
                 .iter()
@@ -353,7 +352,7 @@ impl<'l> Planner<'l> {
         )
     }
 
-    /// A draft that knows of images.
+    /// Returns a draft with images and a window.
     fn placed(
         &mut self,
         kernel: &'l Kernel,
@@ -371,13 +370,13 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// The view of a value that takes all rows of its matrix, a copy if it does not.
+    /// Returns the view of a value in a whole matrix, copying the value if it has no such view.
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
         let view = *self.view(value);
         let rows = self.matrices[view.matrix].rows;
         let pixel = rows / (shape.h * shape.w);
-        // A vector has no rows of others behind it.
+        // The single pixel of a vector must not contain rows of other values.
         let own = pixel < rows || rows == shape.c;
         let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole {
@@ -387,7 +386,7 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// A matrix for the value of node `last` in which it stands as its operand does in `input`.
+    /// Adds a matrix for the value of node `last`, with the rows and the layout of matrix `input`.
     fn alike(&mut self, input: usize, last: usize, map: RowMap) -> usize {
         let name = self.network.graph.nodes[last].name.to_string();
         let Matrix {
@@ -407,8 +406,8 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// A step with a factor for each element, and mostly a summand. Each array has a map of its
-    /// own.
+    /// Drafts a step that multiplies each element by a factor, and adds a summand if the node has
+    /// some. Each array has its own map from elements to numbers.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let graph = &self.network.graph;
         let node = &graph.nodes[i];
@@ -416,7 +415,7 @@ impl<'l> Planner<'l> {
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
         let output = self.alike(input, last, map);
-        // A PReLU has no summands: its kernel is given the slopes twice.
+        // A PReLU has no summands. Its kernel gets the slopes twice.
         let arrays =
             [node.tensors.first(), node.tensors.last()].map(|t| t.map(|&t| &graph.tensors[t]));
         let moved = arrays.map(|array| Moved {
@@ -430,14 +429,14 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// A step with two operands, of which the first stands as the result does.
+    /// Drafts a step with two operands. The first has the rows and the layout of the result.
     fn combine_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let node = &self.network.graph.nodes[i];
         let (first, second) = (node.inputs[0], node.inputs[1]);
         let shape = self.shape(first);
         let (other, mut stands) = self.image(second, i)?;
         if self.shape(second) != shape {
-            // One element for all pixels.
+            // The second operand is one pixel, which applies to every pixel of the first.
             stands = Image {
                 pixel: 0,
                 line: 0,
@@ -449,13 +448,12 @@ impl<'l> Planner<'l> {
             mut map,
         } = self.whole(first, i)?;
         if shape.h * shape.w > 1 && self.matrices[matrix].pixels_of.is_none() {
-            // A vector's rows: behind the last pixel may be others, and its pixels cannot be made
-            // wider.
+            // A vector's matrix may have rows behind the last pixel, and cannot be widened.
             View { matrix, map } = self.copy(first, i)?;
         }
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
-        // One layout for both.
+        // The kernel needs one layout for both operands.
         self.family(kernel, other);
         let layout = self.matrices[input].layout.clone();
         let other = self.link(kernel, other, layout.as_ref(), last);
@@ -475,8 +473,8 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// The last values stand in rows of their own, and those that an arg-max reads one after the
-    /// other.
+    /// Copies the network's output if it shares the matrix of the input, or if an arg-max needs its
+    /// elements in consecutive rows.
     pub(super) fn outputs(&mut self) {
         let Some(&value) = self.network.graph.outputs.first() else {
             return;
@@ -512,7 +510,7 @@ impl<'l> Planner<'l> {
     }
 }
 
-/// The layout in which a kernel reads activations; `None` where it takes any.
+/// Returns the layout in which a kernel reads activations, or `None` if it supports any.
 fn layout_read(kernel: &Kernel) -> Option<&Layout> {
     kernel
         .restrictions
@@ -521,7 +519,7 @@ fn layout_read(kernel: &Kernel) -> Option<&Layout> {
         .and_then(|b| b.representation.as_ref())
 }
 
-/// The rows of a value that is turned or a part of another, of shape `from`, with rows `map`.
+/// Returns the rows of a transposed or sliced value. The operand has shape `from` and rows `map`.
 fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     match op {
         Op::Transpose(axes) => map.transposed(from, axes),
@@ -530,7 +528,7 @@ fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     }
 }
 
-/// The element `first` along an axis.
+/// Returns the indices (c, y, x) of element `first` along an axis.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

@@ -1,15 +1,14 @@
-//! From a network's graph and a recipe to a plan: chooses the kernel of each step, finds the padded
-//! sizes that all kernels around a buffer accept, checks that layouts meet, places the hidden
-//! buffers, binds arguments and ranges.
+//! Makes a plan from a network's graph and a recipe. It chooses a kernel for each node and pads
+//! every buffer to sizes that all its kernels accept.
 //!
 //! ```text
-//! fuse:   which nodes one launch of a kernel may compute
-//! choose: nodes of the graph → drafts (kernel, what it covers, the matrices that it reads and writes)
-//! images: which rows the elements of values are; steps that know of images, steps that move elements
+//! fuse:   the nodes that one launch of a kernel can compute
+//! choose: graph nodes → drafts (kernel, nodes, the matrices that it reads and writes)
+//! images: the row of each element of a value; steps over images; steps that only move elements
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
-//! arena:  where hidden buffers stand     bind: arguments and ranges     check: a second opinion on a finished plan
-//! stands: where values stand, as a finished plan's steps say
-//! fit:    what a finished plan takes of a device
+//! arena:  offsets of the hidden buffers    bind: arguments and work-items of a launch
+//! check:  verifies a finished plan         stands: the values in its buffers, told by its steps
+//! fit:    the memory, programs and time that a finished plan needs
 //! ```
 
 mod arena;
@@ -33,15 +32,15 @@ use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
 #[cfg(test)]
 thread_local! {
-    /// Calls of [`plan`] in this thread.
+    /// The number of calls of [`plan`] in this thread.
     pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Plans `network` under `recipe`; `batch` overrides the recipe's, which holds as far as memory
-/// allows it.
+/// Plans `network` with the kernels of `recipe`. Without `batch` the recipe's batch size applies,
+/// reduced until the buffers fit the byte limit of the engine.
 ///
 /// # Errors
-/// All mistakes at once, each with plan and node.
+/// Returns all mistakes at once, each with the names of plan and node.
 pub(crate) fn plan(
     network: &Network,
     recipe: &PlanRecipe,
@@ -54,7 +53,7 @@ pub(crate) fn plan(
     if let Some(batch) = batch {
         return of_batch(batch.max(1)).map_err(Refused::mistakes);
     }
-    // A single record tells how many have room.
+    // If the recipe's batch is too large, a plan for one record shows the bytes of a record.
     let made = match of_batch(recipe.batch.max(1)) {
         Err(Refused::TooLarge(mistakes)) => of_batch(1).map_err(|_| mistakes),
         made => made.map_err(Refused::mistakes),
@@ -67,7 +66,7 @@ pub(crate) fn plan(
     if made.batch == most {
         return Ok(made);
     }
-    // Whole granules, if there is room for one.
+    // A whole number of granules wastes no columns.
     let whole = most / made.granule * made.granule;
     match of_batch(if whole > 0 { whole } else { most }) {
         Err(Refused::TooLarge(_)) => Ok(made),
@@ -75,8 +74,8 @@ pub(crate) fn plan(
     }
 }
 
-/// A plan for batches of `batch` records, with its variant for few records: where there are never
-/// more, that alone.
+/// Plans batches of `batch` records and appends the variant for few records. If no batch exceeds
+/// the variant's limit, the result is the variant alone.
 fn with_few(
     network: &Network,
     recipe: &PlanRecipe,
@@ -87,7 +86,7 @@ fn with_few(
         return of_batch(network, recipe, library, batch, None);
     };
     let of_few = recipe.of_few(few);
-    // A recipe that somebody has cut down may lack what its variant needs.
+    // A shortened recipe may lack a kernel that the variant needs. The full plan then serves.
     if batch <= few.records {
         if let Ok(variant) = of_batch(network, &of_few, library, batch, None) {
             return Ok(variant);
@@ -97,7 +96,7 @@ fn with_few(
     let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else {
         return Ok(full);
     };
-    // Where no kernel is another one, nothing is gained.
+    // A variant with the same kernels gains nothing.
     let same = full
         .steps
         .iter()
@@ -111,8 +110,8 @@ fn with_few(
     Ok(joined.unwrap_or(full))
 }
 
-/// A plan with the steps of a variant behind its own; `None` where their inputs or results stand
-/// differently.
+/// Returns `full` with the steps of `variant` appended. Returns `None` if their inputs or results
+/// have different layouts or sizes.
 fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
     let mut buffers = full.buffers.to_vec();
     let place = |of: &Buffer| {
@@ -152,11 +151,11 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
     })
 }
 
-/// Why there is no plan.
+/// The reasons planning can fail.
 enum Refused {
-    /// There would be none for another batch.
+    /// The network cannot be planned at any batch size.
     Mistakes(Vec<String>),
-    /// Its buffers have more bytes than there can be; those of a smaller batch may not.
+    /// A buffer exceeds the size limit. A smaller batch may fit.
     TooLarge(Vec<String>),
 }
 
@@ -167,15 +166,15 @@ impl Refused {
     }
 }
 
-/// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more
-/// values a record gets smaller batches, unless a size is asked for.
+/// Byte limit for the buffers of a batch on the host. A network with larger records gets smaller
+/// batches, unless the caller sets the batch size.
 const HOST_BYTES: usize = 16 << 20;
 
-/// The same on a device.
+/// Byte limit for the buffers of a batch on a device, like [`HOST_BYTES`].
 const DEVICE_BYTES: usize = 64 << 20;
 
-/// A plan for batches of `batch` records; of a variant for few of them, `full` is the plan that it
-/// belongs to.
+/// Plans batches of `batch` records without a variant. If the result itself is to be the variant of
+/// a plan, `full` is that plan.
 fn of_batch(
     network: &Network,
     recipe: &PlanRecipe,
@@ -183,8 +182,8 @@ fn of_batch(
     batch: usize,
     full: Option<&Plan>,
 ) -> Result<Plan, Refused> {
-    // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps
-    // change: each turn adds those that the one before missed.
+    // Padded sizes decide whether two layouts place a matrix equally, and repack steps change
+    // padded sizes. Each round adds the repack steps that the previous round lacked.
     let pixels = vec![1; network.graph.values.len()];
     let mut known = Known {
         full,
@@ -193,7 +192,7 @@ fn of_batch(
         apart: Vec::new(),
     };
     if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
-        // Its pixels are as wide as those of the full batch.
+        // The variant reads the input of the full plan, so its pixels have the same padded width.
         let shape = network.graph.values[value].shape;
         let input = plan
             .buffer(BufferRole::Input)
@@ -214,7 +213,7 @@ fn of_batch(
             .map(|l| (l.reader, planner.repackable(l)))
             .collect();
         let wider = planner.wider_pixels();
-        // What stands alike is known once nothing else changes.
+        // The operands of fused additions can be compared only after all sizes are final.
         let settled = unmet.is_empty() && wider.is_empty();
         let apart = if settled { planner.apart() } else { Vec::new() };
         if settled && apart.is_empty() {
@@ -234,62 +233,58 @@ fn of_batch(
     }
 }
 
-/// What the turns before have found out.
+/// Findings of earlier planning rounds.
 struct Known<'l> {
-    /// The plan for full batches, whose variant for few records is made.
+    /// The plan for full batches, if the current one is its variant for few records.
     full: Option<&'l Plan>,
-    /// Whose operand is repacked.
+    /// The steps that read a repacked copy of their operand.
     repacks: Vec<Reader>,
-    /// What the rows of a pixel of each value are a multiple of.
+    /// For each value, the number that the rows of its pixels are a multiple of.
     pixels: Vec<usize>,
-    /// Additions that are no part of the step before them.
+    /// Addition nodes that get a step of their own instead of being fused.
     apart: Vec<usize>,
 }
 
-/// What reads a matrix: a node's step of this operation.
+/// A reader of a matrix: the graph node and the operation of its step.
 type Reader = (usize, Operation);
 
 /// A step before sizes are known.
 struct Draft<'l> {
     kernel: &'l Kernel,
     activation: Activation,
-    /// The node that it (last) computes; the number of nodes for the arg-max.
+    /// The last graph node that the step computes. The arg-max has the number of nodes.
     node: usize,
-    /// The first node that it computes.
+    /// The first node that the step computes.
     first: usize,
-    /// The nodes whose weights and biases it reads, with the activation behind each.
+    /// The nodes whose weights and biases the step reads, and the activation that follows each.
     weighted: Vec<(usize, Activation)>,
-    /// Of a step that knows of images: where it reads and writes.
+    /// The images that the step reads and writes, and its window, for steps over images.
     geometry: Option<Geometry>,
-    /// The second of two operands: of a combination, or what is added to sums of products.
+    /// The matrix of a second operand: of a combination, or of an addition fused into the step.
     second: Option<usize>,
-    /// The node that adds it to sums of products, and its value.
+    /// The addition node that is fused into the step, and the value that it adds.
     added: Option<(usize, usize)>,
-    /// Where the numbers of its constants stand: of weights with columns for the elements of a
-    /// value.
+    /// The map of the columns of the weights, if they follow the elements of an image.
     placing: Placing,
-    /// The numbers of its factors and of its summands that belong to the rows; or twice the rows
-    /// that it moves.
+    /// Maps of the factors and summands of a `Scale` step, or twice the map of a `Gather` step.
     moved: [Moved; 2],
-    /// What stands in rows for which there is nothing to read.
+    /// The constant that fills rows without a source, such as the border of a `Pad`.
     value: f32,
-    /// Of a step for all layers whose kernel has a buffer for what is between them: the matrix of
-    /// these values. Of each record those of even layers stand there first, those of odd ones from
-    /// row `.1` on.
+    /// Set for a step that computes the whole network with a buffer between layers: the buffer's
+    /// matrix, and the row where results of odd layers start. Even layers start at row 0.
     hidden: Option<(usize, usize)>,
-    /// Parts of the common dimension that work-groups share: as many results stand in `output` (or
-    /// in `input`).
+    /// Work-groups that share the common dimension. One step writes that many partial results, and
+    /// the step behind it adds them.
     parts: usize,
-    /// Matrix it reads (`b`); in-place steps have the same as `output`.
+    /// The matrix that the step reads (`b`). A step in place has the same input and output.
     input: usize,
-    /// Matrix it writes (`r`).
+    /// The matrix that the step writes (`r`).
     output: usize,
     flop: u64,
 }
 
 impl<'l> Draft<'l> {
-    /// A step that reads one matrix and writes another (or the same), without constants, activation
-    /// and parts.
+    /// Returns a step without constants, activation and parts.
     fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
         Draft {
             kernel,
@@ -318,16 +313,16 @@ struct Matrix {
     rows: usize,
     row_multiple: usize,
     layout: Option<Layout>,
-    /// It holds this many results of the shape of another matrix.
+    /// Set for partial results: their number, and the matrix that has the shape of each.
     parts_of: Option<(usize, usize)>,
-    /// The value that its rows are the pixels of: as wide as they were made for that one.
+    /// Set if the rows are pixels: the value whose width in [`Known::pixels`] applies.
     pixels_of: Option<usize>,
-    /// Its kernel writes whole pixels only: there may be no rows behind the last one, which would
-    /// hold anything.
+    /// True if the kernel writes whole pixels only. Rows behind the last pixel would then hold
+    /// undefined values, so the padding must be part of the pixels.
     by_pixels: bool,
 }
 
-/// The rows of a value.
+/// The matrix of a value, and the row of each element.
 #[derive(Clone, Copy, Debug)]
 struct View {
     matrix: usize,
@@ -347,13 +342,13 @@ impl Matrix {
         }
     }
 
-    /// Rows with padding, where it does not hold parts.
+    /// Returns the rows with padding, for a matrix without partial results.
     fn padded(&self) -> usize {
         self.rows.next_multiple_of(self.row_multiple)
     }
 }
 
-/// Two layouts that must place a matrix equally: that of who wrote it and that of who reads it.
+/// A matrix whose writer and reader name a layout each. Both must place its elements equally.
 struct Link {
     matrix: usize,
     reader: Reader,
@@ -369,14 +364,13 @@ struct Planner<'l> {
     batch: usize,
     drafts: Vec<Draft<'l>>,
     matrices: Vec<Matrix>,
-    /// The rows of each value of the graph that has some so far.
+    /// The view of each value of the graph, once its step is drafted.
     views: Vec<Option<View>>,
-    /// Nodes that have been drafted.
+    /// True for each node that has been drafted.
     done: Vec<bool>,
     links: Vec<Link>,
-    /// What the turns before have found out.
     known: &'l Known<'l>,
-    /// Columns of every matrix are a multiple of this.
+    /// The number of columns of every matrix is a multiple of this.
     col_multiple: usize,
     errors: Vec<String>,
 }
@@ -414,8 +408,8 @@ impl<'l> Planner<'l> {
         planner
     }
 
-    /// Of a variant: what is written into or read out of a matrix from outside stands where the
-    /// plan for full batches has it.
+    /// In a variant, `matrix` takes the layout and the rows of the full plan's buffer with this
+    /// role. The host fills and reads the buffers of both the same way.
     fn stands_as(&mut self, matrix: usize, role: BufferRole) {
         let Some(plan) = self.known.full else { return };
         let Some(buffer) = plan.buffer(role).map(|i| &plan.buffers[i]) else {
@@ -427,7 +421,7 @@ impl<'l> Planner<'l> {
             .get_or_insert_with(|| buffer.layout.clone());
     }
 
-    /// Records that sizes of work are compared for.
+    /// Returns the number of records that kernels are compared for.
     fn records(&self) -> usize {
         if self.known.full.is_some() {
             1
@@ -436,7 +430,7 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// `plan P: layers[2]: TEXT`
+    /// Records a mistake of a node as `plan P: layers[2]: TEXT`.
     fn mistake(&mut self, node: usize, text: impl std::fmt::Display) {
         let nodes = &self.network.graph.nodes;
         let name = nodes.get(node).map_or("output", |n| &*n.name);
@@ -444,7 +438,7 @@ impl<'l> Planner<'l> {
             .push(format!("plan {}: {name}: {text}", self.recipe.name));
     }
 
-    /// Adds demands on the size of a matrix.
+    /// Requires multiples for the rows and the columns of a matrix, in whole chunks of `layout`.
     fn demand(&mut self, matrix: usize, rows: usize, cols: usize, layout: Option<&Layout>) {
         let (y, x) = layout.map_or((1, 1), Layout::granularity);
         let matrix = &mut self.matrices[matrix];

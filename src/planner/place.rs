@@ -1,4 +1,4 @@
-//! Second pass: buffers with their padded sizes, constants, steps.
+//! Second pass: turns drafts into buffers with padded sizes, constants and steps.
 
 use super::bind::{Call, Sizes, bind};
 use super::{Draft, Link, Matrix, Planner, Refused, arena};
@@ -11,18 +11,18 @@ use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
 
-/// Largest buffer of a plan.
+/// Size limit of a buffer, in bytes.
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
-    /// Sizes, checks, arena, arguments.
+    /// Returns the plan of the drafts.
     pub(super) fn place(mut self) -> Result<Plan, Refused> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
-        // A part batch is a prefix where every buffer keeps its records outermost; else every batch
-        // is a full one. Of few records those columns are enough that its kernels reach, but for
-        // kernels that go element by element.
+        // A part batch is a prefix of every buffer if all layouts keep records outermost. Otherwise
+        // every batch is padded to a full one. In a plan for few records a kernel touches only its
+        // own columns, so no full prefix is needed. Element-wise kernels are the exception.
         let by_elements = |d: &Draft<'_>| {
             d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine
         };
@@ -34,7 +34,7 @@ impl Planner<'_> {
                 None => strided.then_some(g),
             })
             .unwrap_or(padded_batch);
-        // Sizes stay within 32 bits, whatever the board's pointers are.
+        // Kernels compute offsets in 32 bits on every board.
         let mut too_large = Vec::new();
         for b in &buffers {
             let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
@@ -94,19 +94,18 @@ impl Planner<'_> {
         })
     }
 
-    /// Columns of every matrix.
     fn columns(&self) -> usize {
         let batch = self.known.full.map_or(self.batch, |full| full.padded_batch);
         batch.next_multiple_of(self.col_multiple)
     }
 
-    /// Rows of a matrix with padding.
+    /// Returns the rows of a matrix with padding. Partial results count once each.
     pub(super) fn padded_rows(&self, matrix: &Matrix) -> usize {
         let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
         matrix.parts_of.map_or_else(|| matrix.padded(), of)
     }
 
-    /// The links whose two layouts place their matrix differently.
+    /// Returns the links whose two layouts place their matrix differently.
     pub(super) fn unmet(&self) -> impl Iterator<Item = &Link> {
         let cols = self.columns();
         self.links.iter().filter(move |link| {
@@ -116,7 +115,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The matrices as buffers, without places in the arena.
+    /// Returns a buffer for each matrix, without offsets in the arena.
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
         let value = self.network.graph.outputs.first().copied();
         let scores = value.and_then(|v| self.views[v].as_ref());
@@ -153,7 +152,7 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// A draft with sizes; its constants join `constants`.
+    /// Returns the step of a draft with all sizes, and adds its constants to `constants`.
     fn step(
         &mut self,
         d: &Draft<'_>,
@@ -208,7 +207,7 @@ impl Planner<'_> {
                 options.layers = layers_options(network, d, buffers, (l, padded_batch), constants);
                 Arg::Constants
             }
-            // A PReLU has no summands; its slopes, the operand before, stand there.
+            // A PReLU has no summands. Its kernel gets the slopes a second time.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
             Holds::Weights | Holds::Biases | Holds::Factors => {
                 let at = keep(
@@ -223,7 +222,7 @@ impl Planner<'_> {
                 last = at;
                 Arg::Constant(at)
             }
-            // Without an arg-max it is not written.
+            // Without an arg-max the kernel writes no classes, so any buffer serves.
             Holds::Classes => Arg::Buffer(classes.unwrap_or(d.output)),
             Holds::Values | Holds::Bytes | Holds::Words => Arg::Buffer(match operand.name {
                 "hidden" => d.hidden.map_or(d.output, |h| h.0),
@@ -246,7 +245,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The sizes of a launch that reads `b` and writes `r`.
+    /// Returns the sizes of a launch that reads `b` and writes `r` in `w` columns.
     fn sizes(
         &self,
         d: &Draft<'_>,
@@ -254,7 +253,7 @@ impl Planner<'_> {
         r: &Buffer,
         w: usize,
     ) -> Sizes {
-        // Of a row-major operand only the rows that count are read: the others stand behind them.
+        // A row-major matrix has padding rows at the end. The kernel needs only its own alignment.
         let l = match &d.kernel.restrictions.a {
             Some(a) if b.layout == Layout::R => {
                 let x = a.representation.as_ref().map_or(1, |l| l.granularity().1);
@@ -342,7 +341,7 @@ impl Planner<'_> {
             ..Sizes::of(problem)
         };
         sizes.second = second.map_or(0, |s| s.padded_rows);
-        // Padding would be divided by zero.
+        // An element-wise kernel includes padding, where a division would compute 0 ÷ 0.
         let divides = self
             .network
             .graph
@@ -355,17 +354,17 @@ impl Planner<'_> {
         {
             let same =
                 |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
-            // A work-group of rows and columns is none of elements.
+            // A two-dimensional work-group does not fit the one dimension of a launch by elements.
             let grouped = self.recipe.group(d.kernel).is_some();
             sizes.alike = input.0 == output.0 && same(b) && same(second) && !grouped;
         }
-        // What fills writes every row.
+        // A step that fills writes every row of the result.
         sizes.moved = d.moved.map(|m| Moved {
             filled: if m.filled > 0 { r.padded_rows } else { 0 },
             ..m
         });
         if d.kernel.operation == Operation::Scale {
-            // Rows of padding take part, whatever array they belong to.
+            // The kernel also scales padding rows, so the map covers every row of the result.
             sizes
                 .moved
                 .iter_mut()
@@ -374,7 +373,7 @@ impl Planner<'_> {
         if let Some(mut geometry) = d.geometry {
             let (image, to) = &mut geometry.output;
             if to.h * to.w == 1 {
-                // All rows of the matrix are its one pixel.
+                // The image is one pixel, which takes all rows of the matrix.
                 (image.pixel, image.line) = (r.padded_rows, r.padded_rows);
             }
             sizes.geometry = Some(geometry);
@@ -396,20 +395,20 @@ impl Planner<'_> {
     }
 }
 
-/// Rows and columns of the weights of an affine node.
+/// Returns rows and columns of the weights of an affine node.
 fn size_of(network: &Network, node: usize) -> (usize, usize) {
     let weights = &network.graph.tensors[network.graph.nodes[node].tensors[0]];
     (weights.rows, weights.cols)
 }
 
-/// The constant that `operand` is, in the layout that its kernel wants.
+/// Returns the constant of an operand, in the layout that the kernel reads.
 fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Sizes) -> Constant {
-    // A pair's second layer has operands of its own.
+    // The operands of a pair's second layer have names that end in 2.
     let second = operand.name.ends_with('2');
     let padded = sizes.of_operand(d.kernel.operation, operand);
     let (node, _) = d.weighted[usize::from(second)];
     let placing = match (operand.holds, &d.placing) {
-        // The columns of the first of two layers are elements of a value.
+        // Only the first layer of a pair reads the elements of an image.
         (Holds::Weights, Placing::Columns(_)) if second => Placing::Plain,
         (Holds::Biases, Placing::Columns(_)) => Placing::Plain,
         (_, placing) => *placing,
@@ -419,7 +418,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         Holds::Factors => Role::Factors,
         _ => Role::Weights,
     };
-    // Who adds parts of sums up was chosen to take weights as the one who made them.
+    // A reduce kernel expects the same weight format as the kernel before it.
     let precision = d.kernel.restrictions.weights(network.weights);
     let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
     Constant {
@@ -436,7 +435,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     }
 }
 
-/// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
+/// Returns the constant of a node's array with this role. `layout` and `precision` are for weights.
 fn constant(
     network: &Network,
     node: usize,
@@ -476,8 +475,8 @@ fn constant(
     }
 }
 
-/// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in
-/// panels of rows, with more rows of padding; else it joins them.
+/// Returns the index of `constant` in `all` and adds it if it is missing. A kernel for few records
+/// also accepts weights in panels, or with more padding rows.
 fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
         let Constant {
@@ -504,7 +503,7 @@ fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     })
 }
 
-/// Rows of the panels in which a kernel that takes some finds its weights.
+/// Returns the rows of a panel of `weights`, if `kernel` reads panels. Layout `C` is one panel.
 fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     kernel.of_few().then_some(())?;
     if weights.layout == Layout::C {
@@ -514,9 +513,8 @@ fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     }
 }
 
-/// Of 16 work-groups of `kernel`, how many ask the device's last cache to keep their weights for
-/// the next record: as many as there is room for. `None` where all of the network's weights have
-/// room.
+/// Returns the number of work-groups, out of 16, that ask the device's last cache to keep their
+/// weights for the next record. Returns `None` if the cache holds all weights.
 fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     let r = &kernel.restrictions;
     let weights: usize = network.graph.tensors.iter().map(|t| t.rows * t.cols).sum();
@@ -524,7 +522,7 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
 }
 
-/// The function of a node that a kernel of `operation` computes.
+/// Returns the function that a kernel of `operation` computes for a node.
 fn function_of(operation: Operation, op: Op) -> Function {
     match (operation, op) {
         (Operation::Pool, Op::Pool { kind, .. }) => Function::Pool(kind),
@@ -535,8 +533,8 @@ fn function_of(operation: Operation, op: Op) -> Function {
     }
 }
 
-/// The options of a kernel for all layers. The constants of all layers join `constants`; the input
-/// has `l` rows, every matrix `width` columns.
+/// Returns the options of a kernel for the whole network, and adds the constants of all layers to
+/// `constants`. The input has `l` rows and every matrix `width` columns.
 fn layers_options(
     network: &Network,
     d: &Draft<'_>,
@@ -553,7 +551,7 @@ fn layers_options(
         places_of.push([Role::Weights, Role::Biases].map(|role| {
             let layout = a.representation.clone().unwrap_or(Layout::R);
             let mut constant = constant(network, node, role, (h, l), layout, precision);
-            // The columns of the first layer are elements of the input.
+            // Columns of the first layer's weights follow the elements of the input.
             if role == Role::Weights && node == d.weighted[0].0 {
                 constant.placing = d.placing;
             }
@@ -562,8 +560,8 @@ fn layers_options(
         l = h;
     }
     let (starts, _) = places(constants);
-    // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk
-    // holds the records of one chunk's columns. In any layout it counts in rows.
+    // The kernel counts in vectors of `lanes` values. A chunk row holds the values of several
+    // records, so it may have several vectors. Without a fixed layout a row counts as one.
     let lanes = r.scale.0.max(1);
     let vectors = match r.r.as_ref().and_then(|o| o.representation.as_ref()) {
         Some(layout) => layout.granularity().1 / lanes,
@@ -583,7 +581,7 @@ fn layers_options(
             activation,
             weights: starts[of_weights] / (lanes * weights.precision.bytes()),
             biases: starts[of_biases] / (lanes * Precision::F32.bytes()),
-            // Values between layers take turns in two places.
+            // Results of even and odd layers alternate between two areas of the buffer.
             start: d.hidden.map(|(_, odd)| {
                 if n + 1 == layers {
                     0

@@ -1,5 +1,5 @@
-//! Where the values of a network stand while a plan runs, as its steps alone say: no draft is
-//! asked, so that a mistake of the planner is none of this.
+//! Tracks where the values of a network are while a plan runs. It follows the steps alone and uses
+//! no draft, so it does not repeat the planner's mistakes.
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
@@ -8,16 +8,16 @@ use crate::ir::plan::{Arg, BufferRole, Plan, Step};
 use crate::ir::view::{Image, Moved, RowMap};
 use crate::registry::Operation;
 
-/// Values in the buffers of a plan, between two of its steps.
+/// The values in the buffers of a plan, between two of its steps.
 pub(crate) struct Stands<'p> {
     plan: &'p Plan,
     network: &'p Network,
-    /// A buffer, a value of the graph that stands in it, and the rows of its elements.
+    /// A buffer, a value that it holds, and the rows of the value's elements.
     all: Vec<(usize, usize, RowMap)>,
 }
 
 impl<'p> Stands<'p> {
-    /// What is there before the first step: the input.
+    /// Returns the state before the first step, which has only the input.
     pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> Stands<'p> {
         let mut stands = Stands {
             plan,
@@ -36,7 +36,7 @@ impl<'p> Stands<'p> {
         self.network.graph.values[value].shape
     }
 
-    /// Adds a value, and the values that are the same rows in another order or some of them.
+    /// Adds a value, and all values that are a reordering or a part of the same rows.
     fn add(&mut self, buffer: usize, value: usize, map: RowMap) {
         self.all.push((buffer, value, map));
         let nodes = self
@@ -53,8 +53,7 @@ impl<'p> Stands<'p> {
             .for_each(|(value, map)| self.add(buffer, value, map));
     }
 
-    /// The rows of the value of a node that computes nothing, if the rows of what it reads are
-    /// `map`.
+    /// Returns the rows of a node that only renames the rows `map` of its operand.
     fn view(&self, node: &Node, map: RowMap) -> Option<RowMap> {
         let (from, to) = (self.shape(node.inputs[0]), self.shape(node.output));
         match node.op {
@@ -65,7 +64,7 @@ impl<'p> Stands<'p> {
         }
     }
 
-    /// The rows of a value that stands in a buffer.
+    /// Returns the rows of a value in a buffer, if the buffer holds it.
     pub(crate) fn rows(&self, buffer: usize, value: usize) -> Option<RowMap> {
         self.all
             .iter()
@@ -77,8 +76,8 @@ impl<'p> Stands<'p> {
         self.all.contains(&(buffer, value, map))
     }
 
-    /// Returns what is wrong with the numbers that array `n` of the operands of `step` has for the
-    /// rows of `buffer`. Constant number `tensor` of the graph is that array.
+    /// Returns an error if `step` takes wrong numbers of its array `n` for the rows of `buffer`.
+    /// `tensor` is the index of that array in the graph.
     pub(super) fn reads(
         &self,
         step: &Step,
@@ -116,7 +115,7 @@ impl<'p> Stands<'p> {
         })
     }
 
-    /// Goes on behind a step.
+    /// Applies the effect of a step.
     pub(crate) fn follow(&mut self, step: &Step) {
         let buffers: Vec<usize> = step
             .args
@@ -157,7 +156,7 @@ impl<'p> Stands<'p> {
                 _,
                 Some(node),
             ) => {
-                // In place: the operand is no more.
+                // The step overwrites its operand.
                 let map = self
                     .rows(written, node.output)
                     .or_else(|| self.rows(written, node.inputs[0]));
@@ -192,8 +191,8 @@ impl<'p> Stands<'p> {
         }
     }
 
-    /// Rows have been copied: the values that stood in them stand there too, and what is made of
-    /// them.
+    /// Applies a copy of rows. The written buffer then also holds the values of these rows, and a
+    /// concatenation or padding that the copy completes.
     fn moves(&mut self, step: &Step, (read, written): (usize, usize), moved: Moved) {
         if moved.filled > 0 {
             self.all.retain(|s| s.0 != written);
@@ -206,7 +205,8 @@ impl<'p> Stands<'p> {
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|value| self.add(written, value, moved.to));
-        // What a concatenation or a border has made: an image over all rows.
+        // A concatenation or padding is complete when all parts are there. Its image takes all
+        // rows.
         let Some(node) = self.network.graph.nodes.get(step.node) else {
             return;
         };
@@ -240,7 +240,7 @@ impl<'p> Stands<'p> {
     }
 }
 
-/// The element `first` along an axis.
+/// Returns the indices (c, y, x) of element `first` along an axis.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

@@ -1,5 +1,4 @@
-//! Plans of many graphs under every recipe are right, and plans that are changed are found to be
-//! wrong.
+//! Plans of many graphs are correct under every recipe, and the checker finds changes to them.
 
 use super::bind;
 use super::check::check;
@@ -29,7 +28,7 @@ fn of(graph: Graph, kind: Kind) -> Network {
     network
 }
 
-/// A convolution with a border by 3 × 3, `c` channels from and to.
+/// Returns a network of one 3 × 3 convolution with a border, from `c` to `c` channels.
 fn convolution(c: usize, size: usize) -> Network {
     let mut graph = Graph::new(Shape {
         c,
@@ -55,7 +54,7 @@ fn convolution(c: usize, size: usize) -> Network {
     of(graph, Kind::Values)
 }
 
-/// The second opinion finds nothing; what a plan says of its arena, its batch and its work holds.
+/// The checker finds no mistake. Batch, arena and operations have the expected size.
 #[test]
 fn graphs_have_right_plans_under_every_recipe() {
     let mut graphs: Vec<Graph> = single()
@@ -87,8 +86,7 @@ fn graphs_have_right_plans_under_every_recipe() {
                 "graph {i}, {}",
                 recipe.name
             );
-            // Sums of products are counted as the graph counts them; steps may add work, for single
-            // elements.
+            // Steps may add work for single elements, but none to the sums of products.
             let flop: u64 = found.full().iter().map(|s| s.flop).sum();
             assert!(
                 flop >= of_products(&network.graph),
@@ -99,7 +97,8 @@ fn graphs_have_right_plans_under_every_recipe() {
     }
 }
 
-/// Only the step that writes a matrix first fills the rows of no element.
+/// Only the first step that writes to a matrix fills rows without a source, or it would erase
+/// others.
 #[test]
 fn moved_rows_do_not_drive_out_others() {
     let mut later = 0;
@@ -133,7 +132,7 @@ fn moved_rows_do_not_drive_out_others() {
     assert!(later > 20, "{later}");
 }
 
-/// What is computed is in the program: of two operations that differ no launches are alike.
+/// Different operations compile to different programs.
 #[test]
 fn operations_that_differ_have_other_programs() {
     let shape = Shape { c: 5, h: 4, w: 6 };
@@ -164,13 +163,13 @@ fn operations_that_differ_have_other_programs() {
             let mut found = Vec::new();
             for (op, inputs, arrays) in &group {
                 let mut graph = Graph::new(shape);
-                // No activation that a kernel would compute with the operation.
+                // No kernel fuses a GELU with the operation.
                 graph
                     .push("before", Op::Activation(Activation::Gelu), &[0], &[])
                     .unwrap();
                 graph.push("it", *op, inputs, arrays).unwrap();
                 let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-                // A quotient would have its padding divided by zero.
+                // A division by elements would also divide padding by 0.
                 let alike = plan.steps.iter().any(|s| s.options.places == Places::Alike);
                 assert!(
                     !alike || *op != Op::Combine(Arithmetic::Divide),
@@ -189,8 +188,8 @@ fn operations_that_differ_have_other_programs() {
     }
 }
 
-/// The slopes of a PReLU stand where its summands would, also where the plan's variant for few
-/// records finds them among the constants of the first.
+/// A PReLU passes its slopes twice, because it has no summands. In a variant for few records the
+/// slopes are already among the constants of the full plan.
 #[test]
 fn arguments_are_as_large_as_kernels_take_them() {
     for recipe in library()
@@ -232,7 +231,7 @@ fn arguments_are_as_large_as_kernels_take_them() {
     }
 }
 
-/// Values that stand alike are combined element by element.
+/// Operands with the layout of the result are combined element by element.
 #[test]
 fn sums_of_values_that_stand_alike() {
     let mut alike = 0;
@@ -266,8 +265,7 @@ fn affine(outputs: usize, inputs: usize) -> Network {
     of(graph, Kind::Values)
 }
 
-/// A layer has a kernel that is for its sizes, where the plan has one; a small network has the one
-/// that takes all.
+/// Each layer gets a kernel for its size if there is one. Small networks get one for all layers.
 #[test]
 fn kernels_serve_the_sizes_that_they_are_for() {
     let mut whole = 0;
@@ -309,8 +307,7 @@ fn kernels_serve_the_sizes_that_they_are_for() {
     assert!(whole > 3, "{whole}");
 }
 
-/// Batches of the host grow where there are many threads, the network is small and memory allows
-/// it.
+/// The host's batch grows only with many threads, a small network and enough memory.
 #[test]
 fn batches_grow_with_the_threads_of_a_host() {
     let host = library().plan("host").unwrap();
@@ -331,13 +328,13 @@ fn batches_grow_with_the_threads_of_a_host() {
         [bytes, 5 * bytes].map(|most| grown(&small, 4, Some(most))),
         [1, 4]
     );
-    // Its shares of a batch take long enough; its records are large.
+    // The first network has enough work in each share, the second has large records.
     assert_eq!(grown(&affine(2000, 1000), 8, None), 1);
     assert_eq!(grown(&affine(1, 4096), 8, None), 1);
 }
 
-/// The end of a layer in parts and a narrow layer behind it are one launch, where nothing stands
-/// between or behind them that this cannot compute.
+/// The reduce step of a split layer also computes a narrow layer behind it. It does not if the
+/// layer is too wide, or if an activation follows that the kernel cannot compute.
 #[test]
 fn a_narrow_layer_is_computed_where_parts_are_added_up() {
     let Ok(recipe) = library().plan("nvidia-mma") else {
@@ -374,14 +371,14 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
     let apart = ["affine_mma_128x104", "reduce_cm", "affine_narrow_records"];
     assert_eq!(layers(relu, 17, None), apart);
     assert_eq!(layers(relu, 10, Some(relu)), apart);
-    // An activation that no kernel of layers computes.
+    // No kernel for layers fuses a GELU.
     assert_eq!(
         layers(Op::Activation(Activation::Gelu), 10, None)[1],
         "reduce_cm"
     );
 }
 
-/// A layer whose columns of weights differ much has a kernel that computes with floats.
+/// Weights whose columns differ by more than 2⁸ get a kernel that computes with floats.
 #[test]
 fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
     let Ok(recipe) = library().plan("nvidia-mma") else {
@@ -396,7 +393,7 @@ fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
     }
 }
 
-/// Weights that the last cache has no room for: as many stay there as have. Others ask for nothing.
+/// If the last cache cannot hold all weights, some work-groups ask it to keep theirs.
 #[test]
 fn as_many_weights_stay_in_the_cache_as_have_room() {
     let recipe = library()
@@ -415,14 +412,14 @@ fn as_many_weights_stay_in_the_cache_as_have_room() {
             .expect("a step for few records");
         few.options.kept
     };
-    // 64, 32 and 16 MB for 24.
+    // The cache holds 24 MB. The weights take 64, 32 and 16 MB.
     assert_eq!(kept(Precision::F32, 4096), Some(5));
     assert_eq!(kept(Precision::F16, 4096), Some(11));
     assert_eq!(kept(Precision::I8, 4096), None);
     assert_eq!(kept(Precision::F32, 1000), None);
 }
 
-/// Layers of all sizes behind one another have kernels whose layouts meet.
+/// The layouts of consecutive layers meet, whatever the sizes of the layers.
 #[test]
 fn layers_of_all_sizes_follow_each_other() {
     let sizes = [3, 10, 64, 130, 160, 300, 784, 2500];
@@ -432,7 +429,7 @@ fn layers_of_all_sizes_follow_each_other() {
                 let outputs = sizes[(i + 3) % sizes.len()];
                 let mut network = affine(hidden, inputs);
                 let value = network.graph.nodes[0].output;
-                // Nothing that is computed with the layer before it.
+                // No kernel for layers fuses a GELU.
                 let gelu = network
                     .graph
                     .push("gelu", Op::Activation(Activation::Gelu), &[value], &[])
@@ -456,7 +453,7 @@ fn layers_of_all_sizes_follow_each_other() {
     }
 }
 
-/// Pixels inside of the border, and no more work-items than tiles of them.
+/// A filter computes only pixels inside the border, with one work-item for each tile.
 #[test]
 fn filters_of_images_leave_the_border() {
     let kernels = library()
@@ -485,8 +482,7 @@ fn filters_of_images_leave_the_border() {
     }
 }
 
-/// A layer with too few tiles for the device is split: into as many parts as there is room for,
-/// none of them too short.
+/// A layer with too few tiles for the device is split into as many long enough parts as possible.
 #[test]
 fn layers_are_split_where_there_are_few_tiles() {
     let mut split = 0;
@@ -526,7 +522,7 @@ fn layers_are_split_where_there_are_few_tiles() {
                     tiles * parts <= kernel.restrictions.split && inputs / parts >= 48
                 };
                 assert!(parts == 1 || fits(parts), "{what}: {parts}");
-                // More parts would be as long, and some of them empty.
+                // More parts would have the same length and leave some empty.
                 let stages = inputs.div_ceil(kernel.stage());
                 let most = (1..).find(|&parts| !fits(parts + 1)).unwrap();
                 assert_eq!(
@@ -552,8 +548,7 @@ fn layers_are_split_where_there_are_few_tiles() {
     assert!(split > 3, "{split}");
 }
 
-/// Rows are copied where a kernel needs them elsewhere, and nowhere else; a border has its
-/// constant.
+/// Rows are copied only if a kernel needs them elsewhere, and a border gets its constant.
 #[test]
 fn nothing_is_copied_that_stands_as_it_is_needed() {
     let copies = |network: &Network, recipe: &PlanRecipe| {
@@ -587,7 +582,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
             )
             .unwrap();
         assert!(copies(&images, recipe).is_empty(), "{}", recipe.name);
-        // An arg-max reads elements in their order.
+        // An arg-max needs the elements in consecutive rows.
         images.output.kind = Kind::Classes;
         assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
         let mut bordered = convolution(3, 4);
@@ -609,7 +604,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
             panic!("{}", recipe.name)
         };
         assert!(step.contains(&Arg::Scalar(0.25)), "{}", recipe.name);
-        // Who changes the input where it is, or what something else reads, has a copy.
+        // A step that overwrites the input, or a value with other readers, works on a copy.
         let mut changed = of(Graph::new(Shape::vector(9)), Kind::Values);
         changed
             .graph
@@ -619,8 +614,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
     }
 }
 
-/// The rows of an image are not in the order of its elements: the columns of the first weights
-/// follow them, and nothing else.
+/// Only the columns of the first layer's weights follow the rows of an image.
 #[test]
 fn weights_of_an_image_have_columns_for_its_rows() {
     let mut graph = Graph::new(Shape { c: 3, h: 4, w: 5 });
@@ -651,8 +645,8 @@ fn weights_of_an_image_have_columns_for_its_rows() {
     }
 }
 
-/// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much,
-/// the part is copied.
+/// A layer that reads a part of a value has weights of 0 for the other rows. If there are many such
+/// rows, the part is copied.
 #[test]
 fn parts_of_many_rows_are_copied() {
     for recipe in library().plans.iter() {
@@ -685,8 +679,7 @@ fn of_products(graph: &Graph) -> u64 {
         .sum()
 }
 
-/// Records of many values come in batches that memory allows: whole granules, part ones, and single
-/// records at last.
+/// Networks with large records get batches of whole granules, part granules or single records.
 #[test]
 fn networks_of_many_values_have_smaller_batches() {
     for values in [10_000, 300_000, 1_500_000, 20_000_000, MOST_VALUES] {
@@ -703,8 +696,8 @@ fn networks_of_many_values_have_smaller_batches() {
             };
             let found = match plan(&network, recipe, library(), None) {
                 Ok(found) => found,
-                // Only what has no plan at all is refused: a device's work-groups may reach many
-                // records.
+                // Planning fails only if one record has no plan either, since a device's
+                // work-groups may cover many records.
                 Err(mistakes) => {
                     let alone = plan(&network, recipe, library(), Some(1));
                     assert!(
@@ -730,14 +723,14 @@ fn networks_of_many_values_have_smaller_batches() {
                 found.batch == recipe.batch || more * of_record > bytes,
                 "{what}"
             );
-            // Offsets have 32 bits.
+            // Buffers have 32-bit offsets.
             let too_large =
                 plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
             assert!(
                 too_large[0].contains("use a smaller batch"),
                 "{what}: {too_large:?}"
             );
-            // Who asks for a batch has it.
+            // A batch that the caller sets is not reduced.
             if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
                 assert_eq!(asked.batch, found.batch + 1, "{what}");
             }
@@ -745,7 +738,7 @@ fn networks_of_many_values_have_smaller_batches() {
     }
 }
 
-/// Whatever is changed in a plan, the checker sees it.
+/// The checker finds every change to a plan.
 #[test]
 fn changed_plans_are_found_to_be_wrong() {
     type Change = dyn Fn(&mut Plan, usize) -> bool;
@@ -761,7 +754,7 @@ fn changed_plans_are_found_to_be_wrong() {
             }
         })
     }
-    // Each gives whether it has changed something that matters.
+    // Each function changes a step, and returns true if the change makes the plan wrong.
     let changes: [(&str, &Change); 17] = [
         ("no such kernel", &|p, i| {
             step(p, i).kernel = "none".into();
@@ -790,7 +783,7 @@ fn changed_plans_are_found_to_be_wrong() {
             p.arena_bytes > 0 || p.buffers.iter().any(|b| b.role == BufferRole::Hidden)
         }),
         ("all in one place", &|p, i| {
-            // Two hidden buffers of one step.
+            // Two hidden buffers of the same step.
             let hidden = |b: &usize| p.buffers[*b].role == BufferRole::Hidden;
             let args = p.steps[i].args.iter();
             let used: Vec<usize> = args
@@ -929,7 +922,7 @@ fn changed_plans_are_found_to_be_wrong() {
             let (first, second) = &mut step(p, i).global;
             for extent in [first, second] {
                 if let Extent::Records { records, items } = extent {
-                    // Else what is left is enough for the batch.
+                    // With fewer records than the granule, half of the work-items would be enough.
                     halved |= *items > 1 && *records <= batch;
                     *items /= 2;
                 }
@@ -956,7 +949,7 @@ fn changed_plans_are_found_to_be_wrong() {
                 });
             let turned = |m: &mut Moved| {
                 let before = m.from;
-                // One for all where each has its own, and the other way round.
+                // One number for all elements becomes one for each, and the reverse.
                 let other = if before.end() > 1 {
                     RowMap::of_all
                 } else {
@@ -1013,7 +1006,7 @@ fn changed_plans_are_found_to_be_wrong() {
     assert!(made.iter().all(|&n| n > 20), "{made:?}");
 }
 
-/// Only where it pays and where the weights fit the cache.
+/// Tiles are used only if they save work and their weights fit the cache.
 #[test]
 fn convolutions_that_are_computed_by_tiles() {
     let of = |c: usize, size: usize| {
@@ -1033,7 +1026,7 @@ fn convolutions_that_are_computed_by_tiles() {
     let right = of(16, 8);
     assert!(by_tiles(&right, 16) && by_tiles(&right, 48) && !by_tiles(&right, 24));
     assert!(!by_tiles(&of(24, 8), 16));
-    // Half of the products at 2 × 2 pixels are for nothing, at 3 × 3 too many.
+    // Tiles of a 3 × 3 image cover 16 pixels, which wastes too much.
     let sizes: Vec<usize> = (1..9).filter(|&n| by_tiles(&of(16, n), 16)).collect();
     assert_eq!(sizes, [2, 4, 5, 6, 7, 8]);
     assert!(by_tiles(&of(128, 8), 128) && !by_tiles(&of(128, 8), 144));
@@ -1058,7 +1051,7 @@ fn convolutions_that_are_computed_by_tiles() {
     ));
 }
 
-/// On the host the start makes weights for tiles; a device has buffers of whole batches.
+/// The host engine adds weights for tiles at start. A device needs buffers for whole batches.
 #[test]
 fn memory_is_that_of_constants_and_batches() {
     let host = library()
@@ -1078,7 +1071,7 @@ fn memory_is_that_of_constants_and_batches() {
             memory.total(),
             memory.constants + memory.arena + memory.batch
         );
-        // Nothing stands between steps; of both slots the input with its text, and the scores.
+        // No buffer between steps is kept for the batch. Slots have input, text and scores.
         assert_eq!(memory.arena, (found.arena_bytes * 5) as u64);
         let line = |rows: usize| (rows.next_multiple_of(16) + 16) * 4;
         let [input, scores] = [BufferRole::Input, BufferRole::Scores]
@@ -1116,8 +1109,7 @@ fn memory_is_that_of_constants_and_batches() {
     }
 }
 
-/// Of a network with images only what large affine layers read and write is kept for the whole
-/// batch.
+/// With images, only operands and results of large affine layers are kept for the batch.
 #[test]
 fn values_of_large_layers_are_kept_for_the_batch() {
     let host = library()
@@ -1145,11 +1137,11 @@ fn values_of_large_layers_are_kept_for_the_batch() {
         )
     };
     assert_eq!(arena(200), (0, false));
-    // 1024 values of the convolution and 256 of the layer, each a cache line more.
+    // The convolution has 1024 values and the layer 256, both plus a cache line of 16.
     assert_eq!(arena(256), (4 * 4 * (1024 + 16 + 256 + 16), true));
 }
 
-/// A launch costs what it costs, work goes by the rate, of the host by that of all threads.
+/// The model adds the time of launches and of work. Threads of the host share the work.
 #[test]
 fn modelled_times_are_those_of_launches_and_work() {
     let class = &library().devices[0];
@@ -1160,15 +1152,15 @@ fn modelled_times_are_those_of_launches_and_work() {
     let launch = class.launch_us;
     assert!(near(us(EngineKind::OpenCl, 1, 5, 10, 0), 7.0 * launch));
     assert!(near(us(EngineKind::Host, 4, 5, 10, 0), launch));
-    // A thousand records of a million operations are a gigaflop.
+    // A thousand records of a million operations each are 10⁹ operations.
     let work = us(EngineKind::OpenCl, 1, 5, 1000, 1_000_000) - 7.0 * launch;
     assert!((work - 1e6 / class.gflops).abs() < 1e-6 * work, "{work}");
     let shared = us(EngineKind::Host, 4, 5, 1000, 1_000_000) - launch;
     assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
 }
 
-/// An image that is a vector's rows: what is combined pixel by pixel leaves no rows of padding that
-/// nobody writes.
+/// A vector viewed as an image may have padding rows behind its last pixel. A combination of pixels
+/// writes those rows too.
 #[test]
 fn vectors_as_images_are_written_whole() {
     for recipe in library().plans.iter() {
@@ -1199,8 +1191,8 @@ fn vectors_as_images_are_written_whole() {
     }
 }
 
-/// A full batch has as many tiles of columns as it needs: a work-group more for each is the layer
-/// twice.
+/// A full batch has no tile without records. An extra work-group in the direction of the records
+/// would double the time of a layer.
 #[test]
 fn a_full_batch_has_no_tiles_without_records() {
     let mut tiled = 0;
