@@ -1,4 +1,4 @@
-//! The call of a kernel by a step: sizes, words, options, operands, work-items.
+//! Decodes a kernel call of a step: sizes, words, options, operands and work-items.
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
@@ -6,23 +6,22 @@ use crate::ir::op::{Activation, Float};
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, Library, Operation, Parameter};
 
-/// The words of `kernels/common/geometry.cl`.
+/// The decoded geometry argument (`kernels/common/geometry.cl`).
 #[derive(Clone, Copy)]
 pub(super) struct Image {
-    /// First row, rows from a pixel to the next, and from a line to the next: of what is read, and
-    /// of what is written.
+    /// First row, rows from pixel to pixel and rows from line to line, for operand and result.
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
-    /// Height and width.
+    /// Height and width of operand, result and window, then stride and dilation along both axes.
     pub(super) from: (usize, usize),
     pub(super) to: (usize, usize),
     pub(super) window: (usize, usize),
     pub(super) stride: (usize, usize),
     pub(super) dilation: (usize, usize),
-    /// Top and left, bottom and right.
+    /// The border at top and left, then at bottom and right.
     pub(super) before: (usize, usize),
     pub(super) after: (usize, usize),
-    /// Channels and outputs of a group, outputs of all groups.
+    /// Channels and outputs of a group, then outputs of all groups.
     pub(super) group_channels: usize,
     pub(super) group_outputs: usize,
     pub(super) outputs: usize,
@@ -48,25 +47,25 @@ impl Image {
         }
     }
 
-    /// Pixels of the result.
+    /// Returns the number of pixels of the result.
     pub(super) fn pixels(&self) -> usize {
         self.to.0 * self.to.1
     }
 
-    /// The row of the first channel of a pixel of the result.
+    /// Returns the row of the first channel of a pixel of the result.
     pub(super) fn written(&self, pixel: usize) -> usize {
         let [first, step, line] = self.output;
         first + pixel / self.to.1 * line + pixel % self.to.1 * step
     }
 
-    /// The row of the first channel of the operand's pixel of the same place.
+    /// Returns the row of the first channel of the operand's pixel at the same place.
     pub(super) fn read(&self, pixel: usize) -> usize {
         let [first, step, line] = self.input;
         first + pixel / self.to.1 * line + pixel % self.to.1 * step
     }
 
-    /// The row of the first channel of the pixel under an element of the window at `pixel`, if the
-    /// image has that pixel.
+    /// Returns the row of the first channel of the input pixel that window element (ky, kx) covers
+    /// at `pixel`. Returns `None` outside the image.
     pub(super) fn under(&self, pixel: usize, (ky, kx): (usize, usize)) -> Option<usize> {
         let (y, x) = (pixel / self.to.1, pixel % self.to.1);
         let y = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.before.0)?;
@@ -75,29 +74,29 @@ impl Image {
         (y < self.from.0 && x < self.from.1).then_some(first + y * line + x * step)
     }
 
-    /// Elements of the window, line by line.
+    /// Returns the elements of the window, line by line.
     pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (height, width) = self.window;
         (0..height).flat_map(move |ky| (0..width).map(move |kx| (ky, kx)))
     }
 
-    /// The row behind the last one that windows read, of so many channels.
+    /// Returns the row behind the last one that windows with `channels` channels read.
     pub(super) fn end_read(&self, channels: usize) -> usize {
         let [first, step, line] = self.input;
         first + (self.from.0 - 1) * line + (self.from.1 - 1) * step + channels
     }
 }
 
-/// The words of `kernels/common/moved.cl`.
+/// The decoded argument of `kernels/common/moved.cl`.
 #[derive(Clone, Copy)]
 pub(super) struct Moved([usize; 16]);
 
 impl Moved {
-    /// The element and the row of a work-item; no element where the row is that of none.
+    /// Returns the element and the row of a work-item. A row without a source has no element.
     pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
         let w = &self.0;
         let by_rows = w[3] > 0;
-        // Below the first row the kernel's number wraps, and is beyond all loops.
+        // The kernel's unsigned difference wraps for a row before the first and misses all loops.
         let mut rest = if by_rows {
             (item as u32).wrapping_sub(w[1] as u32) as usize
         } else {
@@ -116,7 +115,7 @@ impl Moved {
         }
     }
 
-    /// The place in the source from which an element is read.
+    /// Returns the row or number in the source where an element is read.
     pub(super) fn from(&self, element: usize) -> usize {
         let w = &self.0;
         let (first, second) = (w[11].max(1), w[13].max(1));
@@ -125,38 +124,37 @@ impl Moved {
     }
 }
 
-/// One launch, as its kernel sees it.
+/// One launch as its kernel sees it.
 pub(super) struct Call<'p> {
     pub(super) step: &'p Step,
     pub(super) kernel: &'p Kernel,
-    /// The host engine carries it out: nothing is launched, and operands stand as its plan has
-    /// them.
+    /// True for the host engine, which has no work-items and uses the plan's layouts.
     pub(super) host: bool,
-    /// The compiler options of the step, as the kernel's source gets them.
+    /// The step's compiler options.
     options: String,
     sizes: Vec<(char, usize)>,
     params: [f32; 2],
-    /// The constant for rows with nothing to read.
+    /// The constant for rows without a source.
     pub(super) value: f64,
-    /// alpha and beta.
+    /// alpha and beta of a scaled product.
     pub(super) factors: (f64, f64),
-    /// Words of the first and the second array.
+    /// The maps of the first and the second array.
     pub(super) moved: Vec<Moved>,
     image: Option<Image>,
     operands: Vec<(&'static Parameter, Arg)>,
-    /// The type of weights that its kernel is compiled for.
+    /// The weight format that the kernel is compiled for.
     pub(super) stored: Precision,
-    /// Work-items over rows and over columns, and those of a work-group.
+    /// Work-items over rows and over columns, in all and of a work-group.
     items: (usize, usize),
     group: Option<(usize, usize)>,
     records: usize,
 }
 
 impl<'p> Call<'p> {
-    /// A step of a batch of `records` records.
+    /// Decodes a step for a batch of `records` records.
     ///
     /// # Errors
-    /// Arguments or work-groups that do not go with the kernel.
+    /// Arguments or work-groups do not match the kernel.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -242,24 +240,24 @@ impl<'p> Call<'p> {
         })
     }
 
-    /// A size that the kernel gets.
+    /// Returns a size argument.
     pub(super) fn size(&self, letter: char) -> Option<usize> {
         self.sizes.iter().find(|s| s.0 == letter).map(|s| s.1)
     }
 
-    /// A size that the kernel needs.
+    /// Returns a size argument.
     ///
     /// # Errors
-    /// It gets none.
+    /// The kernel gets no such size.
     pub(super) fn needed(&self, letter: char) -> Result<usize, String> {
         self.size(letter)
             .ok_or_else(|| format!("the kernel gets no size {letter}"))
     }
 
-    /// The images of a kernel that knows of some.
+    /// Returns the geometry argument.
     ///
     /// # Errors
-    /// It gets no geometry, or one without pixels.
+    /// The kernel gets no geometry, or one without pixels.
     pub(super) fn image(&self) -> Result<Image, String> {
         let image = self.image.ok_or("the kernel gets no geometry")?;
         let sizes = [
@@ -276,12 +274,12 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// The parameter and the argument of an operand.
+    /// Returns the parameter and the argument of an operand.
     pub(super) fn operand(&self, name: &str) -> Option<(&'static Parameter, Arg)> {
         self.operands.iter().find(|(p, _)| p.name == name).copied()
     }
 
-    /// The value of a `-D` of the step or of the kernel's entry.
+    /// Returns the value of a `-D` option of the step or of the kernel's library entry.
     pub(super) fn option(&self, name: &str) -> Option<String> {
         let of_step = self.options.split_whitespace().find_map(|option| {
             let (found, value) = option
@@ -294,10 +292,10 @@ impl<'p> Call<'p> {
         of_step.or_else(|| entry.map(|d| d.value.to_string()))
     }
 
-    /// A whole number among the options.
+    /// Returns an option that is a whole number.
     ///
     /// # Errors
-    /// An option of that name which is no whole number.
+    /// The option has another value.
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
         let number = |text: String| {
             text.parse()
@@ -306,19 +304,19 @@ impl<'p> Call<'p> {
         self.option(name).map(number).transpose()
     }
 
-    /// A whole number that has to be among the options.
+    /// Returns an option that is a whole number.
     ///
     /// # Errors
-    /// It is missing, or no number.
+    /// The option is missing or has another value.
     pub(super) fn known(&self, name: &str) -> Result<usize, String> {
         self.number(name)?
             .ok_or_else(|| format!("the kernel is compiled without -D{name}"))
     }
 
-    /// The layout that `FROM` or `TO` gives, as `kernels/common/place.cl` reads it.
+    /// Returns the layout in option `FROM` or `TO`, as `kernels/common/place.cl` reads it.
     ///
     /// # Errors
-    /// Levels that are no layout.
+    /// The numbers are not the levels of a layout.
     pub(super) fn place(&self, name: &str) -> Result<Layout, String> {
         let text = self
             .option(name)
@@ -350,7 +348,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// The activation that the kernel applies, with the parameters that it gets.
+    /// Returns the activation that the kernel applies, with its parameters.
     pub(super) fn activation(&self) -> Activation {
         match self.step.operation {
             _ if self.host => self.step.activation,
@@ -360,18 +358,17 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Work-items in all.
+    /// Returns the number of all work-items.
     pub(super) fn all_items(&self) -> usize {
         self.items.0 * self.items.1
     }
 
-    /// Work-items over rows.
+    /// Returns the number of work-items over rows.
     pub(super) fn items_down(&self) -> usize {
         self.items.0
     }
 
-    /// Results of the common dimension's parts, of `h` rows each: one where work-groups do not
-    /// share it.
+    /// Returns the number of partial results of `h` rows each, which is 1 without shared work.
     pub(super) fn parts(&self, h: usize) -> usize {
         match (self.kernel.restrictions.tile, self.group) {
             (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {
@@ -381,10 +378,10 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// The number of rows that work-items compute, of `rows` rows.
+    /// Returns how many of the rows the work-items compute.
     ///
     /// # Errors
-    /// Work-items that write behind the last row.
+    /// Work-items write behind the last row.
     pub(super) fn rows(&self, rows: usize) -> Result<usize, String> {
         let r = &self.kernel.restrictions;
         let reached = match (r.tile, self.group) {
@@ -398,7 +395,7 @@ impl<'p> Call<'p> {
         Ok(rows.min(reached))
     }
 
-    /// True if work-items compute the record of this column.
+    /// Returns true if work-items compute the record of this column.
     pub(super) fn reaches(&self, column: usize) -> bool {
         let r = &self.kernel.restrictions;
         let reached = match (r.tile, self.group) {
@@ -409,12 +406,12 @@ impl<'p> Call<'p> {
         column < reached
     }
 
-    /// Pixels of the record of a column that work-items compute, of `pixels`.
+    /// Returns how many of the `pixels` of the column's record the work-items compute.
     pub(super) fn reached_pixels(&self, column: usize, pixels: usize) -> usize {
         let r = &self.kernel.restrictions;
         match (r.tile, self.group) {
             _ if self.host => pixels,
-            // Each record has work-groups of its own.
+            // Each record has its own work-groups.
             (Some((_, x)), Some(group)) if self.kernel.of_few() => {
                 let (groups, each) = (self.items.1 / group.1, pixels.div_ceil(x));
                 pixels.min(groups.saturating_sub(column * each) * x)
@@ -428,7 +425,7 @@ impl<'p> Call<'p> {
     }
 }
 
-/// An activation of the same code with other parameters.
+/// Returns the kind of activation with other parameters.
 pub(super) fn of_code(activation: Activation, [a, b]: [f32; 2]) -> Activation {
     let (a, b) = (Float::new(a), Float::new(b));
     match activation {

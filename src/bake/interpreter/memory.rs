@@ -1,26 +1,26 @@
-//! Memory of a device, a number a cell, and where the columns of matrices stand in it.
+//! The memory of a device as numbered cells, and the cells of each matrix column.
 
 use crate::ir::layout::Layout;
 
-/// The bits of a cell that nobody has written. A cell holds the bits of its number xor these, so
-/// that memory of zeros, which the system gives page by page, is unwritten.
+/// The bits of an unwritten cell. A cell stores the bits of its number xor these. Untouched zero
+/// pages of the system therefore read as unwritten cells.
 const UNWRITTEN: u64 = f64::NAN.to_bits();
 
-/// A row of a result that the step does not write. No arithmetic gives this NaN.
+/// Marks a row of a result that the step does not write. No arithmetic gives this NaN.
 pub(super) const UNTOUCHED: f64 = f64::from_bits(UNWRITTEN | 0x5eed);
 
-/// Numbers in memory. They begin as NaN.
+/// Numbers in memory, NaN at first.
 ///
-/// Few of a batch's records are carried out, so most cells are never touched. Cells that are a
-/// multiple of `columns` apart stand side by side here, as they often are the rows of one record:
-/// then whole pages stay untouched, and cost nothing.
+/// Most records of a batch are not computed, so most cells are never touched. Cells at a distance
+/// of `columns` are stored side by side, because they are often the rows of one record. Whole pages
+/// then stay untouched and take no memory.
 pub(super) struct Memory {
     numbers: Vec<u64>,
     columns: usize,
 }
 
 impl Memory {
-    /// Memory for matrices of so many columns.
+    /// Returns memory for matrices with `columns` columns.
     pub(super) fn new(cells: usize, columns: usize) -> Memory {
         let columns = columns.max(1);
         Memory {
@@ -29,7 +29,7 @@ impl Memory {
         }
     }
 
-    /// The index of a cell's number.
+    /// Returns the index of a cell's number.
     fn place(&self, cell: usize) -> usize {
         cell % self.columns * (self.numbers.len() / self.columns) + cell / self.columns
     }
@@ -43,60 +43,57 @@ impl Memory {
     }
 }
 
-/// The cells of a buffer for one of the records.
+/// The cells of a buffer for one record.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
-    /// Which memory.
+    /// Index of the memory.
     pub(super) memory: usize,
     /// First cell.
     pub(super) start: usize,
     /// The cell behind the last one.
     pub(super) end: usize,
-    /// The record's column, and the columns of the matrix.
+    /// The record's column, and the number of columns of the matrix.
     pub(super) column: (usize, usize),
 }
 
-/// The distances of a column's rows from its first row, in cells.
+/// Distances of a column's rows from its first row, in cells.
 enum Rows {
     Step(usize),
     Each(Vec<u32>),
 }
 
-/// How the rows of a column are found in a memory.
+/// A method to find the rows of a column in memory.
 enum Way<'m> {
-    /// The first number, and from a row to the next.
+    /// Index of the first number, and distance from row to row.
     Even(usize, usize),
-    /// The first cell, and the distance of each row.
+    /// First cell, and distance of each row from it.
     Each(usize, &'m [u32]),
-    /// By [`Matrix::cell`].
+    /// [`Matrix::cell`] finds and checks each row.
     Checked,
 }
 
 /// The column of a matrix that belongs to one record.
 struct Column {
-    /// Cell of its first row.
+    /// Cell of the first row.
     first: usize,
-    /// The buffer that it is in.
     span: Span,
 }
 
 /// A matrix as a kernel addresses it.
 pub(super) struct Matrix {
-    /// Its buffer, for messages.
+    /// Name of its buffer, for messages.
     name: String,
-    /// Rows.
     pub(super) rows: usize,
     at: Rows,
-    /// One for each record.
+    /// One column for each record that is computed.
     columns: Vec<Column>,
 }
 
 impl Matrix {
-    /// A matrix of these rows and columns in `layout`; `step` replaces the layout's distance
-    /// between rows.
+    /// Returns a matrix in `layout`. `step` overrides the distance between rows.
     ///
     /// # Errors
-    /// A size that the chunks of the layout do not divide.
+    /// The chunks of the layout do not divide a size.
     pub(super) fn new(
         name: &str,
         layout: &Layout,
@@ -127,7 +124,7 @@ impl Matrix {
         })
     }
 
-    /// The cell of a row.
+    /// Returns the cell of a row.
     fn cell(&self, column: usize, row: usize) -> Result<usize, String> {
         let Column { first, span } = &self.columns[column];
         let cell = first
@@ -145,8 +142,7 @@ impl Matrix {
         ))
     }
 
-    /// The fastest way to the rows of a column. Each row is checked where some are not in the
-    /// buffer.
+    /// Returns the fastest way to the rows of a column. Rows outside the buffer need checks.
     fn way(&self, memory: &Memory, column: usize) -> Way<'_> {
         let &Column { first, span } = &self.columns[column];
         let last = match &self.at {
@@ -163,10 +159,10 @@ impl Matrix {
         }
     }
 
-    /// The numbers of a record's column.
+    /// Returns the numbers of a record's column.
     ///
     /// # Errors
-    /// A row beyond the buffer.
+    /// A row is outside the buffer.
     pub(super) fn read(&self, memories: &[Memory], column: usize) -> Result<Vec<f64>, String> {
         let memory = &memories[self.columns[column].span.memory];
         let rows = 0..self.rows;
@@ -184,10 +180,10 @@ impl Matrix {
         })
     }
 
-    /// Writes a record's column, but for rows that are [`UNTOUCHED`].
+    /// Writes a record's column, except rows that are [`UNTOUCHED`].
     ///
     /// # Errors
-    /// A row beyond the buffer.
+    /// A row is outside the buffer.
     pub(super) fn write(
         &self,
         memories: &mut [Memory],
@@ -218,10 +214,10 @@ impl Matrix {
         Ok(())
     }
 
-    /// The place of a row in its buffer: how many numbers stand before it.
+    /// Returns the index of a row's number in its buffer.
     ///
     /// # Errors
-    /// A row beyond the buffer.
+    /// The row is outside the buffer.
     pub(super) fn place(&self, column: usize, row: usize) -> Result<usize, String> {
         Ok(self.cell(column, row)? - self.columns[column].span.start)
     }

@@ -1,17 +1,16 @@
-//! The judge of a plan: an interpreter of its steps in float64, for the build and for
-//! `mortonnet-bake`.
+//! Judges a plan by interpreting its steps in float64. The build and `mortonnet-bake` use it.
 //!
-//! A step is carried out by its operation, and each operand is addressed by the layout of the
-//! kernel's entry, or by the levels that the kernel is compiled with, over the sizes, the words and
-//! the work-items that the kernel gets. Address arithmetic for each kernel would repeat 60 sources
-//! line by line, and whoever adds a kernel would have to write it a second time; so it stands here
-//! only where kernels of one operation differ (parts of sums, all layers in one launch).
+//! The interpreter executes a step by its operation. The kernel's library entry or its compiled
+//! options give the layout of each operand. Sizes, words and work-items are those that the kernel
+//! gets. It has no copy of each kernel's address arithmetic, which would repeat 60 sources. Only
+//! operations whose kernels differ need more, such as partial sums or all layers in one launch.
 //!
-//! Nothing of the planner that places values is used. The planner's view of where values stand
-//! serves to name the first wrong step, once a score is known to be wrong.
+//! It does not use the planner's placement of values. After a wrong score, `planner::stands` only
+//! helps to name the first wrong step.
 //!
 //! ```text
-//! memory: cells, and columns of matrices among them     call: arguments of a kernel     steps: what kernels compute
+//! memory: cells, and the columns of matrices in them
+//! call:   the arguments of a kernel        steps: the results of kernels
 //! ```
 
 mod call;
@@ -28,42 +27,40 @@ use crate::planner::stands::Stands;
 use crate::registry::{Library, Operation};
 use steps::Machine;
 
-/// What is judged.
+/// The plan to judge, with the network and the data that it must compute.
 pub(crate) struct Subject<'s> {
-    /// The network.
     pub(crate) network: &'s Network,
-    /// The numbers of its graph's arrays, as they are baked.
+    /// The baked numbers of the graph's arrays.
     pub(crate) tensors: &'s [Vec<f32>],
-    /// The kernel library.
     pub(crate) library: &'s Library,
-    /// The plan.
     pub(crate) plan: &'s Plan,
     /// The plan's constants as they are baked.
     pub(crate) constants: &'s [Values],
 }
 
-/// Multiply-adds and values that the records of a judgement may take. A network that takes more of
-/// them gets fewer records, one for each variant of its plan at least.
+/// Limit for the multiply-adds and values of all judged records. A larger network gets fewer
+/// records, but at least one for each variant of its plan.
 const BUDGET: u64 = 1 << 27;
 
-/// How far a score may be from that of the graph, relative to the larger of 1 and the score. Both
-/// are float64; the scores of golden vectors are rounded to floats.
+/// Largest allowed difference of a score, relative to the larger of 1 and the expected score. Both
+/// are float64, but scores of golden vectors are rounded to floats.
 const TOLERANCE: f64 = 1e-6;
 
-/// Some records of a batch.
+/// A batch of which the interpreter computes some records.
 #[derive(Debug, PartialEq)]
 struct Run {
     /// Records of the batch.
     records: usize,
-    /// Columns of those that are carried out.
+    /// The columns that are computed.
     columns: Vec<usize>,
-    /// Each hidden buffer has a memory of its own, as on a device that shares none with the host;
-    /// else all share the arena.
+    /// True if each hidden buffer has memory of its own, as on a device that shares none with the
+    /// host. Otherwise hidden buffers share the arena.
     apart: bool,
 }
 
-/// The batches that are judged, for a network that takes so much work a record: the full one and
-/// the largest for few records; if they cost little, also the smallest ones, with buffers apart.
+/// Returns the batches to judge, for a network with `work` operations a record. They are the full
+/// batch and the largest batch of the variant for few records. A small network also gets the
+/// smallest batches, with separate buffers.
 fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     let cheap = BUDGET / work.max(1) >= 8;
     let (full, few) = (plan.batch, plan.few.map(|few| few.records.min(plan.batch)));
@@ -85,7 +82,7 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     few.into_iter()
         .for_each(|few| run(few, &[0, few - 1], false));
     if cheap {
-        // The smallest batch that is none of few records, and a single record.
+        // The smallest batch for the full plan, and a single record for the variant.
         run(few.map_or(1, |few| few + 1).min(full), &[0], true);
         few.into_iter().for_each(|_| run(1, &[0], true));
     }
@@ -93,11 +90,10 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     runs
 }
 
-/// Carries a plan out for some golden vectors and compares scores and classes with those of the
-/// graph.
+/// Interprets a plan for some golden vectors, and compares scores and classes with the graph's.
 ///
 /// # Errors
-/// The first difference, with the step, the node and the value that are wrong first.
+/// Returns the first difference, with the first wrong step, node and value.
 pub(crate) fn judge(subject: &Subject<'_>, inputs: &[f32], scores: &[f32]) -> Result<(), String> {
     let Subject { network, plan, .. } = *subject;
     let (width, outputs) = (network.width.max(1), network.outputs().max(1));
@@ -105,7 +101,7 @@ pub(crate) fn judge(subject: &Subject<'_>, inputs: &[f32], scores: &[f32]) -> Re
     let values: usize = network.graph.values.iter().map(|v| v.shape.len()).sum();
     let mut next = 0;
     for run in runs(plan, network.flop() / 2 + values as u64) {
-        // Records in turn, the last ones too.
+        // Golden vectors are taken from both ends of the list in turn.
         let turn = |n: usize| {
             if n % 2 == 0 {
                 n / 2 % count
@@ -137,23 +133,22 @@ fn wide(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|&x| x.into()).collect()
 }
 
-/// True for a number that is near enough to what is expected. What is no number in float64 is no
-/// device's to know.
+/// Returns true if a number is near enough to the expected one. If the expected one is not finite
+/// in float64, no device can compute it and any number passes.
 fn near(found: f64, expected: f64) -> bool {
     !expected.is_finite() || (found - expected).abs() <= TOLERANCE * expected.abs().max(1.0)
 }
 
 /// A difference between a plan and its network.
 struct Wrong {
-    /// Which of the records of a run.
+    /// Index of the record in the run.
     record: usize,
-    /// The step that could not be carried out, if any.
+    /// The step that failed, if one did.
     step: Option<usize>,
-    /// What differs.
     text: String,
 }
 
-/// Carries out one run.
+/// Interprets one run.
 fn compare(
     subject: &Subject<'_>,
     run: &Run,
@@ -216,7 +211,7 @@ fn compare(
     Ok(())
 }
 
-/// A machine whose input holds these records.
+/// Returns a machine with the records in its input buffer.
 fn begin<'s>(subject: &Subject<'s>, run: &Run, given: &[Vec<f64>]) -> Result<Machine<'s>, String> {
     let Subject {
         network,
@@ -242,7 +237,7 @@ fn begin<'s>(subject: &Subject<'s>, run: &Run, given: &[Vec<f64>]) -> Result<Mac
 }
 
 impl Wrong {
-    /// The difference in words, with the first step whose value is wrong.
+    /// Returns the error message, with the first step whose value is wrong.
     fn say(
         self,
         subject: &Subject<'_>,
@@ -254,7 +249,8 @@ impl Wrong {
         let graph = &network.graph;
         let named = |i: usize, text: &str| {
             let step = &plan.steps[i];
-            // A step that gives classes as well has the last node, too.
+            // A kernel for the whole network that also writes classes has no graph node. It is
+            // named by the output.
             let last = graph
                 .outputs
                 .first()
@@ -287,8 +283,7 @@ impl Wrong {
     }
 }
 
-/// The first step behind which the value of its node is not where it should be, and what stands
-/// there.
+/// Returns the first step after which a value of the graph is wrong, and the number found.
 fn first_wrong(
     subject: &Subject<'_>,
     run: &Run,
@@ -324,7 +319,7 @@ fn first_wrong(
         let Some(buffer) = written(plan, step).filter(|_| whole) else {
             continue;
         };
-        // The network's output in the rows that the plan says, once nobody writes them any more.
+        // The plan gives the rows of the network's output, which are complete after the last write.
         let last = !plan.steps[i + 1..steps.end]
             .iter()
             .any(|later| written(plan, later) == Some(buffer));
@@ -369,7 +364,7 @@ fn first_wrong(
     lost
 }
 
-/// The buffer of values that a step writes.
+/// Returns the last buffer that a step writes, without the classes.
 fn written(plan: &Plan, step: &Step) -> Option<usize> {
     step.args.iter().rev().find_map(|a| match *a {
         Arg::Buffer(i) if plan.buffers[i].role != BufferRole::Classes => Some(i),

@@ -1,4 +1,4 @@
-//! Every operation of the registry in float64, as its kernels' files describe it.
+//! Executes each operation of the registry in float64, as the kernel sources define it.
 
 use super::call::{Call, Image, of_code};
 use super::memory::{Matrix, Memory, Span, UNTOUCHED};
@@ -12,31 +12,30 @@ use crate::ir::values::Values;
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, Library, Operation};
 
-/// The number in rows of padding, where a kernel's description leaves open which. What counts must
-/// not depend on it.
+/// Fills padding rows that a kernel's description leaves open. Results must not depend on it.
 pub(super) const PADDING: f64 = 1234.5;
 
-/// The class of a record with a score that is no number.
+/// The class of a record with a score that is not finite.
 const REFUSED: f64 = u32::MAX as f64;
 
-/// A device that carries a plan out for some of the records of a batch.
+/// A device that executes a plan for some records of a batch.
 pub(super) struct Machine<'p> {
     plan: &'p Plan,
     library: &'p Library,
     constants: &'p [Values],
-    /// All constants as they stand in one buffer; empty where no step takes them so.
+    /// The buffer of all constants, empty if no step uses it.
     all: Vec<u8>,
     memories: Vec<Memory>,
-    /// Hidden buffers have memories of their own, not the arena.
+    /// True if each hidden buffer has its own memory instead of a part of the arena.
     apart: bool,
     /// Records of the batch.
     records: usize,
-    /// Columns of the records that are carried out.
+    /// The columns of the records that are computed.
     columns: Vec<usize>,
 }
 
-/// A matrix of weights, row by row, and of each row what is added to sums and what they are
-/// multiplied with before.
+/// The weights of a layer row by row. A row's sum is multiplied by its scale, then its bias is
+/// added.
 struct Layer {
     weights: Vec<f32>,
     depth: usize,
@@ -45,7 +44,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// The sums of a row of products with each column, of the terms in `range`.
+    /// Returns the sums of all rows for each column, over the terms in `range`.
     fn sums(&self, columns: &[Vec<f64>], range: std::ops::Range<usize>) -> Vec<Vec<f64>> {
         let rows = self.weights.len() / self.depth.max(1);
         let part: Vec<f32>;
@@ -82,15 +81,14 @@ impl Layer {
             .collect()
     }
 
-    /// The sum of a row with its bias.
+    /// Returns the sum of a row with its scale and bias.
     fn biased(&self, row: usize, sum: f64) -> f64 {
         sum * self.scale[row] + self.bias[row]
     }
 }
 
 impl<'p> Machine<'p> {
-    /// A device with nothing in its memory but the constants; if `apart`, one whose buffers share
-    /// no memory.
+    /// Returns a device with nothing but constants in memory.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -107,7 +105,7 @@ impl<'p> Machine<'p> {
                 all[start..start + bytes.len()].copy_from_slice(&bytes);
             }
         }
-        // The host has an arena for each record.
+        // The host engine has an arena for each record.
         let arenas = if plan.engine == EngineKind::Host {
             columns.len()
         } else {
@@ -140,7 +138,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// The cells of buffer `i` for each record.
+    /// Returns the cells of buffer `i` for each record.
     fn spans(&self, i: usize) -> Result<Vec<Span>, String> {
         let (plan, host) = (self.plan, self.plan.engine == EngineKind::Host);
         let buffer = plan
@@ -184,7 +182,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// A buffer as the plan declares it.
+    /// Returns buffer `i` in its declared layout.
     pub(super) fn declared(&self, i: usize) -> Result<Matrix, String> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
@@ -198,7 +196,7 @@ impl<'p> Machine<'p> {
         )
     }
 
-    /// Writes a record's values into a buffer, as its map says; rows of no value hold anything.
+    /// Writes a record's values into the rows that the map of buffer `i` gives.
     pub(super) fn put(&mut self, i: usize, n: usize, values: &[f64]) -> Result<(), String> {
         let (matrix, map) = (self.declared(i)?, self.plan.buffers[i].map);
         if map.len() != values.len() || map.end() > matrix.rows {
@@ -213,13 +211,12 @@ impl<'p> Machine<'p> {
         matrix.write(&mut self.memories, n, &rows)
     }
 
-    /// A record's column of a buffer as the plan declares it.
+    /// Returns a record's column of buffer `i`.
     pub(super) fn column(&self, i: usize, n: usize) -> Result<Vec<f64>, String> {
         self.declared(i)?.read(&self.memories, n)
     }
 
-    /// Operand `name` as its kernel addresses it, of `rows` rows; those of its buffer where the
-    /// kernel gets no number of them.
+    /// Returns operand `name` as the kernel addresses it, with `rows` rows or all of them.
     fn matrix(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Matrix, String> {
         let Some((parameter, Arg::Buffer(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no buffer"));
@@ -227,7 +224,7 @@ impl<'p> Machine<'p> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
         let entry = &call.kernel.restrictions;
-        // What is added to sums, and what is between layers, stands as the result does.
+        // A fused summand and the buffer between layers have the layout of the result.
         let combined = call.step.operation == Operation::Combine;
         let reads = name == "b" || name == "c" && combined;
         let of = if reads { &entry.b } else { &entry.r };
@@ -236,7 +233,7 @@ impl<'p> Machine<'p> {
         let layout = match fixed {
             _ if call.host => Layout::C,
             Some(layout) => layout,
-            // Element by element.
+            // An element-wise kernel accepts any layout.
             None if any && (entry.elementwise() || call.option("ALIKE").is_some()) => {
                 buffer.layout.clone()
             }
@@ -265,7 +262,7 @@ impl<'p> Machine<'p> {
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
 
-    /// What all records have in operand `name`.
+    /// Returns operand `name` for all records.
     fn read(
         &self,
         call: &Call<'_>,
@@ -278,8 +275,7 @@ impl<'p> Machine<'p> {
             .collect()
     }
 
-    /// Writes what `result` gives for each record that the launch reaches into `r`, a matrix of
-    /// `rows` rows.
+    /// Writes the result `r` of `rows` rows. `result` computes the rows of each record.
     fn write(
         &mut self,
         call: &Call<'_>,
@@ -295,12 +291,12 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// True if the launch computes record `n`.
+    /// Returns true if the launch computes record `n`.
     fn reaches(&self, call: &Call<'_>, n: usize) -> bool {
         call.reaches(self.columns[n])
     }
 
-    /// Numbers of constant `i`: where each stands is asked of `at`.
+    /// Returns `count` numbers of constant `i`, the n-th at index `at(n)`.
     fn numbers(
         &self,
         i: usize,
@@ -332,7 +328,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Weights of `rows` rows and `cols` columns in `layout`, row by row.
+    /// Returns `rows` × `cols` weights in `layout`, row by row.
     fn weights(
         &self,
         call: &Call<'_>,
@@ -343,7 +339,7 @@ impl<'p> Machine<'p> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
         };
-        // The rows of a last panel are all there.
+        // The last panel is stored with all its rows.
         let padded = rows.next_multiple_of(layout.granularity().0);
         layout
             .fits(padded, cols)
@@ -355,7 +351,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Biases of `rows` rows, and the scales beside them; ones where there are none.
+    /// Returns the biases and the scales of `rows` rows. Weights without scales get ones.
     fn beside(
         &self,
         call: &Call<'_>,
@@ -379,7 +375,7 @@ impl<'p> Machine<'p> {
         Ok((part(0)?, part(1)?))
     }
 
-    /// Weights and biases of `rows` rows.
+    /// Returns the weights, biases and scales of `rows` rows.
     fn layer(
         &self,
         call: &Call<'_>,
@@ -397,7 +393,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// The layout in which a kernel reads `a`.
+    /// Returns the layout in which the kernel reads `a`.
     fn layout_of_weights(&self, call: &Call<'_>) -> Result<Layout, String> {
         let Some((parameter, Arg::Constant(i))) = call.operand("a") else {
             return Err("operand a is no constant".into());
@@ -405,7 +401,7 @@ impl<'p> Machine<'p> {
         let c = &self.plan.constants[i];
         let layout = call.kernel.layout(parameter);
         if call.host {
-            // Panels of as many rows as the constant has, where the kernel takes panels.
+            // A kernel of the host engine that reads panels accepts the constant's panel height.
             return match (layout.panel_rows(), c.layout.panel_rows()) {
                 (Some(_), Some(rows)) => Ok(Layout::panels(rows)),
                 (None, _) => Ok(layout),
@@ -421,10 +417,10 @@ impl<'p> Machine<'p> {
         Ok(layout)
     }
 
-    /// Carries out a step. Gives false if its result is a part of the node's value only.
+    /// Executes a step. Returns false if its result is not the whole value of its node.
     ///
     /// # Errors
-    /// What the kernel cannot do with what it gets.
+    /// The kernel cannot work with its arguments.
     pub(super) fn run(&mut self, step: &'p crate::ir::plan::Step) -> Result<bool, String> {
         let call = Call::new(self.plan, self.library, step, self.records)?;
         self.apart(&call)?;
@@ -451,8 +447,7 @@ impl<'p> Machine<'p> {
         Ok(true)
     }
 
-    /// Refuses a step whose result lies over another of its operands: work-items would read what
-    /// others have written.
+    /// Refuses a step whose result overlaps an operand that other work-items may still read.
     fn apart(&self, call: &Call<'_>) -> Result<(), String> {
         let buffer = |name: &str| match call.operand(name) {
             Some((_, Arg::Buffer(i))) => Some(i),
@@ -462,7 +457,7 @@ impl<'p> Machine<'p> {
             self.spans(i)
                 .map(|s| s.first().map_or((0, 0..0), |s| (s.memory, s.start..s.end)))
         };
-        // A single layer has nothing between layers.
+        // With a single layer the buffer between layers is not used.
         let single = call.number("LAYERS")? == Some(1);
         for name in ["r", "hidden"] {
             let others = ["b", "c", "hidden"]
@@ -484,7 +479,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/matmul`, `kernels/affine`: sums of products; of one part with bias and activation.
+    /// `kernels/matmul`, `kernels/affine`: sums of products, then bias and activation for whole
+    /// sums.
     fn product(&mut self, call: &Call<'_>) -> Result<bool, String> {
         let affine = call.step.operation == Operation::Affine;
         let Some((_, Arg::Constant(a))) = call.operand("a") else {
@@ -505,7 +501,7 @@ impl<'p> Machine<'p> {
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
         let parts = call.parts(h);
-        // An image is as high as its constant.
+        // An image of weights has all rows of its constant.
         let high = if image { c.padded.0.max(h) } else { h };
         let mut weights = self.weights(call, "a", &layout, (high, l))?;
         weights.truncate(h * l);
@@ -519,7 +515,7 @@ impl<'p> Machine<'p> {
             bias,
             scale,
         };
-        // The host reads the rows that count alone.
+        // The host engine reads no padding rows.
         let terms = if call.host {
             self.plan.buffers[b].rows
         } else {
@@ -528,7 +524,7 @@ impl<'p> Machine<'p> {
         let mut columns = self.read(call, "b", Some(terms))?;
         columns.iter_mut().for_each(|x| x.resize(l, 0.0));
         let (activation, rows) = (call.activation(), call.rows(h)?);
-        // Blocks of the common dimension are shared evenly.
+        // Work-groups share whole blocks of the common dimension evenly.
         let block = if parts > 1 { call.known("BK")? } else { 1 };
         let depth = l.div_ceil(block).div_ceil(parts) * block;
         let old = (call.factors.1 != 0.0)
@@ -560,7 +556,7 @@ impl<'p> Machine<'p> {
         Ok(affine && parts == 1)
     }
 
-    /// `kernels/bias`: a summand for each row, in place.
+    /// `kernels/bias`: adds a number to each row in place.
     fn bias(&mut self, call: &Call<'_>) -> Result<(), String> {
         let columns = self.read(call, "r", call.size('h'))?;
         let rows = columns.first().map_or(0, Vec::len);
@@ -577,7 +573,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// The sums of `parts` parts of `rows` rows each.
+    /// Returns the sums of `parts` partial results of `rows` rows each.
     fn added(columns: &[Vec<f64>], parts: usize, rows: usize) -> Vec<Vec<f64>> {
         let sum = |x: &Vec<f64>, row: usize| (0..parts).map(|part| x[part * rows + row]).sum();
         columns
@@ -586,7 +582,7 @@ impl<'p> Machine<'p> {
             .collect()
     }
 
-    /// `kernels/reduce`: parts of sums, then bias and activation.
+    /// `kernels/reduce`: adds partial sums, then bias and activation.
     fn reduce(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (parts, h) = (call.needed('l')?, call.needed('h')?);
         let sums = Self::added(&self.read(call, "b", Some(h * parts))?, parts, h);
@@ -601,7 +597,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Writes a narrow layer behind values `x`: sums with biases.
+    /// Writes the result of a narrow layer with operand `x`, without an activation.
     fn narrow(
         &mut self,
         call: &Call<'_>,
@@ -621,7 +617,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/pair`: two affine layers, an activation between.
+    /// `kernels/pair`: two affine layers with an activation between them.
     fn pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, m, h) = (call.needed('l')?, call.needed('m')?, call.needed('h')?);
         let layout = self.layout_of_weights(call)?;
@@ -638,7 +634,7 @@ impl<'p> Machine<'p> {
         self.narrow(call, &middle, h, m)
     }
 
-    /// `kernels/reducepair`: parts of sums, bias and activation, then a narrow layer.
+    /// `kernels/reducepair`: adds partial sums, bias and activation, then computes a narrow layer.
     fn reduce_pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, h, parts) = (call.needed('l')?, call.needed('h')?, call.needed('c')?);
         let mut middle = Self::added(&self.read(call, "b", Some(l * parts))?, parts, l);
@@ -653,7 +649,7 @@ impl<'p> Machine<'p> {
         self.narrow(call, &middle, h, l)
     }
 
-    /// A number of the buffer of all constants.
+    /// Returns a number of the buffer of all constants.
     fn number_of_all(&self, precision: Precision, byte: usize) -> Result<f32, String> {
         let bytes = self.all.get(byte..byte + precision.bytes());
         let bytes = bytes
@@ -666,8 +662,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Layer `n` of a kernel for all layers: `terms` of each sum, weights of `panel` rows side by
-    /// side, all in fours.
+    /// Returns layer `n` of a kernel for the whole network. Options count rows and offsets in
+    /// fours, and the weights are in panels of `panel` rows.
     fn layer_of_all(&self, call: &Call<'_>, n: usize, panel: usize) -> Result<Layer, String> {
         let known = |letter: &str| call.known(&format!("{letter}{n}"));
         let (columns, terms, rows) = (known("L")?, known("K")?, 4 * known("Q")?);
@@ -708,7 +704,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// The activation behind layer `n` of a kernel for all layers.
+    /// Returns the activation of layer `n` of a kernel for the whole network.
     fn activation_of_all(call: &Call<'_>, n: usize) -> Result<Activation, String> {
         let (code, name) = (call.known(&format!("ACT{n}"))?, format!("PARAMS{n}"));
         let text = call
@@ -730,11 +726,12 @@ impl<'p> Machine<'p> {
             .ok_or_else(|| format!("-DACT{n}={code} is no activation of the kernel"))
     }
 
-    /// `kernels/layers`: every layer in one launch, and the arg-max.
+    /// `kernels/layers`: all layers and the arg-max in one launch.
     fn layers(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (layers, classes) = (call.known("LAYERS")?, call.known("CLASSES")?);
         let (few, lanes) = (call.kernel.of_few(), 4);
-        // Counted in fours of the values of 16 records, or in rows.
+        // Options for full batches count vectors of four records, and a row of 16 records has four
+        // of them. Options for few records count rows.
         let unit = if few { 1 } else { lanes };
         let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
         if few && call.known("LAST_LAYER")? + 1 != layers {
@@ -793,12 +790,12 @@ impl<'p> Machine<'p> {
                     room.ok_or("values between layers have no room")?
                         .copy_from_slice(values);
                     hidden.write(&mut self.memories, n, &numbers)?;
-                    // The next layer finds there what stands behind, too.
+                    // The next layer also reads the rows behind this result.
                     *values = hidden.read(&self.memories, n)?.split_off(start);
                 }
                 continue;
             }
-            // The kernel for few records leaves out rows behind the result.
+            // The kernel for few records writes no padding rows.
             let written = if few { count.min(rows) } else { count };
             self.write(call, Some(rows), |n, result| {
                 let values = values[n][..written]
@@ -837,7 +834,6 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/argmax`.
     fn argmax(&mut self, call: &Call<'_>) -> Result<(), String> {
         let Some((_, Arg::Buffer(b))) = call.operand("b") else {
             return Err("b is no buffer".into());
@@ -863,8 +859,8 @@ impl<'p> Machine<'p> {
         self.write_classes(call, &reached, |n| class(&columns[n][..rows]))
     }
 
-    /// Writes pixels: `value` gives number `o` of the outputs of a pixel of record n. Rows behind
-    /// the outputs hold anything.
+    /// Writes the pixels of the result. `value(n, pixel, o)` returns output `o` of a pixel of
+    /// record `n`. The other rows of a pixel get [`PADDING`].
     fn write_image(
         &mut self,
         call: &Call<'_>,
@@ -880,7 +876,7 @@ impl<'p> Machine<'p> {
         self.write(call, call.size('h'), |n, result| {
             let rows = result.len();
             let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
-            // Some pixels together: sums stand output by output.
+            // Sums of neighbouring pixels are adjacent in memory, so some are written together.
             for pixels in pixels.chunks(16) {
                 let first: Vec<usize> = pixels.iter().map(|&pixel| image.written(pixel)).collect();
                 if let Some(end) = first
@@ -904,7 +900,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/convolution`.
     fn convolution(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.node == what);
@@ -929,7 +924,7 @@ impl<'p> Machine<'p> {
         let layout = self.layout_of_weights(call)?;
         let mut all = Vec::with_capacity(columns.len());
         let layer = if depthwise {
-            // The kernels count the rows of a column in whole vectors.
+            // The kernels read weights in whole vectors of rows.
             let align = call
                 .kernel
                 .restrictions
@@ -972,7 +967,7 @@ impl<'p> Machine<'p> {
                 .map(|weights| Panels::new(weights, depth))
                 .collect();
             for x in &columns {
-                // Sums by output, then by pixel.
+                // Sums are stored output by output.
                 let mut sums = vec![0.0; outputs * pixels];
                 for (g, (panels, sums)) in panels
                     .iter()
@@ -1031,7 +1026,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/pool`.
     fn pool(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let columns = self.read(call, "b", call.size('l'))?;
@@ -1040,7 +1034,7 @@ impl<'p> Machine<'p> {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
         let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
-        // Turns of a window before the end of the image with its border.
+        // Returns the window elements along an axis that are inside the image with its border.
         let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
             (0..size)
                 .filter(|k| at * stride + k * dilation < all)
@@ -1076,7 +1070,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Activations in place, number by number in whatever layout.
+    /// Applies an activation in place. Element-wise kernels do so in any layout.
     fn in_place(&mut self, call: &Call<'_>) -> Result<(), String> {
         let columns = self.read(call, "r", None)?;
         let matrix = self.matrix(call, "r", None)?;
@@ -1108,7 +1102,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/scale`: factors and summands, or slopes.
+    /// `kernels/scale`: factors and summands, or slopes for negative values.
     fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
         let &[factors_of, summands_of] = &call.moved[..] else {
             return Err("it takes two maps".into());
@@ -1118,7 +1112,7 @@ impl<'p> Machine<'p> {
             _ => return Err("r is no buffer".into()),
         };
         let columns = self.read(call, "b", call.size('l'))?;
-        // The host knows slopes by the same constant twice.
+        // A PReLU of the host engine has the same constant in both operands.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
             (true, Some((_, a)), Some((_, b))) => a == b,
             _ => call.option("PRELU").is_some(),
@@ -1160,7 +1154,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/combine`.
     fn combine(&mut self, call: &Call<'_>) -> Result<(), String> {
         let kind = call.number("COMBINE")?.unwrap_or(0);
         let kind = Arithmetic::ALL
@@ -1207,7 +1200,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/softmax`.
     fn softmax(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let columns = self.read(call, "b", call.size('l'))?;
@@ -1237,7 +1229,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/gather`.
     fn gather(&mut self, call: &Call<'_>) -> Result<(), String> {
         let &[moved] = &call.moved[..] else {
             return Err("it takes one map".into());
@@ -1264,7 +1255,6 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/repack`.
     fn repack(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (count, h) = (call.needed('n')?, call.needed('h')?);
         let columns = self.read(call, "b", call.size('l'))?;
@@ -1294,7 +1284,7 @@ fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows that a step of the host moves or fills.
+/// Returns the number of rows that a step of the host engine moves or fills.
 fn moved_items(arg: &Arg) -> Option<usize> {
     if let Arg::Moved(moved) = arg {
         Some(moved.items())
@@ -1303,7 +1293,7 @@ fn moved_items(arg: &Arg) -> Option<usize> {
     }
 }
 
-/// The class of scores, as the kernels give it.
+/// Returns the class of scores as the kernels compute it.
 fn class(scores: &[f64]) -> f64 {
     if scores.iter().all(|x| x.is_finite()) {
         argmax(scores).into()

@@ -1,4 +1,4 @@
-//! Every plan of the library is judged right, and plans that are changed are found to be wrong.
+//! The judge accepts every plan of the library and finds changes to plans.
 
 use super::*;
 use crate::baked::{self, library};
@@ -57,7 +57,7 @@ impl Case {
         }
     }
 
-    /// A graph, whose arrays are filled with random numbers.
+    /// Returns a case of a graph with random numbers in its arrays.
     fn of(graph: Graph, kind: Kind) -> Case {
         let mut b = EdgeGraph::new(graph.values[0].shape, 3);
         let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
@@ -96,7 +96,7 @@ impl Case {
     }
 }
 
-/// The plan's own batch, single records, and what no granule divides.
+/// The plan's own batch, a single record, and a number that no granule divides.
 const BATCHES: [Option<usize>; 3] = [None, Some(1), Some(19)];
 
 /// Judges every plan of the library for a network.
@@ -139,7 +139,7 @@ fn random_graphs_are_right_under_every_plan() {
     }
 }
 
-/// Layers of sizes that are shared by work-groups, come in pairs, or all in one launch.
+/// The layers include sizes that work-groups share, pairs, and networks for a single launch.
 #[test]
 fn chains_of_layers_are_right_under_every_plan() {
     let sizes: [&[usize]; 5] = [
@@ -164,7 +164,7 @@ fn chains_of_layers_are_right_under_every_plan() {
             }
             b
         };
-        // One of them is large.
+        // This network is large.
         let (precisions, batches) = if turn == 1 {
             (2..3, &BATCHES[..1])
         } else {
@@ -178,8 +178,8 @@ fn chains_of_layers_are_right_under_every_plan() {
 
 const SHAPE: Shape = Shape { c: 3, h: 6, w: 8 };
 
-/// A network of images in which a window has two strides, a step has two arrays, rows are moved, a
-/// sum is added to another.
+/// Returns an image network with different strides in both directions, a scale with two arrays, a
+/// concatenation and a residual sum.
 fn images() -> Case {
     let mut graph = Graph::new(SHAPE);
     let mut window = Window {
@@ -238,7 +238,7 @@ fn images() -> Case {
     Case::of(graph, Kind::Values)
 }
 
-/// Two layers and their classes.
+/// Returns a network of two layers that gives classes.
 fn layers() -> Case {
     let mut graph = Graph::new(Shape::vector(20));
     let arrays = [(Role::Weights, 30, 20), (Role::Biases, 30, 1)];
@@ -257,7 +257,7 @@ fn layers() -> Case {
     Case::of(graph, Kind::Classes)
 }
 
-/// The first step of an operation.
+/// Returns the first step of an operation.
 fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
     plan.steps
         .to_mut()
@@ -266,7 +266,7 @@ fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
         .unwrap()
 }
 
-/// Changes the first argument that `change` knows.
+/// Changes the first argument that `change` accepts.
 fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
     assert!(
         step.args.to_mut().iter_mut().any(change),
@@ -274,10 +274,10 @@ fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
     );
 }
 
-/// A change of a plan: what it is called, what is changed, and what the judge must name.
+/// The name of a change, the change itself, and the words that the judge's message must contain.
 type Change = (&'static str, fn(&mut Plan), &'static [&'static str]);
 
-/// Makes each change in the plan of this name, and reads what the judge says.
+/// Makes each change in the named plan and checks the message of the judge.
 fn changed(case: &Case, name: &str, batch: Option<usize>, changes: &[Change]) {
     let right = case.plan(name, batch);
     case.judge(&right, &case.constants(&right)).unwrap();
@@ -311,8 +311,7 @@ fn geometry(step: &mut Step, change: impl Fn(&mut Geometry)) {
     });
 }
 
-/// The map of the second array of the scale is that of the first one, as it was once for all
-/// networks.
+/// Uses the map of the scale's first array for the second one, as an earlier planner did.
 fn first_map_for_both(plan: &mut Plan) {
     let scale = step(plan, Operation::Scale);
     let mut maps: Vec<&mut Moved> = Vec::new();
@@ -323,7 +322,7 @@ fn first_map_for_both(plan: &mut Plan) {
     maps[1].from = maps[0].from;
 }
 
-/// Changes that host and devices alike may have in their plans.
+/// Changes that apply to plans of the host engine and of devices.
 const OF_IMAGES: [Change; 10] = [
     (
         "one map for both arrays",
@@ -429,7 +428,7 @@ fn changed_steps_of_images_are_found() {
     }
 }
 
-/// A constant that a kernel for all layers finds at a place of the buffer that all of them share.
+/// A kernel for the whole network gets wrong offsets, sizes or activations for its layers.
 #[test]
 fn changed_places_of_constants_are_found() {
     fn options(plan: &mut Plan) -> &mut LayersOptions {
@@ -480,7 +479,7 @@ fn changed_places_of_constants_are_found() {
     let case = layers();
     let mut plan = case.plan("mali-midgard", Some(24));
     let right = plan.clone();
-    // No class is the seventh row's then: found where a golden vector has that one.
+    // The seventh row then has no class. Only a golden vector of that class shows the mistake.
     changes[5].1(&mut plan);
     let sevenths = case
         .scores
@@ -493,7 +492,7 @@ fn changed_places_of_constants_are_found() {
     );
 }
 
-/// Arrays that stand otherwise than the plan has them.
+/// Constants are packed in another layout or order than the plan declares.
 #[test]
 fn changed_constants_are_found() {
     let case = images();
@@ -504,7 +503,7 @@ fn changed_constants_are_found() {
             let mut constants = case.constants(&plan);
             let mut other = c.clone();
             match (c.role, c.placing) {
-                // The columns in the order of the elements.
+                // The columns follow the elements instead of the rows.
                 (Role::Weights, Placing::Columns(_)) => other.placing = Placing::Plain,
                 (Role::Weights, _) if c.layout != Layout::R => other.layout = Layout::R,
                 _ => {}
@@ -537,7 +536,7 @@ fn node_name(case: &Case, node: usize) -> &str {
     &case.network.graph.nodes[node].name
 }
 
-/// Scales of weights stored as bytes.
+/// A wrong scale of weights stored as bytes changes the output of its row.
 #[test]
 fn changed_scales_are_found() {
     for plan in ["host", "mali-midgard", "nvidia-mma", "cpu-simd"] {
@@ -560,14 +559,14 @@ fn changed_scales_are_found() {
         let Values::F32(numbers) = &mut constants[scales] else {
             panic!("floats")
         };
-        // The scale of row 17 is that of row 1.
+        // Biases and scales alternate in panels of 16 rows. This number is the scale of row 17.
         numbers.to_mut()[32 + 16 + 1] *= 1.25;
         let said = case.judge(&plan, &constants).unwrap_err();
         assert!(said.contains("number 17 of value affine[0]"), "{said}");
     }
 }
 
-/// Mistakes of the function that binds arguments and ranges, under every plan for devices.
+/// Faults in binding arguments and work-items are found under every plan for devices.
 #[test]
 fn mistakes_in_binding_are_found() {
     let mut found = [0; 2];
@@ -590,7 +589,7 @@ fn mistakes_in_binding_are_found() {
                             "{said}"
                         );
                     }
-                    // Rows of padding are left out, which nobody reads.
+                    // The missing work-items compute only padding rows, which no step reads.
                     Ok(()) => assert_eq!(made, Fault::Short, "{}", recipe.name),
                 }
             }
@@ -599,7 +598,7 @@ fn mistakes_in_binding_are_found() {
     assert!(found[0] > 35 && found[1] > 8, "{found:?}");
 }
 
-/// Steps for few records are judged as well, and so is the last record of each batch.
+/// Steps for few records and the last record of each batch are judged.
 #[test]
 fn steps_for_few_records_are_judged() {
     let case = images();
@@ -629,7 +628,7 @@ fn steps_for_few_records_are_judged() {
     changed(&case, "mali-midgard", Some(40), &changes);
 }
 
-/// Large networks get fewer records, of each variant one at least.
+/// A large network gets one record for each variant of its plan, a small one several.
 #[test]
 fn records_are_as_many_as_they_may_cost() {
     let case = images();
@@ -654,7 +653,7 @@ fn records_are_as_many_as_they_may_cost() {
     assert_eq!(runs(&host, 1000), [run(1, &[0], false), run(1, &[0], true)]);
 }
 
-/// Other arguments in place of one, each with the name of what is changed.
+/// Returns replacements for an argument, each with the name of the change.
 fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
     let indices = |n: usize, own: usize| (0..n).filter(move |&other| other != own);
     match arg {
@@ -713,9 +712,9 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
     }
 }
 
-/// Every argument of every step is changed under every plan. The judge finds it, but for what the
-/// kernel does not read: widths of matrices with contiguous columns, parameters of no activation,
-/// windows of sums, the second array's rows.
+/// Changes every argument of every step under every plan. The judge finds each change, except of
+/// arguments that the kernel does not use. Examples are the width of a matrix with contiguous
+/// columns, and parameters of an activation that has none.
 #[test]
 fn every_argument_of_a_step_counts() {
     let (mut tried, mut passed) = (0, Vec::new());
@@ -747,12 +746,12 @@ fn every_argument_of_a_step_counts() {
         let host = recipe.engine == EngineKind::Host;
         let harmless = match what {
             "pair" => step.activation.parameters() == [0.0; 2],
-            // Rows of padding.
+            // The constant fills only padding rows.
             "scalar" => step.operation == Operation::Gather,
             "geometry" => matches!(step.operation, Operation::Combine | Operation::Pool),
             "moved" => step.operation == Operation::Scale,
             "size" => true,
-            // One place in the arena of the host, whose buffers are never apart.
+            // Buffers of the host's arena may have the same offset.
             "buffer" => host,
             _ => false,
         };
