@@ -1,20 +1,22 @@
-// Affine layer of single records: a matrix times a vector. A work-group computes QUADS fours of
-// rows of one record, its work-items share the common dimension; each weight is loaded once, four
-// rows at a time. Differs from affine/narrow: nothing is computed for records that are not there;
-// weights may stand in panels. Source: own. Layouts: a C, or panels of PANEL rows each
-// (R_PANEL_1_C, as the kernel for full batches has it); b FROM, r TO, as in common/place; bias is
-// plain. ACTIVATION: as in common/activation. HALF_WEIGHTS: as in common/weights. STEP: from a row
-// of b to the next, where that is the same for all. STAGED: as many values at a time are fetched to
-// local memory by all, a multiple of AHEAD * SLICES; each work-item loads those of its AHEAD next
-// weights in fours. The first weights are asked for before. KEPT: of 16 work-groups as many ask the
-// cache that all share to keep their weights for the next record, and the others not to (with
-// STAGED, by common/cache); without it none asks.
+// Affine layer of single records: a matrix times a vector. A work-group computes 4 * QUADS rows of
+// one record, and its work-items share the common dimension. Each weight is loaded once, four rows
+// at a time. Differs from affine/narrow: it computes no absent records, and weights may be in
+// panels. Source: own.
+// Layouts: a C, or R_PANEL_1_C as the kernel for full batches has it; b FROM, r TO, as in
+// common/place; bias is plain.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS: as in common/weights. STEP: distance between
+// rows of b, if it is constant.
+// STAGED: number of values that the work-group copies to local memory at a time, a multiple of
+// AHEAD * SLICES. A work-item reads the values for its next AHEAD weights in fours. It loads its
+// first weights before the copy is complete.
+// KEPT: work-groups out of 16 that ask the shared cache to keep their weights for the next record
+// (common/cache, needs STAGED). The others ask it to drop them first. Without KEPT none asks.
 #ifndef QUADS
 #define QUADS 2
 #define SLICES 128
 #endif
 #define GROUP (QUADS * SLICES)
-// Weights under way at a time, of each work-item.
+// Weights that a work-item loads ahead.
 #define AHEAD 4
 #ifdef STEP
 #define VALUE(k) values[(k) * STEP]
@@ -117,8 +119,8 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
 #endif
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);
-    // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the
-    // rest.
+    // Each of the 4 * QUADS results has SLICES summands. Every work-item adds four of them, then
+    // one work-item for each result adds the rest.
     float some = 0.0f;
 #pragma unroll
     for (uint i = id; i < 4 * GROUP; i += GROUP)

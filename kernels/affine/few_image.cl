@@ -1,17 +1,17 @@
-// Affine layer of single records, the weights through the texture path. A work-group computes QUADS
-// fours of rows of one record, its work-items share the common dimension; each weight is loaded
-// once, four rows at a time. Differs from affine/few: a is an image; from affine/image: nothing is
-// computed for records that are not there. Source: own. Layouts: a an RGBA float image whose pixel
-// (x, k) is rows 4x to 4x + 3 of column k (C); b FROM, r TO, as in common/place; bias is plain.
-// ACTIVATION: as in common/activation. HALF_WEIGHTS: a is an image of halves; read_imagef gives
-// floats of both. BYTE_WEIGHTS: of bytes with a sign. STEP: from a row of b to the next, where that
-// is the same for all. PANEL says nothing here: an image has no panels.
+// Affine layer of single records, with the weights through the texture path. A work-group computes
+// 4 * QUADS rows of one record, and its work-items share the common dimension. Each weight is
+// loaded once, four rows at a time. Differs from affine/few: a is an image. Differs from
+// affine/image: it computes no absent records. Source: own.
+// Layouts: a an RGBA float image whose pixel (x, k) is rows 4x to 4x + 3 of column k (C); b FROM, r
+// TO, as in common/place; bias is plain. An image has no panels, so PANEL has no effect.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS: a has halves. BYTE_WEIGHTS: a has signed
+// bytes. read_imagef returns floats of all. STEP: distance between rows of b, if it is constant.
 #ifndef QUADS
 #define QUADS 4
 #define SLICES 16
 #endif
 #define GROUP (QUADS * SLICES) // SLICES is a multiple of 4
-// Weights under way at a time, of each work-item.
+// Weights that a work-item loads ahead.
 #define AHEAD 4
 #ifdef BYTE_WEIGHTS
 #define PIXEL(x, k) convert_float4(read_imagei(a, pixel, (int2)((x), (k))))
@@ -60,8 +60,8 @@ kernel void affine_few_image(uint l, uint w, uint h, float2 params,
     }
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);
-    // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the
-    // rest.
+    // Each of the 4 * QUADS results has SLICES summands. Every work-item adds four of them, then
+    // one work-item for each result adds the rest.
     float some = 0.0f;
 #pragma unroll
     for (uint i = 0; i < 4; ++i)

@@ -1,11 +1,12 @@
-// Affine layer in one launch: product, bias and activation, a tile of 4 rows by 8 records per
-// work-item, the weights through the texture path. Differs from matmul/image: the product is
-// transposed, so that the constant operand is the image; records stay buffers in the order in which
-// they come, and layers chain. Source: Adreno, figure 7, transposed. Layouts: a an RGBA float image
-// whose pixel (x, k) is rows 4x to 4x + 3 of column k (C); b C, r C; bias is plain. l and h are
-// multiples of 4, records of 8. The global size may hang over the last row: partly filled groups
-// return early, as in the document. ACTIVATION: as in common/activation. HALF_WEIGHTS: a is an
-// image of halves; read_imagef gives floats of both. BYTE_WEIGHTS: of bytes with a sign.
+// Affine layer in one launch: product, bias and activation. A work-item computes a tile of 4 rows
+// by 8 records, with the weights through the texture path. Differs from matmul/image: the product
+// is transposed, so that the constant operand is the image. Records stay buffers, and layers chain.
+// Source: Adreno, figure 7, transposed.
+// Layouts: a an RGBA float image whose pixel (x, k) is rows 4x to 4x + 3 of column k (C); b C, r C;
+// bias is plain. l and h are multiples of 4, records of 8. Work-items behind the last row return
+// early, as in the document.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS: a has halves. BYTE_WEIGHTS: a has signed
+// bytes. read_imagef returns floats of all.
 //
 //   8 records of b:       | a0 |
 //   |k 0 1 2 3|           | a1 |    pixels (x, k) to (x, k + 3): four rows each

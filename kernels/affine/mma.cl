@@ -1,7 +1,7 @@
-// Affine layer on tensor cores, with the accuracy of floats: common/products, then bias and
-// activation. Differs from affine/tiled: parts are the same; weights go from memory to the
-// registers of the one warp that multiplies them, only values are shared. Source: own. Layouts: a
-// R_32_1_C; b C (a record's values contiguous); r C, of each record the parts after each other.
+// Affine layer on tensor cores with the accuracy of floats: common/products, then bias and
+// activation. Differs from affine/tiled: weights go from memory to the registers of the one warp
+// that multiplies them, and only values are shared. Source: own. Layouts: a R_32_1_C; b C (a
+// record's values are contiguous); r C, with the partial results of a record one after the other.
 // ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and
 // common/bias.
 

@@ -1,20 +1,20 @@
-// Affine layer of few outputs: a work-group computes 4 outputs of 4 records, its work-items
-// share the common dimension.
+// Affine layer of few outputs: a work-group computes 4 outputs of 4 records, its work-items share
+// the common dimension.
 // Differs from affine/tiled: enough work-items for a result that is smaller than one tile.
 // Source: own.
 // Layouts: a C, b and r R, or with RECORDS C (a record's values contiguous); bias is plain.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats.
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
 #ifndef RECORDS
 #define RECORDS 0
 #endif
-// Weights under way at a time, of each work-item.
+// Weights that a work-item loads ahead.
 #define AHEAD 12
 
-// Of row k four records.
+// Row k of four records.
 #if RECORDS
 #define VALUES float
 #define LOAD_B(k) ((float4)(pb[k], pb[l + (k)], pb[2 * l + (k)], pb[3 * l + (k)]))
@@ -47,7 +47,8 @@ kernel void affine_narrow(uint l, uint w, uint h, float2 params,
             s3 = fma((float4)(x.w), y, s3);
         }
     }
-    // 16 results of GROUP_0 summands each: first every sixteenth of a result, then the rest.
+    // Each of the 16 results has GROUP_0 summands. 16 work-items add a sixteenth each, then one
+    // adds the rest.
     local float *to = sums + id;
     to[0 * GROUP_0] = s0.x; to[1 * GROUP_0] = s0.y; to[2 * GROUP_0] = s0.z; to[3 * GROUP_0] = s0.w;
     to[4 * GROUP_0] = s1.x; to[5 * GROUP_0] = s1.y; to[6 * GROUP_0] = s1.z; to[7 * GROUP_0] = s1.w;

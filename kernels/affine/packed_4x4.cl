@@ -1,14 +1,13 @@
-// Affine layer in one launch: product, bias and activation, a 4x4 tile of the result per
-// work-item, as outer products of packed operands.
-// Differs from affine/morton_4_2: for each k one load brings four rows of a and one four
-// columns of b, for 16 multiply-adds; no sum crosses lanes. The result is packed as b is,
-// so layers chain.
+// Affine layer in one launch: product, bias and activation. A work-item computes a 4x4 tile of the
+// result as outer products of packed operands.
+// Differs from affine/morton_4_2: for each k one load reads four rows of a and one four columns of
+// b, for 16 multiply-adds. No sum crosses lanes. The result is packed as b is, so layers chain.
 // Source: own; benches/mali says how it compiles for Mali.
 // Layouts: a R_16_1_C, b C_1_16_R, r C_1_16_R; bias is plain.
-// K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
-// Bifrost, Valhall); l is a multiple of it.
-// ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
+// K_STEP: terms of the sum in a turn, 1 (few registers: Midgard) or 4 (few branches: Bifrost,
+// Valhall). l is a multiple of it.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are
+// floats.
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
@@ -36,11 +35,11 @@ kernel void affine_packed_4x4(uint l, uint h, float2 params,
     const uint i = get_global_id(0);
     const uint j = get_global_id(1);
     const uint at = (j >> 2) * (4 * h) + 16 * i + (j & 3);
-    // The bias comes first: its address need not live through the loop.
+    // The bias is read first, so its address takes no register in the loop.
     const float4 s = FIRST(bias, i);
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
 #if K_STEP == 1
-    // One counter serves both operands, and down to 0 it needs no bound: 8 registers.
+    // One counter serves both operands and counts down to 0, so the loop fits 8 registers.
     const uint ia = (i >> 2) * (4 * l) + (i & 3) - 4;
     const uint ib = (j >> 2) * (4 * l) + (j & 3) - 4;
     for (uint k = 4 * l; k; k -= 4) {
@@ -74,7 +73,7 @@ kernel void affine_packed_4x4(uint l, uint h, float2 params,
     r[at + 8] = c2;
     r[at + 12] = c3;
 #if ACTIVATION == 1 || ACTIVATION == 3
-    // In place and one row at a time, with the registers of the sums free.
+    // In place, one row at a time. The registers of the sums are free now.
     for (uint row = at; row != at + 16; row += 4) {
         const float4 x = r[row];
         r[row] = ACTIVATION == 1 ? SIGMOID_EXP2(x) : TANH_EXP2(x);

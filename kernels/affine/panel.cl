@@ -1,21 +1,22 @@
-// Affine layer in one launch for CPUs: product, bias and activation in micro-tiles of 32 rows
-// by RECORDS columns, whose sums stay in vector registers; SHARE micro-tiles per work-item.
-// Differs from affine/packed_4x4: a micro-tile fills a CPU's wide registers, and a work-group
-// is one work-item, so that nothing is vectorised across work-items. A k costs two vectors
-// of a and RECORDS values of b, each multiplied by both. A work-item passes blocks of k, so
-// that what its micro-tiles share stays in the cache; between blocks sums wait in r.
-// Source: own, after the micro-kernel of the host engine.
-// Layouts: a R_32_1_C, b and r C_16_RECORDS_C (16 rows of a column are neighbours: a vector
-// of sums is stored as it stands, and layers chain); bias is plain.
-// RECORDS: columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers.
-// SHARE: micro-tiles of a work-item, a panel of a with as many tiles of columns; what is left
-// of the columns goes tile by tile, with as many panels.
+// Affine layer for CPUs in one launch: product, bias and activation. A micro-tile has 32 rows by
+// RECORDS columns, and its sums stay in vector registers. A work-item computes SHARE micro-tiles.
+// Differs from affine/packed_4x4: a micro-tile fills a CPU's wide registers. A work-group is one
+// work-item, so compilers do not vectorise across work-items. Source: own, after the micro-kernel
+// of the host engine.
+// For each k a micro-tile loads two vectors of a and RECORDS values of b. A work-item computes all
+// its micro-tiles for one block of k before the next, so that shared data stays in the cache.
+// Between blocks the sums are in r.
+// Layouts: a R_32_1_C, b and r C_16_RECORDS_C, bias plain. 16 rows of a column are contiguous, so a
+// vector of sums is stored without a shuffle, and layers chain.
+// RECORDS: columns of a micro-tile. 2 * RECORDS sums and a few operands fill 32 registers.
+// SHARE: micro-tiles of a work-item, which share a panel of a. Leftover columns go tile by tile,
+// and their micro-tiles share b.
 // BLOCK: terms of the sum in a block, a multiple of 16.
-// ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
+// ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are
+// floats.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
-// from elsewhere.
+// Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
+// these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
 #ifndef RECORDS
 #define RECORDS 10
@@ -31,8 +32,8 @@
 #define GROUP_1 1
 #endif
 
-// LOAD: a vector of a as floats. Where an instruction does that, Clang's own conversion of whole
-// vectors is it; PoCL's vload_half16 costs a tenth more time. LINE: vectors of a cache line.
+// LOAD reads a vector of a as floats. Clang's conversion of whole vectors uses the CPU's
+// instruction, if it has one. PoCL's vload_half16 takes 10 % longer. LINE: vectors in a cache line.
 #ifdef BYTE_WEIGHTS
 #define LINE 4
 #define WEIGHT char16
@@ -53,9 +54,9 @@ typedef __fp16 weight16 __attribute__((ext_vector_type(16)));
 #define LOAD(p, i) (p)[i]
 #endif
 
-// Asks for AHEAD vectors behind p, the share of 16 columns of a panel, into the second-level
-// cache; behind the last panel that is harmless. PoCL's prefetch() is empty; drivers whose
-// target is no CPU may not have the compiler's own.
+// Prefetches AHEAD vectors from p on into the second-level cache. They are a micro-tile's share of
+// 16 columns of a panel. Behind the last panel this does no harm. PoCL's prefetch() is empty, and
+// compilers for other targets may lack the builtin.
 #define AHEAD ((32 + SHARE - 1) / SHARE)
 #if defined(__x86_64__) || defined(__aarch64__)
 #define PREFETCH(p)                                                                    \
@@ -71,8 +72,8 @@ kernel void affine_panel(uint l, uint h, float2 params,
                          global const float16 *restrict bias,
                          global float16 *restrict r)
 {
-    // Work-items run in the order of dimension 0, which a plan gives the rows: counted anew,
-    // those that share panels are neighbours.
+    // Work-items run in the order of dimension 0, which is that of the rows. Renumbering makes
+    // work-items that share panels neighbours.
     const uint tiles = get_global_size(1), shares = tiles / SHARE;
     const uint item = get_global_id(0) + get_global_size(0) * get_global_id(1);
     const uint group = item / tiles, j = item - group * tiles;
@@ -94,19 +95,19 @@ kernel void affine_panel(uint l, uint h, float2 params,
                 low[n] = start ? to[n] : (float16)(FIRST(bias, 2 * panel));
                 high[n] = start ? to[n + RECORDS] : (float16)(FIRST(bias, 2 * panel + 1));
             }
-            // The next block, or the next panel: each micro-tile asks for its share.
+            // Each micro-tile prefetches its share of the next block or panel.
             global const WEIGHT *next = pa + 2 * length + s * (2 * length / SHARE);
             for (uint chunk = 0; chunk < length; chunk += 16) {
                 PREFETCH(next);
                 next += AHEAD;
-                // All of them: with less, or without the number, LLVM orders them worse.
+                // LLVM orders the instructions worse with less unrolling, or without the number.
 #pragma unroll 16
                 for (uint k = 0; k < 16; ++k) {
                     const float16 x0 = LOAD(pa, 2 * k), x1 = LOAD(pa, 2 * k + 1);
 #pragma unroll
                     for (uint n = 0; n < RECORDS; ++n) {
-                        // A function of whole vectors: for a sum of products alone LLVM
-                        // would take registers of 256 bits where there are wider ones.
+                        // fma on whole vectors keeps registers of 512 bits in use. For * and + LLVM
+                        // chooses 256 bits.
                         low[n] = fma(x0, (float16)(pb[16 * n + k]), low[n]);
                         high[n] = fma(x1, (float16)(pb[16 * n + k]), high[n]);
                     }

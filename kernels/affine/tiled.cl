@@ -1,16 +1,14 @@
-// Affine layer for batches of about a hundred records: a work-group computes BM rows for BN
-// records, from tiles in local memory, a TM x TN tile in the registers of a work-item.
-// Differs from matmul/tiled: the tile is as wide as the batch, so every weight is read once;
-// the height alone gives too few work-groups, so several share the common dimension: each
-// part writes its own result, which reduce/rm adds up. With one part, bias and activation
-// are applied here.
+// Affine layer for batches of about a hundred records. A work-group computes BM rows for BN records
+// from tiles in local memory. A work-item holds a TM x TN tile in registers.
+// Differs from matmul/tiled: the tile is as wide as the batch, so every weight is read once. The
+// height alone gives too few work-groups, so several share the common dimension. Each writes a
+// partial result, and reduce/rm adds them. With one part this kernel applies bias and activation.
 // Source: own.
-// Layouts: a R_BM_1_C; b R, or with RECORDS C (a record's values contiguous);
-// r R, one after the other for each part. Records of a last part tile are left out.
-// ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves. They become floats on their way into local memory: there each is
-// read by COLS work-items, which would all convert it.
-// SLICES and ASYNC as in matmul/tiled.
+// Layouts: a R_BM_1_C; b R, or C with RECORDS (a record's values are contiguous); r R, the parts
+// one after the other. A partial tile leaves out absent records.
+// ACTIVATION: as in common/activation. SLICES, ASYNC: as in matmul/tiled.
+// HALF_WEIGHTS: a has halves, converted to floats on the way into local memory. COLS work-items
+// read each weight there, and all would convert it.
 //
 //   a slice of a work-group: ROWS x COLS work-items; BM = TM * ROWS, BN = TN * COLS
 #ifndef TM
@@ -25,9 +23,10 @@
 #define ASYNC 1
 #endif
 
-// x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
+// x % n. A / and % of the same operands compile to an instruction that oclgrind's value check does
+// not know.
 #define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
-// Whole warps; the last work-items of a slice may repeat what others do.
+// Work-items of a slice, in whole warps. The last ones may repeat the work of others.
 #define MEMBERS ((ROWS * COLS + 31) / 32 * 32)
 #define GROUP (MEMBERS * SLICES)
 #define BM (TM * ROWS)
@@ -76,8 +75,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
 
     global const UNIT *pa = a + panel * (BM / 4) * l + id;
 #if RECORDS
-    // Single values: a warp moves eight of each of four records, from whole sectors of memory to as
-    // many banks.
+    // Single values. A warp moves eight values of each of four records, which are whole sectors of
+    // memory and go to different banks.
 #define VALUE float
 #define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
 #define COL_OF_B(i) REST((id + (i) * GROUP) / 8, BN)
@@ -109,7 +108,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
             sum[i][j] = (float4)(0.0f);
 
 #if NARROW || !PIPED
-    // Weights pass registers.
+    // Weights pass through registers.
     UNIT next_a[NA];
 #define LOAD_A(k) \
     do { \
@@ -181,7 +180,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
             FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
 #if NARROW
-        // Under way during the sums; behind the end they are zeros that nobody reads.
+        // The loads overlap the sums. Behind the end they give zeros that nothing reads.
         LOAD_A(k + (DEPTH - 1) * BK);
 #endif
 #else
@@ -212,7 +211,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
         }
 #if PIPED
 #if NARROW
-        // The stage that the step before has read: the barrier is between.
+        // The previous step has read this stage before the barrier.
         STORE_A((stage + DEPTH - 1) % DEPTH);
 #endif
         stage = (stage + 1) % DEPTH;

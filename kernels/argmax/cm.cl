@@ -1,8 +1,8 @@
-// Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
+// Class of each column: the lowest row that has the largest value. NaN or infinity in a column
+// gives 0xFFFFFFFF. One column per work-item.
 // Differs from argmax_rm: b is column major, a record in one piece.
 // Source: own.
-// Layouts: b C of l rows. n rows count, the rows of padding do not.
+// Layouts: b C of l rows. Rows from n on are padding.
 kernel void argmax_cm(uint l, uint n,
                       global const float *restrict b,
                       global uint *restrict classes)

@@ -1,8 +1,7 @@
-// Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
-// Differs from argmax_packed: b is C_16_RECORDS_C, 16 rows of a column are neighbours.
-// Source: own.
-// Layouts: b C_16_RECORDS_C of l rows. n rows count, the rows of padding do not.
+// Class of each column: the lowest row that has the largest value. NaN or infinity in a column
+// gives 0xFFFFFFFF. One column per work-item. Differs from argmax_packed: b is C_16_RECORDS_C, so
+// 16 rows of a column are contiguous. Source: own. Layouts: b C_16_RECORDS_C of l rows. Rows from n
+// on are padding.
 #ifndef RECORDS
 #define RECORDS 10
 #endif

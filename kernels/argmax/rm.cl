@@ -1,8 +1,8 @@
-// Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
+// Class of each column: the lowest row that has the largest value. NaN or infinity in a column
+// gives 0xFFFFFFFF. One column per work-item.
 // Differs: b is row major.
 // Source: own.
-// Layouts: b R. n rows count, the rows of padding do not.
+// Layouts: b R. Rows from n on are padding.
 kernel void argmax_rm(uint w, uint n,
                       global const float *restrict b,
                       global uint *restrict classes)

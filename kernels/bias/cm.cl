@@ -1,6 +1,6 @@
 // Adds a bias to every column of a column-major matrix, one element per work-item.
-// Differs from bias_rm: neighbours along dimension 0 touch neighbouring elements.
-// bias_cm_grouped is the same with work-groups of 4x16.
+// Differs from bias_rm: neighbours along dimension 0 access neighbouring elements. bias_cm_grouped
+// is the same with work-groups of 4x16.
 // Source: thesis, section 9.1; groups: section 7.2.
 // Layouts: r C; bias is plain.
 #ifdef GROUP_0

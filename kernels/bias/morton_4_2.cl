@@ -1,10 +1,8 @@
-// Adds a bias to every column of a Morton 4-2 matrix, four rows per work-item.
-// Differs from bias_cm_vector: the index of C_4_2_C; a work-item has one column of a chunk.
-// (The listing of the thesis takes one element and computes the index of C_4_4_C; its text
-// uses it for C_4_2_C, and calls it vectorised.)
-// bias_morton_4_2_grouped is the same with work-groups of 1x16: one row of eight chunks.
-// Source: thesis, section 9.1 and source 12.6.
-// Layouts: r C_4_2_C; bias is plain.
+// Adds a bias to every column of a Morton 4-2 matrix, four rows per work-item. Differs from
+// bias_cm_vector: the index of C_4_2_C, with one column of a chunk for each work-item. The thesis
+// calls it vectorised. Its listing takes single elements and has the index of C_4_4_C, which its
+// text uses for C_4_2_C. bias_morton_4_2_grouped has work-groups of 1x16, which is one row of eight
+// chunks. Source: thesis, section 9.1 and source 12.6. Layouts: r C_4_2_C; bias is plain.
 //
 //   one chunk, a float4 per column:  0 1     chunks follow each other down the columns
 //                                    0 1

@@ -1,5 +1,5 @@
 // Adds a bias to every column, one element per work-item.
-// Differs: the baseline.
+// Baseline.
 // Source: thesis, source 6.3.
 // Layouts: r R; bias is plain.
 kernel void bias_rm(uint w,

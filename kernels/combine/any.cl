@@ -1,10 +1,10 @@
-// Two values, element by element, whatever the layouts: one element of the result per work-item.
-// Differs: the baseline. c stands anywhere, with steps of 0 rows where all pixels have the same
-// value. Source: own. Layouts: b and c FROM, r TO, as in common/place; b's rows are those of r.
-// ALIKE: all three stand alike, element for element; every one is combined, those of padding too.
+// Combines two values element by element, one element of the result per work-item, in any layouts.
+// Baseline. Source: own. Layouts: b and c FROM, r TO, as in common/place. The rows of b are those
+// of r. c has its own geometry, with steps of 0 rows if one pixel serves all pixels.
+// ALIKE: b, c and r have the same layout and rows. Padding is combined too.
 // COMBINE: 0 sum, 1 difference, 2 product, 3 quotient. ACTIVATION: as in common/activation.
-// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns,
-// pixel by pixel; where all stand alike, dimension 0 over the elements.
+// Dimension 0 runs over the channels with their padding rows, dimension 1 over pixels, then the
+// columns of each. With ALIKE dimension 0 runs over the elements.
 #ifndef COMBINE
 #define COMBINE 0
 #endif

@@ -1,24 +1,24 @@
-// The activations. This stands in front of every source of an operation that has one. Differs from
-// the formulas: where f maps an infinity to something finite, the result is f(x) + 0 * x. That is
-// f(x) for finite x and NaN for the others, so that a sum that has overflowed is seen at the end;
-// OpenCL compilers keep it without fast-math options. x is the name of a value of any float type:
-// it is evaluated more than once. ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5
-// clip; the others are no kernel's epilogue: 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard
-// swish. params is an argument of the kernel: a slope, two limits, alpha and gamma, alpha and beta.
+// The activations. This file precedes every source of an operation that has one. If f maps an
+// infinity to a finite number, the result is f(x) + 0 * x. That equals f(x) for finite x and is NaN
+// otherwise, so that an overflowed sum shows in the scores. OpenCL compilers keep the term without
+// fast-math options. x names a value of any float type and is evaluated more than once.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip. No kernel fuses the others:
+// 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish. The argument params holds a slope,
+// two limits, alpha and gamma, or alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
 #define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.s0 * (x)) // NaN and infinities stay
 #define CLIP(x) (min(max((x), params.s0), params.s1) + 0.0f * (x))
 #define ELU(x) (params.s1 * ((x) > 0.0f ? (x) : params.s0 * expm1(x)) + 0.0f * (x))
-// Not 1 + erf and 1 + tanh, which cancel: below -5.5 their rounding, 3e-8, times x is all that is
-// left.
+// 1 + erf and 1 + tanh would cancel. Below -5.5 only their rounding error, 3e-8 times x, would
+// remain.
 #define GELU(x) (0.5f * (x) * erfc(-0.70710678f * (x)) + 0.0f * (x))
 #define GELU_TANH(x) ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
 #define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))
 #define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
-// exp2 takes half the registers of exp; the error of the scaled argument moves a result
-// by less than an ulp of 1.
+// exp2 takes half the registers of exp. The rounding of its argument changes a result by less than
+// an ulp of 1.
 #define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
 #define TANH_EXP2(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f + 0.0f * (x))
 

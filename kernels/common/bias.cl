@@ -1,9 +1,10 @@
-// Weights in fours, and what is added to sums of products. This stands in front of every source
-// whose kernel takes weights as bytes, too. Sums begin with FIRST, of a row or of a vector of
-// neighbouring ones, and end with LAST of a row, LAST4 of four (bias: float4), LAST16 of 16
-// (float16); SCALE_SUMS of c0 to c3, each a row of four records. BYTE_WEIGHTS: sums are of whole
-// numbers, multiplied at the end with the scale of their row. Biases and scales are the two columns
-// of a matrix in R_16_1_C: 16 biases, then the scales of these rows.
+// Biases, scales and groups of four weights. This file precedes every source whose kernel accepts
+// weights as bytes. A sum starts with FIRST(bias, i) and ends with LAST, where i is a row. For
+// vectors of neighbouring rows, LAST4 takes four (bias: float4) and LAST16 takes 16 (float16).
+// SCALE_SUMS finishes c0 to c3, each of which is a row of four records.
+// BYTE_WEIGHTS: sums are of whole numbers, and the end multiplies them by the scale of their row.
+// Biases and scales are the two columns of a matrix in R_16_1_C: 16 biases, then the scales of
+// these rows.
 #ifdef BYTE_WEIGHTS
 #define BESIDE(i) (((i) >> 4) * 32 + ((i) & 15))
 #define BESIDE4(i) (((i) >> 2) * 8 + ((i) & 3))
@@ -20,7 +21,7 @@
 #define LAST16(x, bias, i) (x)
 #define SCALE_SUMS(bias, i)
 #endif
-// Fours of weights, UNIT4 of which are a WEIGHT4.
+// LOAD4 reads four weights. UNIT4: elements of type WEIGHT4 that they take.
 #ifdef BYTE_WEIGHTS
 #define WEIGHT4 char4
 #define UNIT4 1

@@ -1,8 +1,10 @@
-// Loads that say how long weights stay in the caches of NVIDIA's GPUs from compute capability 8.0.
-// This stands behind common/weights in front of every source that says so, by what it keeps or by
-// instructions of a warp; elsewhere they are loads. HINTED: with a policy for the cache that all
-// work-groups share: LEAVES, they go first; STAYS, they go last; USUAL. ONCE: the same, nothing
-// stays in the work-group's own cache, and the shared one fetches all of their 128 bytes.
+// Loads that state how long weights stay in the caches of NVIDIA GPUs from compute capability 8.0.
+// Elsewhere they are plain loads. This file follows common/weights in sources of kernels that keep
+// weights in the cache or need warp instructions.
+// HINTED: a load with a policy for the shared cache. LEAVES drops the weights first, STAYS drops
+// them last, USUAL has no preference.
+// ONCE: like HINTED, but the work-group's own cache keeps nothing. The shared cache fetches whole
+// lines of 128 bytes.
 #ifdef __NV_CL_C_VERSION
 #define POLICY(name, priority) \
     ulong name(void) \

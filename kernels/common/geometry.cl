@@ -1,6 +1,6 @@
-// Where a kernel that knows of images reads and writes: the parts of its argument `geometry`. This
-// stands in front of every source whose kernel has that argument. An image stands among the rows of
-// a matrix: element (c, y, x) in row FIRST + y * LINE + x * PIXEL + c.
+// The fields of the argument `geometry`: the images that a kernel reads and writes, and its window.
+// This file precedes every source whose kernel has that argument. Element (c, y, x) of an image is
+// in row FIRST + y * LINE + x * PIXEL + c of its matrix.
 #define IN_FIRST geometry.s0
 #define IN_PIXEL geometry.s1
 #define IN_LINE geometry.s2
@@ -25,31 +25,32 @@
 #define GROUP_OUTPUTS geometry.se
 #define OUTPUTS geometry.sf
 
-// What every kernel of images begins with: dimension 1 runs over columns, or units of several,
-// pixel by pixel. unit: the name of the column's number; (y, x) is the pixel of the result. In 32
-// bits: a 64-bit division is 300 instructions of a Bifrost.
+// Starts an image kernel: finds pixel (y, x) of the result, and the column or group of columns.
+// Dimension 1 runs over pixels, then the columns of each. `unit` names the variable for the column
+// or group. All numbers have 32 bits, because a 64-bit division takes 300 instructions on a
+// Bifrost.
 #define PIXEL_AND(unit) \
     const uint number = get_global_id(1), units = (uint)get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
     const uint pixel = number / units, unit = number - pixel * units; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
-// The same, the units one after the other: a work-group of a CPU goes through an image as it stands
-// in memory.
+// Like PIXEL_AND, with columns outermost. A work-group on a CPU then reads an image in memory
+// order.
 #define PIXEL_OF(unit) \
     const uint number = get_global_id(1), pixels = OUT_HEIGHT * OUT_WIDTH; \
     const uint unit = number / pixels, pixel = number - unit * pixels; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
-// The same where columns are packed by 16: dimension 1 runs over fours of them, chunk by chunk and
-// there pixel by pixel, so that the lines of an image that a window needs are still in the cache.
-// unit: which of a chunk's fours.
+// Like PIXEL_AND, for columns packed by 16. Dimension 1 runs over chunks, the pixels of each, then
+// its four fours of columns. The image lines of a window then stay in the cache. `unit` names the
+// variable for the four.
 #define PACKED_PIXEL_AND(chunk, unit) \
     const uint number = (uint)get_global_id(1) >> 2, unit = get_global_id(1) & 3; \
     const uint chunk = number / (OUT_HEIGHT * OUT_WIDTH), pixel = number - chunk * (OUT_HEIGHT * OUT_WIDTH); \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 #define OUT_ROW (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL)
 
-// The turns of a loop over a window that are inside an image of `size` pixels: of a window that
-// begins at pixel (at - border), n pixels wide, whose elements are `dilation` apart. Few loops have
-// a turn, and none divides.
+// Finds the window elements from..end inside an image of `size` pixels. The window starts at pixel
+// (at - border) and has n elements, `dilation` apart. The loops rarely turn, and nothing is
+// divided.
 #define INSIDE(from, end, at, border, dilation, size, n) \
     uint from = 0, end = (n); \
     while (from < end && (at) + from * (dilation) < (border)) \
@@ -57,7 +58,8 @@
     while (end > from && (at) + (end - 1) * (dilation) >= (border) + (size)) \
         --end
 
-// The border once for all of the window at pixel (y, x): its turns are those inside the image.
+// Finds the part of the window at pixel (y, x) that is inside the image, so that loops over it need
+// no check.
 #define WINDOW_INSIDE \
     const uint top = y * STRIDE_Y, left = x * STRIDE_X; \
     INSIDE(from_y, end_y, top, BORDER_TOP, DILATION_Y, IN_HEIGHT, WINDOW_HEIGHT); \
@@ -65,8 +67,8 @@
 #define IN_ROW(ky, kx) \
     (IN_FIRST + (top + (ky) * DILATION_Y - BORDER_TOP) * IN_LINE + (left + (kx) * DILATION_X - BORDER_LEFT) * IN_PIXEL)
 
-// A line of the window is one run of rows where its pixels and their channels stand one after the
-// other: how many runs there are, how long each is, and rows from one to the next.
+// Finds the runs of contiguous rows in a line of the window: their number, their length and the
+// distance between them. A line is one run if its pixels and channels are contiguous.
 #define RUNS_INSIDE \
     const uint inside = end_x - from_x; \
     const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1; \
@@ -75,8 +77,8 @@
     const uint step = whole ? 0 : DILATION_X * IN_PIXEL; \
     const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS
 
-// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the
-// border. A mean divides by ELEMENTS: what lies behind the border does not count.
+// POOL: 0 the largest value, 1 the mean of the elements inside the image, 2 the mean with zeros in
+// the border. A mean divides by ELEMENTS, which excludes elements outside the border.
 #ifndef POOL
 #define POOL 0
 #endif
@@ -86,7 +88,7 @@
                  : (float)(BEFORE(top, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
                            BEFORE(left, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
 
-// Weights are floats, halves or bytes: single ones and vectors of 16 (those of 4: common/bias).
+// Single weights and vectors of 16. common/bias has vectors of four.
 #ifdef BYTE_WEIGHTS
 #define WEIGHT char
 #define LOAD(p, i) convert_float((p)[i])
@@ -101,8 +103,8 @@
 #define LOAD16(p, i) vload16((i), (p))
 #endif
 
-// 16 channels of column n of a matrix whose chunks are 16 rows by RECORDS columns, from row `row`
-// on; behind the last channel the last one again. Where they do not begin with a chunk, one by one.
+// Loads 16 channels of column n from row `row` on. The matrix has chunks of 16 rows by RECORDS
+// columns. Channels behind `last` repeat it. Rows that do not start a chunk are loaded one by one.
 #define LOAD_CHANNELS(v, p, row, n, last) \
     float16 v; \
     if (((row) & 15) == 0) { \
@@ -115,6 +117,6 @@
         } \
         v = vload16(0, all); \
     }
-// Which of 16 channels from channel `first` on there are.
+// A mask of the channels that exist among the 16 from `first` on.
 #define REAL_CHANNELS(first) \
     ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + (int)(first) < (int)OUTPUTS)

@@ -1,15 +1,14 @@
-// Which rows a kernel writes and what it reads for them: the parts of its argument of type uint16.
-// This stands in front of every source whose kernel has such an argument. Element i of a value is
-// read at `moved_from` and belongs to a row of the result. Rows are found by nested loops. A
-// work-item numbers rows where the result is filled, those of no element too; else it numbers
-// elements.
+// The argument of type uint16 that maps the rows that a kernel writes to their sources. This file
+// precedes every source whose kernel has such an argument. Element i of a value is read at
+// `moved_from(i)` and belongs to a row of the result, which nested loops find. If the kernel fills
+// all rows, work-items count rows. Otherwise they count elements.
 
-// The element and the row of work-item t. False where the row is that of no element.
+// Finds the element and the row of work-item t. Returns false if the row has no element.
 bool moved_to(const uint16 moved, const uint t, uint *element, uint *row)
 {
-    // Turns of the outermost loop: 0 where work-items number elements.
+    // The turns of the outermost loop are 0 if work-items count elements.
     const bool by_rows = moved.s3 > 0;
-    // Below the first row it wraps, and is beyond all loops.
+    // A row before the first wraps and lies outside all loops.
     uint rest = by_rows ? t - moved.s1 : t;
     const uint i = rest / moved.s2;
     rest -= i * moved.s2;
@@ -23,7 +22,7 @@ bool moved_to(const uint16 moved, const uint t, uint *element, uint *row)
     return !by_rows || (i < moved.s3 && j < moved.s6 && k < moved.s9 && rest == 0);
 }
 
-// Where element i is read.
+// Returns the row or number where element i is read.
 uint moved_from(const uint16 moved, const uint i)
 {
     const uint j = i / moved.sb, rest = i - j * moved.sb;

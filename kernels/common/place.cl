@@ -1,8 +1,8 @@
-// Where the elements of a matrix stand in any layout: MIndex of the thesis, section 8.2. This
-// stands in front of every source that takes its operands in any layouts, FROM and TO. FROM, TO: a
-// layout as its grammar has it, from the outside in: three numbers for each level, the order (0 row
-// major, 1 column major), then rows and columns of the chunks that stand in it. The last chunks are
-// elements, 1 by 1: R is 0,1,1 and C_4_2_R is 1,4,2,0,1,1.
+// The place of an element in any layout: MIndex of the thesis, section 8.2. This file precedes
+// every source that supports any layouts.
+// FROM, TO: the layouts of operand and result, from the outside in. Each level has three numbers:
+// the order (0 row by row, 1 column by column), then rows and columns of its chunks. The last
+// chunks are single elements. R is 0,1,1 and C_4_2_R is 1,4,2,0,1,1.
 #ifndef FROM
 #define FROM 0,1,1
 #endif
@@ -14,7 +14,7 @@ constant uint from_levels[] = {FROM};
 constant uint to_levels[] = {TO};
 #define LEVELS(list) (sizeof(list) / (3 * sizeof(uint)))
 
-// Where element (row, col) of a rows by cols matrix stands.
+// Returns the place of element (row, col) of a matrix with `rows` rows and `cols` columns.
 uint place(constant uint *level, const uint levels, uint rows, uint cols, uint row, uint col)
 {
     uint index = 0;

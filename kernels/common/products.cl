@@ -1,27 +1,28 @@
-// Products on tensor cores, with the accuracy of floats. This stands in front of every source whose
-// kernel needs instructions of a warp: its work-groups compute a tile of BM rows for BN columns, a
-// warp 32 rows for all of them. Each operand is a sum of two halves (11 binary digits each) times a
-// power of two; of the four products the three larger ones are summed, by the instruction: it need
-// not round sums to the nearest. The power of a row of a, or a column of b, is the one that brings
-// the largest of its first terms to 2^3 to 2^4: the more room above, the fewer sparse columns
-// misfit. Where a later number is then above 2^15 (halves end at 65504), or all of them are too
-// small for the power of those that begin with zeros, whole fours of rows, or single columns, are
-// computed again, of products of floats. What a column gets depends on nothing but a and itself.
-// Weights that are halves or bytes are one such number as they are. A term is off by 8 units of
-// 2^-24 at most and 1 mostly, and a number by 2^-28 of the largest of its row, or column, in the
-// part that a slice has of the common dimension; by 2^-24 of it at most where that begins with
-// zeros. Halves below 2^-14 count. So sums are as exact as those of floats where small numbers of a
-// column do not meet the large ones of rows: a plan has a kernel without halves for layers whose
-// columns of weights differ much (`"most": {"spread": …}`). a goes from memory to the registers of
-// the one warp that multiplies it, only b is shared. A panel of 32 rows is what a warp takes: a
-// work-item has four rows at a time, those of a fragment of mma.m16n8k16 and of the next. A stage
-// is 16 terms for each of two slices of the common dimension: a work-item fetches four terms of
-// four columns and makes halves of them where they stand, while others multiply the stage before.
-// What it then reads for a tile of columns is one vector. Slices wait for each other only at the
-// end. Where there is no PTX a work-item computes the same sums, of products of floats. Layouts: a
-// R_32_1_C; b C (a column's terms contiguous); r C, of each column the parts after each other.
-// Terms are a multiple of 16, columns of 4. HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and
-// common/bias.
+// Products on tensor cores with the accuracy of floats. This file precedes every source whose
+// kernel needs warp instructions. A work-group computes a tile of BM rows and BN columns, and each
+// warp 32 of the rows. Without PTX a work-item computes the same sums with products of floats.
+// Operands: a number is a power of two times the sum of two halves, which have 11 binary digits
+// each. Three of the four products are added by the tensor cores, which may truncate sums. The
+// power of a row of a, or of a column of b, brings its largest first term between 2^3 and 2^4. This
+// leaves room for larger terms later, which sparse columns often have. A term above 2^15 misfits,
+// because halves end at 65504. The default power, for rows or columns that begin with zeros,
+// misfits if all terms are too small for it. Then whole fours of rows, or single columns, are
+// computed again with floats. A column's result depends only on a and on the column. Weights that
+// are halves or bytes need one half.
+// Errors: a term is off by at most 8 units of 2^-24, mostly by 1. A number is off by 2^-28 of the
+// largest of its row or column in a slice. If the slice begins with zeros, this can be 2^-24.
+// Halves below 2^-14 keep their value. Sums are as exact as those of floats unless small numbers of
+// a column meet large numbers of rows. For layers whose columns of weights differ much, plans have
+// a kernel with floats (`"most": {"spread": …}`).
+// Data: weights go from memory to the registers of the one warp that multiplies them. A warp takes
+// a panel of 32 rows. A work-item has four rows, those of a fragment of mma.m16n8k16 and of the
+// next one. A stage has 16 terms for each of two slices of the common dimension. A work-item copies
+// four terms of four columns and converts them in place to halves, while the previous stage is
+// multiplied. It then reads one vector for each tile of columns. Slices wait for each other only at
+// the end.
+// Layouts: a R_32_1_C; b C (a column's terms are contiguous); r C, with the parts of a column one
+// after the other. Terms are a multiple of 16, columns of 4. HALF_WEIGHTS, BYTE_WEIGHTS: as in
+// common/weights and common/bias.
 //
 //   WARPS x 2 warps; BM = 32 * WARPS, BN = 8 * TILES; BK: terms of a stage of both slices, 32
 #ifndef WARPS
@@ -29,12 +30,13 @@
 #define TILES 13
 #define BK 32
 #endif
-// Tiles of columns whose products are under way at a time.
+// Tiles of columns that are multiplied together to overlap latencies.
 #define TURN 3
 
-// One stage is multiplied, of the next one halves are made, the third comes.
+// One stage is multiplied, the next is converted to halves, and the third is being copied.
 #define STAGES 3
-// x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
+// x % n. A / and % of the same operands compile to an instruction that oclgrind's value check does
+// not know.
 #define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 #define BM (32 * WARPS)
 #define BN (8 * TILES)
@@ -42,9 +44,10 @@
 #define GROUP (2 * MEMBERS)
 #define STAGE (BK * BN)
 #define FOURS (BN / 4)
-// Of a work-item's columns the number of that in place i of tile j.
+// The number of a work-item's column i in tile j.
 #define COLUMN(j, i) (2 * (j) + (i))
-// Tiles that slice 0 adds up, and how many at a time of either slice stand in the stages.
+// HALF: tiles that slice 0 adds up. EXCHANGED: tiles of each slice that fit into the stages at a
+// time.
 #define HALF ((TILES + 1) / 2)
 #define EXCHANGED (STAGES * STAGE / (2 * 8 * MEMBERS))
 
@@ -52,7 +55,7 @@
 #error "products: a work-item fetches for at most four columns and has at most 30 columns, the sums of a tile of both slices fit into the stages, and a stage has 16 terms for each slice"
 #endif
 
-// Of weights of four rows, of terms a and b, those of row r as halves.
+// Weights of row r from terms a and b, as two halves. Each term has the weights of four rows.
 #ifdef BYTE_WEIGHTS
 #define PAIR_OF(a, b, r) halves_of_bytes((as_uint(a) >> 8 * (r) & 0xff) | (as_uint(b) >> 8 * (r) & 0xff) << 16)
 #elif defined HALF_WEIGHTS
@@ -62,33 +65,32 @@
 #endif
 
 #if WARP
-// The powers of two for rows and columns that begin with zeros: of numbers up to 8, and up to 256.
+// The powers for rows and for columns that begin with zeros. They suit numbers up to 8 and up to
+// 256.
 #define ROW_POWER 0x1p12f
 #define COLUMN_POWER 0x1p7f
-// The largest number that halves hold with its power, and the smallest largest one that they hold
-// well.
+// The largest scaled number that a half holds, and the smallest maximum that keeps enough digits.
 #define LARGEST 0x1p15f
 #define SMALLEST 0.5f
-// Whether the power is not the one for numbers of which this is the largest.
+// True if `power` does not suit numbers whose largest is `most`.
 #define MISFITS(most, power) ((most) * (power) > LARGEST || ((most) * (power) < SMALLEST && (most) > 0.0f))
-// 1 / power.
 #define INVERSE(power) as_float(0x7f000000u - as_uint(power))
 
-// The largest of four neighbours' numbers.
+// Returns the largest x of four neighbouring work-items.
 float largest_of_four(float x)
 {
     x = fmax(x, across(x, 1));
     return fmax(x, across(x, 2));
 }
 
-// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers
-// the product is a float.
+// Returns the power that brings `most`, the largest of the first terms, between 2^3 and 2^4.
+// Returns `without` if `most` is 0 or extreme. The product of two such powers is a float.
 float first_power(float most, float without)
 {
     return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
 }
 
-// Two numbers times a power as sums of two halves.
+// Splits two numbers, times a power, into sums of two halves.
 void split(uint *large, uint *small, float x, float y, float power)
 {
     *large = halves(x * power, y * power);
@@ -96,45 +98,45 @@ void split(uint *large, uint *small, float x, float y, float power)
     *small = halves(x * power - of.x, y * power - of.y);
 }
 
-// Where the vector of a work-item's quarter of 16 terms stands for column i of four. Eight
-// work-items reach 32 banks, when they fetch and when they multiply.
+// The place of a vector, the work-item's quarter of 16 terms, for column i of four. Eight
+// work-items use 32 different banks, both when they copy and when they multiply.
 #define SLOT(four, i) ((four) * 16 + (((i) * 4 + quarter) ^ ((four) % 2 * 4)))
 #define SLOTS (STAGE / 4)
-// Behind the stages: factors of columns, those of each slice; then whether anything misfits, which
-// columns do, and which fours of rows.
+// Local memory behind the stages: the columns' factors for each slice, then flags. The first flag
+// is for any misfit, the others are for each column and each four rows.
 #define BEHIND (2 * BN + 1 + BN + BM / 4)
 #define FACTORS(slice) (stages + STAGES * STAGE + (slice) * BN)
 #define MISFIT ((local uint *)(stages + STAGES * STAGE + 2 * BN))
 
-// A work-item's sums of the terms from `begin` to `end`, of its four rows and of two columns of
-// each tile; fragment m has the rows 2 m and 2 m + 1. MISFIT gets the rows and columns that powers
-// are not for. `pa`: the four rows.
+// Computes a work-item's sums of the terms from `begin` to `end`, for its four rows and two columns
+// of each tile. Fragment m has rows 2 m and 2 m + 1. MISFIT gets the rows and columns that misfit
+// their powers. `pa` points to the four rows.
 __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
                                                    uint begin, uint end, bool has_rows, global const UNIT *pa, global const float *b)
 {
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
     const uint eighth = id % 32 / 4, quarter = id % 4;
-    // Four columns of which this work-item fetches four terms each, as four vectors. They are its
-    // alone until they are multiplied.
+    // This work-item copies four terms, a vector, of each of four columns. No other work-item uses
+    // them until they are multiplied.
     const uint four = member / 4;
     const bool fetches = four < FOURS;
     local uint4 *slots = (local uint4 *)stages + slice * (4 * BN);
     local uint4 *own = slots + SLOT(four, 0), *odd_own = slots + SLOT(four, 1);
-    // Of a tile the vectors of this work-item's column.
+    // The vectors of this work-item's column of a tile.
     local const uint4 *values = slots + SLOT(eighth / 4, eighth % 4);
     KEEP_LOCAL(own);
     KEEP_LOCAL(odd_own);
     KEEP_LOCAL(values);
     const uint of_slice = slice * 16, term = (begin + of_slice < end ? begin + of_slice : 0) + 4 * quarter;
     pa += term * 8;
-    // Columns are a multiple of four: behind the last ones are those again.
+    // Columns are a multiple of four. Behind the end the last four are read again.
     global const float *pb = b + (size_t)min(first + 4 * min(four, (uint)FOURS - 1), w - 4) * l + term;
     KEEP_POINTER(pa);
     KEEP_POINTER(pb);
 #define OWN(stage, i) ((i) % 2 ? odd_own : own)[(stage) + (i) / 2 * 8]
-    // Fetches the work-item's values of the stage that begins with term k; behind the last terms
-    // they are 0.
+    // Copies the work-item's values of the stage that starts with term k. Values behind the last
+    // term are 0.
 #define FETCH(stage, k) \
     do { \
         const uint bytes = (k) + of_slice < end ? 16 : 0; \
@@ -144,18 +146,19 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
         COMMIT_COPIES; \
         pb += BK; \
     } while (0)
-    // Loads its weights; behind the last terms they are others, for values that are 0.
+    // Loads the work-item's weights. Behind the last term it loads any weights, because the values
+    // are 0.
 #define LOAD_WEIGHTS(to, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
             (to)[i] = HINTED(&pa[i * 8], policy); \
         pa += (k) + BK + of_slice < end ? BK * 8 : 0; \
     } while (0)
-    // The terms of the work-item's row r.
+    // Four terms of the work-item's row r.
 #define TERMS(from, r) ((float4)(ROW(from, 0, r), ROW(from, 1, r), ROW(from, 2, r), ROW(from, 3, r)))
 #define ROW(from, i, r) ((r) == 0 ? (from)[i].x : (r) == 1 ? (from)[i].y : (r) == 2 ? (from)[i].z : (from)[i].w)
 #define SIZE4(of) fmax(fmax(fabs((of).x), fabs((of).y)), fmax(fabs((of).z), fabs((of).w)))
-    // The values of a stage that have come, and halves made of them.
+    // VALUES reads the copied values of a stage, and CONVERT replaces them by halves.
 #define VALUES(stage) \
     _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
         raw[i] = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f)
@@ -169,12 +172,13 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
         if (fetches) \
             OWN(stage, i) = (uint4)(h[0], h[1], h[2], h[3]); \
     }
-    // Of the work-item's four rows, and of its four columns: their powers and largest numbers.
+    // The powers and the largest numbers of the work-item's four rows and four columns.
     float row_power[4], power[4], row_most[4], most[4];
     float4 raw[4];
-    // Stages after each other have registers of their own for weights that come.
+    // Consecutive stages have separate registers for weights in flight.
     UNIT weights[2][4];
-    // Weights that no other work-group multiplies leave the cache to values and parts of sums.
+    // Weights that no other work-group reads leave the cache first, so values and partial sums
+    // stay.
     const ulong policy = get_num_groups(1) > 1 ? USUAL : LEAVES;
     FETCH(0, begin);
     FETCH(SLOTS, begin + BK);
@@ -211,8 +215,8 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
             FETCH(free, k + 2 * BK);
             AWAIT_COPIES(1);
             VALUES(then);
-            // Of fragment m the two halves number i: of row 2 m + i % 2 and of terms i / 2 * 2 and
-            // the next.
+            // Number i of fragment m holds two halves: row 2 m + i % 2, terms i / 2 * 2 and the
+            // next.
             uint large[2][4], small[2][4];
 #pragma unroll
             for (uint r = 0; r < 4; ++r) {
@@ -249,7 +253,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
             now = then, then = free, free = last, k += BK;
         }
     }
-    // What comes for behind the last stage comes where sums will stand.
+    // Copies behind the last stage must end, because sums will take their place.
     AWAIT_COPIES(0);
 
 #pragma unroll
@@ -262,7 +266,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
         if (has_rows && MISFITS(of_row, row_power[i]))
             MISFIT[1 + BN + member / 4] = MISFIT[0] = 1;
 #endif
-        // Of sums the powers are taken away.
+        // These factors remove the powers of the columns from the sums.
         if (fetches && quarter == 0)
             FACTORS(slice)[4 * four + i] = INVERSE(power[i]);
     }
@@ -279,7 +283,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
 #define BEHIND 0
 #endif
 
-// The same sums, of products of floats.
+// Computes the sums with products of floats.
 __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
                                                    uint begin, uint end, global const UNIT *pa, global const float *b)
 {
@@ -312,8 +316,8 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
     }
 }
 
-// Gives the other slice the sums of its tiles, which begin with `others`: EXCHANGED of them, from
-// the one with number j0 on. And adds what it gave to those of the tiles that begin with `own`.
+// SEND gives the other slice EXCHANGED of its tiles, the tiles from `others` + j0 on. RECEIVE adds
+// what the other slice sent to the tiles from `own` + j0 on.
 #define SEND(j0, others) \
     _Pragma("unroll") for (uint j = 0; j < EXCHANGED; ++j) \
         if ((j0) + j < HALF && (others) + (j0) + j < TILES) \
@@ -324,7 +328,7 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
         if ((j0) + j < HALF && (own) + (j0) + j < TILES) \
             _Pragma("unroll") for (uint i = 0; i < 8; ++i) \
                 sum[i / 4][(own) + (j0) + j][i % 4] += stages[(((1 - slice) * EXCHANGED + j) * 8 + i) * MEMBERS + member]
-// What becomes of the sums of one part: bias and activation of an affine layer.
+// Bias and activation of an affine layer, if there is one part.
 #ifdef ACTIVATION
 #define FINISH(x) \
     if (parts == 1 && has_rows) { \
@@ -345,9 +349,9 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
                 r[(col * parts + part) * (h / 4) + at / 4] = x; \
         }
 
-// A tile of the product, the columns from `first` on: `part` of as many parts of the common
-// dimension, each with a result of its own; one part is finished. `stages`: LOCAL_FLOATS, on 16
-// bytes.
+// Computes a tile of the product, in the columns from `first` on. If several parts share the common
+// dimension, each writes a partial result. A single part is finished with bias and activation.
+// `stages` has LOCAL_FLOATS floats and is aligned to 16 bytes.
 #define LOCAL_FLOATS (STAGES * STAGE + BEHIND)
 __attribute__((always_inline)) void tile_of_product(local float *stages, uint l, uint w, uint h, uint tile, uint first, uint part,
                                                     uint parts, float2 params, global const UNIT *a, global const float *b,
@@ -358,14 +362,14 @@ __attribute__((always_inline)) void tile_of_product(local float *stages, uint l,
     const uint eighth = id % 32 / 4, quarter = id % 4;
     const uint depth = ((l + BK - 1) / BK + parts - 1) / parts * BK;
     const uint begin = min(part * depth, l), end = min(begin + depth, l);
-    // Of a last tile of rows some warps have none.
+    // In the last tile of rows some warps have no rows.
     const uint row = tile * BM + member / 32 * 32, at = row + 4 * eighth;
     const bool has_rows = row < h;
-    // Four rows of a term; a warp takes four terms at a time.
+    // A unit has four rows of a term. A warp reads four terms at a time.
     global const UNIT *pa = a + (has_rows ? (size_t)row / 4 * l : 0) + eighth;
 
     float sum[2][TILES][4];
-    // Which of the work-item's columns are to be stored.
+    // A bit for each of the work-item's columns that is stored.
     uint stored = (1u << 2 * TILES) - 1;
 #if WARP
     for (uint i = id; i < 1 + BN + BM / 4; i += GROUP)
@@ -374,7 +378,7 @@ __attribute__((always_inline)) void tile_of_product(local float *stages, uint l,
 #pragma unroll 1
     for (uint again = 0;; again = 1) {
         const bool misfits = !again && MISFIT[0];
-        // Those to be computed again.
+        // A bit for each column that is computed again.
         uint others = 0;
         if (misfits) {
 #pragma unroll
@@ -389,7 +393,7 @@ __attribute__((always_inline)) void tile_of_product(local float *stages, uint l,
     sums_of_floats(sum, stages, l, w, first, begin, end, pa, b);
 #endif
 
-    // A slice adds up half of the tiles.
+    // Each slice adds up half of the tiles.
 #pragma unroll
     for (uint j0 = 0; j0 < HALF; j0 += EXCHANGED) {
         barrier(CLK_LOCAL_MEM_FENCE);

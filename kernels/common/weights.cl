@@ -1,8 +1,8 @@
-// Weights as floats, halves or bytes, four at a time. This stands in front of every source of
-// affine layers that has local memory, and of common/products. UNIT: four weights; WIDE: their
-// values; WEIGHT, LOAD: one of an array, and its value; NARROW: whether they are no floats.
-// BY_SLICES: where value k stands in local memory if each of some slices takes every so many-th one
-// and loads its AHEAD next in fours; OF_FOURS: number i of those, where i is known to the compiler.
+// Weights as floats, halves or bytes. This file precedes common/products and every source of affine
+// layers with local memory. UNIT: four weights; WIDE: their values as floats. WEIGHT: an element of
+// an array; LOAD: its value. NARROW: 1 if weights are not floats.
+// BY_SLICES: the place of value k in local memory. Each slice takes every `slices`-th value and
+// reads its next AHEAD values in fours. OF_FOURS: number i of those values, where i is a constant.
 #define BY_SLICES(k, slices) \
     (((k) / (slices) / AHEAD * (slices) + (k) - mul24((k) / (slices), (uint)(slices))) * AHEAD + (k) / (slices) % AHEAD)
 #define OF_FOURS(fours, i) \
@@ -17,7 +17,8 @@
 #define LOAD(p, i) convert_float((p)[i])
 #elif defined HALF_WEIGHTS
 #define NARROW 1
-// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
+// NVIDIA's vload_half4 may become four loads, because it does not know the alignment. This is one
+// load with conversions.
 #ifdef __NV_CL_C_VERSION
 #define UNIT ulong
 float4 wide(ulong from)

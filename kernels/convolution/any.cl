@@ -1,11 +1,10 @@
-// Convolution with bias and activation, one element of the result per work-item, whatever the
-// layouts. Differs: the baseline; groups of any size, and of one channel each. Source: own.
-// Layouts: a R, a row for each output, its columns in the order ky, kx, c; b FROM, r TO, as in
-// common/place. ACTIVATION: as in common/activation. ADD: c, which stands as r does, is added
-// before the activation. HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums
-// are of floats. STEP: from a row of b to the next, where that is the same for all. Dimension 0
-// runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by
-// pixel.
+// Convolution with bias and activation, one element of the result per work-item, in any layouts.
+// Baseline. Groups may have any size, down to one channel. Source: own. Layouts: a R, a row for
+// each output, with columns in the order ky, kx, c; b FROM, r TO, as in common/place. ACTIVATION:
+// as in common/activation. ADD: c has the layout of r and is added before the activation.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats. STEP: distance between rows of b,
+// if it is constant. Dimension 0 runs over the outputs with their padding rows, dimension 1 over
+// pixels, then the columns of each.
 kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                             global const WEIGHT *restrict a,
                             global const float *restrict b,

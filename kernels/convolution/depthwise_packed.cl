@@ -2,10 +2,10 @@
 // records per work-item. Differs from convolution/packed_4x4: an element of the window is four rows
 // of b, each with a weight of its own. Source: own. Layouts: a C, a column for each element of the
 // window in the order ky, kx; b and r C_1_16_R; bias is plain. ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
-// Dimension 0 runs over fours of channels, dimension 1 over fours of columns, chunk by chunk and
-// there pixel by pixel. GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a
-// compiler for Midgard leaves 8 registers.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats.
+// Dimension 0 runs over fours of channels, dimension 1 over chunks, the pixels of each, then fours
+// of columns. GROUP_0, GROUP_1: work-items of a work-group. Without them a compiler for Midgard
+// uses only 8 registers.
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 #endif
@@ -24,7 +24,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
     if (i < fours) {
         WINDOW_INSIDE;
         const uint wide = end_x - from_x;
-        // Behind the last channel the last one is read again: its sums are not used.
+        // Behind the last channel the last one is read again, and its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * i;
         const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
         global const WEIGHT4 *pa = a + UNIT4 * ((from_y * WINDOW_WIDTH + from_x) * fours + i);
@@ -53,7 +53,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         c2 = ACTIVATE(c2);
         c3 = ACTIVATE(c3);
     }
-    // Rows of padding are finite whatever their neighbours are.
+    // Padding rows get zeros, so they are finite even if other rows overflow.
     r[at] = c0;
     r[at + 4] = 4 * i + 1 < OUTPUTS ? c1 : (float4)(0.0f);
     r[at + 8] = 4 * i + 2 < OUTPUTS ? c2 : (float4)(0.0f);

@@ -1,13 +1,13 @@
-// Convolution of single channels with bias and activation for CPUs: 16 channels of a pixel for
-// RECORDS columns per work-item. Differs from convolution/panel: an element of the window is a
-// vector of channels, times as many weights. Source: own. Layouts: a C, a column for each element
-// of the window in the order ky, kx; b and r C_16_RECORDS_C; bias is plain. RECORDS: columns of a
-// work-item. ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes
-// (common/bias); the sums are of floats. Dimension 0 runs over vectors of channels, dimension 1
-// over tiles of columns, pixel by pixel.
+// Convolution of single channels with bias and activation for CPUs. A work-item computes 16
+// channels of a pixel for RECORDS columns. Differs from convolution/panel: an element of the window
+// is a vector of channels, times as many weights. Source: own. Layouts: a C, a column for each
+// element of the window in the order ky, kx; b and r C_16_RECORDS_C; bias is plain. RECORDS:
+// columns of a work-item. ACTIVATION: as in common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: the
+// format of a. Sums are floats. Dimension 0 runs over vectors of channels, dimension 1 over tiles
+// of columns, then the pixels of each.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
-// from elsewhere.
+// Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
+// these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
 kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 geometry,
                                         global const WEIGHT *restrict a,
@@ -44,7 +44,7 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
                 }
             }
     }
-    // Rows of padding are finite whatever their neighbours are.
+    // Padding rows get zeros, so they are finite even if other rows overflow.
     const int16 real = REAL_CHANNELS(16 * vector);
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n)

@@ -1,9 +1,9 @@
-// Convolution of single channels with bias and activation where a record's values are contiguous:
-// four channels of a column per work-item. Differs from depthwise_packed: columns are the pixels of
-// all records, and neighbouring work-items have neighbouring channels. Source: own. Layouts: a C,
-// its columns in the order ky, kx; b and r C; bias is plain. ACTIVATION: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
-// Dimension 0 runs over fours of channels, dimension 1 over columns, record by record.
+// Convolution of single channels with bias and activation, where a record's values are contiguous.
+// A work-item computes four channels of a column. Differs from depthwise_packed: columns are the
+// pixels of all records, and neighbouring work-items have neighbouring channels. Source: own.
+// Layouts: a C, with columns in the order ky, kx; b and r C; bias is plain. ACTIVATION: as in
+// common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats. Dimension 0 runs
+// over fours of channels, dimension 1 over columns, record by record.
 kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params, uint16 geometry,
                                           global const WEIGHT4 *restrict a,
                                           global const float *restrict b,
@@ -19,7 +19,7 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
     if (four < fours) {
         WINDOW_INSIDE;
         const bool aligned = ((l | IN_FIRST | IN_LINE | IN_PIXEL) & 3) == 0;
-        // Behind the last channel the last one is read again: its sums are not used.
+        // Behind the last channel the last one is read again, and its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * four;
         const uint second = min(1u, last), third = min(2u, last), fourth = min(3u, last);
         sum = FIRST(bias, four);

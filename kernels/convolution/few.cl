@@ -1,14 +1,14 @@
-// Convolution with bias and activation of few records: four outputs of TN columns per work-item.
-// Differs from convolution/packed_4x4: columns are the pixels of all records, so nothing is
-// computed for records that are not there, and each weight is used for TN pixels; from
-// convolution/records: no local memory. Source: own; benches/mali says how it compiles for Mali.
-// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it),
-// its columns in the order ky, kx, c; b FROM, r TO, as in common/place; bias is plain. ACTIVATION:
-// as in common/activation. ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats. STEP:
-// from a row of b to the next, where that is the same for all. Dimension 0 runs over fours of
-// outputs, dimension 1 over pixels, TN at a time, record by record in work-groups of its own.
-// Pixels behind the last one are the last one again.
+// Convolution with bias and activation for few records. A work-item computes four outputs of TN
+// columns. Differs from convolution/packed_4x4: columns are the pixels of all records, so it
+// computes no absent records, and each weight serves TN pixels. Differs from convolution/records:
+// no local memory. Source: own; benches/mali says how it compiles for Mali.
+// Layouts: a C, or R_PANEL_1_C as the kernel for full batches has it, with columns in the order ky,
+// kx, c; b FROM, r TO, as in common/place; bias is plain.
+// ACTIVATION: as in common/activation. ADD: c has the layout of r and is added before the
+// activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats. STEP: distance between
+// rows of b, if it is constant.
+// Dimension 0 runs over fours of outputs, dimension 1 over TN pixels at a time. Each record has its
+// own work-groups. Behind the last pixel the last one is computed again and not stored.
 #define FOURS (PANEL / 4)
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
@@ -33,7 +33,8 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
     for (uint t = 0; t < TN; ++t) {
         const uint pixel = min(first + t, pixels - 1), y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
         to[t] = OUT_ROW + 4 * i;
-        // What is above or to the left of the image is a large number, outside too.
+        // Coordinates above or left of the image wrap to large numbers, so one comparison finds
+        // both sides.
         top[t] = y * STRIDE_Y - BORDER_TOP;
         left[t] = x * STRIDE_X - BORDER_LEFT;
         sums[t] = (float4)(0.0f);

@@ -2,11 +2,11 @@
 // outer products of packed operands. Differs from affine/packed_4x4: the common dimension runs over
 // the elements of a window, line by line of the image. Source: own. Layouts: a R_16_1_C, its
 // columns in the order ky, kx, c; b and r C_1_16_R; bias is plain. ACTIVATION: as in
-// common/activation. ADD: c, which stands as r does, is added before the activation. HALF_WEIGHTS,
+// common/activation. ADD: c has the layout of r and is added before the activation. HALF_WEIGHTS,
 // BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats. Dimension 0 runs over
-// fours of outputs, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
-// GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard
-// leaves 8 registers.
+// fours of outputs, dimension 1 over chunks, the pixels of each, then fours of columns.
+// GROUP_0, GROUP_1: work-items of a work-group. Without them a compiler for Midgard uses only 8
+// registers.
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 #endif
@@ -26,8 +26,8 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     const uint at = chunk * (4 * h) + 4 * (OUT_ROW + 4 * i) + unit;
     WINDOW_INSIDE;
     RUNS_INSIDE;
-    // Where a run begins in a and b. One counter serves both, and down to 0 it needs no bound: they
-    // are 4 before it.
+    // The start of a run in a and b. One counter serves both and counts down to 0, so the pointers
+    // are 4 before the start.
     const uint tap = (from_y * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
     global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3) + 4 * tap) - UNIT4 * 4;
     global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;

@@ -1,18 +1,18 @@
-// Convolution with bias and activation for CPUs: a micro-tile of 32 outputs of a pixel by RECORDS
-// columns per work-item, whose sums stay in vector registers. Differs from affine/panel: the common
-// dimension runs over the elements of a window, line by line of the image. Source: own. Layouts: a
-// R_32_1_C, its columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain. RECORDS:
-// columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers. ACTIVATION: as in
-// common/activation. ADD: c, which stands as r does, is added before the activation. HALF_WEIGHTS,
-// BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats. Dimension 0 runs over
-// panels, dimension 1 over tiles of columns, image by image.
+// Convolution with bias and activation for CPUs. A work-item computes a micro-tile of 32 outputs of
+// a pixel by RECORDS columns, with the sums in vector registers. Differs from affine/panel: the
+// common dimension runs over the elements of a window, line by line of the image. Source: own.
+// Layouts: a R_32_1_C, with columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain.
+// RECORDS: columns of a micro-tile. 2 * RECORDS sums and a few operands fill 32 registers.
+// ACTIVATION: as in common/activation. ADD: c has the layout of r and is added before the
+// activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a. Sums are floats. Dimension 0 runs over
+// panels, dimension 1 over tiles of columns, then the pixels of each.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
-// from elsewhere.
+// Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
+// these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
 
-// Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH
-// its step).
+// Sums over a window for the upper half of a panel. HIGH is the step for the lower half, if it has
+// outputs.
 #define SUM_WINDOW(HIGH) \
     for (uint ky = from_y; ky < end_y; ++ky) { \
         global const WEIGHT *w = pa + 32 * (size_t)((ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS); \
@@ -62,7 +62,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     const uint first = OUT_ROW + 32 * panel;
     const size_t at = (size_t)RECORDS * (tile * (h / 16) + first / 16);
     global float16 *const to = r + at;
-    // The last panel may have 16 rows only.
+    // The last panel may have only 16 rows.
     const bool both = 32 * panel + 16 < OUT_PIXEL;
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {

@@ -1,14 +1,16 @@
-// Convolution with bias and activation where a record's values are contiguous: a work-group
-// computes TM outputs of LANES * TN columns, a work-item all TM of them for TN columns, LANES
-// apart. Differs from the others: columns are the pixels of all records, so one record keeps many
-// work-items busy; where even those are few, SLICES work-items share a column's window and add
-// their sums up in local memory. Weights pass local memory, CHANNELS elements of the window at a
-// time, while those behind them are fetched. Source: own. Layouts: a R_TM_1_C, its columns in the
-// order ky, kx, c; b and r C; bias is plain. ACTIVATION: as in common/activation. ADD: c, which
-// stands as r does, is added before the activation. HALF_WEIGHTS: a holds halves (BYTE_WEIGHTS:
-// bytes); they become floats on their way into local memory. Dimension 0 runs over work-groups of
-// TM outputs, dimension 1 over those of columns, record by record. Columns behind the last one are
-// the last one again.
+// Convolution with bias and activation, where a record's values are contiguous. A work-group
+// computes TM outputs of LANES * TN columns. A work-item computes all TM outputs of TN columns,
+// which are LANES apart.
+// Differs from the others: columns are the pixels of all records, so one record keeps many
+// work-items busy. If columns are few, SLICES work-items share a column's window and add their sums
+// in local memory. Weights pass through local memory, CHANNELS elements of the window at a time,
+// while the next ones are loaded. Source: own.
+// Layouts: a R_TM_1_C, with columns in the order ky, kx, c; b and r C; bias is plain.
+// ACTIVATION: as in common/activation. ADD: c has the layout of r and is added before the
+// activation. HALF_WEIGHTS, BYTE_WEIGHTS: the format of a, converted to floats on the way into
+// local memory.
+// Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by
+// record. Behind the last column the last one is computed again and not stored.
 #ifndef TM
 #define TM 16
 #define TN 1
@@ -17,13 +19,13 @@
 #endif
 #define ROWS (TM / 4)
 #define GROUP (LANES * SLICES)
-// Fours of weights that a work-item moves at a time.
+// Groups of four weights that a work-item moves at a time.
 #define MOVES (TM > 16 ? 8 : 4)
 #define CHANNELS (MOVES * GROUP / ROWS)
 #define SUMS (SLICES > 1 ? GROUP * TN * ROWS : 0)
 
-// This slice's part of the elements from `chunk` on, WIDE channels a turn: SUM adds `values`, of
-// each column, for turn `at` of them.
+// Runs over this slice's part of the elements from `chunk` on, WIDE channels in a turn. SUM adds
+// `values`, one for each column, of turn `at`.
 #define TURNS(VALUES, WIDE, SUM) \
     do { \
         const uint turns = GROUP_CHANNELS / WIDE, count = min(all - chunk, (uint)CHANNELS) / WIDE; \
@@ -51,7 +53,7 @@
         const float4 weights = staged[(channel) * ROWS + i]; \
         _Pragma("unroll") for (uint t = 0; t < TN; ++t) sums[t][i] += weights * values[t] part; \
     }
-// Weights from element `from` on, in registers.
+// Loads weights from element `from` on into registers.
 #define FETCH(from) \
     _Pragma("unroll") for (uint i = 0; i < MOVES; ++i) { \
         const uint four = id + i * GROUP; \
@@ -85,7 +87,8 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
         const uint n = column / pixels, pixel = column - n * pixels, y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
         record[t] = b + n * l + IN_FIRST;
         to[t] = n * h + OUT_ROW;
-        // What is above or to the left of the image is a large number, outside too.
+        // Coordinates above or left of the image wrap to large numbers, so one comparison finds
+        // both sides.
         top[t] = y * STRIDE_Y - BORDER_TOP;
         left[t] = x * STRIDE_X - BORDER_LEFT;
 #pragma unroll
@@ -106,7 +109,7 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 #if SLICES > 1
-    // Each slice then adds up what all slices have of some of the sums.
+    // Each slice adds up some of the results over all slices.
 #pragma unroll
     for (uint t = 0; t < TN; ++t)
 #pragma unroll

@@ -1,6 +1,6 @@
-// Rows of a matrix as rows of another, or a constant, whatever the layouts: one element per
-// work-item. Differs: the baseline. It moves what no kernel reads where it stands: concatenated,
-// transposed, with a border. Source: own. Layouts: b FROM, r TO, as in common/place. moved: as in
+// Copies rows of a matrix to rows of another, or fills them with a constant. One element per
+// work-item, in any layouts. Baseline. It serves concatenations, transpositions and borders that no
+// kernel can read in place. Source: own. Layouts: b FROM, r TO, as in common/place. moved: as in
 // common/moved.
 kernel void gather_any(uint l, uint w, uint h, float value, uint16 moved,
                        global const float *restrict b,

@@ -1,31 +1,32 @@
-// All layers of a small network, and the arg-max, in one launch: a work-group carries one record
-// from the input to the class. Only its own work-items wait for each other, between layers. Differs
-// from layers/packed_4x4: nothing is computed for records that are not there; work-items share the
-// common dimension as in affine/few; values between layers stand in local memory, so there is no
-// buffer for them. Source: own. Layouts: a holds the weights (C, or panels as the kernels for full
-// batches have them) and the biases of all layers; b FROM, r TO, as in common/place, matrices of
-// WIDTH records, b of L0 rows and r of ROWS. LAYERS: affine layers, at most 16; LAST_LAYER is one
-// less. CLASSES: how many rows the arg-max looks at; 0 is no arg-max. HIDDEN: the most rows between
-// two layers. Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no
-// padding, Qn rows in fours, at most GROUP_0, ACTn as ACTIVATION in common/activation with the
-// parameters PARAMSn, An and Bn where its weights and its biases start in a, in fours, Pn rows of a
-// panel, in fours. HALF_WEIGHTS: as in common/weights; the biases are floats.
+// All layers of a small network, and the arg-max, in one launch. A work-group computes one record
+// from input to class, and only its own work-items wait for each other between layers. Differs from
+// layers/packed_4x4: it computes no absent records. Work-items share the common dimension as in
+// affine/few, and values between layers are in local memory. Source: own.
+// Layouts: a holds the weights (C, or panels as the kernels for full batches have them) and the
+// biases of all layers; b FROM, r TO, as in common/place, with WIDTH records. b has L0 rows and r
+// has ROWS.
+// LAYERS: affine layers, at most 16. LAST_LAYER: LAYERS - 1. CLASSES: rows that the arg-max
+// compares, 0 for no arg-max. HIDDEN: the most rows between two layers. HALF_WEIGHTS: as in
+// common/weights. Biases are floats.
+// For each layer n: Ln columns of its padded weights; Kn terms of a sum without padding; Qn rows in
+// fours, at most GROUP_0; ACTn as ACTIVATION in common/activation, with the parameters PARAMSn; An
+// and Bn the offsets of its weights and biases in a, in fours; Pn rows of a panel, in fours.
 #ifndef GROUP_0
 #define GROUP_0 1024
 #endif
 #if LAYERS < 1 || LAYERS > 16
 #error "layers_few: LAYERS must be 1 to 16"
 #endif
-// Weights under way at a time, of each work-item: a multiple of four.
+// Weights that a work-item loads ahead, a multiple of four.
 #define AHEAD 8
-// Sums that one work-item adds up without help.
+// Most sums that one work-item adds without help.
 #define ALONE 32
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-// Room for the values of any layer: twice its terms and ALONE * AHEAD suffice for BY_SLICES. The
-// scores stand there, too.
+// Local memory for the values of any layer and for the scores. BY_SLICES needs at most twice the
+// terms plus ALONE * AHEAD.
 #define VALUES LARGER(2 * LARGER(L0, HIDDEN) + ALONE * AHEAD, ROWS)
 
-// `activation` is known to the compiler.
+// The compiler knows `activation`.
 float activated(const uint activation, const float2 params, const float x)
 {
     return activation == 1 ? SIGMOID(x)
@@ -35,15 +36,14 @@ float activated(const uint activation, const float2 params, const float x)
          : activation == 5 ? CLIP(x) : x;
 }
 
-// Layer n: slices share its terms, as many as there are work-items for, but no more than ALONE
-// where AHEAD terms suffice for each. Where that is possible, so many that from one term to a
-// slice's next are whole lines of 128 bytes: a cache looks up a line at a time, and weights across
-// two cost both.
+// Slices share the terms of layer n. There are at most as many slices as work-items allow, and at
+// most ALONE unless a slice would then have more than AHEAD terms. If possible, a slice's terms are
+// a multiple of 128 bytes apart. The cache looks up one line of 128 bytes at a time, and a load
+// across two lines costs two look-ups.
 #define WHOLE(n) (P##n % 8 == 0 ? 1u : P##n % 4 == 0 ? 2u : P##n % 2 == 0 ? 4u : 8u)
 #define MOST(n) min((uint)(GROUP_0 / Q##n), min((uint)K##n, max((uint)ALONE, (uint)((K##n + AHEAD - 1) / AHEAD))))
 #define SLICES(n) (MOST(n) < WHOLE(n) ? MOST(n) : MOST(n) / WHOLE(n) * WHOLE(n))
-// Its weights of the first terms, and its biases, are asked for before anybody waits for its
-// values.
+// Loads the first weights and the biases of layer n, before any work-item waits for values.
 #define BEGIN(n) \
     const uint slices##n = SLICES(n), strides##n = K##n / (slices##n * AHEAD); \
     const uint rest##n = K##n - strides##n * slices##n * AHEAD; \
@@ -95,7 +95,8 @@ float activated(const uint activation, const float2 params, const float x)
         } \
         vstore4(sum, id, sums); \
     }
-// The sums of all slices. Where they are many, others add up some of them first.
+// Adds the sums of all slices. If there are more than ALONE, more work-items first add some of
+// them.
 #define END(n, PLACE) \
     { \
         barrier(CLK_LOCAL_MEM_FENCE); \
@@ -124,7 +125,7 @@ float activated(const uint activation, const float2 params, const float x)
         if (n < LAST_LAYER || CLASSES) \
             barrier(CLK_LOCAL_MEM_FENCE); \
     }
-// The end of layer m and the sums of layer n, the next one.
+// Ends layer m, then computes the sums of the next layer n.
 #define NEXT(m, n) \
     BEGIN(n) \
     END(m, BY_SLICES(row, slices##n)) \

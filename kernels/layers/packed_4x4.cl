@@ -1,18 +1,19 @@
-// All layers of a small network, and the arg-max, in one launch: a work-group carries 16 records
-// from the input to the classes. Only its own work-items wait for each other, between layers.
-// Differs from affine/packed_4x4: its tiles and its sums, but 16 work-items share a tile of 16 rows
-// by the 16 records, and a work-group of n * 16 has n such tiles at a time. Rows and terms that are
-// padding are left out. Source: own; benches/mali says how it compiles for Mali, and when one
-// launch should be faster. Layouts: a holds the weights (R_16_1_C each) and the biases of all
-// layers; b, hidden and r are C_1_16_R. LAYERS: affine layers, at most 8. CLASSES: how many rows
-// the arg-max looks at; 0 is no arg-max. HIDDEN: what a work-group has of hidden, ROWS of r, both
-// in fours of values. Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are
-// no padding, Qn rows that are no padding, in fours, ACTn as ACTIVATION in common/activation with
-// the parameters PARAMSn, An and Bn where its weights and its biases start in a, in fours, Sn where
-// its results start in the work-group's part of hidden, in fours (of the last layer 0). K_STEP:
-// terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others); every Kn
-// is a multiple of it. HALF_WEIGHTS, BYTE_WEIGHTS: the weights are halves, bytes (common/bias); the
-// sums are of floats.
+// All layers of a small network, and the arg-max, in one launch. A work-group computes 16 records
+// from input to classes, and only its own work-items wait for each other between layers.
+// Differs from affine/packed_4x4: 16 work-items share a tile of 16 rows by the 16 records. A
+// work-group of n * 16 computes n tiles at a time. Padding rows and terms are left out.
+// Source: own; benches/mali says how it compiles for Mali, and when one launch should be faster.
+// Layouts: a holds the weights (R_16_1_C each) and the biases of all layers; b, hidden and r are
+// C_1_16_R.
+// LAYERS: affine layers, at most 8. CLASSES: rows that the arg-max compares, 0 for no arg-max.
+// HIDDEN, ROWS: a work-group's part of hidden and of r, in fours of values.
+// For each layer n: Ln columns of its padded weights; Kn terms of a sum without padding; Qn rows
+// without padding, in fours; ACTn as ACTIVATION in common/activation, with the parameters PARAMSn;
+// An and Bn the offsets of its weights and biases in a, in fours; Sn the offset of its results in
+// the work-group's part of hidden, in fours, 0 for the last layer.
+// K_STEP: terms of the sum in a turn, 1 (few registers: Midgard) or 4 (few branches: the others).
+// Every Kn is a multiple of it.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the format of the weights. Sums are floats.
 //
 //   work-items of a tile:    0  4  8 12     a work-item: 4 rows of 4 records
 //   (rows down, records to   1  5  9 13
@@ -35,7 +36,7 @@
 #define UNIT_BYTES 16
 #endif
 
-// Of a tile's work-item: its rows, in fours, and its four columns.
+// The rows, in fours, and the four columns of work-item t of a tile.
 #define ROW(t) ((((t) & 0xFFFF) >> 4) * 4 + ((t) & 3))
 #define COL(t) (((t) >> 2) & 3)
 
@@ -45,19 +46,19 @@
     c2 += (x).s2 * (y);                                                                \
     c3 += (x).s3 * (y)
 
-// One layer. All but t, a, b and r are known to the compiler, and t is all that lives from layer to
-// layer: the work-group in the upper half; in the lower one the work-item, plus GROUP_0 for each
-// turn, which takes the next tile.
+// Computes one layer. The compiler knows all arguments except t, a, b and r. Only t lives from
+// layer to layer, to save registers. Its upper half is the work-group. Its lower half is the
+// work-item, plus GROUP_0 for each finished tile.
 uint layer(uint t, global const float4 *a, global const float4 *b, global float4 *r,
            const uint weights, const uint biases, const uint l, const uint terms, const uint quads,
            const uint activation, const float2 params, const uint b_group, const uint b_start, const uint r_group,
            const uint r_start)
 {
     for (; ROW(t) < quads; t += GROUP_0) {
-        // The bias comes first: its address need not live through the loop.
+        // The bias is read first, so its address takes no register in the loop.
         const float4 s = FIRST(a + biases, ROW(t));
         float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
-        // As integers: compilers split the sum of pointer and indices otherwise, and add it up in
+        // Addresses are integers. Otherwise compilers keep pointer and index apart and add them in
         // every turn of the sum.
         global const WEIGHT4 *pa = (global const WEIGHT4 *)((size_t)a +
             UNIT_BYTES * (weights + ((t & 0xFFFF) >> 4) * (4 * l) + (t & 3)));
@@ -69,7 +70,8 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
             ADD_PRODUCT(x, y);
         }
 #elif K_STEP == 4
-        // t itself counts: one register less, and a number of turns that no compiler unrolls.
+        // t itself is the counter, which saves a register. No compiler unrolls a loop with this
+        // unknown number of turns.
         const uint end = t + terms / 4;
         do {
             ADD_PRODUCT(LOAD4(pa, 0), pb[0]);
@@ -107,7 +109,7 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
         r[at + 4] = c1;
         r[at + 8] = c2;
         r[at + 12] = c3;
-        // In place and one row at a time, with the registers of the sums free.
+        // In place, one row at a time. The registers of the sums are free now.
         if (activation == 1) {
             for (uint row = at; row != at + 16; row += 4) {
                 const float4 x = r[row];
@@ -124,7 +126,7 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
     return t & (0xFFFF0000u | (GROUP_0 - 1));
 }
 
-// Layer n out of the array from; NEXT: out of hidden, behind layer m.
+// LAYER computes layer n from the array `from`. NEXT computes it from hidden, after layer m.
 #define LAYER(n, from, group, start)                                                         \
     t = layer(t, a, from, n + 1 < LAYERS ? hidden : r, A##n, B##n, L##n, K##n, Q##n, ACT##n, \
               (float2)(PARAMS##n), group, start, n + 1 < LAYERS ? HIDDEN : ROWS, S##n)

@@ -1,7 +1,7 @@
 // SGEMM r = alpha * a * b + beta * r, a 1x4 tile of the result per work-item.
-// Differs from scalar_nn: one float4 of a and a 4x4 block of b (blocking 1x4x4) give four
-// results per step. (Differs from blocked_rmrm: alpha and beta.) With beta = 0, r is not
-// read: it may hold NaN.
+// Differs from scalar_nn: one float4 of a and a 4x4 block of b (blocking 1x4x4) give four results
+// per step. (Differs from blocked_rmrm: alpha and beta.) With beta = 0, r is not read and may hold
+// NaN.
 // Source: ARM, section 1.4.5 and listing 1.11. Dimension 0 is the column.
 // Layouts: a R, b R, r R; l and w are multiples of 4.
 //

@@ -1,11 +1,9 @@
-// SGEMM r = alpha * a * b + beta * r, a 2x2 tile of the result per work-item, b stored
-// transposed.
-// Differs from blocked_nn: blocking 2x4x2; four loads per step instead of five, and all
-// of them run along consecutive addresses. (Differs from blocked_rmcm: alpha and beta, r
-// row major.) With beta = 0, r is not read: it may hold NaN.
+// SGEMM r = alpha * a * b + beta * r, a 2x2 tile of the result per work-item, b stored transposed.
+// Differs from blocked_nn: blocking 2x4x2. It has four loads per step instead of five, all along
+// consecutive addresses. (Differs from blocked_rmcm: alpha and beta, r row major.) With beta = 0, r
+// is not read and may hold NaN.
 // Source: ARM, section 1.4.5 and listing 1.12.
-// Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of
-// 2, l of 4.
+// Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of 2, l of 4.
 //
 //               b0 b1
 //   a0 -->      00 01      dot of each pair, summed over l

@@ -1,8 +1,7 @@
-// SGEMM r = alpha * a * b + beta * r, a 1x4 tile of the result per work-item, b stored
-// transposed.
-// Differs from blocked_nt: blocking 1x4x4, one row of a against four columns of b: five
-// loads per step instead of four, but r is read and written as one float4. ARM compares
-// plain and cache-blocked loops with it. With beta = 0, r is not read: it may hold NaN.
+// SGEMM r = alpha * a * b + beta * r, a 1x4 tile of the result per work-item, b stored transposed.
+// Differs from blocked_nt: blocking 1x4x4, one row of a against four columns of b. It has five
+// loads per step instead of four, but reads and writes r as one float4. ARM compares plain and
+// cache-blocked loops with it. With beta = 0, r is not read and may hold NaN.
 // Source: ARM, section 1.4.10 and table 1.4 (named there, not listed).
 // Layouts: a R, b C (the transpose of ARM's row-major B), r R; l and w are multiples of 4.
 //

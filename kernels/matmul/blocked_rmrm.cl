@@ -1,8 +1,7 @@
 // Matrix product, a 1x4 tile of the result per work-item, everything row major.
-// Differs from naive: one float4 of a and a 4x4 block of b give four results per step;
-// rows of b are read as float4 although b is not transposed.
-// Source: thesis, section 7.4.1 and source 12.2 (after ARM's blockedNN, without alpha and
-// beta).
+// Differs from naive: one float4 of a and a 4x4 block of b give four results per step. Rows of b
+// are read as float4 although b is not transposed.
+// Source: thesis, section 7.4.1 and source 12.2 (after ARM's blockedNN, without alpha and beta).
 // Layouts: a R, b R, r R; l and w are multiples of 4.
 //
 //                 | b0 |

@@ -1,8 +1,8 @@
 // SGEMM r = alpha * a * b + beta * r: blocked_nn with its loop in step.
-// Differs from blocked_nn: a barrier after every DELTA_K steps (of four each) keeps the
-// work-items of a group close together, so that they find each other's lines in the
-// cache. Any l that blocked_nn takes is right: the last stretch is a shorter one, and its
-// length is the same for all work-items. With beta = 0, r is not read: it may hold NaN.
+// Differs from blocked_nn: a barrier after every DELTA_K steps (of four each) keeps the work-items
+// of a group in step. They then find each other's lines in the cache. l may be any that blocked_nn
+// supports. The last stretch is shorter, with the same length for all work-items. With beta = 0, r
+// is not read and may hold NaN.
 // Source: ARM, section 1.4.8; its listing 1.13 shows the NT kernel.
 // Layouts: a R, b R, r R; l and w are multiples of 4.
 //
@@ -39,7 +39,8 @@ kernel void matmul_cacheblocked_nn(uint l, uint w,
             sum += x.s0 * b0 + x.s1 * b1 + x.s2 * b2 + x.s3 * b3;
             pb += 4 * w4;
         }
-        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        // The barrier only lets work-items catch up. They share no data, but ARM's listing has this
+        // fence.
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = row * w4 + col;

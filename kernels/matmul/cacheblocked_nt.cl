@@ -1,12 +1,11 @@
 // SGEMM r = alpha * a * b + beta * r: blocked_nt with its loop in step.
-// Differs from blocked_nt: a barrier after every DELTA_K steps (of four each) keeps the
-// work-items of a group close together, so that they find each other's lines in the
-// cache. Any l that blocked_nt takes is right: the last stretch is a shorter one, and its
-// length is the same for all work-items. With beta = 0, r is not read: it may hold NaN.
-// Source: ARM, section 1.4.8 and listing 1.13 (which reads out of bounds unless l is a
-// multiple of 128). Dimension 0 is the column.
-// Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of
-// 2, l of 4.
+// Differs from blocked_nt: a barrier after every DELTA_K steps (of four each) keeps the work-items
+// of a group in step. They then find each other's lines in the cache. l may be any that blocked_nt
+// supports. The last stretch is shorter, with the same length for all work-items. With beta = 0, r
+// is not read and may hold NaN.
+// Source: ARM, section 1.4.8 and listing 1.13 (which reads out of bounds unless l is a multiple of
+// 128). Dimension 0 is the column.
+// Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of 2, l of 4.
 //
 //   k4:   0 ......... 31 | 32 ........ 63 | 64 .. l/4 |
 //                     barrier          barrier     barrier
@@ -40,7 +39,8 @@ kernel void matmul_cacheblocked_nt(uint l, uint w,
             const float4 b0 = pb[k], b1 = pb[k + l4];
             sum += (float4)(dot(a0, b0), dot(a0, b1), dot(a1, b0), dot(a1, b1));
         }
-        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        // The barrier only lets work-items catch up. They share no data, but ARM's listing has this
+        // fence.
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = 2 * row * w2 + col;

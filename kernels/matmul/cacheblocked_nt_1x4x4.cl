@@ -1,8 +1,8 @@
 // SGEMM r = alpha * a * b + beta * r: blocked_nt_1x4x4 with its loop in step.
 // Differs from blocked_nt_1x4x4: a barrier after every DELTA_K steps (of four each) keeps the
-// work-items of a group close together, so that they find each other's lines in the
-// cache. Any l that blocked_nt_1x4x4 takes is right: the last stretch is a shorter one, and its
-// length is the same for all work-items. With beta = 0, r is not read: it may hold NaN.
+// work-items of a group in step. They then find each other's lines in the cache. l may be any that
+// blocked_nt_1x4x4 supports. The last stretch is shorter, with the same length for all work-items.
+// With beta = 0, r is not read and may hold NaN.
 // Source: ARM, section 1.4.8 and table 1.4 (named there, not listed).
 // Layouts: a R, b C (the transpose of ARM's row-major B), r R; l and w are multiples of 4.
 //
@@ -37,7 +37,8 @@ kernel void matmul_cacheblocked_nt_1x4x4(uint l, uint w,
             const float4 b0 = pb[k], b1 = pb[k + l4], b2 = pb[k + 2 * l4], b3 = pb[k + 3 * l4];
             sum += (float4)(dot(x, b0), dot(x, b1), dot(x, b2), dot(x, b3));
         }
-        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        // The barrier only lets work-items catch up. They share no data, but ARM's listing has this
+        // fence.
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = row * (w >> 2) + col;

@@ -1,7 +1,7 @@
 // Matrix product, one element of the result per work-item, everything column major.
-// Differs from naive: the layout, so now a is read with a stride; neighbours along
-// dimension 0 read neighbouring elements of a and write neighbouring results. The sum
-// stays in a register (the document adds to the result in memory).
+// Differs from naive: the layout. a is read with a stride. Neighbours along dimension 0 read
+// neighbouring elements of a and write neighbouring results. The sum stays in a register (the
+// document adds to the result in memory).
 // Source: tutorial, section 2.
 // Layouts: a C, b C, r C: M[i + P * j], P rows.
 #ifdef GROUP_0

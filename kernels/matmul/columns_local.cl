@@ -1,7 +1,7 @@
 // Matrix product, one element of the result per work-item, from tiles in local memory.
-// Differs from columns: a work-group copies a tile of a and one of b, each work-item an
-// element of both, and sums over them: every element is loaded l / TILE times less often.
-// The first barrier waits until the tiles are there, the second until they are used up.
+// Differs from columns: a work-group copies a tile of a and of b, then sums over them. Each
+// work-item copies an element of both. An element is loaded TILE times less often. The first
+// barrier waits until the tiles are there, the second until they are used up.
 // Source: tutorial, section 3 (whose listing has lost its barriers).
 // Layouts: a C, b C, r C: M[i + P * j], P rows; h, w and l are multiples of TILE.
 //

@@ -1,10 +1,10 @@
-// Matrix product, one element of the result per work-item, from tiles in local memory, the
-// sum in four lanes.
-// Differs from columns_local: both tiles have the common dimension side by side, so that a
-// step takes a float4 of each, and the tile is the document's 8x8.
-// The first barrier waits until the tiles are there, the second until they are used up.
-// Source: tutorial, section 3 (whose listing has lost its barriers, and gathers its operand
-// of b from four rows).
+// Matrix product, one element of the result per work-item, from tiles in local memory, the sum in
+// four lanes.
+// Differs from columns_local: the common dimension is contiguous in both tiles, so a step takes a
+// float4 of each. The tile is the document's 8x8. The first barrier waits until the tiles are
+// there, the second until they are used up.
+// Source: tutorial, section 3 (whose listing has lost its barriers, and gathers its operand of b
+// from four rows).
 // Layouts: a C, b C, r C: M[i + P * j], P rows; h, w and l are multiples of TILE.
 //
 //   left, a row per work-item i:       right, a column per work-item j:

@@ -1,10 +1,11 @@
-// Matrix product, an 8x4 tile of the result per work-item, b through the texture path. Differs from
-// blocked_rmrm: b is an image, which has a cache of its own, and every float4 of it serves eight
-// rows of a. Source: Adreno, figure 7 ("4x8" is 4 columns by 8 rows; dimension 0 is the column).
-// Partly filled groups return early, as there; here a tile may also hang over the last row, so h is
-// free: such rows read the last row again and are not written. Layouts: a R, b an RGBA float image
-// of l rows whose pixels are four neighbouring columns of R, r R; l and w are multiples of 4. The
-// global size covers ceil(h / 8) x w / 4.
+// Matrix product, an 8x4 tile of the result per work-item, b through the texture path.
+// Differs from blocked_rmrm: b is an image, which has a cache of its own, and every float4 of it
+// serves eight rows of a.
+// Source: Adreno, figure 7 ("4x8" is 4 columns by 8 rows; dimension 0 is the column). Work-items
+// outside the result return early, as there. h may be any number: rows of a tile behind the last
+// row read that row again and are not written.
+// Layouts: a R, b an RGBA float image of l rows whose pixels are four neighbouring columns of R, r
+// R; l and w are multiples of 4. The global size covers ceil(h / 8) x w / 4.
 //
 //                   | b0 |
 //                   | b1 |    pixels (col, k) to (col, k + 3)

@@ -1,7 +1,6 @@
-// A product on tensor cores, with the accuracy of floats: common/products.
-// Differs from matmul/tiled: mma.m16n8k16 in place of fma, and the layouts that suit it.
-// Source: own.
-// Layouts: a R_32_1_C (panels of 32 rows, a panel's columns contiguous), b C, r C.
+// Matrix product on tensor cores with the accuracy of floats: common/products. Differs from
+// matmul/tiled: mma.m16n8k16 instead of fma, and layouts for it. Source: own. Layouts: a R_32_1_C
+// (panels of 32 rows, a panel's columns contiguous), b C, r C.
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void matmul_mma(uint l, uint w, uint h,

@@ -1,7 +1,6 @@
 // Matrix product, a 2x2 tile of the result per work-item, over Morton 4-2 layouts.
-// Differs from blocked RMxCM: each work-item reads its two rows of a, and its two
-// columns of b, from consecutive addresses, so a cache line that was fetched is used
-// up at once.
+// Differs from blocked RMxCM: each work-item reads its two rows of a, and its two columns of b,
+// from consecutive addresses. A cache line is therefore used up at once.
 // Source: thesis, section 8.4 and source 12.5 (unsigned, index arithmetic hoisted).
 // Layouts: a R_2_4_R, b C_4_2_C, r C_4_2_C.
 //

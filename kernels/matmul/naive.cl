@@ -1,6 +1,5 @@
 // Matrix product, one element of the result per work-item.
-// Differs: the baseline that every other product is measured against. naive_grouped is
-// the same with work-groups of 4x16.
+// Baseline of all other products. naive_grouped is the same with work-groups of 4x16.
 // Source: thesis, section 6.1 and source 6.1; groups: section 7.2.
 // Layouts: a R, b R, r R.
 //

@@ -1,12 +1,11 @@
-// Matrix product, a 4x4 tile of the result per work-item, as outer products of packed
-// operands.
-// Differs from Morton 4-2: for each k one load brings four rows of a and one four columns
-// of b, for 16 multiply-adds (two loads for 8 in Morton 4-2); no sum crosses lanes.
+// Matrix product, a 4x4 tile of the result per work-item, as outer products of packed operands.
+// Differs from Morton 4-2: for each k one load reads four rows of a and one four columns of b, for
+// 16 multiply-adds. Morton 4-2 has two loads for 8. No sum crosses lanes.
 // Source: own; benches/mali says how it compiles for Mali.
-// Layouts: a R_16_1_C, b C_1_16_R, r C_1_16_R. A line holds 16 rows (columns) of one k: a
-// work-group uses it up in one turn, so no stride between panels can push it out first.
-// K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
-// Bifrost, Valhall); l is a multiple of it.
+// Layouts: a R_16_1_C, b C_1_16_R, r C_1_16_R. A cache line holds 16 rows (columns) of one k. A
+// work-group uses it up in one turn, before accesses to other panels can evict it.
+// K_STEP: terms of the sum in a turn, 1 (few registers: Midgard) or 4 (few branches: Bifrost,
+// Valhall). l is a multiple of it.
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
@@ -35,7 +34,7 @@ kernel void matmul_packed_4x4(uint l, uint h,
     const uint at = (j >> 2) * (4 * h) + 16 * i + (j & 3);
     float4 c0 = (float4)(0.0f), c1 = c0, c2 = c0, c3 = c0;
 #if K_STEP == 1
-    // One counter serves both operands, and down to 0 it needs no bound: 8 registers.
+    // One counter serves both operands and counts down to 0, so the loop fits 8 registers.
     const uint ia = (i >> 2) * (4 * l) + (i & 3) - 4;
     const uint ib = (j >> 2) * (4 * l) + (j & 3) - 4;
     for (uint k = 4 * l; k; k -= 4) {

@@ -1,13 +1,11 @@
-// Matrix product for CPUs: micro-tiles of 32 rows by RECORDS columns, whose sums stay in
-// vector registers; SHARE micro-tiles per work-item.
-// Differs from matmul/packed_4x4: a micro-tile fills a CPU's wide registers, and a work-group
-// is one work-item, so that nothing is vectorised across work-items. affine/panel.cl is
-// the same with bias and activation, and says more.
-// Source: own, after the micro-kernel of the host engine.
-// Layouts: a R_32_1_C, b and r C_16_RECORDS_C.
+// Matrix product for CPUs. A micro-tile has 32 rows by RECORDS columns, and its sums stay in vector
+// registers. A work-item computes SHARE micro-tiles. Differs from matmul/packed_4x4: a micro-tile
+// fills a CPU's wide registers. A work-group is one work-item, so compilers do not vectorise across
+// work-items. affine/panel.cl, with bias and activation, explains more. Source: own, after the
+// micro-kernel of the host engine. Layouts: a R_32_1_C, b and r C_16_RECORDS_C.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
-// from elsewhere.
+// Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
+// these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
 #ifndef RECORDS
 #define RECORDS 10
@@ -23,9 +21,9 @@
 #define GROUP_1 1
 #endif
 
-// Asks for AHEAD vectors behind p, the share of 16 columns of a panel, into the second-level
-// cache; behind the last panel that is harmless. PoCL's prefetch() is empty; drivers whose
-// target is no CPU may not have the compiler's own.
+// Prefetches AHEAD vectors from p on into the second-level cache. They are a micro-tile's share of
+// 16 columns of a panel. Behind the last panel this does no harm. PoCL's prefetch() is empty, and
+// compilers for other targets may lack the builtin.
 #define AHEAD ((32 + SHARE - 1) / SHARE)
 #if defined(__x86_64__) || defined(__aarch64__)
 #define PREFETCH(p)                                                                    \
@@ -40,8 +38,8 @@ kernel void matmul_panel(uint l, uint h,
                          global const float *restrict b,
                          global float16 *restrict r)
 {
-    // Work-items run in the order of dimension 0, which a plan gives the rows: counted anew,
-    // those that share panels are neighbours.
+    // Work-items run in the order of dimension 0, which is that of the rows. Renumbering makes
+    // work-items that share panels neighbours.
     const uint tiles = get_global_size(1), shares = tiles / SHARE;
     const uint item = get_global_id(0) + get_global_size(0) * get_global_id(1);
     const uint group = item / tiles, j = item - group * tiles;
@@ -63,19 +61,19 @@ kernel void matmul_panel(uint l, uint h,
                 low[n] = start ? to[n] : (float16)(0.0f);
                 high[n] = start ? to[n + RECORDS] : (float16)(0.0f);
             }
-            // The next block, or the next panel: each micro-tile asks for its share.
+            // Each micro-tile prefetches its share of the next block or panel.
             global const float16 *next = pa + 2 * length + s * (2 * length / SHARE);
             for (uint chunk = 0; chunk < length; chunk += 16) {
                 PREFETCH(next);
                 next += AHEAD;
-                // All of them: with less, or without the number, LLVM orders them worse.
+                // LLVM orders the instructions worse with less unrolling, or without the number.
 #pragma unroll 16
                 for (uint k = 0; k < 16; ++k) {
                     const float16 x0 = pa[2 * k], x1 = pa[2 * k + 1];
 #pragma unroll
                     for (uint n = 0; n < RECORDS; ++n) {
-                        // A function of whole vectors: for a sum of products alone LLVM
-                        // would take registers of 256 bits where there are wider ones.
+                        // fma on whole vectors keeps registers of 512 bits in use. For * and + LLVM
+                        // chooses 256 bits.
                         low[n] = fma(x0, (float16)(pb[16 * n + k]), low[n]);
                         high[n] = fma(x1, (float16)(pb[16 * n + k]), high[n]);
                     }

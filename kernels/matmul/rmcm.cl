@@ -1,7 +1,7 @@
 // Matrix product, one element of the result per work-item, b and r column major.
-// Differs from naive: b is read down its columns, where they are consecutive, so a cache
-// line serves 16 steps of the loop instead of one. rmcm_grouped and rmcm_grouped_8x32
-// are the same with work-groups of 4x16 and 8x32, whose work-items share those lines.
+// Differs from naive: b is read down its contiguous columns. A cache line therefore serves 16 steps
+// of the loop instead of one. rmcm_grouped and rmcm_grouped_8x32 are the same with work-groups of
+// 4x16 and 8x32, whose work-items share those lines.
 // Source: thesis, section 7.1 and source 7.1; groups: section 7.2.
 // Layouts: a R, b C, r C.
 //

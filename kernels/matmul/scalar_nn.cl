@@ -1,5 +1,5 @@
 // SGEMM r = alpha * a * b + beta * r, one element of the result per work-item.
-// Differs from naive: alpha and beta. With beta = 0, r is not read: it may hold NaN.
+// Differs from naive: alpha and beta. With beta = 0, r is not read and may hold NaN.
 // Source: ARM, section 1.4.3 and listing 1.9; the matrices need not be square.
 // Dimension 0 is the column.
 // Layouts: a R, b R, r R.

@@ -1,7 +1,6 @@
-// SGEMM r = alpha * a * b + beta * r, one element of the result per work-item, b stored
-// transposed.
-// Differs from scalar_nn: b is read with stride 1. (Differs from rmcm: alpha and beta, r
-// row major.) With beta = 0, r is not read: it may hold NaN.
+// SGEMM r = alpha * a * b + beta * r, one element of the result per work-item, b stored transposed.
+// Differs from scalar_nn: b is read with stride 1. (Differs from rmcm: alpha and beta, r row
+// major.) With beta = 0, r is not read and may hold NaN.
 // Source: ARM, section 1.4.3 and listing 1.10. Dimension 0 is the column.
 // Layouts: a R, b C (the transpose of ARM's row-major B), r R.
 #ifdef GROUP_0

@@ -1,9 +1,8 @@
-// SGEMM r = alpha * a * b + beta * r, one element of the result per work-item, the sum in
-// four lanes.
-// Differs from scalar_nn: four steps at a time; a is read as float4, the four values of b
-// are gathered from their rows. With beta = 0, r is not read: it may hold NaN.
-// Source: SDK, "Implementation"; the matrices need not be square. Dimension 0 is the
-// column.
+// SGEMM r = alpha * a * b + beta * r, one element of the result per work-item, the sum in four
+// lanes.
+// Differs from scalar_nn: four steps at a time. a is read as float4, and the four values of b come
+// from four rows. With beta = 0, r is not read and may hold NaN.
+// Source: SDK, "Implementation"; the matrices need not be square. Dimension 0 is the column.
 // Layouts: a R, b R, r R; l is a multiple of 4.
 //
 //                  b: x .     x, y, z, w: four rows of one column, w floats apart

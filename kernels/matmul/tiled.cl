@@ -1,18 +1,19 @@
-// One tile of the result per work-group, its operands staged in local memory, a TM x TN tile
-// in the registers of each work-item.
-// Differs from the kernels for small GPUs: an element read from global memory is used BM or BN
-// times, one read from local memory TM or TN times. SLICES parts of the work-group share the
-// common dimension and are added up in a fixed order at the end: work for more work-items
-// where the result is small.
-// Source: own; local memory as in tutorial 3, panels as BLIS packs them, tiles in registers as
-// in CUTLASS.
-// Layouts: a R_BM_1_C (panels of BM rows, a panel's columns contiguous), b R, r R; the height
-// is a multiple of BM, columns of a last part tile are left out.
-// ASYNC: the tiles of the next STAGES - 1 steps are under way without passing registers
-// (cp.async of NVIDIA's GPUs from compute capability 8.0); elsewhere two stages by registers.
-// AHEAD: a work-item loads its operands of the next k while it multiplies those of this one, past
-// the barrier between stages: for few warps on a multiprocessor, at the price of registers.
-// SNAKE: odd columns of a work-item's tile are visited upwards (its compiler reuses operands).
+// Matrix product, one tile of the result per work-group. Operands are staged in local memory, and
+// each work-item holds a TM x TN tile in registers.
+// Differs from the kernels for small GPUs: an element from global memory is used BM or BN times.
+// One from local memory is used TM or TN times.
+// Source: own; local memory as in tutorial 3, panels as BLIS packs them, tiles in registers as in
+// CUTLASS.
+// Layouts: a R_BM_1_C (panels of BM rows, a panel's columns contiguous), b R, r R. The height is a
+// multiple of BM. A partial tile leaves out absent columns.
+// SLICES: parts of the work-group that share the common dimension, to employ more work-items for a
+// small result. Their sums are added in a fixed order at the end.
+// ASYNC: the tiles of the next STAGES - 1 steps are copied without registers (cp.async of NVIDIA
+// GPUs from compute capability 8.0). Elsewhere two stages pass through registers.
+// AHEAD: a work-item loads the operands of the next k while it multiplies the present ones, even
+// across barriers. It hides latency with few warps on a multiprocessor, and takes registers.
+// SNAKE: odd columns of a work-item's tile are visited upwards, so that the compiler can reuse
+// operands.
 //
 //   a work-group: COLS x ROWS work-items, in warps of LM x LN
 //   a, staged:  | k 0: BM rows | k 1: BM rows | ...    b, staged:  | k 0: BN columns | ...
@@ -43,16 +44,18 @@
 #define PIPED 0
 #define DEPTH 2
 #endif
-// float4 of a step that a work-item moves, and whether its i-th exists.
+// float4 values that a work-item moves in a step. HAS_A and HAS_B are true if its i-th value
+// exists.
 #define NA ((BM * BK / 4 + GROUP - 1) / GROUP)
 #define NB ((BN * BK / 4 + GROUP - 1) / GROUP)
-// x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
+// x % n. A / and % of the same operands compile to an instruction that oclgrind's value check does
+// not know.
 #define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 #define HAS_A(i) ((BM * BK / 4) % GROUP == 0 || id + (i) * GROUP < BM * BK / 4)
 #define HAS_B(i) ((BN * BK / 4) % GROUP == 0 || id + (i) * GROUP < BN * BK / 4)
 #define K_OF_A(i) ((id + (i) * GROUP) / (BM / 4))
 #define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
-// Rows that fit into the staging memory when the slices are added up.
+// Rows of sums that fit into the stages when the slices are added.
 #define FIT (DEPTH * STAGE / ((SLICES > 1 ? SLICES - 1 : 1) * TN * MEMBERS))
 #define CHUNK (FIT < TM ? FIT : TM)
 
@@ -103,7 +106,7 @@ kernel void matmul_tiled(uint l, uint w,
             if (HAS_B(i)) \
                 COPY(stage_b + (s) * (STAGE / 4) + i * GROUP, pb[i] + (k) * w4, (k) + K_OF_B(i) < l); \
     } while (0)
-    // The stage after the last one that was used is there, for all.
+    // Waits until the stage after the last used one has arrived for all work-items.
 #define ARRIVED() \
     __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
     barrier(CLK_LOCAL_MEM_FENCE)
@@ -138,7 +141,7 @@ kernel void matmul_tiled(uint l, uint w,
 #endif
 
     uint stage = 0;
-    // Operands of one k for a work-item, and their products.
+    // Loads a work-item's operands of one k. PRODUCTS multiplies them.
 #define OPERANDS(xs, ys) \
     _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
         const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
@@ -163,7 +166,7 @@ kernel void matmul_tiled(uint l, uint w,
 #endif
 #if AHEAD
     float x[2][TM], y[2][TN];
-    // The q-th operands of the slice of the present stage.
+    // Loads the q-th operands of the slice from the present stage.
 #define AHEAD_OPERANDS(to, q) \
     do { \
         const uint at = slice * (BK / SLICES) + (q); \

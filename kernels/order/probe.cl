@@ -1,8 +1,8 @@
-// Numbers the work-items in the order in which the device runs them, from 1.
-// Differs: the only one. A group is one work-item, so the numbers show the order of groups.
-// Source: thesis, section 7.2.1 and figure 12.1, a 33x33 matrix. (Its kernel counts the
-// non-zero entries so far, which is a race between groups; this one counts atomically.)
-// Layouts: r R, plain numbers. counter is 0 before the launch, w times the rows after it.
+// Numbers the work-items from 1, in the order in which the device runs them. A group is one
+// work-item, so the numbers show the order of groups. Source: thesis, section 7.2.1 and figure
+// 12.1, a 33x33 matrix. Its kernel counts the non-zero entries, which is a race between groups, so
+// this one counts atomically. Layouts: r R, plain numbers. counter is 0 before the launch, and w
+// times the rows after it.
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 #endif

@@ -1,9 +1,10 @@
-// Two affine layers in one launch, for networks so small that launches are what they cost: a
-// work-group carries one record through both; the values between them stay in local memory.
+// Two affine layers in one launch, for networks so small that launches dominate the time. A
+// work-group carries one record through both layers. The values between them stay in local memory.
 // Source: own.
-// Layouts: a C (m x l), a2 R (h x m), b C (a record's values contiguous), r R; biases are plain.
-// ACTIVATION, of the values between: as in common/activation.
-// HALF_WEIGHTS, BYTE_WEIGHTS: a and a2 hold halves, bytes (common/bias); the sums are of floats.
+// Layouts: a C (m x l), a2 R (h x m), b C (a record's values are contiguous), r R; biases are
+// plain.
+// ACTIVATION: of the values between, as in common/activation.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the format of a and a2. Sums are floats.
 //
 //   first layer:   a work-item has four rows and every n-th column, n = GROUP_0 / (m / 4)
 //   second layer:  32 work-items to a row
@@ -32,13 +33,14 @@ kernel void pair_records(uint l, uint m, uint w, uint h, float2 params,
     local float middle[MIDDLE];
     const uint id = get_local_id(0), col = get_group_id(1);
     const uint quads = m / 4, shares = GROUP_0 / quads;
-    // Zeros behind it: every work-item has the same number of steps, with AHEAD weights under way.
+    // Zeros behind the record give every work-item the same number of steps, with AHEAD weights
+    // loaded ahead.
     for (uint i = id; i < l + AHEAD * shares; i += GROUP_0)
         record[i] = i < l ? b[col * l + i] : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // (% would do, but a pair of / and % is compiled to what oclgrind's check of values does not
-    // know.)
+    // % is not used, because a / and % of the same operands compile to an instruction that
+    // oclgrind's value check does not know.
     const uint share = id / quads, quad = id - mul24(share, quads);
     float4 sum = (float4)(0.0f);
     if (share < shares) {

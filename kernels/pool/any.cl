@@ -1,7 +1,7 @@
-// The largest value or the mean of windows, one element of the result per work-item, whatever the
-// layouts. Differs: the baseline. Source: own. Layouts: b FROM, r TO, as in common/place. POOL: as
-// in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over the channels and
-// the rows of padding behind them, dimension 1 over columns, pixel by pixel.
+// The largest value or the mean of windows, one element of the result per work-item, in any
+// layouts. Baseline. Source: own. Layouts: b FROM, r TO, as in common/place. POOL: as in
+// common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over the channels with
+// their padding rows, dimension 1 over pixels, then the columns of each.
 kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                      global const float *restrict b,
                      global float *restrict r)
@@ -12,14 +12,15 @@ kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
     if (c < OUTPUTS) {
         WINDOW_INSIDE;
         found = POOL == 0 ? -INFINITY : 0.0f;
-        // Many loads at a time: a global pool is one long loop of few work-items.
+        // Unrolled for many loads at a time, because a global pool is one long loop of few
+        // work-items.
         const uint wide = max(end_x, from_x) - from_x, all = (max(end_y, from_y) - from_y) * wide;
 #pragma unroll 8
         for (uint e = 0; e < all; ++e) {
             const uint line = e / wide, row = IN_ROW(from_y + line, from_x + e - line * wide) + c;
             const float v = b[PLACE_B(l, w, row, col)];
 #if POOL == 0
-            // NaN stays.
+            // A NaN in the window stays.
             found = v > found || isnan(v) ? v : found;
 #else
             found += v;

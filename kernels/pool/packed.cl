@@ -1,8 +1,8 @@
 // The largest value or the mean of windows, four records of a channel per work-item. Differs from
-// pool/any: four neighbours are one vector, and places are sums. Source: own. Layouts: b and r
-// C_1_16_R. POOL: as in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over
-// the channels and the rows of padding behind them, dimension 1 over fours of columns, chunk by
-// chunk and there pixel by pixel.
+// pool/any: four neighbouring records are one vector, and offsets are simple sums. Source: own.
+// Layouts: b and r C_1_16_R. POOL: as in common/geometry. ACTIVATION: as in common/activation.
+// Dimension 0 runs over the channels with their padding rows, dimension 1 over chunks, the pixels
+// of each, then fours of columns.
 kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
                         global const float4 *restrict b,
                         global float4 *restrict r)
@@ -20,7 +20,7 @@ kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
             for (uint n = wide; n; --n) {
                 const float4 next = *pb;
 #if POOL == 0
-                // NaN stays.
+                // A NaN in the window stays.
                 found = next > found || isnan(next) ? next : found;
 #else
                 found += next;

@@ -1,11 +1,11 @@
-// The largest value or the mean of windows for CPUs: 16 channels of a pixel for RECORDS columns per
-// work-item. Differs from pool/any: neighbouring channels are one vector, and places are sums.
-// Source: own. Layouts: b and r C_16_RECORDS_C. RECORDS: columns of a work-item. POOL: as in
-// common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over vectors of channels,
-// dimension 1 over tiles of columns, pixel by pixel.
+// The largest value or the mean of windows for CPUs. A work-item computes 16 channels of a pixel
+// for RECORDS columns. Differs from pool/any: neighbouring channels are one vector, and offsets are
+// simple sums. Source: own. Layouts: b and r C_16_RECORDS_C. RECORDS: columns of a work-item. POOL:
+// as in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over vectors of
+// channels, dimension 1 over tiles of columns, then the pixels of each.
 
-// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called
-// from elsewhere.
+// Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
+// these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
 
 kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
@@ -28,7 +28,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
                     const uint row = IN_ROW(ky, kx) + 16 * vector;
                     LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
 #if POOL == 0
-                    // NaN stays.
+                    // A NaN in the window stays.
                     found = v > found || isnan(v) ? v : found;
 #else
                     found += v;

@@ -1,7 +1,5 @@
-// What a device can move: every work-item reads four numbers and writes them.
-// Differs from probe_fma: no arithmetic.
-// Source: own.
-// Layouts: plain numbers, four per work-item.
+// Measures how fast a device moves data: every work-item reads and writes four numbers. Differs
+// from probe_fma: no arithmetic. Source: own. Layouts: plain numbers, four per work-item.
 kernel void probe_copy(global const float4 *restrict a,
                        global float4 *restrict r)
 {

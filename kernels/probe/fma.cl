@@ -1,8 +1,7 @@
-// What a device can compute: chains of multiply-adds on vectors in registers.
-// Differs: no memory in the loop. CHAINS chains are independent of each other, so that
-// the latency of one is hidden behind the others; WIDTH is the vector's.
-// Source: own.
-// Layouts: plain numbers, WIDTH per work-item. x = x * 0.75 + 0.5, l times, for each.
+// Measures how fast a device computes: chains of multiply-adds on vectors in registers, without
+// memory in the loop. The CHAINS chains are independent, so each hides the latency of the others.
+// WIDTH is the length of the vectors. Source: own. Layouts: plain numbers, WIDTH per work-item.
+// Each number becomes x * 0.75 + 0.5, l times.
 #ifndef WIDTH
 #define WIDTH 4
 #endif

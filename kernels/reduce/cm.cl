@@ -1,9 +1,7 @@
-// Adds the l parts of an affine layer whose common dimension was shared by work-groups, in
-// their order, then bias and activation. A row of a record per work-item.
-// Differs from reduce/rm: a record's values are contiguous.
-// Source: own.
-// Layouts: b C, of each record l parts of h rows after each other; r C.
-// ACTIVATION: as in common/activation.
+// Adds the l partial results of an affine layer in order, then bias and activation. A work-item
+// computes a row of a record. Differs from reduce/rm: a record's values are contiguous. Source:
+// own. Layouts: b C, with l parts of h rows one after the other for each record; r C. ACTIVATION:
+// as in common/activation.
 
 __attribute__((reqd_work_group_size(128, 1, 1)))
 kernel void reduce_cm(uint l, uint w, uint h, float2 params,

@@ -1,9 +1,6 @@
-// Adds the l parts of an affine layer whose common dimension was shared by work-groups, in
-// their order, then bias and activation. A work-group has 4 rows of 128 records, a work-item four
-// records of a row.
-// Source: own.
-// Layouts: b R, l matrices of h x w one after the other; r R.
-// ACTIVATION: as in common/activation.
+// Adds the l partial results of an affine layer in order, then bias and activation. A work-group
+// has 4 rows of 128 records, a work-item four records of a row. Source: own. Layouts: b R, l
+// matrices of h x w one after the other; r R. ACTIVATION: as in common/activation.
 
 __attribute__((reqd_work_group_size(128, 1, 1)))
 kernel void reduce_rm(uint l, uint w, uint h, float2 params,

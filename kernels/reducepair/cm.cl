@@ -1,18 +1,17 @@
-// Adds the c parts of an affine layer whose common dimension was shared by work-groups, in their
-// order, then bias and activation; then the narrow layer behind it, of h outputs. A work-group has
-// a record. Differs from reduce/cm and affine/narrow: one launch for both, and the values between
-// them stay in registers. Source: own. Layouts: b C, of each record c parts of l rows after each
-// other; a2 R (h x l), r C; biases are plain. ACTIVATION, of the first layer: as in
-// common/activation. HALF_WEIGHTS, BYTE_WEIGHTS: a2 holds halves, bytes (common/bias); the sums are
-// of floats.
+// Adds the c partial results of an affine layer in order, then bias and activation. Then computes
+// the narrow layer behind it, with h outputs. A work-group has one record. Differs from reduce/cm
+// and affine/narrow: one launch for both, with the values between them in registers. Source: own.
+// Layouts: b C, with c parts of l rows one after the other for each record; a2 R (h x l), r C;
+// biases are plain. ACTIVATION: of the first layer, as in common/activation. HALF_WEIGHTS,
+// BYTE_WEIGHTS: the format of a2. Sums are floats.
 #ifndef GROUP_0
 #define GROUP_0 512
 #endif
-// Most outputs: the weights of all are under way at a time.
+// Most outputs. A work-item loads the weights of all of them together.
 #ifndef OUTPUTS
 #define OUTPUTS 16
 #endif
-// Parts that are under way at a time.
+// Parts that a work-item loads ahead.
 #define AHEAD 8
 #define SHARES (GROUP_0 / OUTPUTS)
 
@@ -52,7 +51,7 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         for (uint row = 0; row < OUTPUTS; ++row)
             sum[row] = fma(y[row].x, x.x, fma(y[row].y, x.y, fma(y[row].z, x.z, fma(y[row].w, x.w, sum[row]))));
     }
-    // Each output has GROUP_0 summands: first SHARES work-items add up some of them, then one the
+    // Each output has GROUP_0 summands. SHARES work-items add some of them each, then one adds the
     // rest.
 #pragma unroll
     for (uint row = 0; row < OUTPUTS; ++row)
@@ -67,7 +66,7 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         parts[output * (SHARES + 1) + share] = s;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    // Rows behind the outputs are padding: they hold zeros.
+    // Rows behind the outputs are padding and get zeros.
     for (uint row = id; row < h; row += GROUP_0) {
         float s = 0.0f;
         if (row < OUTPUTS) {

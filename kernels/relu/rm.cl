@@ -1,8 +1,7 @@
-// ReLU in place, one element per work-item of a row-major matrix.
-// Differs from relu_unbound: rows and columns as in the product, so neighbours along
-// dimension 0 are a row apart in memory: expected to be the slowest.
-// Source: thesis, section 9.2 (measured there for the sigmoid).
-// Layouts: r R.
+// ReLU in place, one element per work-item of a row-major matrix. Differs from relu_unbound:
+// dimension 0 is the row, as in the product. Neighbours along it are a row apart in memory, so this
+// should be the slowest. Source: thesis, section 9.2 (measured there for the sigmoid). Layouts: r
+// R.
 kernel void relu_rm(uint w, global float *restrict r)
 {
     const uint row = get_global_id(0);

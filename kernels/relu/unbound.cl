@@ -1,7 +1,6 @@
-// ReLU in place, one element per work-item, whatever the layout.
-// Differs: the work-group size is the driver's choice ("unbound").
-// Source: thesis, list 5.1 (its own listing prints the sigmoid twice).
-// Layouts: any.
+// ReLU in place, one element per work-item, in any layout. Differs from the others: the driver
+// chooses the work-group size ("unbound"). Source: thesis, list 5.1 (its own listing prints the
+// sigmoid twice). Layouts: any.
 kernel void relu_unbound(global float *restrict r)
 {
     const uint i = get_global_id(0);

@@ -1,7 +1,6 @@
-// Copies a matrix from one layout into another, one element per work-item. Differs: the baseline.
-// Where two kernels of a plan want different layouts, this stands between. Source: thesis, section
-// 8.3.3. Layouts: b FROM, r TO, as in common/place. Of b's l rows n count; r gets zeros in its rows
-// behind them.
+// Copies a matrix from one layout into another, one element per work-item. Baseline. It connects
+// two kernels of a plan whose layouts differ. Source: thesis, section 8.3.3. Layouts: b FROM, r TO,
+// as in common/place. The first n rows of b are copied, and the other rows of r get zeros.
 kernel void repack_any(uint l, uint w, uint h, uint n,
                        global const float *restrict b,
                        global float *restrict r)

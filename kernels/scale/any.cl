@@ -1,8 +1,8 @@
-// Values times factors, plus summands; or, with PRELU, times factors where they are below 0. One
-// element per work-item, whatever the layouts. Differs: the baseline. Source: own. Layouts: factors
-// and bias plain; b FROM, r TO, as in common/place. Rows of no element hold what 0 becomes. moved,
-// added: which of the factors, and of bias, belong to each row, as in common/moved. PRELU: 1: x
-// where it is above 0, else x times its factor; bias is not read. ACTIVATION: as in
+// Multiplies values by factors and adds summands, or applies a PReLU. One element per work-item, in
+// any layouts. Baseline. Source: own. Layouts: factors and bias plain; b FROM, r TO, as in
+// common/place. Rows without an element get the activation of 0.
+// moved, added: the maps from elements to factors and to summands (common/moved). PRELU: with 1 a
+// value below 0 is multiplied by its factor, and bias is not read. ACTIVATION: as in
 // common/activation.
 #ifndef PRELU
 #define PRELU 0

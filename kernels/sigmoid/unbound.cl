@@ -1,7 +1,5 @@
-// Sigmoid in place, one element per work-item, whatever the layout.
-// Differs: the work-group size is the driver's choice ("unbound").
-// Source: thesis, source 6.2.
-// Layouts: any.
+// Sigmoid in place, one element per work-item, in any layout. Differs from the others: the driver
+// chooses the work-group size ("unbound"). Source: thesis, source 6.2. Layouts: any.
 kernel void sigmoid_unbound(global float *restrict r)
 {
     const uint i = get_global_id(0);

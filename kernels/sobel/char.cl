@@ -1,8 +1,6 @@
-// Sobel filter 3x3, one pixel per work-item.
-// Differs: the baseline.
-// Source: ARM, section 1.3.4 and listing 1.1. Dimension 0 is the column.
-// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
-// minus bottom, each an eighth. The border of one pixel is not written.
+// Sobel filter 3x3, one pixel per work-item. Baseline. Source: ARM, section 1.3.4 and listing 1.1.
+// Dimension 0 is the column. Layouts: image, dx and dy are w x h bytes, row after row. dx is right
+// minus left and dy is top minus bottom, both divided by 8. The border of one pixel is not written.
 //
 //   image:  l0 m0 r0
 //           l1    r1     dx = r0 - l0 + 2 (r1 - l1) + r2 - l2

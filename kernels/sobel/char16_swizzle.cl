@@ -1,16 +1,16 @@
 // Sobel filter 3x3, sixteen pixels of a row per work-item, two loads per row.
-// Differs from char16: m is put together from l and r instead of loaded.
-// Where the interior is not a whole number of tiles, the last tile is moved back to end at
-// the border: it and its neighbour write equal values to the pixels they share.
+// Differs from char16: m is put together from l and r instead of loaded. If tiles do not divide the
+// interior, the last tile ends at the border. It and its neighbour write equal values to the pixels
+// that they share.
 // Source: ARM, section 1.3.6 and listing 1.5. Dimension 0 is the column.
-// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
-// minus bottom, each an eighth. The border of one pixel is not written.
+// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left and dy is top
+// minus bottom, both divided by 8. The border of one pixel is not written.
 //
 //   l:  0 1 2 3 4 5 6 7 8 ... f
 //   m:    1 ......... 8|9 ........ 16        l.s1 to l.s8, then r.s7 to r.se
 //   r:      2 3 4 5 6 7 8 ........ 16 17
 
-// One pixel, for interiors that are too small for the tile. p is its upper left neighbour.
+// Computes one pixel of an interior smaller than a tile. p is its upper left neighbour.
 void pixel(uint w, global const uchar *p, global char *dx, global char *dy)
 {
     const short l0 = p[0], m0 = p[1], r0 = p[2];

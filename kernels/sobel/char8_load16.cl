@@ -1,18 +1,17 @@
 // Sobel filter 3x3, eight pixels of a row per work-item, one load per row.
-// Differs from char8: the ten pixels of a row come with one load of sixteen; l, m and r are
-// parts of it.
-// Where the interior is not a whole number of tiles, the last tile is moved back to end at
-// the border: it and its neighbour write equal values to the pixels they share.
+// Differs from char8: one load of sixteen reads the ten pixels of a row. l, m and r are parts of
+// it. If tiles do not divide the interior, the last tile ends at the border. It and its neighbour
+// write equal values to the pixels that they share.
 // Source: ARM, section 1.3.6 and listing 1.4. Dimension 0 is the column.
-// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
-// minus bottom, each an eighth. The border of one pixel is not written.
+// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left and dy is top
+// minus bottom, both divided by 8. The border of one pixel is not written.
 //
 //   one load:  0 1 2 3 4 5 6 7 8 9 a b c d e f
 //           l: <------------->
 //           m:   <------------->
 //           r:     <------------->
 
-// One pixel, for interiors that are too small for the tile. p is its upper left neighbour.
+// Computes one pixel of an interior smaller than a tile. p is its upper left neighbour.
 void pixel(uint w, global const uchar *p, global char *dx, global char *dy)
 {
     const short l0 = p[0], m0 = p[1], r0 = p[2];

@@ -1,7 +1,7 @@
-// Softmax over the channels of a pixel, or its logarithm, whatever the layouts: a pixel per
-// work-item. Differs: the baseline. Source: own. Layouts: b FROM, r TO, as in common/place; the
-// pixels of r stand one after the other. LOGARITHM: 1: the logarithms of the probabilities.
-// Dimension 1 runs over columns, pixel by pixel.
+// Softmax over the channels of a pixel, or its logarithm, one pixel per work-item, in any layouts.
+// Baseline. Source: own. Layouts: b FROM, r TO, as in common/place. The pixels of r are contiguous.
+// LOGARITHM: with 1 the result is the logarithm of the probabilities. Dimension 1 runs over pixels,
+// then the columns of each.
 #ifndef LOGARITHM
 #define LOGARITHM 0
 #endif
@@ -21,7 +21,7 @@ kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
         float x = 0.0f;
         if (c < OUTPUTS) {
             x = b[PLACE_B(l, w, from + c, col)];
-            // NaN where something has overflowed.
+            // Gives NaN if x has overflowed.
             const float lost = 0.0f * x;
 #if LOGARITHM
             x = x - most - log(sum) + lost;
