@@ -2,7 +2,7 @@
  * preloaded library answers opens of the node and its ioctls. Nothing is ever executed. NODE_GPU is
  * the product id in hexadecimal.
  *
- * The descriptor is a sparse memory file, so that dup, fcntl and mmap need no help.
+ * The descriptor is a sparse memory file, so dup, fcntl and mmap work without interception.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -136,8 +136,8 @@ static uint64_t parameter(uint32_t which)
     case 2: return 0xf;        /* cores */
     case 10: return 0x809;     /* tiler */
     case 12: return 0x280030;  /* MMU */
-    case 14:                   /* threads, */
-    case 15:                   /* and in a work-group: 0 leaves it to Mesa's own table */
+    case 14:                   /* threads */
+    case 15:                   /* threads in a work-group; with 0 Mesa uses its own table */
         return gpu() < 0x1000 ? 256 : 0;
     case 18: case 19: case 20: case 21: return 0xffffffff; /* texture formats */
     default: return 0;
