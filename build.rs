@@ -100,7 +100,7 @@ fn main() {
 
 /// Compiles the micro-kernels that are C, and sets the `cfg` of those that need a recent compiler.
 fn micro_kernels() {
-    const NEON: &str = "src/engine/simd/micro/neon.c";
+    const NEON: &str = "src/simd/micro/neon.c";
     println!("cargo::rerun-if-changed={NEON}");
     println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
     // The package compiles from Rust 1.85 on, but AVX-512 is stable only from 1.89 on.

@@ -3,8 +3,7 @@
 //! The modules, each of which imports only modules above it (`tests/program/rooms.rs` checks that):
 //!
 //! ```text
-//! simd      vector code                                    shared with the build (src/shared.rs)
-//! ir        shapes, layouts, graph, plan: plain data       shared
+//! ir        shapes, layouts, graph, plan: plain data       shared with the build (src/shared.rs)
 //! ops       the operations in float64                      shared
 //! registry  kernels, recipes, device classes               shared
 //! planner   graph + recipe → plan                          shared
@@ -12,6 +11,7 @@
 //! error, escape, sys, cl     errors, the system, OpenCL
 //! baked     reads the block of this program
 //! observe   clocks, profile, trace, report
+//! simd      vector code and the host's threads
 //! engine    runs a plan: host, opencl, several devices, selection
 //! stream    bytes ↔ records
 //! lab       bench, tune, cache model, pages                cargo feature `lab`, on by default
@@ -43,6 +43,7 @@ mod models;
 mod observe;
 #[cfg_attr(not(test), allow(dead_code))] // The build or tests use the rest.
 mod shared;
+mod simd;
 mod stream;
 mod sys;
 

@@ -11,5 +11,5 @@ pub(crate) mod ops;
 pub(crate) mod planner;
 #[path = "registry/mod.rs"]
 pub(crate) mod registry;
-#[path = "simd/mod.rs"]
-pub(crate) mod simd;
+#[path = "simd/wide.rs"]
+pub(crate) mod wide;

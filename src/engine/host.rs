@@ -2,8 +2,6 @@
 //!
 //! This file reads the plan; `simd` computes.
 
-use super::deferred::{Decode, Refusal};
-use super::simd::{Action, Dense, Made, Moves, Place, Rows, Sizes, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::baked::library;
 use crate::engine::model::{Model, Values};
@@ -15,6 +13,8 @@ use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::registry::{Kernel, Operation};
+use crate::simd::deferred::{Decode, Refusal};
+use crate::simd::{Action, Dense, Made, Moves, Place, Rows, Sizes, Step, Team, Weights};
 use std::borrow::Cow;
 use std::sync::Arc;
 

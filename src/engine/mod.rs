@@ -6,7 +6,6 @@
 
 pub(crate) mod backed;
 pub(crate) mod cache;
-pub(crate) mod deferred;
 #[cfg(feature = "lab")]
 pub(crate) mod diagnosis;
 #[cfg(test)]
@@ -20,7 +19,6 @@ mod overflow;
 mod programs;
 pub(crate) mod select;
 pub(crate) mod selftest;
-pub(crate) mod simd;
 pub(crate) mod sources;
 pub(crate) mod trial;
 pub(crate) mod tuning;
@@ -31,10 +29,10 @@ use crate::error::Error;
 use crate::observe::profile::StepClock;
 use crate::observe::report::{Measurements, MemberMeasurements};
 use crate::observe::trace::Track;
-use deferred::{Decode, Refusal};
+use crate::simd::deferred::{Decode, Refusal};
 use std::sync::Arc;
 
-pub(crate) use crate::ir::plan::SLOTS;
+pub(crate) use crate::ir::plan::{NAN_CLASS, SLOTS};
 
 /// The offsets of a record's features in a batch buffer, counted from the record's own offset.
 pub(crate) struct RecordRows {
@@ -178,10 +176,6 @@ pub(crate) struct Answer<'a> {
     /// The network's output values; empty if the engine was not started for scores.
     pub(crate) scores: Record<'a>,
 }
-
-/// The class of a record with a NaN or an infinity among its scores. Callers report an error for
-/// it.
-pub(crate) const NAN_CLASS: u32 = u32::MAX;
 
 impl Answer<'_> {
     /// Returns true if the record overflowed. Callers must refuse such a record.

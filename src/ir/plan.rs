@@ -83,6 +83,10 @@ pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
 /// Batches in flight. The stream fills one slot while the engine computes the other.
 pub(crate) const SLOTS: usize = 2;
 
+/// The class of a record with a NaN or an infinity among its scores. Callers report an error for
+/// it.
+pub(crate) const NAN_CLASS: u32 = u32::MAX;
+
 /// Bytes that the host engine reserves for each number of a slot that arrives as text. Eight bytes
 /// hold a separator, six digits and a decimal point. Whole numbers are usually shorter.
 pub(crate) const TEXT_BYTES: usize = 8;

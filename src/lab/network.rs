@@ -14,7 +14,6 @@ use crate::engine::host::HostEngine;
 use crate::engine::model::{Model, baked_tensors};
 use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
-use crate::engine::simd;
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::graph::Shape;
@@ -24,6 +23,7 @@ use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
 use crate::registry::{EngineKind, Operation, PlanRecipe};
+use crate::simd;
 use crate::sys::thread::cpu_time;
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Matrix products in float64, in tiles that stay in registers. Every sum adds its terms in their
 //! order, so results are the same to the bit on every machine.
 
-use crate::simd::wide::{Work, widest};
+use crate::wide::{Work, widest};
 
 /// Rows of a tile, and of a panel of weights.
 const ROWS: usize = 4;

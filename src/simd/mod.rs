@@ -1,4 +1,44 @@
-//! Vector code below everything else, which the build shares: float64 for sums of products.
+//! The host engine's threads and vector code.
+//!
+//! | file       | what                                                                     |
+//! |------------|--------------------------------------------------------------------------|
+//! | `micro`    | the micro-kernels, for each instruction set                              |
+//! | `images`   | steps on images, a record at a time                                      |
+//! | `moves`    | steps that copy or scale rows                                            |
+//! | `peak`     | the most multiply-adds that a core can do                                |
+//! | `dense`    | weights, and products with them                                          |
+//! | `steps`    | the steps of a network                                                   |
+//! | `phases`   | groups of steps, cut into tiles                                          |
+//! | `deferred` | records that reach an engine as bytes                                    |
+//! | `buffers`  | memory that threads share                                                |
+//! | `check`    | the sizes that the unsafe code relies on                                 |
+//! | `run`      | the interpreter of steps, a tile at a time                               |
+//! | `schedule` | claiming tiles, waiting, sleeping                                        |
+//! | `team`     | the threads, seen from the one that submits batches                      |
 #![allow(unsafe_code)]
 
-pub(crate) mod wide;
+mod buffers;
+mod check;
+pub(crate) mod deferred;
+mod dense;
+pub(crate) mod images;
+mod micro;
+mod moves;
+#[cfg(feature = "lab")]
+mod peak;
+mod phases;
+mod run;
+mod schedule;
+mod steps;
+mod team;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use check::Rows;
+pub(crate) use dense::{Dense, Weights};
+pub(crate) use micro::{Made, decode};
+pub(crate) use moves::Moves;
+#[cfg(feature = "lab")]
+pub(crate) use peak::peak;
+pub(crate) use steps::{Action, Place, Step};
+pub(crate) use team::{Sizes, Team};

@@ -1,4 +1,7 @@
 //! Safe code, compiled once more for the vectors that this CPU has.
+//!
+//! The build shares this file, so it is a module below `ops`.
+#![allow(unsafe_code)]
 
 /// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method
 /// can be made to be inlined. The technique is that of the crates `multiversion` and `pulp`.

@@ -4,9 +4,9 @@ use super::buffer::{More, ReadBuffer};
 use super::csv::plural;
 use super::reader::{Coding, Next, ReaderContext, of_window};
 use super::source::Source;
-use crate::engine::deferred::Refusal;
 use crate::error::Error;
 use crate::ir::npy::{self, Dtype, Header};
+use crate::simd::deferred::Refusal;
 
 /// The binary formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 use super::binary;
 use super::reader::{Coding, Position};
 use crate::engine::RecordMut;
-use crate::engine::deferred::{Decode, Refusal};
 use crate::error::{Error, ErrorKind};
+use crate::simd::deferred::{Decode, Refusal};
 
 /// The rows that form a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

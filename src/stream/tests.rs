@@ -1,9 +1,9 @@
 //! Tests of the pipeline on a mock engine, and helpers that the tests of the readers share.
 
 use super::*;
-use crate::engine::deferred::{Decode, Deferred, Refusal};
 use crate::engine::{Answer, Record, RecordMut, RecordRows};
 use crate::ir::network::{FinalActivation, Kind, Transform};
+use crate::simd::deferred::{Decode, Deferred, Refusal};
 use proptest::prelude::*;
 use serde_json::json;
 use std::borrow::Cow;

@@ -112,7 +112,7 @@ FAULTS = {
         "from: if P { arrays[0] } else { array }.and_then(|a| a.map)",
     ),
     "host: dilation forgotten at an edge": (
-        "src/engine/simd/images.rs",
+        "src/simd/images.rs",
         "let at = (left + covered.start * window.dilation.1)",
         "let at = (left + covered.start * if P { 1 } else { window.dilation.1 })",
     ),

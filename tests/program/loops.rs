@@ -361,7 +361,7 @@ fn kernel(function: &str) -> Option<String> {
         };
     }
     // The portable kernels have no vector registers.
-    if !function.contains("engine::simd::micro::") || function.contains("Lanes4") {
+    if !function.contains("simd::micro::") || function.contains("Lanes4") {
         return None;
     }
     let sets = [

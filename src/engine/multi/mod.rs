@@ -46,12 +46,12 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
-use super::deferred::{Decode, Deferred, Refusal};
 use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, RecordRows, SLOTS};
 use crate::error::{Error, ErrorKind, say};
 use crate::observe::profile::MemberTimes;
 use crate::observe::report::MemberMeasurements;
 use crate::observe::trace::{Name, Track};
+use crate::simd::deferred::{Decode, Deferred, Refusal};
 use crate::sys::thread::{Serve, Thread};
 use crate::sys::watchdog;
 use pace::{Pace, Party};

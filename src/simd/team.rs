@@ -2,15 +2,15 @@
 
 use super::buffers::{Activations, LINE, Room, TileInputs, Undecoded, Workspaces};
 use super::check::Rows;
+use super::deferred::{Deferred, Refusal};
 use super::images;
 use super::micro::{Kernels, winograd};
 use super::phases::{self, Phase};
 use super::run::{Clock, Home, Shared};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, Place, Step};
-use crate::engine::deferred::{Deferred, Refusal};
-use crate::engine::{NAN_CLASS, SLOTS};
 use crate::error::Error;
+use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::sys::thread::Thread;

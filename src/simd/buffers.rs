@@ -1,6 +1,6 @@
 //! Memory that the threads of a team share.
 
-use crate::engine::deferred::Deferred;
+use super::deferred::Deferred;
 use crate::error::Error;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;

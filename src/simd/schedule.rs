@@ -9,7 +9,7 @@
 //! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only if the work is
 //! large enough. The thread that waits for a job computes all tiles that no other thread takes.
 
-use super::super::SLOTS;
+use crate::ir::plan::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

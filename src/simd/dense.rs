@@ -2,10 +2,10 @@
 
 use super::buffers::Floats;
 use super::micro::{Affine, Byte, Half, Kernels, Runs, Subproblem};
-use crate::engine::model::Values;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::network::Activation;
+use crate::ir::values::Values;
 use std::borrow::Cow;
 use std::ops::Range;
 
