@@ -72,7 +72,7 @@ impl Sizes {
     }
 }
 
-/// A kernel before its launch.
+/// A kernel with the sizes and constants of one launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'k> {
     pub(crate) kernel: &'k Kernel,
@@ -157,7 +157,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
         let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
-        // Each of few records has its own work-groups, which never touch unwritten columns.
+        // For few records no work-group spans two records, so none touches unwritten columns.
         let columns = if call.kernel.of_few() {
             pixels.next_multiple_of(tile)
         } else {

@@ -316,7 +316,7 @@ impl<'l> Planner<'l> {
                 return false;
             };
             let next = graph.only_consumer(graph.nodes[last].output);
-            // The kernel of the narrow layer alone would also compute the activation that follows.
+            // The narrow layer's own kernel fuses an activation behind it. A pair saves no launch.
             let activated = next.is_some_and(|n| Covered::Activation.fits(graph, &graph.nodes[n]));
             let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
             self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)

@@ -54,7 +54,7 @@ impl<'l> Planner<'l> {
         let wider = |m: &Matrix| {
             let value = m.pixels_of.filter(|_| m.by_pixels && m.padded() > m.rows)?;
             let Shape { h, w, .. } = self.shape(value);
-            // With the least such factor the rows of all pixels are a multiple of `row_multiple`.
+            // The least factor that makes the rows of all pixels a multiple of `row_multiple`.
             let factor = m.row_multiple / gcd(h * w, m.row_multiple);
             Some((value, lcm(self.known.pixels[value], factor)))
         };
@@ -370,7 +370,7 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// Returns the view of a value in a whole matrix, copying the value if it has no such view.
+    /// Returns a view that takes all rows of its matrix, copying the value if necessary.
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
         let view = *self.view(value);

@@ -15,7 +15,7 @@ use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
-    /// Returns the plan of the drafts.
+    /// Returns the plan, or the mistakes that only sizes and layouts reveal.
     pub(super) fn place(mut self) -> Result<Plan, Refused> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
@@ -99,7 +99,7 @@ impl Planner<'_> {
         batch.next_multiple_of(self.col_multiple)
     }
 
-    /// Returns the rows of a matrix with padding. Partial results count once each.
+    /// Returns the rows of a matrix with padding. Partial results add up.
     pub(super) fn padded_rows(&self, matrix: &Matrix) -> usize {
         let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
         matrix.parts_of.map_or_else(|| matrix.padded(), of)
@@ -253,7 +253,7 @@ impl Planner<'_> {
         r: &Buffer,
         w: usize,
     ) -> Sizes {
-        // A row-major matrix has padding rows at the end. The kernel needs only its own alignment.
+        // A row-major matrix has padding rows at the end. The kernel reads up to its alignment.
         let l = match &d.kernel.restrictions.a {
             Some(a) if b.layout == Layout::R => {
                 let x = a.representation.as_ref().map_or(1, |l| l.granularity().1);
@@ -418,7 +418,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         Holds::Factors => Role::Factors,
         _ => Role::Weights,
     };
-    // A reduce kernel expects the same weight format as the kernel before it.
+    // A reduce kernel is chosen to expect the weight format of the kernel before it.
     let precision = d.kernel.restrictions.weights(network.weights);
     let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
     Constant {
