@@ -17,6 +17,15 @@ pub(super) struct CommandSpec {
     pub(super) take: fn(&mut Arguments) -> Result<Command, Error>,
 }
 
+impl CommandSpec {
+    pub(super) const fn new(
+        name: &'static str,
+        take: fn(&mut Arguments) -> Result<Command, Error>,
+    ) -> CommandSpec {
+        CommandSpec { name, take }
+    }
+}
+
 /// An option as it was given.
 pub(super) struct GivenOption {
     /// The long name, without dashes.

@@ -2,7 +2,7 @@
 //! build reads, with the same code and messages. The kernel library is that of its own block.
 
 use super::arguments::{Arguments, unknown, usage};
-use super::help::{self, HelpPage, OptionGroup, OptionSpec, option};
+use super::help;
 use super::print;
 use crate::bake::{self, Baked, Mistakes, Names, Settings};
 use crate::baked;
@@ -21,56 +21,30 @@ use std::process::ExitCode;
 
 const NAME: &str = "mortonnet-bake";
 
-pub(super) static HELP: HelpPage = HelpPage {
-    head: &["\
+pub(super) const HELP: &str = "\
 mortonnet-bake [OPTIONS] MODEL -o FILE      write a program that runs the network of MODEL
 
 MODEL is an ONNX or TensorFlow Lite model, a network JSON, or a folder with network.json.
-"],
-    groups: &[
-        OptionGroup {
-            title: "Output",
-            options: &[
-                option(
-                    "-o, --output FILE",
-                    "program to write; an existing file is replaced",
-                ),
-                option("-t, --target TARGET", "CPU of the program")
-                    .values("x86_64 | aarch64 | armv7")
-                    .default("this, or that of --program"),
-            ],
-        },
-        OptionGroup {
-            title: "Network",
-            options: &[
-                option("--plan PLAN", "plan of the library, or a plan file (.json)")
-                    .default("host; on ARM mali-midgard"),
-                option("--weights KIND", "how weights are stored")
-                    .values("f32 | f16 | i8 | i8:PERCENT")
-                    .default("f32"),
-                option("--program FILE", "finished program to copy")
-                    .default("mortonnet-TARGET, see below"),
-            ],
-        },
-        OptionGroup {
-            title: "Information",
-            options: &[
-                option("-h, --help", "show this page"),
-                option(
-                    "-V, --version",
-                    "show the version, which the written programs have, too",
-                ),
-            ],
-        },
-    ],
-    foot: "\
+
+Output:
+  -o, --output FILE       program to write; an existing file is replaced
+  -t, --target TARGET     CPU of the program: x86_64 | aarch64 | armv7  [this, or that of --program]
+
+Network:
+      --plan PLAN         plan of the library, or a plan file (.json)  [host; on ARM mali-midgard]
+      --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
+      --program FILE      finished program to copy  [mortonnet-TARGET, see below]
+
+Information:
+  -h, --help              show this page
+  -V, --version           show the version, which the written programs have, too
+
 With i8:PERCENT, at most that many of 100 classes may change by the smaller weights.
 The file mortonnet-TARGET is looked for beside mortonnet-bake and in ../lib/mortonnet.
 The network stands behind the program in the same file, which can be copied as any other. strip and
 UPX remove the network; the program reports that when it starts.
 Exit codes: 0 success, 1 a mistake in the model or an I/O error, 2 wrong command line.
-",
-};
+";
 
 /// A CPU that programs are written for.
 struct TargetCpu {
@@ -82,22 +56,20 @@ struct TargetCpu {
 }
 
 static TARGETS: [TargetCpu; 3] = [
-    TargetCpu {
-        name: "x86_64",
-        arch: "x86_64",
-        machine: 62,
-    },
-    TargetCpu {
-        name: "aarch64",
-        arch: "aarch64",
-        machine: 183,
-    },
-    TargetCpu {
-        name: "armv7",
-        arch: "arm",
-        machine: 40,
-    },
+    TargetCpu::new("x86_64", "x86_64", 62),
+    TargetCpu::new("aarch64", "aarch64", 183),
+    TargetCpu::new("armv7", "arm", 40),
 ];
+
+impl TargetCpu {
+    const fn new(name: &'static str, arch: &'static str, machine: u16) -> TargetCpu {
+        TargetCpu {
+            name,
+            arch,
+            machine,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct BakeOptions {
@@ -120,16 +92,16 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
     let mut parser = lexopt::Parser::from_args(args);
     let mut given = Arguments::default();
     while let Some(arg) = parser.next().map_err(usage)? {
-        let spec = help::find(HELP.options(), &arg);
+        let spec = help::find(help::options(HELP), &arg);
         match (arg, spec) {
-            (Short('h') | Long("help"), _) => return Ok(BakeCommand::Page(HELP.to_string())),
+            (Short('h') | Long("help"), _) => return Ok(BakeCommand::Page(HELP.into())),
             (Short('V') | Long("version"), _) => {
                 let version = env!("CARGO_PKG_VERSION");
                 return Ok(BakeCommand::Page(format!("{NAME} {version}\n")));
             }
             (Value(model), _) if given.values.is_empty() => given.values.push(model),
             (_, Some(spec)) => given.add(spec.name(), spec.value(&mut parser).map_err(usage)?),
-            (Long(name), None) => return Err(unknown(name, HELP.options().map(OptionSpec::name))),
+            (Long(name), None) => return Err(unknown(name, help::options(HELP).map(|o| o.name()))),
             (arg, None) => return Err(usage(arg.unexpected())),
         }
     }

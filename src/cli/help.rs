@@ -1,159 +1,101 @@
-//! Pages of `--help`. The options on a page are also what the parser knows and what `docs/CLI.md`
-//! lists, so an option is described in one place.
+//! Pages of `--help`. The parser and `docs/CLI.md` take the options from the pages, so an option is
+//! described in one place.
+//!
+//! An option has a line like `  -f, --format FMT        input format: csv | f32  [csv]`. The meaning
+//! begins at a fixed column, the values follow `: `, and the default is in brackets.
 
-use std::fmt;
+use std::ffi::OsString;
 
-/// An option of a command.
+/// The column of the meaning, counted from 0.
+const ABOUT: usize = 26;
+
+/// An option of a page.
+#[derive(Clone, Copy)]
 pub(super) struct OptionSpec {
     /// The option as it is typed, for example `-f, --format FMT`.
     syntax: &'static str,
-    /// The meaning, in words that need no other line of the page.
     about: &'static str,
-    /// The accepted values with ` | ` between them. Empty if the syntax says enough.
-    values: &'static str,
-    /// The value that holds without the option. Empty if there is none.
-    default: &'static str,
-    /// The value of `--name` alone, for an option `--name[=VALUE]`.
-    implied: &'static str,
 }
 
-/// Makes an option from its syntax and meaning.
-pub(super) const fn option(syntax: &'static str, about: &'static str) -> OptionSpec {
-    OptionSpec {
-        syntax,
-        about,
-        values: "",
-        default: "",
-        implied: "",
-    }
+/// The options that a page describes. `--help` and `--version` are not among them, because they
+/// replace the command.
+pub(super) fn options(page: &'static str) -> impl Iterator<Item = OptionSpec> {
+    let options = page.lines().filter_map(OptionSpec::of_line);
+    options.filter(|option| !["help", "version"].contains(&option.name()))
+}
+
+/// Returns the option that `arg` names.
+pub(super) fn find(
+    mut options: impl Iterator<Item = OptionSpec>,
+    arg: &lexopt::Arg,
+) -> Option<OptionSpec> {
+    options.find(|option| option.is(arg))
 }
 
 impl OptionSpec {
-    pub(super) const fn values(mut self, values: &'static str) -> OptionSpec {
-        self.values = values;
-        self
+    /// Returns the option that a line of a page describes.
+    pub(super) fn of_line(line: &'static str) -> Option<OptionSpec> {
+        let (syntax, about) = line.split_at_checked(ABOUT)?;
+        let syntax = syntax.trim();
+        syntax
+            .starts_with('-')
+            .then_some(OptionSpec { syntax, about })
     }
 
-    pub(super) const fn default(mut self, default: &'static str) -> OptionSpec {
-        self.default = default;
-        self
-    }
-
-    pub(super) const fn implied(mut self, value: &'static str) -> OptionSpec {
-        self.implied = value;
-        self
-    }
-
-    /// The long name without dashes, and what follows it in the syntax.
-    fn long(&self) -> (&'static str, &'static str) {
+    /// The long name without dashes, and the rest of the syntax.
+    fn long(self) -> (&'static str, &'static str) {
         let long = self.syntax.split_once("--").map_or("", |(_, long)| long);
         long.split_at(long.find([' ', '[']).unwrap_or(long.len()))
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        self.long().0
+    #[cfg(all(test, feature = "bake"))]
+    pub(super) fn syntax(self) -> &'static str {
+        self.syntax
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        let (name, _) = self.long();
+        name
     }
 
     /// Returns true if `arg` is this option's long name or its letter.
-    pub(super) fn is(&self, arg: &lexopt::Arg) -> bool {
+    pub(super) fn is(self, arg: &lexopt::Arg) -> bool {
         match arg {
             lexopt::Arg::Long(name) => *name == self.name(),
             lexopt::Arg::Short(letter) => {
-                let mut short = self.syntax.chars().skip_while(|c| *c == '-');
+                let mut short = self.syntax.chars().skip(1);
                 !self.syntax.starts_with("--") && short.next() == Some(*letter)
             }
             lexopt::Arg::Value(_) => false,
         }
     }
 
-    /// Takes the option's value from the parser that has just returned its name. An option that
-    /// takes no value has an empty one.
-    pub(super) fn value(
-        &self,
-        parser: &mut lexopt::Parser,
-    ) -> Result<std::ffi::OsString, lexopt::Error> {
-        match self.long().1 {
-            "" => Ok("".into()),
-            optional if optional.starts_with('[') => {
-                Ok(parser.optional_value().unwrap_or(self.implied.into()))
-            }
-            _ => parser.value(),
-        }
-    }
-}
-
-#[cfg(all(test, feature = "bake"))]
-impl OptionSpec {
-    /// Syntax, meaning and default as cells of a Markdown table.
-    pub(super) fn markdown(&self) -> String {
-        let values = self.values.replace(" | ", "`, `");
-        let values = if values.is_empty() {
-            values
-        } else {
-            format!(": `{values}`")
+    /// The meaning, the text of the values (`csv | f32`), and the default.
+    pub(super) fn parts(self) -> (&'static str, Option<&'static str>, &'static str) {
+        let (text, default) = match self.about.split_once("  [") {
+            Some((text, default)) => (text, default.trim_end_matches(']')),
+            None => (self.about, ""),
         };
-        let about = self.about.replace('|', "\\|");
-        format!("| `{}` | {about}{values} | {} |", self.syntax, self.default)
-    }
-}
-
-/// The line of `--help`. The text begins at column 27.
-impl fmt::Display for OptionSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let indent = if self.syntax.starts_with("--") { 6 } else { 2 };
-        let width = 25 - indent;
-        write!(f, "{:indent$}{:width$} {}", "", self.syntax, self.about)?;
-        if !self.values.is_empty() {
-            write!(f, ": {}", self.values)?;
+        match text.rsplit_once(": ").filter(|(_, v)| v.contains(" | ")) {
+            Some((about, values)) => (about, Some(values), default),
+            None => (text, None, default),
         }
-        if !self.default.is_empty() {
-            write!(f, "  [{}]", self.default)?;
+    }
+
+    /// Takes the option's value from the parser that has just returned its name. The value is empty
+    /// for an option without one. `--name` alone has the first value of an option `--name[=VALUE]`.
+    pub(super) fn value(self, parser: &mut lexopt::Parser) -> Result<OsString, lexopt::Error> {
+        let (_, argument) = self.long();
+        if argument.is_empty() {
+            return Ok(OsString::new());
         }
-        Ok(())
-    }
-}
-
-/// Options that belong together.
-pub(super) struct OptionGroup {
-    pub(super) title: &'static str,
-    pub(super) options: &'static [OptionSpec],
-}
-
-/// The page of a command.
-pub(super) struct HelpPage {
-    /// The synopsis, then what the command does. Each part ends with a line break.
-    pub(super) head: &'static [&'static str],
-    pub(super) groups: &'static [OptionGroup],
-    /// Examples, exit codes and the environment.
-    pub(super) foot: &'static str,
-}
-
-impl HelpPage {
-    /// The options that commands take. `--help` and `--version` replace the command, so the parser
-    /// handles them itself.
-    pub(super) fn options(&self) -> impl Iterator<Item = &'static OptionSpec> + use<> {
-        let options = self.groups.iter().flat_map(|group| group.options);
-        options.filter(|option| !["help", "version"].contains(&option.name()))
-    }
-}
-
-impl fmt::Display for HelpPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.head.iter().try_for_each(|part| f.write_str(part))?;
-        for group in self.groups {
-            writeln!(f, "\n{}:", group.title)?;
-            for option in group.options {
-                writeln!(f, "{option}")?;
-            }
+        if !argument.starts_with('[') {
+            return parser.value();
         }
-        write!(f, "\n{}", self.foot)
+        let (_, values, _) = self.parts();
+        let first = values.and_then(|values| values.split(' ').next());
+        Ok(parser
+            .optional_value()
+            .unwrap_or(first.unwrap_or_default().into()))
     }
-}
-
-/// Returns the option that `arg` names.
-pub(super) fn find(
-    mut options: impl Iterator<Item = &'static OptionSpec>,
-    arg: &lexopt::Arg,
-) -> Option<&'static OptionSpec> {
-    options.find(|option| option.is(arg))
 }

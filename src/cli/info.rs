@@ -199,8 +199,8 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     };
     Ok(format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\
-         \"outputs\":{},\"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
-         \"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{}}}\n",
+         \"outputs\":{},\"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\
+         \"fits\":[{}],\"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{}}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
         n.hash,

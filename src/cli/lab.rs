@@ -2,7 +2,7 @@
 
 use super::Command;
 use super::arguments::{Arguments, CommandSpec, named, number, usage};
-use super::help::{HelpPage, OptionGroup, OptionSpec, option};
+use super::help::{self, OptionSpec};
 use crate::baked;
 use crate::error::Error;
 use crate::ir::layout::Layout;
@@ -21,8 +21,7 @@ mortonnet bench [NAME]...           check and time kernels and networks (bench -
 mortonnet tune                      find and remember the fastest plan for a device (tune --help)
 ";
 
-pub(super) static BENCH_HELP: HelpPage = HelpPage {
-    head: &["\
+pub(super) const BENCH_HELP: &str = "\
 mortonnet bench [OPTIONS] [NAME]...     check kernels on a device, then time them
 
 NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), a table of the
@@ -30,126 +29,49 @@ documents (thesis_6, thesis_7_1, thesis_10, arm_1_3, sdk, ...), or network. Name
 table of their own. Without a name, all tables of the documents are measured. A kernel that computes
 a wrong result is named, is not timed, and makes the exit code 1. SIGINT and SIGTERM end the run
 and print what is done by then. Except in JSON, each table is printed when it is finished.
-"],
-    groups: &[
-        OptionGroup {
-            title: "Input",
-            options: &[
-                option(
-                    "--sizes LIST",
-                    "sizes of square products and images (96,1000,1024)",
-                )
-                .default("each table's"),
-                option(
-                    "--kernels DIR",
-                    "compile the kernel sources in DIR instead of the baked ones",
-                ),
-                option(
-                    "--library FILE",
-                    "add the kernels of FILE, a file like kernels/library.json",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Device",
-            options: &[
-                option("-d, --device DEV", "device; also host for network")
-                    .values("opencl | INDEX | NAME")
-                    .default("the first GPU"),
-                option(
-                    "--compute-units N",
-                    "use the OpenCL device with N compute units",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Time",
-            options: &[
-                option(
-                    "--repeat N",
-                    "timed launches of each case, after a first one that counts apart",
-                )
-                .default("10"),
-                option(
-                    "--time-limit S",
-                    "leave out cases that would not end within S seconds",
-                )
-                .default("180"),
-                option("--full", "leave out no case, however long it takes"),
-            ],
-        },
-        OptionGroup {
-            title: "Output",
-            options: &[
-                option("-o, --output FMT", "output format")
-                    .values("table | md | csv | json")
-                    .default("table"),
-                option(
-                    "--report FILE.html",
-                    "also write a page with tables and plots",
-                ),
-                option(
-                    "--against FILE.json",
-                    "add ratios to another run, which -o json has written",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Checking",
-            options: &[
-                option("--check", "check the kernels and do not time them"),
-                option(
-                    "--inputs",
-                    "with --check: launch nothing, print a hash of each check's inputs",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Calculation without a launch",
-            options: &[
-                option(
-                    "--cache-model",
-                    "calculate the cache misses and pages of products [Mali-T628, or -d]",
-                ),
-                option(
-                    "--cache SHAPE",
-                    "caches of the model: line=64,l1_lines=256,l1_ways=4,l2_lines=2048,...",
-                ),
-                option(
-                    "--layout LAYOUT",
-                    "draw a layout such as C_4_2_C with index numbers; --sizes 8x8",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "bench network (inputs stay on the device, arg-max is left out)",
-            options: &[
-                option("--batch N", "records per batch").default("100"),
-                option(
-                    "--plan NAME",
-                    "plan to run: baked, or one that --info lists",
-                )
-                .default("that of the device class"),
-                option("--shape SHAPE", "network with generated weights; see below")
-                    .default("the baked network"),
-                option("--weights W", "how weights are stored")
-                    .values("f32 | f16 | i8")
-                    .default("as baked"),
-                option(
-                    "--host",
-                    "time from f32 records on the host to classes on the host",
-                ),
-            ],
-        },
-    ],
-    foot: "\
-SHAPE is like 784-2500-2000-10:relu, or one of baseline, partial-mnist, partial-cifar, full-mnist,
-full-cifar, autoencoder, ds-cnn, resnet-8, mobilenet-v1-0.25, mobilenet-v1-1.0.
-",
-};
 
-pub(super) static TUNE_HELP: HelpPage = HelpPage {
-    head: &["\
+Input:
+      --sizes LIST        sizes of square products and images (96,1000,1024)  [each table's]
+      --kernels DIR       compile the kernel sources in DIR instead of the baked ones
+      --library FILE      add the kernels of FILE, a file like kernels/library.json
+
+Device:
+  -d, --device DEV        device; also host for network: opencl | INDEX | NAME  [the first GPU]
+      --compute-units N   use the OpenCL device with N compute units
+
+Time:
+      --repeat N          timed launches of each case, after a first one that counts apart  [10]
+      --time-limit S      leave out cases that would not end within S seconds  [180]
+      --full              leave out no case, however long it takes
+
+Output:
+  -o, --output FMT        output format: table | md | csv | json  [table]
+      --report FILE.html  also write a page with tables and plots
+      --against FILE.json add ratios to another run, which -o json has written
+
+Checking:
+      --check             check the kernels and do not time them
+      --inputs            with --check: launch nothing, print a hash of each check's inputs
+
+Calculation without a launch:
+      --cache-model       calculate the cache misses and pages of products [Mali-T628, or -d]
+      --cache SHAPE       caches of the model, for example line=64,cores=4; see below
+      --layout LAYOUT     draw a layout such as C_4_2_C with index numbers; --sizes 8x8
+
+bench network (inputs stay on the device, arg-max is left out):
+      --batch N           records per batch  [100]
+      --plan NAME         plan to run: baked, or one that --info lists  [that of the device class]
+      --shape SHAPE       network with generated weights; see below  [the baked network]
+      --weights W         how weights are stored: f32 | f16 | i8  [as baked]
+      --host              time from f32 records on the host to classes on the host
+
+A network SHAPE is like 784-2500-2000-10:relu, or one of baseline, partial-mnist, partial-cifar,
+full-mnist, full-cifar, autoencoder, ds-cnn, resnet-8, mobilenet-v1-0.25, mobilenet-v1-1.0.
+The cache SHAPE of a Mali-T628 is
+line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4,page=4096.
+";
+
+pub(super) const TUNE_HELP: &str = "\
 mortonnet tune [OPTIONS]       time what could run the baked network here, remember the fastest
 
 Checks and times every admissible plan, kernel and work-group on the device and on the host. Later
@@ -157,48 +79,25 @@ runs on this device with this driver use the fastest one, unless --plan says oth
 below the table say how sure the result is. If the times do not tell plans apart, the baked plan is
 kept, or else the first of them. MORTONNET_CACHE names the folder that remembers the result; the
 default is CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet or ~/.cache/mortonnet.
-"],
-    groups: &[
-        OptionGroup {
-            title: "Device",
-            options: &[
-                option("-d, --device DEV", "device")
-                    .values("auto | host | opencl | INDEX | NAME")
-                    .default("the first GPU"),
-                option(
-                    "--compute-units N",
-                    "use the OpenCL device with N compute units",
-                ),
-                option("-b, --batch N", "records per batch").default("each plan's"),
-                option(
-                    "--kernels DIR",
-                    "compile the kernel sources in DIR instead of the baked ones",
-                ),
-                option("--time-limit S", "stop after S seconds").default("20"),
-            ],
-        },
-        OptionGroup {
-            title: "Output",
-            options: &[
-                option("-o, --output FMT", "output format")
-                    .values("table | md | csv | json")
-                    .default("table"),
-                option(
-                    "--save FILE.json",
-                    "also write the plan; MORTONNET_PLAN=FILE.json bakes it into a build",
-                ),
-            ],
-        },
-    ],
-    foot: "\
+
+Device:
+  -d, --device DEV        device: auto | host | opencl | INDEX | NAME  [the first GPU]
+      --compute-units N   use the OpenCL device with N compute units
+  -b, --batch N           records per batch  [each plan's]
+      --kernels DIR       compile the kernel sources in DIR instead of the baked ones
+      --time-limit S      stop after S seconds  [20]
+
+Output:
+  -o, --output FMT        output format: table | md | csv | json  [table]
+      --save FILE.json    also write the plan; MORTONNET_PLAN=FILE.json bakes it into a build
+
 Example:
   mortonnet tune -d 0 --save plan.json
-",
-};
+";
 
 /// The options of the lab's commands.
-pub(super) fn options() -> impl Iterator<Item = &'static OptionSpec> {
-    BENCH_HELP.options().chain(TUNE_HELP.options())
+pub(super) fn options() -> impl Iterator<Item = OptionSpec> {
+    help::options(BENCH_HELP).chain(help::options(TUNE_HELP))
 }
 
 #[derive(Clone, Copy)]
@@ -208,34 +107,13 @@ pub(super) enum Subcommand {
 }
 
 pub(super) static COMMANDS: [CommandSpec; 7] = [
-    CommandSpec {
-        name: "bench",
-        take: all_kernels,
-    },
-    CommandSpec {
-        name: "bench NAME",
-        take: named_kernels,
-    },
-    CommandSpec {
-        name: "bench --check",
-        take: check,
-    },
-    CommandSpec {
-        name: "bench network",
-        take: network,
-    },
-    CommandSpec {
-        name: "bench --cache-model",
-        take: cache_model,
-    },
-    CommandSpec {
-        name: "bench --layout",
-        take: drawing,
-    },
-    CommandSpec {
-        name: "tune",
-        take: tune,
-    },
+    CommandSpec::new("bench", all_kernels),
+    CommandSpec::new("bench NAME", named_kernels),
+    CommandSpec::new("bench --check", check),
+    CommandSpec::new("bench network", network),
+    CommandSpec::new("bench --cache-model", cache_model),
+    CommandSpec::new("bench --layout", drawing),
+    CommandSpec::new("tune", tune),
 ];
 
 /// Returns the subcommand that `value` names.
@@ -247,10 +125,10 @@ pub(super) fn subcommand(value: &OsStr) -> Result<Option<Subcommand>, Error> {
     })
 }
 
-pub(super) fn help(subcommand: Subcommand) -> &'static HelpPage {
+pub(super) fn help(subcommand: Subcommand) -> &'static str {
     match subcommand {
-        Subcommand::Bench => &BENCH_HELP,
-        Subcommand::Tune => &TUNE_HELP,
+        Subcommand::Bench => BENCH_HELP,
+        Subcommand::Tune => TUNE_HELP,
     }
 }
 

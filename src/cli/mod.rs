@@ -26,143 +26,54 @@ use crate::sys::io::was_open;
 use crate::sys::{signal, watchdog};
 use arguments::{Arguments, CommandSpec, usage};
 pub(crate) use classify::Classify;
-use help::{HelpPage, OptionGroup, OptionSpec, option};
+use help::OptionSpec;
 pub(crate) use selftest::SelfTest;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// `--help`, and the options outside the lab.
-static HELP: HelpPage = HelpPage {
-    head: &[
-        "mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin\n",
-        lab::SYNOPSIS,
-    ],
-    groups: &[
-        OptionGroup {
-            title: "Input",
-            options: &[
-                option("-f, --format FMT", "input format")
-                    .values("csv | f32 | u8 | idx | npy")
-                    .default("detected, else csv"),
-                option(
-                    "--window N",
-                    "time series: one record is N successive rows (CSV lines)",
-                ),
-                option("--hop M", "time series: start a record every M rows")
-                    .default("N of --window"),
-                option(
-                    "--key N",
-                    "copy the first N fields of a line (time, name) to its answer",
-                ),
-                option(
-                    "--on-error ACTION",
-                    "stop at a bad record, or answer \"error\" and go on",
-                )
-                .values("stop | mark")
-                .default("stop"),
-            ],
-        },
-        OptionGroup {
-            title: "Output",
-            options: &[
-                option("-o, --output KIND", "answer to a record")
-                    .values("class | label | scores | probs | top=K | json"),
-                option(
-                    "--profile[=FMT]",
-                    "report times on stderr, with =FMT:FILE in a file",
-                )
-                .values("table | json | trace")
-                .implied("table"),
-                option(
-                    "-v, --verbose",
-                    "report on stderr which device and plan run, and why",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Device",
-            options: &[
-                option("-d, --device DEV", "device to use")
-                    .values("auto | host | opencl | all | INDEX | NAME")
-                    .default("auto"),
-                option(
-                    "--compute-units N",
-                    "use the OpenCL device with N compute units",
-                ),
-                option(
-                    "--plan NAME",
-                    "plan to run: baked, tuned, or one that --info lists",
-                ),
-                option("-b, --batch N", "run at most N records per launch")
-                    .default("the plan's batch"),
-                option(
-                    "--max-memory BYTES",
-                    "limit device memory; smaller batches are used to fit (for example 64M)",
-                ),
-                option(
-                    "--kernels DIR",
-                    "compile the kernel sources in DIR instead of the baked ones",
-                ),
-                option(
-                    "--timeout SECONDS",
-                    "give up a device that hangs; start-up may take 6 times as long",
-                )
-                .default("10"),
-            ],
-        },
-        OptionGroup {
-            title: "Checking",
-            options: &[
-                option(
-                    "--expect FILE",
-                    "compare classes with FILE; print the number of correct ones on stderr",
-                ),
-                option(
-                    "--min-accuracy A",
-                    "with --expect: exit 1 if accuracy is below A (0.97 or 97%)",
-                ),
-                option(
-                    "--expect-scores F",
-                    "compare scores with file F (csv, npy, idx); exit 1 beyond --tolerance",
-                ),
-                option(
-                    "--tolerance T",
-                    "allowed error of a score, relative to max(1, |expected|)",
-                )
-                .default("0.0001"),
-                option(
-                    "--verify N",
-                    "compare every N-th batch of a device with the host; stop if they differ",
-                ),
-                option(
-                    "--selftest",
-                    "run the baked golden vectors on the device; exit 1 if a result is wrong",
-                ),
-            ],
-        },
-        OptionGroup {
-            title: "Information",
-            options: &[
-                option(
-                    "--list-devices",
-                    "list the OpenCL devices, or why there are none; -v adds details",
-                ),
-                option(
-                    "--info[=block]",
-                    "show network, device and plans (-o json); =block shows all baked data",
-                )
-                .implied("page"),
-                option("-h, --help", "show this page"),
-                option(
-                    "-V, --version",
-                    "show the version of the program and the name of the network",
-                ),
-            ],
-        },
-    ],
-    foot: "\
+const SYNOPSIS: &str = "\
+mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
+";
+
+/// The part of `--help` behind the synopsis.
+const HELP: &str = "
+Input:
+  -f, --format FMT        input format: csv | f32 | u8 | idx | npy  [detected, else csv]
+      --window N          time series: one record is N successive rows (CSV lines)
+      --hop M             time series: start a record every M rows  [N of --window]
+      --key N             copy the first N fields of a line (time, name) to its answer
+      --on-error ACTION   stop at a bad record, or answer \"error\" and go on: stop | mark  [stop]
+
+Output:
+  -o, --output KIND       answer to a record: class | label | scores | probs | top=K | json
+      --profile[=FMT]     report times on stderr, with =FMT:FILE in a file: table | json | trace
+  -v, --verbose           report on stderr which device and plan run, and why
+
+Device:
+  -d, --device DEV        device to use: auto | host | opencl | all | INDEX | NAME  [auto]
+      --compute-units N   use the OpenCL device with N compute units
+      --plan NAME         plan to run: baked, tuned, or one that --info lists
+  -b, --batch N           run at most N records per launch  [the plan's batch]
+      --max-memory BYTES  limit memory; smaller batches are used to fit (for example 64M)
+      --kernels DIR       compile the kernel sources in DIR instead of the baked ones
+      --timeout SECONDS   give up a device that hangs; start-up may take 6 times as long  [10]
+
+Checking:
+      --expect FILE       compare classes with FILE; print the number of correct ones on stderr
+      --min-accuracy A    with --expect: exit 1 if accuracy is below A (0.97 or 97%)
+      --expect-scores F   compare scores with file F (csv, npy, idx); exit 1 beyond --tolerance
+      --tolerance T       allowed error of a score, relative to max(1, |expected|)  [0.0001]
+      --verify N          compare every N-th batch of a device with the host; stop if they differ
+      --selftest          run the baked golden vectors on the device; exit 1 if a result is wrong
+
+Information:
+      --list-devices      list the OpenCL devices, or why there are none; -v adds details
+      --info[=KIND]       show network, device and plans, or all baked data: page | block
+  -h, --help              show this page
+  -V, --version           show the version of the program and the name of the network
+
 Examples:
   mortonnet vectors.csv                       print a class per line
   sensor | mortonnet -o json | jq .label      answer each record as soon as it is read
@@ -176,8 +87,7 @@ SIGINT and SIGTERM: answer the records that were read, then exit. SIGUSR1: print
 MORTONNET_OPENCL names the OpenCL library to load.
 MORTONNET_CACHE names the cache folder; the default is CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet or
 ~/.cache/mortonnet.
-",
-};
+";
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -206,31 +116,16 @@ pub(crate) enum Command {
 
 /// The commands outside the lab. An option selects the command that has its name.
 static COMMANDS: [CommandSpec; 5] = [
-    CommandSpec {
-        name: "classifying records",
-        take: classify::take,
-    },
-    CommandSpec {
-        name: "--selftest",
-        take: selftest::take,
-    },
-    CommandSpec {
-        name: "--list-devices",
-        take: take_list_devices,
-    },
-    CommandSpec {
-        name: "--info=block",
-        take: lab::take_block,
-    },
-    CommandSpec {
-        name: "--info",
-        take: take_info,
-    },
+    CommandSpec::new("classifying records", classify::take),
+    CommandSpec::new("--selftest", selftest::take),
+    CommandSpec::new("--list-devices", take_list_devices),
+    CommandSpec::new("--info=block", lab::take_block),
+    CommandSpec::new("--info", take_info),
 ];
 
 /// The options of all commands.
-fn options() -> impl Iterator<Item = &'static OptionSpec> {
-    HELP.options().chain(lab::options())
+fn options() -> impl Iterator<Item = OptionSpec> {
+    help::options(HELP).chain(lab::options())
 }
 
 /// All commands, in the order in which messages list them.
@@ -262,9 +157,9 @@ impl Command {
                 (Value(value), _) => arguments.values.push(value),
                 // Help and version win over the rest of the line, even if the rest is wrong.
                 (Short('h') | Long("help"), _) => {
-                    return Ok(Command::Help(
-                        subcommand.map_or(&HELP, lab::help).to_string(),
-                    ));
+                    let page = subcommand.map(lab::help).map(String::from);
+                    let own = || format!("{SYNOPSIS}{}{HELP}", lab::SYNOPSIS);
+                    return Ok(Command::Help(page.unwrap_or_else(own)));
                 }
                 (Short('V') | Long("version"), _) if subcommand.is_none() => {
                     return Ok(Command::Version);
@@ -274,7 +169,7 @@ impl Command {
                     arguments.add(spec.name(), value);
                 }
                 (Long(name), None) => {
-                    return Err(arguments::unknown(name, options().map(OptionSpec::name)));
+                    return Err(arguments::unknown(name, options().map(|o| o.name())));
                 }
                 (arg, None) => return Err(usage(arg.unexpected())),
             }

@@ -489,8 +489,8 @@ fn what_contradicts_itself_is_refused() {
 
 #[test]
 fn lines_of_help_are_short() {
-    for page in [&HELP, &lab::BENCH_HELP, &lab::TUNE_HELP] {
-        for line in page.to_string().lines() {
+    for page in [HELP, lab::BENCH_HELP, lab::TUNE_HELP] {
+        for line in page.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }
     }
@@ -507,47 +507,33 @@ const EXAMPLES: &[&str] = &[
     "mortonnet -v vectors.csv",
     "mortonnet -d host,0 vectors.csv",
     "mortonnet -d opencl --compute-units 4 vectors.csv",
-    "mortonnet --plan mali-midgard vectors.csv",
-    "mortonnet -b 32 vectors.csv",
+    "mortonnet --plan mali-midgard -b 32 vectors.csv",
     "mortonnet --max-memory 64M vectors.csv",
     "mortonnet -d 0 --kernels kernels vectors.csv",
-    "mortonnet -d 0 --timeout 30 vectors.csv",
+    "mortonnet -d 0 --timeout 30 --verify 100 vectors.csv",
     "mortonnet --expect labels.csv --min-accuracy 97% vectors.csv",
     "mortonnet --expect-scores scores.npy --tolerance 0.001 vectors.csv",
-    "mortonnet -d 0 --verify 100 vectors.csv",
     "mortonnet -d opencl --selftest",
     "mortonnet -v --list-devices",
     "mortonnet --info -o json",
     "mortonnet --help",
     "mortonnet --version",
-    "mortonnet bench matmul --sizes 96,1000,1024",
-    "mortonnet bench matmul --kernels kernels",
-    "mortonnet bench --library mine.json",
-    "mortonnet bench -d 0",
+    "mortonnet bench matmul --sizes 96,1000,1024 --repeat 50",
+    "mortonnet bench matmul --kernels kernels --library mine.json",
     "mortonnet bench -d opencl --compute-units 4",
-    "mortonnet bench matmul --repeat 50",
-    "mortonnet bench --time-limit 600",
-    "mortonnet bench thesis_6 --full",
-    "mortonnet bench -o md",
-    "mortonnet bench --report board.html",
+    "mortonnet bench --time-limit 600 --report board.html",
+    "mortonnet bench thesis_6 --full -o md",
     "mortonnet bench --against other.json",
     "mortonnet bench --check --inputs",
     "mortonnet bench --cache-model --cache line=64,cores=4",
     "mortonnet bench --layout C_4_2_C --sizes 8x8",
     "mortonnet bench network --batch 256 --plan nvidia",
-    "mortonnet bench network --shape 784-100-10:relu --weights f16",
-    "mortonnet bench network --host",
-    "mortonnet tune -d 0",
+    "mortonnet bench network --shape 784-100-10:relu --weights f16 --host",
     "mortonnet tune -d opencl --compute-units 4",
-    "mortonnet tune --batch 1",
-    "mortonnet tune --kernels kernels",
-    "mortonnet tune --time-limit 60",
-    "mortonnet tune -o json",
-    "mortonnet tune --save plan.json",
-    "mortonnet-bake net.onnx -o net",
+    "mortonnet tune --batch 1 --time-limit 60 -o json",
+    "mortonnet tune --kernels kernels --save plan.json",
     "mortonnet-bake net.onnx -o net --target aarch64",
-    "mortonnet-bake net.onnx -o net --plan host",
-    "mortonnet-bake net.onnx -o net --weights i8:1",
+    "mortonnet-bake net.onnx -o net --plan host --weights i8:1",
     "mortonnet-bake net.onnx -o net --program mortonnet-armv7",
     "mortonnet-bake --help",
     "mortonnet-bake --version",
@@ -555,35 +541,50 @@ const EXAMPLES: &[&str] = &[
 
 /// The options of a page as tables of Markdown, with an example of each.
 #[cfg(feature = "bake")]
-fn markdown(command: &str, page: &HelpPage) -> String {
-    let own_word = |line: &&&str| {
-        let subcommand = ["bench", "tune"]
-            .into_iter()
-            .find(|w| line.contains(&format!(" {w} ")));
-        let program = line.split(' ').next();
-        [program, subcommand]
-            .into_iter()
-            .flatten()
-            .eq(command.split(' '))
+fn markdown(command: &str, page: &'static str) -> String {
+    let own_command = |line: &&&str| {
+        let mut words = line.split(' ');
+        let program = words.next().unwrap();
+        match words.next() {
+            Some(word @ ("bench" | "tune")) => command == format!("{program} {word}"),
+            _ => command == program,
+        }
+    };
+    let uses = |line: &str, option: OptionSpec| {
+        let mut parser = lexopt::Parser::from_args(line.split(' ').skip(1));
+        while let Ok(Some(arg)) = parser.next() {
+            if option.is(&arg) {
+                return true;
+            }
+            if let Some(other) = help::find(help::options(page), &arg) {
+                other.value(&mut parser).unwrap();
+            }
+        }
+        false
     };
     let mut text = String::new();
-    for group in page.groups {
-        text += &format!("\n{}:\n\n", group.title);
-        text += "| option | meaning | default | example |\n|---|---|---|---|\n";
-        for option in group.options {
-            let mut mine = EXAMPLES.iter().filter(own_word);
-            let example = mine.find(|line| {
-                let mut parser = lexopt::Parser::from_args(line.split(' ').skip(1));
-                let mut found = false;
-                while let Ok(Some(arg)) = parser.next() {
-                    found |= option.is(&arg);
-                    let _ = help::find(page.options(), &arg).map(|o| o.value(&mut parser));
-                }
-                found
-            });
-            let example = example.unwrap_or_else(|| panic!("no example of {}", option.name()));
-            text += &format!("{} `{example}` |\n", option.markdown());
+    let mut title = "";
+    for line in page.lines() {
+        let Some(option) = OptionSpec::of_line(line) else {
+            title = line;
+            continue;
+        };
+        if !title.is_empty() {
+            text += &format!(
+                "\n{title}\n\n| option | meaning | default | example |\n|---|---|---|---|\n"
+            );
+            title = "";
         }
+        let mut examples = EXAMPLES.iter().filter(own_command);
+        let example = examples.find(|line| uses(line, option));
+        let example = example.unwrap_or_else(|| panic!("no example of {}", option.name()));
+        let (about, values, default) = option.parts();
+        let values = values.map_or(String::new(), |v| {
+            format!(": `{}`", v.replace(" | ", "`, `"))
+        });
+        let about = about.replace('|', "\\|");
+        let syntax = option.syntax();
+        text += &format!("| `{syntax}` | {about}{values} | {default} | `{example}` |\n");
     }
     text
 }
@@ -606,10 +607,10 @@ fn the_document_of_the_command_line_lists_every_option() {
     let old = std::fs::read_to_string(&path).unwrap();
     let mut new = old.clone();
     for (command, page) in [
-        ("mortonnet", &HELP),
-        ("mortonnet bench", &lab::BENCH_HELP),
-        ("mortonnet tune", &lab::TUNE_HELP),
-        ("mortonnet-bake", &bake::HELP),
+        ("mortonnet", HELP),
+        ("mortonnet bench", lab::BENCH_HELP),
+        ("mortonnet tune", lab::TUNE_HELP),
+        ("mortonnet-bake", bake::HELP),
     ] {
         let begin = format!("<!-- options of {command}, from src/cli -->\n");
         let end = "\n<!-- end of options -->";

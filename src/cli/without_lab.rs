@@ -2,7 +2,7 @@
 
 use super::Command;
 use super::arguments::{Arguments, CommandSpec};
-use super::help::{HelpPage, OptionSpec};
+use super::help::OptionSpec;
 use crate::error::Error;
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ pub(super) const SYNOPSIS: &str = "";
 
 pub(super) static COMMANDS: [CommandSpec; 0] = [];
 
-pub(super) fn options() -> impl Iterator<Item = &'static OptionSpec> {
+pub(super) fn options() -> impl Iterator<Item = OptionSpec> {
     std::iter::empty()
 }
 
@@ -31,7 +31,7 @@ pub(super) fn subcommand(value: &OsStr) -> Result<Option<Subcommand>, Error> {
     }
 }
 
-pub(super) fn help(subcommand: Subcommand) -> &'static HelpPage {
+pub(super) fn help(subcommand: Subcommand) -> &'static str {
     match subcommand {}
 }
 

@@ -548,8 +548,8 @@ impl Kernel {
         self.define("BK").unwrap_or(1).max(1)
     }
 
-    /// The compiler options for a step: the version of the language, the kernel's constants, the fused
-    /// activation, the work-group `local` (dimensions 0 and 1), and the options of the step.
+    /// The compiler options for a step: the version of the language, the kernel's constants, the
+    /// fused activation, the work-group `local` (dimensions 0 and 1), and the options of the step.
     pub(crate) fn options(
         &self,
         activation: Activation,
