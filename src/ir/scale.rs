@@ -9,7 +9,7 @@
 pub(crate) const MOST: f32 = 127.0;
 
 /// Biases and scales are stored in panels of this many rows: the biases of the rows, then their
-/// scales. Every vector of a kernel divides it.
+/// scales. The number is a multiple of every kernel's vector.
 pub(crate) const BESIDE: usize = 16;
 
 /// Binary digits of a scale. Together with the 7 digits of a number, a product fits a float.

@@ -425,41 +425,36 @@ mod tests {
         }
     }
 
-    /// The kernels' argument holds two sizes in a word.
+    const fn image(first: usize, pixel: usize, line: usize) -> Image {
+        Image { first, pixel, line }
+    }
+
+    const fn pixels(c: usize, h: usize, w: usize) -> Shape {
+        Shape { c, h, w }
+    }
+
+    const GEOMETRY: Geometry = Geometry {
+        input: (image(1, 2, 3), pixels(8, 4, 5)),
+        output: (image(6, 7, 8), pixels(6, 9, 10)),
+        window: Window {
+            size: (11, 12),
+            stride: (13, 14),
+            dilation: (15, 16),
+            border: super::super::op::Border {
+                top: 17,
+                left: 18,
+                bottom: 19,
+                right: 20,
+            },
+            ceil: false,
+        },
+        groups: 2,
+    };
+
+    /// The argument of kernels has two sizes in a word.
     #[test]
     fn sizes_of_a_geometry_fit_halves_of_words() {
-        let pixels = |c: usize, h: usize, w: usize| Shape { c, h, w };
-        let geometry = Geometry {
-            input: (
-                Image {
-                    first: 1,
-                    pixel: 2,
-                    line: 3,
-                },
-                pixels(8, 4, 5),
-            ),
-            output: (
-                Image {
-                    first: 6,
-                    pixel: 7,
-                    line: 8,
-                },
-                pixels(6, 9, 10),
-            ),
-            window: Window {
-                size: (11, 12),
-                stride: (13, 14),
-                dilation: (15, 16),
-                border: super::super::op::Border {
-                    top: 17,
-                    left: 18,
-                    bottom: 19,
-                    right: 20,
-                },
-                ceil: false,
-            },
-            groups: 2,
-        };
+        let geometry = GEOMETRY;
         let two = |low: u32, high: u32| low + (high << 16);
         let sizes = [
             two(4, 5),
@@ -475,37 +470,24 @@ mod tests {
             1, 2, 3, from, 6, 7, 8, to, size, stride, dilation, before, behind, 4, 3, 6,
         ];
         assert_eq!(geometry.words(), words);
-        assert_eq!(
-            Geometry {
-                groups: 0,
-                ..geometry
-            }
-            .words()[13..],
-            [8, 6, 6]
-        );
+        let ungrouped = Geometry {
+            groups: 0,
+            ..geometry
+        };
+        assert_eq!(ungrouped.words()[13..], [8, 6, 6]);
         let wide = |w: usize| Geometry {
             output: (Image::default(), pixels(1, 1, w)),
             ..geometry
         };
-        let dilated = |n: usize| Window {
-            dilation: (n, 1),
-            ..geometry.window
+        let dilated = |n: usize| Geometry {
+            window: Window {
+                dilation: (n, 1),
+                ..geometry.window
+            },
+            ..geometry
         };
         let most = (1 << 15) - 1;
         assert!(geometry.fits() && wide(most).fits() && !wide(most + 1).fits());
-        assert!(
-            Geometry {
-                window: dilated(most),
-                ..geometry
-            }
-            .fits()
-        );
-        assert!(
-            !Geometry {
-                window: dilated(most + 1),
-                ..geometry
-            }
-            .fits()
-        );
+        assert!(dilated(most).fits() && !dilated(most + 1).fits());
     }
 }

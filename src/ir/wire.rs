@@ -343,7 +343,10 @@ mod data {
         LayersOptions { classes, hidden, rows, width, each }
         LayerOptions { columns, terms, groups, activation, weights, biases, start, panel }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
-        Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps, few }
+        Plan {
+            name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes,
+            arena_bound, steps, few
+        }
         Few { records, first, granule }
     }
 }
@@ -397,13 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plans_and_networks_are_made_of_comes_back() {
-        use crate::ir::graph::Shape;
-        use crate::ir::op::{
-            Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window,
-        };
-        use crate::ir::plan::{Arg, Extent, Placing};
-        use crate::ir::view::{Moved, RowMap};
+    fn simple_values_come_back() {
         [0u8, 1, 255].iter().for_each(comes_back);
         [false, true].iter().for_each(comes_back);
         [Some(7usize), None].iter().for_each(comes_back);
@@ -413,6 +410,20 @@ mod tests {
         comes_back(&Cow::Borrowed("a name, größer"));
         comes_back(&([1usize, 2, 300], 1e300f64));
         comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
+        // An unknown variant, no boolean, no UTF-8, a wrong length.
+        assert_eq!(read::<crate::ir::graph::Role>(&[3]), Err(Damaged));
+        assert_eq!(read::<bool>(&[2]), Err(Damaged));
+        assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));
+        let bytes = read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]);
+        assert_eq!(bytes, Err(Damaged));
+    }
+
+    #[test]
+    fn operations_come_back() {
+        use crate::ir::graph::Shape;
+        use crate::ir::op::{
+            Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window,
+        };
         Activation::ALL.iter().for_each(comes_back);
         let border = Border {
             top: 1,
@@ -450,6 +461,12 @@ mod tests {
             Op::Transpose([Axis::X, Axis::C, Axis::Y]),
         ];
         ops.iter().for_each(comes_back);
+    }
+
+    #[test]
+    fn parts_of_steps_come_back() {
+        use crate::ir::plan::{Arg, Extent, Placing};
+        use crate::ir::view::{Moved, RowMap};
         let map = RowMap {
             first: 3,
             loops: [(1, 0), (2, 4), (128, 1)],
@@ -466,15 +483,5 @@ mod tests {
             group: 3,
         });
         comes_back(&[Arg::Size(3), Arg::Pair((0.5, 2.0)), Arg::Constants]);
-        // An unknown variant, no boolean, no UTF-8, a wrong length.
-        assert_eq!(
-            (read::<Axis>(&[3]), read::<bool>(&[2])),
-            (Err(Damaged), Err(Damaged))
-        );
-        assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));
-        assert_eq!(
-            read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]),
-            Err(Damaged)
-        );
     }
 }
