@@ -71,7 +71,7 @@ fn main() {
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,
-        Err((_, files)) => files,
+        Err(failed) => &failed.files,
     };
     files
         .iter()
@@ -81,8 +81,8 @@ fn main() {
             let block = baked.block();
             let why = match (&model, std::env::var_os("MORTONNET_MODEL")) {
                 (Some(_), _) => "",
-                (None, None) => " (the default: MORTONNET_MODEL is not set)",
-                (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
+                (None, None) => " (the example network: MORTONNET_MODEL is not set)",
+                (None, Some(_)) => " (the example network: MORTONNET_MODEL is empty)",
             };
             // All builds write the same file, so each build says which network the file has. Cargo
             // repeats the lines when there is nothing to build.
@@ -91,7 +91,8 @@ fn main() {
             }
             write(block.leak(), &out);
         }
-        Err((mistakes, _)) => mistakes
+        Err(failed) => failed
+            .mistakes
             .lines
             .iter()
             .for_each(|m| println!("cargo::error={}", one_line(m))),

@@ -44,12 +44,12 @@ struct TestedModel {
 impl TestedModel {
     /// Reads a model as the build does. This also checks the golden vectors beside it.
     fn read(model: &Path, records: Vec<Vec<f64>>) -> TestedModel {
-        let ((network, tensors, golden, _), _) = fixtures::read(model)
+        let read = fixtures::read(model)
             .unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
-        assert!(golden.count > 1, "{}", model.display());
+        assert!(read.golden.count > 1, "{}", model.display());
         TestedModel {
-            network,
-            tensors,
+            network: read.network,
+            tensors: read.tensors,
             records,
         }
     }

@@ -1,40 +1,38 @@
-//! A graph whose numbers are still of float64: what front ends make and passes change. They are
-//! rounded once, at the end.
+//! A graph whose numbers are still float64. Front ends build it, passes change it, and its numbers
+//! are rounded once, at the end.
 
-use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Tensors};
+use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Tensors, Value};
 use crate::ir::op::Op;
 use crate::ir::view::RowMap;
 
 /// A graph with its numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Draft {
-    /// The graph.
     pub(crate) graph: Graph,
-    /// The numbers of each of its arrays, in its order.
+    /// The numbers of each of the graph's arrays, in its order.
     pub(crate) numbers: Vec<Vec<f64>>,
 }
 
 /// An array of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Array {
-    /// The part that it plays in its node.
     pub(crate) role: Role,
-    /// Rows and columns.
-    pub(crate) size: (usize, usize),
-    /// Its numbers, row by row.
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// The elements, row-major.
     pub(crate) numbers: Vec<f64>,
-    /// For an array that works on single elements: the number for each element of the node's value.
-    /// `None`: one for each channel, or one for each element.
+    /// In an element-wise node: the row of the number for each element of the node's value. `None`:
+    /// one number for each channel, or one for each element.
     pub(crate) map: Option<RowMap>,
 }
 
 impl Array {
     /// Weights, a row for each output.
     pub(crate) fn weights(rows: usize, numbers: Vec<f64>) -> Array {
-        let size = (rows, numbers.len() / rows.max(1));
         Array {
             role: Role::Weights,
-            size,
+            rows,
+            cols: numbers.len() / rows.max(1),
             numbers,
             map: None,
         }
@@ -44,15 +42,37 @@ impl Array {
     pub(crate) fn column(role: Role, numbers: Vec<f64>) -> Array {
         Array {
             role,
-            size: (numbers.len(), 1),
+            rows: numbers.len(),
+            cols: 1,
             numbers,
             map: None,
         }
     }
 
-    /// A column of numbers, of which `map` says the one that belongs to each element of the node's
-    /// value.
-    pub(crate) fn mapped(role: Role, (numbers, map): (Vec<f64>, RowMap)) -> Array {
+    /// Weights and biases of a layer, a row for each output.
+    pub(crate) fn of_layer(weights: Vec<f64>, biases: Vec<f64>) -> Vec<Array> {
+        let weights = Array::weights(biases.len(), weights);
+        vec![weights, Array::column(Role::Biases, biases)]
+    }
+
+    /// One number for all elements of a value of so many.
+    pub(crate) fn of_all(role: Role, number: f64, elements: usize) -> Array {
+        Array {
+            map: Some(RowMap::of_all(elements)),
+            ..Array::column(role, vec![number])
+        }
+    }
+
+    /// A number for each element of a value of sizes `dims`. Along axes where all numbers are equal
+    /// only one is kept.
+    pub(crate) fn compressed(role: Role, numbers: Vec<f64>, dims: &[usize]) -> Array {
+        let (numbers, map) = match kept(&numbers, dims) {
+            Some((rows, map)) => (rows.into_iter().map(|i| numbers[i]).collect(), map),
+            None => {
+                let map = RowMap::vector(numbers.len());
+                (numbers, map)
+            }
+        };
         Array {
             map: Some(map),
             ..Array::column(role, numbers)
@@ -60,47 +80,54 @@ impl Array {
     }
 }
 
-/// The different ones among numbers for each element of a value of these sizes, and where they
-/// belong: along axes on which all are alike there is one.
-pub(crate) fn compressed(numbers: Vec<f64>, dims: &[usize]) -> (Vec<f64>, RowMap) {
-    let whole = RowMap::vector(numbers.len());
+/// The indices of the numbers that [`Array::compressed`] keeps, and the map from the elements to
+/// them. `None` where the sizes do not match, or a map has not loops enough.
+fn kept(numbers: &[f64], dims: &[usize]) -> Option<(Vec<usize>, RowMap)> {
+    /// An axis of the value.
+    struct Loop {
+        size: usize,
+        /// The distance of neighbours along the axis.
+        stride: usize,
+        /// True if numbers along the axis differ.
+        differs: bool,
+    }
     let mut inner = 1;
-    // From the innermost axis out: how often it turns, numbers of the value from a turn to the
-    // next, whether they differ.
-    let mut axes: Vec<(usize, usize, bool)> = Vec::new();
-    for &n in dims.iter().rev() {
-        let alike = |line: &[f64]| {
+    let mut innermost_first = Vec::new();
+    for &size in dims.iter().rev() {
+        let equal = |line: &[f64]| {
             line.chunks(inner)
                 .all(|c| c.iter().zip(line).all(|(a, b)| a.to_bits() == b.to_bits()))
         };
-        axes.push((n, inner, n > 1 && !numbers.chunks(inner * n).all(alike)));
-        inner *= n;
+        innermost_first.push(Loop {
+            size,
+            stride: inner,
+            differs: size > 1 && !numbers.chunks(inner * size).all(equal),
+        });
+        inner *= size;
     }
     if inner != numbers.len() {
-        return (numbers, whole);
+        return None;
     }
     let (mut loops, mut step) = (Vec::new(), 1);
-    for &(n, _, differs) in &axes {
-        loops.push((n, if differs { step } else { 0 }));
-        step *= if differs { n } else { 1 };
+    for axis in &innermost_first {
+        loops.push((axis.size, if axis.differs { step } else { 0 }));
+        step *= if axis.differs { axis.size } else { 1 };
     }
     loops.reverse();
-    // More than three loops are not compressed.
-    let Some(map) = RowMap::of(0, &loops) else {
-        return (numbers, whole);
-    };
-    let mut at = vec![0];
-    for &(n, stride, _) in axes.iter().rev().filter(|a| a.2) {
-        at = at
-            .iter()
-            .flat_map(|&first| (0..n).map(move |i| first + i * stride))
-            .collect();
+    let map = RowMap::of(0, &loops)?;
+    let mut rows = vec![0];
+    for axis in innermost_first.iter().rev().filter(|a| a.differs) {
+        let along = |first: &usize| {
+            let (first, stride) = (*first, axis.stride);
+            (0..axis.size).map(move |i| first + i * stride)
+        };
+        rows = rows.iter().flat_map(along).collect();
     }
-    (at.into_iter().map(|i| numbers[i]).collect(), map)
+    Some((rows, map))
 }
 
 impl Draft {
-    /// One of an input and no nodes.
+    /// A draft of an input and no nodes.
     pub(crate) fn new(input: Shape) -> Draft {
         Draft {
             graph: Graph::new(input),
@@ -108,10 +135,10 @@ impl Draft {
         }
     }
 
-    /// Adds a node as [`Graph::push`] does; gives the number of its value.
+    /// Adds a node as [`Graph::push`] does. Returns the number of its value.
     ///
     /// # Errors
-    /// What the operation says of shapes that do not meet.
+    /// Shapes or arrays that do not fit the operation.
     pub(crate) fn push(
         &mut self,
         name: impl Into<String>,
@@ -121,14 +148,39 @@ impl Draft {
     ) -> Result<usize, String> {
         let sizes: Vec<_> = arrays
             .iter()
-            .map(|a| (a.role, a.size.0, a.size.1, a.map))
+            .map(|a| (a.role, a.rows, a.cols, a.map))
             .collect();
         let value = self.graph.push_mapped(name.into(), op, inputs, &sizes)?;
         self.numbers.extend(arrays.into_iter().map(|a| a.numbers));
         Ok(value)
     }
 
-    /// The shape of a value.
+    /// Adds a node as [`Draft::push`] does, for callers whose messages name the node already. The
+    /// error leaves out its name.
+    pub(crate) fn push_at_place(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[usize],
+        arrays: Vec<Array>,
+    ) -> Result<usize, String> {
+        self.push(name, op, inputs, arrays).map_err(|e| {
+            let own = e.strip_prefix(name).and_then(|e| e.strip_prefix(": "));
+            own.unwrap_or(&e).to_string()
+        })
+    }
+
+    /// Adds a value that no node computes, in place of one that a mistake has left out. Mistakes
+    /// behind it are found that way; such a draft never becomes a network.
+    pub(crate) fn assume(&mut self, name: &str, shape: Shape) -> usize {
+        let values = self.graph.values.to_mut();
+        values.push(Value {
+            name: name.to_string().into(),
+            shape,
+        });
+        values.len() - 1
+    }
+
     pub(crate) fn shape(&self, value: usize) -> Shape {
         self.graph.values[value].shape
     }
@@ -143,8 +195,7 @@ impl Draft {
         node.tensors.iter().map(|&t| &*self.numbers[t]).collect()
     }
 
-    /// The numbers of array `n` of a node that works on single elements, one for each element of
-    /// its value.
+    /// The numbers of array `n` of an element-wise node, one for each element of its value.
     pub(crate) fn spread(&self, node: &Node, n: usize) -> Vec<f64> {
         let numbers = &self.numbers[node.tensors[n]];
         let map = self.graph.tensors[node.tensors[n]]
@@ -153,7 +204,8 @@ impl Draft {
         map.rows().map(|i| numbers[i]).collect()
     }
 
-    /// One number for each channel; `None` where those of a channel's elements may differ.
+    /// The numbers of array `n` of an element-wise node, one for each channel; `None` where they
+    /// may differ within a channel.
     pub(crate) fn of_channels(&self, node: &Node, n: usize) -> Option<Vec<f64>> {
         let (numbers, shape) = (&self.numbers[node.tensors[n]], self.shape(node.output));
         let map = self.graph.tensors[node.tensors[n]].map?;
@@ -167,29 +219,22 @@ impl Draft {
         let name = self.graph.nodes[i].name.clone();
         let first = self.numbers.len();
         let tensors = (first..first + arrays.len()).collect::<Vec<_>>();
-        for Array {
-            role,
-            size: (rows, cols),
-            numbers,
-            map,
-        } in arrays
-        {
+        for array in arrays {
             self.graph.tensors.to_mut().push(Tensor {
                 name: name.clone(),
-                role,
-                rows,
-                cols,
-                map,
+                role: array.role,
+                rows: array.rows,
+                cols: array.cols,
+                map: array.map,
                 spread: 0,
             });
-            self.numbers.push(numbers);
+            self.numbers.push(array.numbers);
         }
         let node = &mut self.graph.nodes.to_mut()[i];
         (node.op, node.tensors) = (op, tensors.into());
     }
 
-    /// Lets all that reads `value`, the graph's outputs too, read `other`, which stands before the
-    /// readers.
+    /// Replaces `value` by `other`, which is computed before all readers, in nodes and outputs.
     pub(crate) fn redirect(&mut self, value: usize, other: usize) {
         for node in self.graph.nodes.to_mut() {
             if node.inputs.contains(&value) {
@@ -208,10 +253,10 @@ impl Draft {
             .for_each(|o| *o = other);
     }
 
-    /// Leaves out what nothing reads, and computes every shape anew.
+    /// Removes nodes whose values nothing reads, and infers every shape anew.
     ///
     /// # Errors
-    /// What an operation says of shapes that do not meet.
+    /// Shapes that do not fit an operation.
     pub(crate) fn sweep(self) -> Result<Draft, String> {
         let Draft { graph, mut numbers } = self;
         let mut read = vec![false; graph.values.len()];
@@ -226,18 +271,13 @@ impl Draft {
         for node in graph.nodes.iter().filter(|n| read[n.output]) {
             let inputs: Vec<usize> = node.inputs.iter().map(|&i| number[i]).collect();
             let arrays = node.tensors.iter().map(|&t| {
-                let &Tensor {
-                    role,
-                    rows,
-                    cols,
-                    map,
-                    ..
-                } = &graph.tensors[t];
+                let tensor = &graph.tensors[t];
                 Array {
-                    role,
-                    size: (rows, cols),
+                    role: tensor.role,
+                    rows: tensor.rows,
+                    cols: tensor.cols,
                     numbers: std::mem::take(&mut numbers[t]),
-                    map,
+                    map: tensor.map,
                 }
             });
             let arrays = arrays.collect();
@@ -252,7 +292,7 @@ impl Draft {
         Ok(swept)
     }
 
-    /// Its numbers rounded to f32.
+    /// The numbers rounded to f32.
     pub(crate) fn rounded(&self) -> Tensors {
         self.numbers
             .iter()

@@ -3,51 +3,55 @@
 
 use super::Mistakes;
 use super::json::{Json, Object};
-use super::matrix::{self, Files};
+use super::matrix::{self, FileMatrix, Files};
 use crate::ir::network::{Kind, Network, Range, Transform};
 use crate::ops::bound::score_bound;
 use std::path::Path;
 
-/// Inputs in the raw range with the scores of the network as baked.
+/// Raw inputs with the scores of the network as baked.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Golden {
-    /// Number of vectors.
+pub(crate) struct GoldenVectors {
+    /// The number of vectors.
     pub(crate) count: usize,
-    /// `count` × width, raw.
+    /// `count` × width raw inputs.
     pub(crate) inputs: Vec<f32>,
-    /// `count` × outputs: the last values in float64, rounded.
+    /// `count` × outputs scores, computed in float64 and rounded.
     pub(crate) scores: Vec<f32>,
-    /// Whether the inputs came with the network.
+    /// True if the inputs came with the network.
     pub(crate) given: bool,
-    /// Raw inputs of all given vectors, those that are not baked too; empty where none were given.
+    /// The raw inputs of all given vectors, of which only some are baked. Empty if none were given.
     pub(crate) all: Vec<f32>,
-    /// Records of `width` raw inputs that overflow: a device must refuse them.
+    /// Records of raw inputs that overflow, one behind the other. A device must refuse them.
     pub(crate) overflow: Vec<f32>,
-    /// How large inputs may be before sums overflow.
+    /// The size of inputs up to which sums do not overflow.
     pub(crate) range: Range,
 }
 
-/// Most vectors of a network without `check`.
+/// The largest number of vectors of a network without `check`.
 const SYNTHETIC: usize = 32;
 
-/// Bytes of the inputs that are baked at most, where two vectors do not have more: a small network
-/// of images is not made large by them.
+/// The largest number of bytes of the baked inputs, except that two vectors are always baked. It
+/// keeps small networks on images small.
 const MOST_BYTES: usize = 1 << 19;
 
-/// Most given vectors that are baked; all are verified.
+/// The largest number of given vectors that are baked. All of them are verified.
 const MOST: usize = 64;
 
-/// Most records of `check` that are reported one by one.
+/// The largest number of wrong scores of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
 
-/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of
-/// them gets fewer vectors, so that a bake takes a second.
+/// The largest number of multiply-adds and values for the scores of all vectors. Large networks get
+/// fewer vectors, so that a bake takes about a second.
 const BUDGET: u64 = 1 << 29;
 
-/// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1
-/// without scaling or with scale and offset, −2 to 2 with mean and std. `scaling` is the network's
-/// before any folding.
-pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
+/// Random vectors from a fixed seed, over the raw range that the input scaling implies. The inputs
+/// of the network go from 0 to 1, or with mean and std from −2 to 2. `scaling` is that before any
+/// folding.
+pub(crate) fn synthetic(
+    network: &Network,
+    weights: &[Vec<f32>],
+    scaling: &Transform,
+) -> GoldenVectors {
     let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) {
         (-2.0, 2.0)
     } else {
@@ -61,7 +65,7 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
     let scores = scores_of(network, weights, &inputs);
-    Golden {
+    GoldenVectors {
         count,
         inputs,
         scores,
@@ -72,11 +76,10 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
     }
 }
 
-/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against
-/// the network as baked.
+/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64.
 ///
-/// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh,
-/// except for the kind `values`, where they are the outputs.
+/// The scores are those that `-o scores` prints: the values before a final softmax, sigmoid or
+/// tanh, or the outputs themselves for the kind `values`.
 pub(crate) fn read(
     check: &Json,
     place: &str,
@@ -85,7 +88,7 @@ pub(crate) fn read(
     weights: &[Vec<f32>],
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Golden> {
+) -> Option<GoldenVectors> {
     let o = Object::new(check, place.to_string(), &["inputs", "scores"], mistakes)?;
     let mut records = |key: &str, cols: usize| {
         if !o.require(key, mistakes) {
@@ -107,6 +110,38 @@ pub(crate) fn read(
         );
         return None;
     }
+    verify(
+        &inputs,
+        &scores,
+        &o.at("scores"),
+        network,
+        weights,
+        mistakes,
+    )?;
+    let count = inputs.rows.min(MOST).min(most(network));
+    let all = inputs.data.clone();
+    inputs.data.truncate(count * inputs.cols);
+    let scores = scores_of(network, weights, &inputs.data);
+    Some(GoldenVectors {
+        count,
+        inputs: inputs.data,
+        scores,
+        given: true,
+        all,
+        overflow: Vec::new(),
+        range: Range::default(),
+    })
+}
+
+/// Compares given scores with those of the network. `None` if some differ.
+fn verify(
+    inputs: &FileMatrix,
+    scores: &FileMatrix,
+    place: &str,
+    network: &Network,
+    weights: &[Vec<f32>],
+    mistakes: &mut Mistakes,
+) -> Option<()> {
     let mut bad = 0;
     let all = network.scores_of_all(weights, &inputs.data);
     for (record, (mut computed, given)) in all
@@ -125,11 +160,10 @@ pub(crate) fn read(
             bad += 1;
             if bad <= MOST_REPORTED {
                 mistakes.add(
-                    o.at("scores"),
+                    place,
                     format_args!(
                         "record {}, output {output}: the network gives {computed:.6}, the file \
-                         says {given}; they may \
-                         differ by 1e-4 of the score",
+                         says {given}; they may differ by 1e-4 of the score",
                         record + 1
                     ),
                 );
@@ -138,34 +172,19 @@ pub(crate) fn read(
     }
     if bad > MOST_REPORTED {
         mistakes.add(
-            o.at("scores"),
+            place,
             format_args!("and {} more such scores", bad - MOST_REPORTED),
         );
     }
-    if bad > 0 {
-        return None;
-    }
-    let count = inputs.rows.min(MOST).min(most(network));
-    let all = inputs.data.clone();
-    inputs.data.truncate(count * inputs.cols);
-    let scores = scores_of(network, weights, &inputs.data);
-    Some(Golden {
-        count,
-        inputs: inputs.data,
-        scores,
-        given: true,
-        all,
-        overflow: Vec::new(),
-        range: Range::default(),
-    })
+    (bad == 0).then_some(())
 }
 
-/// Vectors that fit in [`MOST_BYTES`], two at least.
+/// The number of vectors that fit in [`MOST_BYTES`], 2 or more.
 fn most(network: &Network) -> usize {
     (MOST_BYTES / (size_of::<f32>() * network.width)).max(2)
 }
 
-/// splitmix64, as a number from 0 to 1.
+/// The next number of splitmix64, from 0 to 1.
 fn uniform(seed: &mut u64) -> f64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;
@@ -174,6 +193,7 @@ fn uniform(seed: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// The scores of records of raw inputs, computed in float64 and rounded.
 pub(crate) fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
     network
         .scores_of_all(weights, inputs)

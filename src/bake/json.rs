@@ -5,7 +5,7 @@ pub(crate) use crate::registry::json::{Json, Map, Object, found};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Parses a file's text; a syntax error names line and column.
+/// Parses the text of a file. A syntax error is reported with its line and column.
 pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Json> {
     match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Unique(value)) => Some(value),
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<J
     }
 }
 
-/// A value none of whose objects has a key twice; serde_json's own keeps the last of them.
+/// A value in which no object has a key twice. (serde_json's own type keeps the last of them.)
 struct Unique(Json);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for Unique {
                 while let Some((key, Unique(value))) = members.next_entry::<String, Unique>()? {
                     if map.contains_key(&key) {
                         return Err(A::Error::custom(format_args!(
-                            "the key \"{key}\" is there twice"
+                            "the key \"{key}\" appears twice"
                         )));
                     }
                     map.insert(key, value);

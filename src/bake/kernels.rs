@@ -1,5 +1,4 @@
-//! Reads `kernels/library.json` and the kernel sources, and the files of plans; an orphan file is a
-//! mistake.
+//! Reads `kernels/library.json` with the kernel sources, and plan files.
 
 use super::Mistakes;
 use super::json::{self, Object};
@@ -9,10 +8,11 @@ use crate::registry::{Kernel, KernelSources, Library, PlanRecipe};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The library's file, as messages name it.
+/// The library's file in messages.
 const LIBRARY: &str = "kernels/library.json";
 
-/// Reads the library below `root`; sources come back as (path below `kernels/`, text).
+/// Reads the library below `root`, with the sources by path. A `.cl` file that no kernel uses is a
+/// mistake.
 pub(crate) fn read(
     root: &Path,
     read: &mut Vec<PathBuf>,
@@ -44,19 +44,20 @@ pub(crate) fn read(
     Some((found.library, found.sources))
 }
 
-/// A plan file, as `mortonnet tune --save` writes it: a plan, and the layouts it was tuned with.
+/// A plan file, which `mortonnet tune --save` writes.
 pub(crate) struct PlanFile {
-    /// The plan.
     pub(crate) recipe: PlanRecipe,
-    /// Node, role (`weights`, `biases`) and layout of each constant.
+    /// The layouts that the plan was tuned with: node, role (`weights`, `biases`) and layout of
+    /// each constant.
     pub(crate) layouts: Vec<(String, String, String)>,
-    /// Hash of the library it was made with.
+    /// The hash of the library that the plan was tuned with.
     pub(crate) library: String,
 }
 
 /// Reads a plan file, which the setting `asked` names.
 pub(crate) fn read_plan_file(
-    (path, asked): (&Path, &str),
+    path: &Path,
+    asked: &str,
     library: &Library,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
@@ -121,8 +122,8 @@ pub(crate) fn read_plan_file(
     })
 }
 
-/// Drops the plans that a program without the lab has another one for, unless it is `asked` for;
-/// their devices get that.
+/// Removes the plans that are replaced by another in a program without the lab, except the one that
+/// is `asked` for. Their devices get the other plan.
 pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     let left_out = |p: &PlanRecipe| !p.without_lab.is_empty() && p.name != asked;
     for class in library.devices.to_mut() {
@@ -137,8 +138,8 @@ pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     library.plans.to_mut().retain(|p| !left_out(p));
 }
 
-/// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no
-/// other kernel is made of.
+/// Removes kernels that no plan uses and sources that no kernel uses. Descriptions of kernels,
+/// which only the lab prints, are removed too.
 pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
     let uses = |p: &PlanRecipe, name: &Cow<'static, str>| {
@@ -149,7 +150,6 @@ pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSou
         .to_mut()
         .retain(|k| plans.iter().any(|p| uses(p, &k.codename)));
     for kernel in library.kernels.to_mut() {
-        // What tables say of them.
         (kernel.about, kernel.document) = ("".into(), "".into());
     }
     let kernels = &library.kernels;

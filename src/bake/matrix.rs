@@ -1,19 +1,54 @@
-//! Matrices on disk: definition JSON (the thesis, fig. 5.1) and the data as CSV, npy or raw f32.
+//! Matrices on disk: a definition in JSON (the thesis, fig. 5.1) and the numbers as CSV, npy or raw
+//! f32.
 
 use super::json::{self, Object};
 use super::{Mistakes, shown};
 use crate::ir::npy;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A row-major matrix.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Matrix {
-    /// Rows.
+/// The size of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MatrixSize {
     pub(crate) rows: usize,
-    /// Columns.
     pub(crate) cols: usize,
-    /// Elements, all finite.
+}
+
+impl MatrixSize {
+    pub(crate) fn column(rows: usize) -> MatrixSize {
+        MatrixSize { rows, cols: 1 }
+    }
+
+    pub(crate) fn transposed(self) -> MatrixSize {
+        MatrixSize {
+            rows: self.cols,
+            cols: self.rows,
+        }
+    }
+}
+
+impl fmt::Display for MatrixSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}", self.rows, self.cols)
+    }
+}
+
+/// A matrix, stored row by row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FileMatrix {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// The elements, all finite.
     pub(crate) data: Vec<f32>,
+}
+
+impl FileMatrix {
+    pub(crate) fn size(&self) -> MatrixSize {
+        MatrixSize {
+            rows: self.rows,
+            cols: self.cols,
+        }
+    }
 }
 
 /// The formats of a data file.
@@ -24,35 +59,41 @@ enum DataType {
     F32,
 }
 
-const DATA_TYPES: [(&str, DataType); 3] = [
-    ("csv", DataType::Csv),
-    ("npy", DataType::Npy),
-    ("f32", DataType::F32),
-];
+impl DataType {
+    /// The format by its name, which is also the ending of its files.
+    fn named(name: &str) -> Option<DataType> {
+        Some(match name {
+            "csv" => DataType::Csv,
+            "npy" => DataType::Npy,
+            "f32" => DataType::F32,
+            _ => return None,
+        })
+    }
+}
 
-/// Most elements of a matrix: its bytes stay within 32 bits.
+/// The largest number of elements of a matrix: the count of its bytes fits in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = (1 << 29) - 1;
 
-/// Most cells of one file that are reported one by one.
+/// The largest number of wrong cells of one file that are reported one by one.
 const MOST_CELLS: usize = 5;
 
-/// Reads files below a root, and remembers which.
+/// Reads files, and remembers which.
 pub(crate) struct Files<'f> {
-    /// Paths are shown relative to this.
+    /// The folder that paths in messages are relative to.
     pub(crate) root: &'f Path,
-    /// What was read.
+    /// The files that were read.
     pub(crate) read: &'f mut Vec<PathBuf>,
 }
 
 impl Files<'_> {
-    /// The bytes of a file; a failure names the file and where it was asked for.
+    /// Returns the bytes of a file. A failure is reported at the place `asked` that names the file.
     pub(crate) fn bytes(
         &mut self,
         path: &Path,
         asked: &str,
         mistakes: &mut Mistakes,
     ) -> Option<Vec<u8>> {
-        // A pipe or a device would never end.
+        // Reading a pipe or a device might never end.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             mistakes.add(
                 asked,
@@ -72,7 +113,7 @@ impl Files<'_> {
         }
     }
 
-    /// The text of a file.
+    /// Returns the text of a file. A failure is reported at the place `asked`.
     pub(crate) fn text(
         &mut self,
         path: &Path,
@@ -83,13 +124,13 @@ impl Files<'_> {
         utf8(&bytes, &self.shown(path), mistakes).map(String::from)
     }
 
-    /// How a path is shown.
+    /// The path as messages show it.
     pub(crate) fn shown(&self, path: &Path) -> String {
         shown(self.root, path)
     }
 }
 
-/// The text that the bytes of `file` are.
+/// Decodes the bytes of `file` as UTF-8.
 pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> Option<&'b str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
@@ -103,35 +144,30 @@ pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> 
     }
 }
 
-/// A matrix that cannot be used, for reasons that are reported: its rows and columns where they are
-/// beyond doubt, so that the network around it is checked all the same. Where its definition and
-/// its data disagree, they are not.
-pub(crate) type Unreadable = Option<(usize, usize)>;
+/// The size of a matrix that cannot be read, for reasons that are reported. It is known where
+/// definition and data agree, so that the layers around the matrix are checked all the same.
+pub(crate) type Unreadable = Option<MatrixSize>;
 
-/// Reads the matrix that the definition at `path` describes; `asked` is the place that names it.
+/// Reads the matrix that the definition at `path` describes. `asked` is the place that names
+/// `path`.
 pub(crate) fn read(
     path: &Path,
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Result<Matrix, Unreadable> {
+) -> Result<FileMatrix, Unreadable> {
+    const KEYS: [&str; 4] = ["rows", "cols", "data_type", "file"];
     let text = files.text(path, asked, mistakes).ok_or(None)?;
     let name = files.shown(path);
     let value = json::parse(&text, &name, mistakes).ok_or(None)?;
-    let o = Object::new(
-        &value,
-        name,
-        &["rows", "cols", "data_type", "file"],
-        mistakes,
-    )
-    .ok_or(None)?;
-    for key in ["rows", "cols", "data_type", "file"] {
+    let o = Object::new(&value, name, &KEYS, mistakes).ok_or(None)?;
+    for key in KEYS {
         o.require(key, mistakes);
     }
     let rows = o.count("rows", mistakes);
     let cols = o.count("cols", mistakes);
     let data_type = o.text("data_type", mistakes).and_then(|t| {
-        let known = DATA_TYPES.iter().find(|d| d.0 == t).map(|d| d.1);
+        let known = DataType::named(t);
         if known.is_none() {
             mistakes.add(
                 o.at("data_type"),
@@ -157,236 +193,213 @@ pub(crate) fn read(
         return Err(None);
     }
     let (Some(data_type), Some(file)) = (data_type, file) else {
-        return Err(Some((rows, cols)));
+        return Err(Some(MatrixSize { rows, cols }));
     };
-    let data = path.parent().unwrap_or(Path::new("")).join(file);
-    let place = o.at("file");
-    match data_type {
-        DataType::Csv => csv(&data, Some(rows), cols, &place, files, mistakes),
-        DataType::Npy => npy(&data, Some(rows), cols, &place, files, mistakes),
-        DataType::F32 => raw(&data, Some(rows), cols, &place, files, mistakes),
-    }
+    let data = DataFile {
+        path: &path.parent().unwrap_or(Path::new("")).join(file),
+        rows: Some(rows),
+        cols,
+        asked: &o.at("file"),
+    };
+    data.read(data_type, files, mistakes)
 }
 
-/// Reads records of `cols` values from a data file whose format is its extension (csv, npy or f32).
+/// Reads records of `cols` values from a data file. Its ending is its format (csv, npy or f32).
 pub(crate) fn read_records(
     path: &Path,
     cols: usize,
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Matrix> {
-    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
-    match DATA_TYPES.iter().find(|d| d.0 == extension) {
-        Some((_, DataType::Csv)) => csv(path, None, cols, asked, files, mistakes).ok(),
-        Some((_, DataType::Npy)) => npy(path, None, cols, asked, files, mistakes).ok(),
-        Some((_, DataType::F32)) => raw(path, None, cols, asked, files, mistakes).ok(),
-        None => {
-            mistakes.add(
-                asked,
-                format_args!(
-                    "expected a .csv, .npy or .f32 file, found {}",
-                    files.shown(path)
-                ),
-            );
-            None
-        }
-    }
+) -> Option<FileMatrix> {
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+    let Some(data_type) = DataType::named(ending) else {
+        mistakes.add(
+            asked,
+            format_args!(
+                "expected a .csv, .npy or .f32 file, found {}",
+                files.shown(path)
+            ),
+        );
+        return None;
+    };
+    let data = DataFile {
+        path,
+        rows: None,
+        cols,
+        asked,
+    };
+    data.read(data_type, files, mistakes).ok()
 }
 
-/// CSV: a line per row, commas between numbers; blank lines are skipped. Numbers are parsed
-/// straight to f32.
-fn csv(
-    path: &Path,
+/// A file of numbers, and the size that it must have.
+struct DataFile<'d> {
+    path: &'d Path,
+    /// `None`: any number of rows.
     rows: Option<usize>,
     cols: usize,
-    asked: &str,
-    files: &mut Files<'_>,
-    mistakes: &mut Mistakes,
-) -> Result<Matrix, Unreadable> {
-    let text = files
-        .text(path, asked, mistakes)
-        .ok_or(rows.map(|r| (r, cols)))?;
-    let name = files.shown(path);
-    let mut data: Vec<f32> = Vec::with_capacity((rows.unwrap_or(0) * cols).min(text.len() / 2 + 1));
-    let (mut found_rows, mut bad, mut ragged) = (0, 0, 0);
-    let mut report = |place: String, message: String, mistakes: &mut Mistakes| {
-        bad += 1;
-        if bad <= MOST_CELLS {
-            mistakes.add(place, message);
+    /// The place that names the file.
+    asked: &'d str,
+}
+
+impl DataFile<'_> {
+    fn read(
+        &self,
+        data_type: DataType,
+        files: &mut Files<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Result<FileMatrix, Unreadable> {
+        let cols = self.cols;
+        let stated = self.rows.map(|rows| MatrixSize { rows, cols });
+        let name = files.shown(self.path);
+        if data_type == DataType::Csv {
+            let text = files.text(self.path, self.asked, mistakes);
+            return self.csv(&text.ok_or(stated)?, &name, mistakes);
         }
-    };
-    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
+        let bytes = files.bytes(self.path, self.asked, mistakes).ok_or(stated)?;
+        let numbers = match data_type {
+            DataType::Npy => self.npy(&bytes),
+            _ => self.raw(&bytes),
+        };
+        let data = numbers.map_err(|e| {
+            mistakes.add(&name, e);
+            None
+        })?;
+        let size = MatrixSize {
+            rows: data.len() / cols,
+            cols,
+        };
+        if let Some(i) = data.iter().position(|v| !v.is_finite()) {
+            let (row, col) = (i / cols + 1, i % cols + 1);
+            mistakes.add(
+                name,
+                format_args!(
+                    "row {row}, column {col}: expected a finite number, found {}",
+                    data[i]
+                ),
+            );
+            return Err(Some(size));
         }
-        found_rows += 1;
-        let mut fields = 0;
-        for field in line.split(',') {
-            fields += 1;
-            match field.trim().parse::<f32>() {
-                Ok(v) if v.is_finite() => data.push(v),
-                _ => {
+        Ok(FileMatrix {
+            rows: size.rows,
+            cols,
+            data,
+        })
+    }
+
+    /// CSV: a line for each row, commas between the numbers. Blank lines are skipped. Numbers are
+    /// parsed as f32 directly, without a rounding to f64 in between.
+    fn csv(
+        &self,
+        text: &str,
+        name: &str,
+        mistakes: &mut Mistakes,
+    ) -> Result<FileMatrix, Unreadable> {
+        let cols = self.cols;
+        let stated = self.rows.unwrap_or(0) * cols;
+        let mut data: Vec<f32> = Vec::with_capacity(stated.min(text.len() / 2 + 1));
+        let (mut rows, mut wrong, mut ragged) = (0, 0, 0);
+        let mut report = |place: String, message: String| {
+            wrong += 1;
+            if wrong <= MOST_CELLS {
+                mistakes.add(place, message);
+            }
+        };
+        for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            rows += 1;
+            let mut fields = 0;
+            for field in line.split(',') {
+                fields += 1;
+                let parsed = field.trim().parse::<f32>().ok().filter(|v| v.is_finite());
+                if parsed.is_none() {
                     let cell: String = field.trim().chars().take(32).collect();
                     report(
                         format!("{name}:{}:{fields}", number + 1),
                         format!("expected a finite number, found \"{cell}\""),
-                        mistakes,
                     );
-                    data.push(0.0);
                 }
+                data.push(parsed.unwrap_or(0.0));
+            }
+            if fields != cols {
+                ragged += 1;
+                report(
+                    format!("{name}:{}:{}", number + 1, fields.min(cols) + 1),
+                    format!("expected {cols} numbers, the line has {fields}"),
+                );
             }
         }
-        if fields != cols {
-            ragged += 1;
-            report(
-                format!("{name}:{}:{}", number + 1, fields.min(cols) + 1),
-                format!("expected {cols} numbers, the line has {fields}"),
-                mistakes,
+        if wrong > MOST_CELLS {
+            mistakes.add(
+                name,
+                format_args!("and {} more such mistakes", wrong - MOST_CELLS),
             );
         }
+        if let Some(expected) = self.rows.filter(|&r| r != rows) {
+            mistakes.add(
+                name,
+                format_args!("expected {expected} lines (rows), found {rows}"),
+            );
+            return Err(None);
+        }
+        match wrong {
+            0 => Ok(FileMatrix { rows, cols, data }),
+            // One line with a comma too many says nothing about the columns, most lines do.
+            _ => Err((2 * ragged < rows).then_some(MatrixSize { rows, cols })),
+        }
     }
-    if bad > MOST_CELLS {
-        mistakes.add(
-            &name,
-            format_args!("and {} more such mistakes", bad - MOST_CELLS),
-        );
-    }
-    if let Some(rows) = rows.filter(|&r| r != found_rows) {
-        mistakes.add(
-            &name,
-            format_args!("expected {rows} lines (rows), found {found_rows}"),
-        );
-        return Err(None);
-    }
-    match bad {
-        0 => Ok(Matrix {
-            rows: found_rows,
-            cols,
-            data,
-        }),
-        // A line with a comma too many says nothing about the columns; most of the lines do.
-        _ => Err((2 * ragged < found_rows).then_some((found_rows, cols))),
-    }
-}
 
-/// Raw little-endian f32, row major.
-fn raw(
-    path: &Path,
-    rows: Option<usize>,
-    cols: usize,
-    asked: &str,
-    files: &mut Files<'_>,
-    mistakes: &mut Mistakes,
-) -> Result<Matrix, Unreadable> {
-    let bytes = files
-        .bytes(path, asked, mistakes)
-        .ok_or(rows.map(|r| (r, cols)))?;
-    let name = files.shown(path);
-    let expected = rows.map(|r| r * cols * 4);
-    if expected.is_some_and(|e| e != bytes.len()) || bytes.len() % (cols * 4) != 0 {
-        let what = match expected {
-            Some(e) => format!("{e} bytes ({} × {cols} f32)", e / cols / 4),
-            None => format!("a multiple of {} bytes ({cols} f32 a record)", cols * 4),
+    /// Raw little-endian f32, row-major.
+    fn raw(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
+        let (cols, found) = (self.cols, bytes.len());
+        match self.rows {
+            Some(rows) if found != rows * cols * 4 => {
+                let expected = rows * cols * 4;
+                return Err(format!(
+                    "expected {expected} bytes ({rows} × {cols} f32), found {found}"
+                ));
+            }
+            None if found % (cols * 4) != 0 => {
+                let each = cols * 4;
+                return Err(format!(
+                    "expected a multiple of {each} bytes ({cols} f32 a record), found {found}"
+                ));
+            }
+            _ => {}
+        }
+        let number = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        Ok(bytes.chunks_exact(4).map(number).collect())
+    }
+
+    /// NumPy's format, two-dimensional (or one-dimensional for a column) in C order.
+    fn npy(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
+        let header = npy::parse_header(bytes)?.ok_or("the npy header is cut off")?;
+        let rows = header.shape.first().copied().unwrap_or(1);
+        let rest = header.shape.iter().skip(1);
+        let cols = rest
+            .copied()
+            .try_fold(1usize, usize::checked_mul)
+            .unwrap_or(0);
+        let elements = rows.checked_mul(cols).filter(|&n| n <= MOST_ELEMENTS);
+        let other = cols != self.cols || self.rows.is_some_and(|r| r != rows);
+        let Some(elements) = elements.filter(|_| !other) else {
+            let rows = self.rows.map_or("N".into(), |r| r.to_string());
+            return Err(format!(
+                "expected the shape ({rows}, {}), found {:?}",
+                self.cols, header.shape
+            ));
         };
-        mistakes.add(
-            &name,
-            format_args!("expected {what}, found {}", bytes.len()),
-        );
-        return Err(None);
-    }
-    let data: Vec<f32> = bytes
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        .collect();
-    finite(data, cols, &name, mistakes)
-}
-
-/// NumPy's format, two-dimensional (or one-dimensional for a column) in C order.
-fn npy(
-    path: &Path,
-    rows: Option<usize>,
-    cols: usize,
-    asked: &str,
-    files: &mut Files<'_>,
-    mistakes: &mut Mistakes,
-) -> Result<Matrix, Unreadable> {
-    let bytes = files
-        .bytes(path, asked, mistakes)
-        .ok_or(rows.map(|r| (r, cols)))?;
-    let name = files.shown(path);
-    let header = match npy::parse_header(&bytes) {
-        Ok(Some(header)) => header,
-        Ok(None) => {
-            mistakes.add(&name, "the npy header is cut off");
-            return Err(None);
-        }
-        Err(e) => {
-            mistakes.add(&name, e);
-            return Err(None);
-        }
-    };
-    let product = header
-        .shape
-        .iter()
-        .skip(1)
-        .try_fold(1usize, |n, &s| n.checked_mul(s));
-    let shape = (
-        header.shape.first().copied().unwrap_or(1),
-        product.unwrap_or(0),
-    );
-    let elements = shape.0.checked_mul(shape.1).filter(|&n| n <= MOST_ELEMENTS);
-    if elements.is_none() || shape.1 != cols || rows.is_some_and(|r| r != shape.0) {
-        let rows = rows.map_or("N".into(), |r| r.to_string());
-        mistakes.add(
-            &name,
-            format_args!(
-                "expected the shape ({rows}, {cols}), found {:?}",
-                header.shape
-            ),
-        );
-        return Err(None);
-    }
-    let size = header.dtype.size();
-    let body = &bytes[header.data_offset..];
-    if body.len() != shape.0 * shape.1 * size {
-        let expected = shape.0 * shape.1 * size;
-        mistakes.add(
-            &name,
-            format_args!(
+        let size = header.dtype.size();
+        let (body, expected) = (&bytes[header.data_offset..], elements * size);
+        if body.len() != expected {
+            return Err(format!(
                 "expected {expected} bytes after the header, found {}",
                 body.len()
-            ),
-        );
-        return Err(None);
+            ));
+        }
+        let number = |b: &[u8]| header.decode(b) as f32;
+        Ok(body.chunks_exact(size).map(number).collect())
     }
-    let data = body
-        .chunks_exact(size)
-        .map(|b| header.decode(b) as f32)
-        .collect();
-    finite(data, cols, &name, mistakes)
-}
-
-fn finite(
-    data: Vec<f32>,
-    cols: usize,
-    name: &str,
-    mistakes: &mut Mistakes,
-) -> Result<Matrix, Unreadable> {
-    if let Some(i) = data.iter().position(|v| !v.is_finite()) {
-        let (row, col) = (i / cols + 1, i % cols + 1);
-        mistakes.add(
-            name,
-            format_args!(
-                "row {row}, column {col}: expected a finite number, found {}",
-                data[i]
-            ),
-        );
-        return Err(Some((data.len() / cols, cols)));
-    }
-    Ok(Matrix {
-        rows: data.len() / cols,
-        cols,
-        data,
-    })
 }

@@ -1,8 +1,8 @@
-//! The build-time half: reads the network and the kernel library, checks them, lays the weights out
-//! for the plan's kernels, and writes what the program is compiled from. Mounted by `build.rs`, and
-//! by the library for its tests.
+//! The build-time half. It reads and checks the network and the kernel library, arranges the
+//! weights for the plan's kernels, and writes the block of bytes that the program contains. Mounted
+//! by `build.rs`, and by the library for its tests and for `mortonnet-bake`.
 //!
-//! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them
+//! Nothing here panics on a user's file: mistakes are collected in [`Mistakes`], and all of them
 //! are reported.
 
 mod draft;
@@ -12,28 +12,30 @@ pub(crate) mod interpreter;
 pub(crate) mod json;
 pub(crate) mod kernels;
 pub(crate) mod matrix;
+mod meaning;
 pub(crate) mod model;
 pub(crate) mod overflow;
 mod passes;
+mod report;
 mod rounding;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
-use crate::ir::graph;
-use crate::ir::network::{Network, Precision, named};
+use crate::ir::graph::{self, Tensors};
+use crate::ir::network::{Network, Precision};
 use crate::ir::plan::{Constant, Plan, Role};
 use crate::ir::values::Values;
 use crate::ir::wire;
 use crate::planner;
-use crate::planner::fit::{self, Fit};
 pub(crate) use crate::registry::mistakes::Mistakes;
-use crate::registry::{EngineKind, KernelSources, Library, PlanRecipe};
-use golden::Golden;
+use crate::registry::{KernelSources, Library, PlanRecipe};
+use golden::GoldenVectors;
 use interpreter::Subject;
+use model::ReadModel;
+use rounding::Rounding;
 use std::borrow::Cow;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How settings are given, which is how messages call them.
+/// The way settings are given, by which messages call them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// By variables of `cargo build`.
@@ -43,7 +45,7 @@ pub(crate) enum Names {
 }
 
 impl Names {
-    /// The model of this path.
+    /// The model at `path`.
     pub(crate) fn model(self, path: &Path) -> String {
         match self {
             Names::Variables => format!("MORTONNET_MODEL={}", path.display()),
@@ -51,7 +53,6 @@ impl Names {
         }
     }
 
-    /// The plan.
     pub(crate) fn plan(self) -> &'static str {
         match self {
             Names::Variables => "MORTONNET_PLAN",
@@ -59,7 +60,6 @@ impl Names {
         }
     }
 
-    /// How weights are stored.
     pub(crate) fn weights(self) -> &'static str {
         match self {
             Names::Variables => "MORTONNET_WEIGHTS",
@@ -68,58 +68,88 @@ impl Names {
     }
 }
 
-/// What to bake.
+/// The settings of a bake. Relative paths count from `root`.
 pub(crate) struct Settings {
-    /// How messages call the settings.
     pub(crate) names: Names,
-    /// The package's folder.
+    /// The folder of the package.
     pub(crate) root: PathBuf,
-    /// MORTONNET_MODEL: a network JSON, an ONNX or TensorFlow Lite model, or a folder with
-    /// `network.json`; relative paths count from `root`.
+    /// A network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`.
     pub(crate) model: PathBuf,
-    /// MORTONNET_WEIGHTS: how weights are stored.
+    /// The type that weights are stored as.
     pub(crate) weights: Precision,
-    /// MORTONNET_WEIGHTS: of how many of 100 classes weights stored as bytes may change.
+    /// The percentage of classes that storing weights as bytes may change.
     pub(crate) changes: f64,
-    /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
+    /// The name of a plan, or a plan file (`.json`).
     pub(crate) plan: String,
-    /// Whether the program has the lab, which measures kernels that no plan uses.
+    /// True if the program has the lab, which measures kernels that no plan uses.
     pub(crate) lab: bool,
 }
 
-/// Everything that goes into the binary.
+/// Everything that goes into the program.
 pub(crate) struct Baked {
-    /// The network.
     pub(crate) network: Network,
-    /// The kernel library.
     pub(crate) library: Library,
-    /// Kernel sources: path below `kernels/`, text.
     pub(crate) sources: KernelSources,
-    /// The plan.
     pub(crate) plan: Plan,
-    /// Steps of each plan of the library for this network.
-    pub(crate) steps: Vec<(String, usize)>,
-    /// The fewest and the most programs of the library's OpenCL plans for device classes.
-    pub(crate) programs: (usize, usize),
-    /// Constants in their layouts, each from a page on.
-    pub(crate) constants: Vec<u8>,
-    /// Byte offset of each of the plan's constants in `constants`.
-    pub(crate) offsets: Vec<usize>,
-    /// Number of golden vectors and where they come from.
-    pub(crate) golden: Golden,
-    /// What rounding the weights did.
+    /// The size of each plan of the library for this network.
+    pub(crate) steps: Vec<PlanSteps>,
+    pub(crate) constants: Constants,
+    pub(crate) golden: GoldenVectors,
+    /// The effect of rounding the weights; `None` for weights in f32.
     pub(crate) rounding: Option<Rounding>,
-    /// What whoever builds should know of the model.
+    /// Remarks on the model for whoever builds.
     pub(crate) notes: Vec<String>,
-    /// Files that were read.
+    /// The files that were read.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Reads MORTONNET_WEIGHTS: what weights are stored as, and of how many of 100 classes that may
-/// change.
+/// The number of steps of a plan.
+pub(crate) struct PlanSteps {
+    pub(crate) plan: String,
+    pub(crate) steps: usize,
+}
+
+/// The constants of a plan in their layouts.
+pub(crate) struct Constants {
+    /// Each constant begins at a page.
+    pub(crate) bytes: Vec<u8>,
+    /// Where each of the plan's constants begins.
+    pub(crate) offsets: Vec<usize>,
+}
+
+impl Constants {
+    fn pack(plan: &Plan, tensors: &Tensors) -> Constants {
+        let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
+        for constant in plan.constants.iter() {
+            bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
+            offsets.push(bytes.len());
+            let values = Values::pack(constant, &|t| Cow::Borrowed(&tensors[t][..]));
+            bytes.extend(values.bytes());
+        }
+        Constants { bytes, offsets }
+    }
+
+    /// Reads constant `i` of `plan` as the program will.
+    pub(crate) fn read(&self, plan: &Plan, i: usize) -> Values {
+        let (constant, offset) = (&plan.constants[i], self.offsets[i]);
+        Values::read(constant, &self.bytes[offset..offset + constant.bytes()])
+    }
+}
+
+/// The reasons why nothing is baked.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) mistakes: Mistakes,
+    /// The files that were read before: changing one of them starts the build again.
+    #[allow(dead_code)] // Only the build script reads it.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Parses MORTONNET_WEIGHTS. Returns the type that weights are stored as, and the percentage of
+/// classes that storing them may change.
 ///
 /// # Errors
-/// What was expected.
+/// A text in another form.
 pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
     let (name, changes) = text
         .split_once(':')
@@ -136,158 +166,65 @@ pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
             Ok((Precision::I8, percent(most).unwrap_or_default()))
         }
         _ => Err(format!(
-            "expected f32, f16, i8, or i8:PERCENT, of how many of 100 classes may change, found \
-             \"{text}\""
+            "expected f32, f16, i8, or i8:PERCENT (the percentage of classes that may change), \
+             found \"{text}\""
         )),
-    }
-}
-
-/// What storing weights as less than floats changes.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rounding {
-    /// How the weights differ.
-    pub(crate) weights: String,
-    /// Largest change of a score.
-    pub(crate) score: f64,
-    /// Vectors whose class changes, of how many; none where they are too few to say.
-    pub(crate) classes: Option<(usize, usize)>,
-}
-
-impl fmt::Display for Rounding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}; scores change by at most {:.2e}",
-            self.weights, self.score
-        )?;
-        let Some((changed, of)) = self.classes else {
-            return Ok(());
-        };
-        write!(f, ", {changed} of {of} classes")
     }
 }
 
 /// Reads, checks and lays out everything.
 ///
 /// # Errors
-/// Every mistake of the network, the library and the plan, and the files read so far (so that
-/// mending one of them starts the build again).
-pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
+/// All mistakes of the network, the library and the plan.
+pub(crate) fn bake(settings: &Settings) -> Result<Baked, Failed> {
     let (mut mistakes, mut files) = Default::default();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     bake_with(settings, library, mistakes, files)
 }
 
-/// The same with this library and its sources; none is there if it has mistakes. `files` were read
-/// so far.
+/// Bakes with the given library and its sources; `None` if they have mistakes. `files` were read so
+/// far.
 ///
 /// # Errors
-/// As [`bake`].
+/// All mistakes of the network and the plan, behind those of the library.
 pub(crate) fn bake_with(
     settings: &Settings,
     library: Option<(Library, KernelSources)>,
     mut mistakes: Mistakes,
     mut files: Vec<PathBuf>,
-) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
+) -> Result<Baked, Failed> {
     let model = front::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, mut sources)), Some((mut network, tensors, golden, rounding))) =
-        (library, model)
-    else {
-        return Err((mistakes, files));
+    let (Some((mut library, mut sources)), Some(model)) = (library, model) else {
+        return Err(Failed { mistakes, files });
     };
-    let arrays = network.graph.tensors.to_mut().iter_mut().zip(&tensors);
-    arrays
-        .filter(|(tensor, _)| tensor.role == Role::Weights)
-        .for_each(|(tensor, numbers)| tensor.spread = graph::spread(numbers, tensor.cols));
+    let ReadModel {
+        mut network,
+        tensors,
+        golden,
+        rounding,
+    } = model;
+    for (tensor, numbers) in network.graph.tensors.to_mut().iter_mut().zip(&tensors) {
+        if tensor.role == Role::Weights {
+            tensor.spread = graph::spread(numbers, tensor.cols);
+        }
+    }
     if !settings.lab {
         kernels::drop_plans_of_the_lab(&mut library, &settings.plan);
     }
-    let (mut steps, mut programs) = (Vec::new(), (usize::MAX, 0));
-    // Every plan of the library must serve this network: they can all be chosen at run time.
-    for recipe in library.plans.iter() {
-        // With a launch for each layer too, which serves where one for all cannot run.
-        for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)]
-            .iter()
-            .flatten()
-        {
-            match planner::plan(&network, recipe, &library, None) {
-                Ok(plan) => {
-                    let wrong = planner::check::check(&plan, &network, &library);
-                    wrong
-                        .iter()
-                        .for_each(|w| mistakes.add("kernels/library.json", w));
-                    steps.push((recipe.name.to_string(), plan.full().len()));
-                    if library.devices.iter().any(|c| c.plan == recipe.name) {
-                        let count = fit::programs(&plan, &library);
-                        programs = (programs.0.min(count), programs.1.max(count));
-                    }
-                }
-                Err(failed) => failed
-                    .iter()
-                    .for_each(|f| mistakes.add("kernels/library.json", f)),
-            }
-        }
-    }
-    let plan = if settings.plan.ends_with(".json") {
-        plan_of_file(settings, &network, &mut library, &mut files, &mut mistakes)
-    } else {
-        match library.plan(&settings.plan) {
-            Ok(recipe) => planner::plan(&network, recipe, &library, None).ok(),
-            Err(e) => {
-                mistakes.add(
-                    settings.names.plan(),
-                    format_args!("{e}; a plan file ends in .json"),
-                );
-                None
-            }
-        }
-    };
-    let stored = settings.weights;
-    if let (Some(plan), true) = (&plan, stored != Precision::F32) {
-        let whole = |c: &&Constant| c.role == Role::Weights && c.precision == Precision::F32;
-        if plan.constants.iter().any(|c| whole(&c)) {
-            let reads = |p: &&PlanRecipe| {
-                let mut kernels = p
-                    .kernels
-                    .iter()
-                    .filter_map(|k| library.kernel(k))
-                    .map(|k| &k.1.restrictions);
-                kernels.all(|r| r.a.is_none() || r.weights(stored) == stored)
-            };
-            let names: Vec<&str> = library
-                .plans
-                .iter()
-                .filter(reads)
-                .map(|p| &*p.name)
-                .collect();
-            mistakes.add(
-                settings.names.weights(),
-                format_args!(
-                    "plan {} does not read {}; {} do",
-                    plan.name,
-                    stored.name(),
-                    names.join(", ")
-                ),
-            );
-        }
+    let steps = try_all_plans(&network, &library, &mut mistakes);
+    let plan = chosen_plan(settings, &network, &mut library, &mut files, &mut mistakes);
+    if let Some(plan) = &plan {
+        check_precision(settings, plan, &library, &mut mistakes);
     }
     let Some(plan) = plan.filter(|_| mistakes.lines.is_empty()) else {
-        return Err((mistakes, files));
+        return Err(Failed { mistakes, files });
     };
     if !settings.lab {
         kernels::keep_those_of_plans(&mut library, &mut sources);
     }
-
-    let (mut constants, mut offsets) = (Vec::new(), Vec::new());
-    for c in plan.constants.iter() {
-        constants.resize(constants.len().next_multiple_of(PAGE), 0);
-        offsets.push(constants.len());
-        constants.extend(Values::pack(c, &|t| Cow::Borrowed(&tensors[t][..])).bytes());
-    }
-    // As the program will read them.
-    let stored = plan.constants.iter().zip(&offsets);
-    let stored: Vec<Values> = stored
-        .map(|(c, &at)| Values::read(c, &constants[at..at + c.bytes()]))
+    let constants = Constants::pack(&plan, &tensors);
+    let stored: Vec<Values> = (0..plan.constants.len())
+        .map(|i| constants.read(&plan, i))
         .collect();
     let subject = Subject {
         network: &network,
@@ -298,7 +235,7 @@ pub(crate) fn bake_with(
     };
     if let Err(wrong) = interpreter::judge(&subject, &golden.inputs, &golden.scores) {
         mistakes.add(&network.name, wrong);
-        return Err((mistakes, files));
+        return Err(Failed { mistakes, files });
     }
     Ok(Baked {
         network,
@@ -306,9 +243,7 @@ pub(crate) fn bake_with(
         sources,
         plan,
         steps,
-        programs,
         constants,
-        offsets,
         golden,
         rounding,
         notes: mistakes.notes,
@@ -316,110 +251,86 @@ pub(crate) fn bake_with(
     })
 }
 
-fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
-    values.iter().flat_map(|v| v.to_le_bytes())
-}
-
-impl Baked {
-    /// What whoever builds wants to know, a line each: what was baked (`why` it was where nobody
-    /// asked for it), what it takes of this architecture with a block of so many bytes, notes, what
-    /// rounding changed.
-    pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
-        let (n, plan) = (&self.network, &self.plan);
-        let (mut shape, bytes) = (n.shape(), plan.constant_bytes());
-        for (what, values) in [("inputs", &n.inputs), ("outputs", &n.outputs)] {
-            if !values.is_empty() {
-                shape += &format!(", {what} {}", named(values));
-            }
-        }
-        let mut lines = vec![
-            format!(
-                "baked {}{why}: {shape}, plan {}, {bytes} bytes",
-                n.name, plan.name
-            ),
-            self.fits(arch, block),
-        ];
-        lines.extend(self.notes.iter().cloned());
-        lines.extend(
-            self.rounding
-                .iter()
-                .map(|r| format!("weights as {}: {r}", n.weights.name())),
-        );
-        lines
-    }
-
-    /// What its plan takes of a device, of the host a thread of this architecture, and its block of
-    /// the file, in a line.
-    pub(crate) fn fits(&self, arch: &str, block: usize) -> String {
-        let (plan, library, flop) = (&self.plan, &self.library, self.network.flop());
-        let of = |plan: &Plan| Fit::of(plan, library, (arch, 1), flop);
-        let full = of(plan);
-        let recipe = library.plan(&plan.name).ok();
-        let single = recipe.and_then(|r| planner::plan(&self.network, r, library, Some(1)).ok());
-        let single = single.map(|plan| of(&plan));
-        let (total, batch) = (full.memory.total(), full.batch);
-        let mut text = format!("memory: {total} bytes for batches of {batch}");
-        if let Some(single) = &single {
-            text += &format!(", {} for single records", single.memory.total());
-        }
-        let ((bound, arena), (fewest, most)) = (full.arena, self.programs);
-        let fewest = fewest.min(most);
-        let each = if plan.engine == EngineKind::Host {
-            " a record"
-        } else {
-            ""
-        };
-        text += &format!(" (arena {arena}{each}, at least {bound}); ");
-        text += &match (plan.engine, fewest == most) {
-            (EngineKind::OpenCl, _) => format!("{} programs", full.programs),
-            (EngineKind::Host, true) => format!("on OpenCL {most} programs"),
-            (EngineKind::Host, false) => format!("on OpenCL {fewest} to {most} programs"),
-        };
-        if let Some((class, us)) = full.modelled {
-            let alone = single
-                .and_then(|s| s.modelled)
-                .map_or(String::new(), |(_, us)| format!(", {us:.2} alone"));
-            let thread = if plan.engine == EngineKind::Host {
-                "a thread of "
-            } else {
-                ""
+/// Plans the network with every plan of the library, because each can be chosen at run time.
+/// Reports those that fail, and returns the number of steps of the others.
+fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) -> Vec<PlanSteps> {
+    let mut steps = Vec::new();
+    for recipe in library.plans.iter() {
+        // Where one launch for all layers cannot run, the plan with a launch for each layer serves.
+        let layer_by_layer = library.layer_by_layer(recipe);
+        for recipe in [Some(recipe), layer_by_layer.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let wrong = match planner::plan(network, recipe, library, None) {
+                Ok(plan) => {
+                    steps.push(PlanSteps {
+                        plan: recipe.name.to_string(),
+                        steps: plan.full().len(),
+                    });
+                    planner::check::check(&plan, network, library)
+                }
+                Err(failed) => failed,
             };
-            text += &format!("; {us:.2} µs a record{alone} modelled on {thread}{class}");
+            wrong
+                .iter()
+                .for_each(|w| mistakes.add("kernels/library.json", w));
         }
-        text + &format!("; {block} bytes of the file; --info has all plans")
     }
+    steps
+}
 
-    /// The block: the same for the same inputs, without any path of the machine that builds.
-    pub(crate) fn block(&self) -> Vec<u8> {
-        let network: NetworkSection =
-            (self.network.clone(), (self.golden.given, self.golden.range));
-        let steps = self
-            .steps
-            .iter()
-            .map(|(name, n)| (name.clone().into(), *n))
-            .collect();
-        let plan: PlanSection = (self.plan.clone(), (self.offsets.clone().into(), steps));
-        let [inputs, scores, overflow] = [
-            &self.golden.inputs,
-            &self.golden.scores,
-            &self.golden.overflow,
-        ]
-        .map(|values| floats(values).collect::<Vec<u8>>());
-        block::write([
-            &wire::bytes(&network),
-            &wire::bytes(&plan),
-            &wire::bytes(&self.library),
-            &block::compressed(&self.sources),
-            &self.constants,
-            &inputs,
-            &scores,
-            &overflow,
-        ])
+/// The plan that the settings ask for; `None` behind a mistake.
+fn chosen_plan(
+    settings: &Settings,
+    network: &Network,
+    library: &mut Library,
+    files: &mut Vec<PathBuf>,
+    mistakes: &mut Mistakes,
+) -> Option<Plan> {
+    if settings.plan.ends_with(".json") {
+        return plan_of_file(settings, network, library, files, mistakes);
+    }
+    match library.plan(&settings.plan) {
+        Ok(recipe) => planner::plan(network, recipe, library, None).ok(),
+        Err(e) => {
+            mistakes.add(
+                settings.names.plan(),
+                format_args!("{e}; a plan file ends in .json"),
+            );
+            None
+        }
     }
 }
 
-/// The plan of a plan file, which joins the library's. Where kernels have changed since, its
-/// layouts must still hold.
+/// Reports a plan that does not read weights as they are stored.
+fn check_precision(settings: &Settings, plan: &Plan, library: &Library, mistakes: &mut Mistakes) {
+    let stored = settings.weights;
+    let whole = |c: &Constant| c.role == Role::Weights && c.precision == Precision::F32;
+    if stored == Precision::F32 || !plan.constants.iter().any(whole) {
+        return;
+    }
+    let reads = |p: &&PlanRecipe| {
+        let kernels = p.kernels.iter().filter_map(|k| library.kernel(k));
+        kernels
+            .map(|(_, kernel)| &kernel.restrictions)
+            .all(|r| r.a.is_none() || r.weights(stored) == stored)
+    };
+    let plans = library.plans.iter().filter(reads);
+    let names: Vec<&str> = plans.map(|p| &*p.name).collect();
+    mistakes.add(
+        settings.names.weights(),
+        format_args!(
+            "plan {} does not read weights in {}; plans that do: {}",
+            plan.name,
+            stored.name(),
+            names.join(", ")
+        ),
+    );
+}
+
+/// Reads a plan file and adds its plan to the library's. Its layouts must still be those that the
+/// library's kernels take.
 fn plan_of_file(
     settings: &Settings,
     network: &Network,
@@ -432,12 +343,8 @@ fn plan_of_file(
         root: &settings.root,
         read: files,
     };
-    let file = kernels::read_plan_file(
-        (&path, settings.names.plan()),
-        library,
-        &mut files,
-        mistakes,
-    )?;
+    let file =
+        kernels::read_plan_file(&path, settings.names.plan(), library, &mut files, mistakes)?;
     let plan = match planner::plan(network, &file.recipe, library, None) {
         Ok(plan) => plan,
         Err(failed) => {
@@ -447,11 +354,11 @@ fn plan_of_file(
     };
     let found: Vec<(String, String, String)> = plan.layouts().collect();
     if !file.layouts.is_empty() && file.layouts != found {
-        let say = |l: &[(String, String, String)]| {
-            l.iter()
-                .map(|(n, role, layout)| format!("{n} {role} {layout}"))
-                .collect::<Vec<_>>()
-                .join(", ")
+        let say = |list: &[(String, String, String)]| {
+            let each = list
+                .iter()
+                .map(|(node, role, layout)| format!("{node} {role} {layout}"));
+            each.collect::<Vec<_>>().join(", ")
         };
         mistakes.add(
             &settings.plan,
@@ -470,7 +377,46 @@ fn plan_of_file(
     Some(plan)
 }
 
-/// How a path is shown: relative to the package where it lies inside.
+impl Baked {
+    /// The block of bytes that the program contains. It has no path of the machine that builds, so
+    /// that the same inputs give the same bytes.
+    pub(crate) fn block(&self) -> Vec<u8> {
+        let network: NetworkSection =
+            (self.network.clone(), (self.golden.given, self.golden.range));
+        let steps = self
+            .steps
+            .iter()
+            .map(|p| (p.plan.clone().into(), p.steps))
+            .collect();
+        let plan: PlanSection = (
+            self.plan.clone(),
+            (self.constants.offsets.clone().into(), steps),
+        );
+        let [inputs, scores, overflow] = [
+            &self.golden.inputs,
+            &self.golden.scores,
+            &self.golden.overflow,
+        ]
+        .map(|values| {
+            values
+                .iter()
+                .flat_map(|v| v.to_le_bytes())
+                .collect::<Vec<u8>>()
+        });
+        block::write([
+            &wire::bytes(&network),
+            &wire::bytes(&plan),
+            &wire::bytes(&self.library),
+            &block::compressed(&self.sources),
+            &self.constants.bytes,
+            &inputs,
+            &scores,
+            &overflow,
+        ])
+    }
+}
+
+/// The path as messages show it: relative to `root` where it lies inside.
 pub(crate) fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root)
         .unwrap_or(path)

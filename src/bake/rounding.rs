@@ -1,29 +1,61 @@
-//! Weights rounded to what they are stored as, and what that changes.
+//! Rounding of weights to the type that they are stored as.
 
-use super::golden::{self, Golden};
-use super::{Mistakes, Rounding, Settings};
+use super::Settings;
+use super::golden::{self, GoldenVectors};
 use crate::ir::graph::{Graph, Node, Role, Shape};
 use crate::ir::network::{Network, Precision};
 use crate::ir::op::Op;
 use crate::ir::{half, scale};
+use std::fmt;
 
-/// So many given vectors say of how many classes rounding changes.
+/// The effect of storing weights in fewer bits than f32.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rounding {
+    /// The rounding errors of the weights, in words.
+    pub(crate) weights: String,
+    /// The largest change of a score.
+    pub(crate) score: f64,
+    /// `None` where there are too few vectors.
+    pub(crate) classes: Option<ClassChanges>,
+}
+
+/// The number of vectors whose class changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ClassChanges {
+    pub(crate) changed: usize,
+    pub(crate) vectors: usize,
+}
+
+impl fmt::Display for Rounding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rounding { weights, score, .. } = self;
+        write!(f, "{weights}; scores change by at most {score:.2e}")?;
+        match self.classes {
+            None => Ok(()),
+            Some(ClassChanges { changed, vectors }) => {
+                write!(f, ", {changed} of {vectors} classes")
+            }
+        }
+    }
+}
+
+/// The number of given vectors from which on their changes of class say something about others.
 const ENOUGH: usize = 200;
 
-/// Rounds the weights, and computes the golden scores anew: they are of the weights as baked.
-/// `None` behind mistakes.
+/// Rounds the weights, and computes the golden scores anew with them. `None` for weights in f32.
+///
+/// # Errors
+/// A weight that a half cannot hold, or more changes of class than the settings allow.
 pub(super) fn round(
     settings: &Settings,
     network: &Network,
     tensors: &mut [Vec<f32>],
-    golden: &mut Golden,
-    place: &str,
-    mistakes: &mut Mistakes,
-) -> Option<Option<Rounding>> {
+    golden: &mut GoldenVectors,
+) -> Result<Option<Rounding>, String> {
     let before = tensors.to_vec();
     let weights = match settings.weights {
-        Precision::F32 => return Some(None),
-        Precision::F16 => halves(settings, network, tensors, place, mistakes)?,
+        Precision::F32 => return Ok(None),
+        Precision::F16 => halves(settings, network, tensors)?,
         Precision::I8 => bytes(network, tensors, golden),
     };
     let outputs = network.outputs();
@@ -48,35 +80,32 @@ pub(super) fn round(
     let bound = settings.changes * count as f64 / 100.0;
     if all && changed as f64 > bound {
         let (most, weights) = (settings.changes, settings.names.weights());
-        mistakes.add(
-            format_args!("{place}: weights"),
-            format_args!(
-                "as i8 they change {changed} of {count} classes, at most {most} % are allowed; \
-                 {weights}=f16 bakes \
-                 them with more digits, {weights}=i8:{} allows so many",
-                (100.0 * changed as f64 / count as f64).ceil()
-            ),
-        );
-        return None;
+        return Err(format!(
+            "weights: as i8 they change {changed} of {count} classes, at most {most} % are \
+             allowed; {weights}=f16 stores more digits, {weights}=i8:{} allows that many changes",
+            (100.0 * changed as f64 / count as f64).ceil()
+        ));
     }
     golden.scores = golden::scores_of(network, tensors, &golden.inputs);
-    let classes = (all || settings.weights == Precision::F16).then_some((changed, count));
-    Some(Some(Rounding {
+    let classes = ClassChanges {
+        changed,
+        vectors: count,
+    };
+    let classes = Some(classes).filter(|_| all || settings.weights == Precision::F16);
+    Ok(Some(Rounding {
         weights,
         score,
         classes,
     }))
 }
 
-/// To the nearest halves.
+/// Rounds weights to the nearest halves. Returns the errors in words.
 fn halves(
     settings: &Settings,
     network: &Network,
     tensors: &mut [Vec<f32>],
-    place: &str,
-    mistakes: &mut Mistakes,
-) -> Option<String> {
-    /// The smallest half with eleven digits.
+) -> Result<String, String> {
+    /// The smallest half with all eleven bits of its significand.
     const NORMAL: f32 = 1.0 / (1 << 14) as f32;
     let (mut relative, mut absolute) = (0.0f64, 0.0f64);
     for (tensor, values) in network.graph.tensors.iter().zip(tensors.iter_mut()) {
@@ -86,14 +115,11 @@ fn halves(
         for value in values {
             let rounded = half::to_f32(half::from_f32(*value));
             if rounded.is_infinite() {
-                mistakes.add(
-                    format_args!("{place}: {}: weights", tensor.name),
-                    format_args!(
-                        "a half holds up to 65504, found {value}; {}=f32 bakes it",
-                        settings.names.weights()
-                    ),
-                );
-                return None;
+                return Err(format!(
+                    "{}: weights: a half holds up to 65504, found {value}; {}=f32 stores it",
+                    tensor.name,
+                    settings.names.weights()
+                ));
             }
             let error = f64::from((rounded - *value).abs());
             if value.abs() >= NORMAL {
@@ -104,14 +130,14 @@ fn halves(
             *value = rounded;
         }
     }
-    Some(format!(
+    Ok(format!(
         "rounded by at most {relative:.2e} of their value, those below 2^-14 by {absolute:.2e}"
     ))
 }
 
-/// To whole numbers times a scale for each row, with the least error where the inputs of the golden
-/// vectors are large.
-fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &Golden) -> String {
+/// Rounds weights to whole numbers times a scale for each row, with the least error in columns
+/// where the inputs are large for the golden vectors. Returns the errors in words.
+fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) -> String {
     let means = means(network, tensors, &golden.inputs);
     let (mut squares, mut of) = (0.0f64, 0.0f64);
     for node in network.graph.nodes.iter() {
@@ -140,7 +166,7 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &Golden) -> String
     )
 }
 
-/// Mean sizes of the elements of every value over the golden vectors.
+/// For each value of the graph the mean magnitudes of its elements over the golden vectors.
 fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
     let graph = &network.graph;
     let mut sums: Vec<Vec<f64>> = graph
@@ -163,12 +189,19 @@ fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32
         .collect()
 }
 
-/// How large what a layer's weights are multiplied with is.
+/// The magnitudes of the numbers that a layer's weights are multiplied with.
 struct Columns {
-    /// Of an affine layer for each column; of a convolution for each channel of its input.
+    /// One for each column of an affine layer, or for each input channel of a convolution.
     sizes: Vec<f32>,
-    /// Elements of a window, and groups; none of an affine layer.
-    window: Option<(usize, usize)>,
+    /// `None` for an affine layer.
+    window: Option<GroupedWindow>,
+}
+
+/// The window of a convolution.
+struct GroupedWindow {
+    /// Elements of the window.
+    taps: usize,
+    groups: usize,
 }
 
 impl Columns {
@@ -178,19 +211,25 @@ impl Columns {
             Op::Convolution { .. } => channels(value, shape),
             _ => value.clone(),
         };
-        // Records in the field may have something where golden vectors have next to nothing.
+        // Other records may be large where golden vectors are almost zero.
         let least = sizes.iter().sum::<f32>() / sizes.len().max(1) as f32 / 8.0;
         let sizes = sizes.into_iter().map(|size| size.max(least)).collect();
         let window = match node.op {
-            Op::Convolution { window, groups } => Some((window.size.0 * window.size.1, groups)),
+            Op::Convolution { window, groups } => {
+                let (height, width) = window.size;
+                Some(GroupedWindow {
+                    taps: height * width,
+                    groups,
+                })
+            }
             _ => None,
         };
         Columns { sizes, window }
     }
 
-    /// Of the columns of one of `rows` rows.
+    /// The magnitudes for the columns of row `row` of `rows`.
     fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
-        let Some((taps, groups)) = self.window else {
+        let Some(GroupedWindow { taps, groups }) = self.window else {
             return self.sizes.clone();
         };
         let channels = self.sizes.len() / groups;
@@ -202,7 +241,7 @@ impl Columns {
     }
 }
 
-/// Mean of each channel over its pixels.
+/// The mean of each channel over its pixels.
 fn channels(value: &[f32], shape: Shape) -> Vec<f32> {
     let pixels = shape.h * shape.w;
     let of = |c: usize| (0..pixels).map(move |p| shape.index(c, p / shape.w, p % shape.w));

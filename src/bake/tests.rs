@@ -1,9 +1,9 @@
-//! The bake as a user meets it: folders with a network in them, and what it says about each
-//! mistake.
+//! The bake from the outside: folders with a network, and the message on each mistake.
 
 mod layers;
 mod schemas;
 
+use super::rounding::ClassChanges;
 use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
@@ -14,29 +14,33 @@ use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::options::Places;
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
 use crate::ir::values::Values;
-use crate::registry::{Covered, CoveredNode, Kernel, Operation, PlanRecipe, Problem, Traits};
+use crate::registry::{
+    Covered, CoveredNode, EngineKind, Kernel, Operation, PlanRecipe, Problem, Traits,
+};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes away with the test.
-struct Folder(PathBuf);
+struct NetworkFolder {
+    path: PathBuf,
+}
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
-impl Folder {
-    fn new() -> Folder {
+impl NetworkFolder {
+    fn new() -> NetworkFolder {
         let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mortonnet-bake-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        NetworkFolder { path }
     }
 
     fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Self {
-        std::fs::write(self.0.join(name), bytes).unwrap();
+        std::fs::write(self.path.join(name), bytes).unwrap();
         self
     }
 
-    /// A matrix definition with its CSV.
+    /// Writes the definition of a matrix with its CSV.
     fn matrix(
         &self,
         name: &str,
@@ -58,7 +62,7 @@ impl Folder {
             .put(&format!("{name}.csv"), csv)
     }
 
-    /// 3-4-2 with a ReLU; `extra` are more members of the network.
+    /// Writes a network 3-4-2 with a ReLU. `extra` are further members of the JSON.
     fn tiny(&self, extra: &str) -> &Self {
         self.matrix("1_w", 4, 3, |r, c| (r as f32 - 1.5) * 0.5 + c as f32 * 0.25)
             .matrix("1_b", 4, 1, |r, _| r as f32 * 0.125)
@@ -84,20 +88,20 @@ impl Folder {
         )
     }
 
-    /// With weights stored as MORTONNET_WEIGHTS=`weights` says.
+    /// Bakes with weights stored as MORTONNET_WEIGHTS=`weights`.
     fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let (weights, changes) = stored(weights).unwrap();
         bake(&Settings {
             names: Names::Variables,
             root,
-            model: self.0.clone(),
+            model: self.path.clone(),
             plan: plan.into(),
             weights,
             changes,
             lab: true,
         })
-        .map_err(|e| e.0.lines)
+        .map_err(|e| e.mistakes.lines)
     }
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
@@ -112,17 +116,17 @@ impl Folder {
         self.bake_plan("host")
     }
 
-    /// The mistakes, without the folder's own path.
+    /// The mistakes, without the path of the folder.
     fn mistakes(&self) -> Vec<String> {
-        let own = format!("{}/", self.0.display());
+        let own = format!("{}/", self.path.display());
         let list = self.bake().err().expect("the bake accepts it");
         list.into_iter().map(|m| m.replace(&own, "")).collect()
     }
 }
 
-impl Drop for Folder {
+impl Drop for NetworkFolder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -132,7 +136,7 @@ fn affine(w: &str, b: &str) -> String {
 
 #[test]
 fn the_thesis_own_file_shapes_are_enough() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let n = &baked.network;
     assert_eq!((n.width, n.outputs(), n.graph.nodes.len()), (3, 2, 3));
@@ -147,7 +151,7 @@ fn the_thesis_own_file_shapes_are_enough() {
 
 #[test]
 fn constants_are_packed_padded_and_page_aligned() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     for plan in [
         "host",
         "mali-midgard",
@@ -158,9 +162,9 @@ fn constants_are_packed_padded_and_page_aligned() {
     ] {
         let baked = f.tiny("").bake_plan(plan).unwrap();
         assert_eq!(baked.plan.name, plan);
-        for (c, &offset) in baked.plan.constants.iter().zip(&baked.offsets) {
+        for (c, &offset) in baked.plan.constants.iter().zip(&baked.constants.offsets) {
             assert_eq!(offset % PAGE, 0);
-            let values: Vec<f32> = baked.constants[offset..offset + c.bytes()]
+            let values: Vec<f32> = baked.constants.bytes[offset..offset + c.bytes()]
                 .chunks_exact(4)
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
@@ -180,7 +184,7 @@ fn constants_are_packed_padded_and_page_aligned() {
 
 #[test]
 fn the_same_inputs_give_the_same_bytes_and_a_changed_weight_others() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let one = f.tiny("").bake().unwrap();
     let two = f.bake().unwrap();
     assert!(one.block() == two.block());
@@ -195,10 +199,10 @@ fn opened(baked: &Baked) -> Block {
     Block::open(baked.block().leak()).unwrap()
 }
 
-/// What was baked is what is read, whatever the plan.
+/// The block gives back everything that was baked, with any plan.
 #[test]
 fn the_block_holds_what_was_baked() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny(r#","name":"tiny","labels":["no","yes"]"#);
     for plan in ["host", "mali-midgard", "nvidia", "adreno", "thesis-morton"] {
         let baked = f.bake_plan(plan).unwrap();
@@ -211,11 +215,11 @@ fn the_block_holds_what_was_baked() {
         assert_eq!(found, baked.plan);
         assert_eq!(
             (&*offsets, steps.len()),
-            (&*baked.offsets, baked.steps.len())
+            (&*baked.constants.offsets, baked.steps.len())
         );
         assert!(block.read::<Library>(Section::Library).unwrap() == baked.library);
         assert!(block.sources().unwrap() == baked.sources);
-        assert_eq!(block.section(Section::Constants), baked.constants);
+        assert_eq!(block.section(Section::Constants), baked.constants.bytes);
         let bytes: Vec<u8> = baked
             .golden
             .scores
@@ -228,12 +232,12 @@ fn the_block_holds_what_was_baked() {
 
 /// The block of a small network without kernels.
 pub(crate) fn tiny_block() -> Block {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let mut baked = f
         .tiny(r#","name":"tiny","labels":["no","yes"]"#)
         .bake_plan("mali-midgard")
         .unwrap();
-    // The kernel library stands in kernels/, its hash changes with it.
+    // The hash of the kernel library changes with the files in kernels/.
     baked.sources = Vec::new().into();
     baked.library = Library {
         hash: "0".into(),
@@ -245,12 +249,11 @@ pub(crate) fn tiny_block() -> Block {
     opened(&baked)
 }
 
-/// Numbers and scales give the rounded weights, biases are as they were; as many as the plan for
-/// floats has of each, the same whatever the plan, and a program whose plan takes floats gets them
-/// back.
+/// Bytes and scales give the rounded weights, with any plan. Biases stay as they are. A plan that
+/// reads floats gets the weights back as floats.
 #[test]
 fn weights_become_bytes() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("")
         .matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
     let (whole, bytes) = (f.bake().unwrap(), f.bake_stored("host", "i8").unwrap());
@@ -262,8 +265,8 @@ fn weights_become_bytes() {
     );
     let arrays = |baked: &Baked| {
         let of = |i: usize| {
-            let (c, at) = (&baked.plan.constants[i], baked.offsets[i]);
-            let bytes = &baked.constants[at..at + c.bytes()];
+            let (c, at) = (&baked.plan.constants[i], baked.constants.offsets[i]);
+            let bytes = &baked.constants.bytes[at..at + c.bytes()];
             match c.precision {
                 Precision::I8 => Values::I8(bytes.iter().map(|&b| b as i8).collect()),
                 _ => Values::F32(
@@ -325,17 +328,17 @@ fn weights_become_bytes() {
     }
     let mistakes = f.bake_stored("arm-nt", "i8").err().unwrap().join("\n");
     assert!(
-        mistakes.contains("plan arm-nt does not read i8; host, mali-midgard, "),
+        mistakes.contains("plan arm-nt does not read weights in i8; plans that do: host, "),
         "{mistakes}"
     );
 }
 
-/// Where the model brings enough vectors, more than 1 % of other classes are a mistake, unless they
-/// are allowed.
+/// If the model brings enough vectors, more than 1 % of changed classes are a mistake, unless the
+/// settings allow them.
 #[test]
 fn bytes_that_change_classes_are_refused() {
-    let f = Folder::new();
-    // What tells the classes apart is less than half of a number.
+    let f = NetworkFolder::new();
+    // The classes differ by less than half a quantization step.
     f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c])
         .matrix("b", 2, 1, |r, _| [0.0, 0.001][r]);
     f.network(
@@ -363,8 +366,8 @@ fn bytes_that_change_classes_are_refused() {
     records(300);
     let mistakes = f.bake_stored("host", "i8").err().unwrap().join("\n");
     let expected = "weights: as i8 they change 200 of 300 classes, at most 1 % are allowed; \
-        MORTONNET_WEIGHTS=f16 bakes \
-                    them with more digits, MORTONNET_WEIGHTS=i8:67 allows so many";
+                    MORTONNET_WEIGHTS=f16 stores more digits, MORTONNET_WEIGHTS=i8:67 allows that \
+                    many changes";
     assert!(mistakes.contains(expected), "{mistakes}");
     assert!(f.bake_stored("host", "i8:66").is_err());
     assert_eq!(
@@ -373,7 +376,10 @@ fn bytes_that_change_classes_are_refused() {
             .rounding
             .unwrap()
             .classes,
-        Some((200, 300))
+        Some(ClassChanges {
+            changed: 200,
+            vectors: 300
+        })
     );
     for wrong in ["i9", "f16:1", "i8:", "i8:-1", "i8:101", "i8:nan", "I8", ""] {
         assert!(stored(wrong).is_err(), "{wrong}");
@@ -382,13 +388,12 @@ fn bytes_that_change_classes_are_refused() {
 
 #[test]
 fn weights_become_halves() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let (whole, halves) = (f.bake().unwrap(), f.bake_halves("host").unwrap());
-    // These weights are multiples of 1/4: halves hold them exactly.
+    // Halves hold these weights, multiples of 1/4, exactly.
     let exactly = "rounded by at most 0.00e0 of their value, those below 2^-14 by 0.00e0; scores \
-        change by at most \
-                   0.00e0, 0 of 32 classes";
+                   change by at most 0.00e0, 0 of 32 classes";
     assert_eq!(halves.rounding.as_ref().unwrap().to_string(), exactly);
     assert_eq!(halves.golden.scores, whole.golden.scores);
     for (a, b) in whole
@@ -426,8 +431,9 @@ fn weights_become_halves() {
             );
         }
     }
-    let at =
-        |b: &Baked, i: usize| b.constants[b.offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
+    let at = |b: &Baked, i: usize| {
+        b.constants.bytes[b.constants.offsets[i]..][..b.plan.constants[i].bytes()].to_vec()
+    };
     let floats: Vec<u8> = at(&halves, 0)
         .chunks(2)
         .flat_map(|h| half::to_f32(u16::from_le_bytes([h[0], h[1]])).to_le_bytes())
@@ -451,8 +457,9 @@ fn weights_become_halves() {
 
     let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
     let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia-mma, nvidia, adreno, \
-        generic, desktop, cpu-simd";
-    let expected = format!("plan thesis-baseline does not read f16; {plans} do");
+                 generic, desktop, cpu-simd";
+    let expected =
+        format!("plan thesis-baseline does not read weights in f16; plans that do: {plans}");
     assert!(mistakes.contains(&expected), "{mistakes}");
     f.matrix("1_w", 4, 3, |_, _| 65520.0);
     let mistakes = f.bake_halves("host").err().unwrap().join("\n");
@@ -464,7 +471,7 @@ fn weights_become_halves() {
 
 #[test]
 fn every_mistake_is_reported_with_its_place() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny(r#","nmae":1"#);
     f.put("1_w.csv", "1,2,3\n1,x,3\n1,2\n1,2,inf\n").put(
         "2_b.json",
@@ -487,7 +494,7 @@ fn every_mistake_is_reported_with_its_place() {
 
 #[test]
 fn mistakes_one_by_one() {
-    type Change<'a> = &'a dyn Fn(&Folder);
+    type Change<'a> = &'a dyn Fn(&NetworkFolder);
     let cases: &[(&str, Change<'_>)] = &[
         ("network.json:1:1: not valid JSON", &|f| {
             f.put("network.json", "{");
@@ -530,7 +537,7 @@ fn mistakes_one_by_one() {
             );
         }),
         (
-            "layers[1]: slope: expected a number that a float holds",
+            "layers[1]: slope: expected a number in the range of f32",
             &|f| {
                 let slope = "{\"layer\":\"LeakyReLULayer\",\"slope\":1e39}";
                 f.network(&format!("{},{slope}", affine("1_w", "1_b")), 2, "");
@@ -575,7 +582,7 @@ fn mistakes_one_by_one() {
             },
         ),
         ("1_w.json: file: cannot read", &|f| {
-            std::fs::remove_file(f.0.join("1_w.csv")).unwrap();
+            std::fs::remove_file(f.path.join("1_w.csv")).unwrap();
         }),
         ("1_w.csv: expected 4 lines (rows), found 3", &|f| {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3");
@@ -629,7 +636,7 @@ fn mistakes_one_by_one() {
             &|f| {
                 let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
                 let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, \
-                    9223372036854775809, 2), }";
+                              9223372036854775809, 2), }";
                 npy.extend(format!("{header:<117}\n").bytes());
                 f.put("1_w.npy", &npy).put(
                     "1_w.json",
@@ -637,7 +644,7 @@ fn mistakes_one_by_one() {
                 );
             },
         ),
-        ("the key \"size\" is there twice", &|f| {
+        ("the key \"size\" appears twice", &|f| {
             f.tiny(r#","size":3"#);
         }),
         ("1_w.json: file: /dev/zero is not a regular file", &|f| {
@@ -652,7 +659,7 @@ fn mistakes_one_by_one() {
                 f.tiny(r#","name":"n\nx""#);
             },
         ),
-        ("labels: \"a\" is there twice", &|f| {
+        ("labels: \"a\" appears twice", &|f| {
             f.tiny(r#","labels":["a","a"]"#);
         }),
         ("check the scaling and the weights", &|f| {
@@ -714,7 +721,7 @@ fn mistakes_one_by_one() {
         }),
     ];
     for (part, change) in cases {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.tiny("");
         change(&f);
         let m = f.mistakes();
@@ -724,14 +731,14 @@ fn mistakes_one_by_one() {
         );
         assert!(m.iter().all(|m| !m.contains('\n')));
     }
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let e = f.mistakes();
     let expected = "expected network.json in this folder, found no model";
     assert!(
         e[0].starts_with("MORTONNET_MODEL=") && e[0].ends_with(expected),
         "{e:?}"
     );
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let e = f.tiny("").bake_plan("fastest").err().unwrap();
     assert!(
         e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"),
@@ -739,11 +746,11 @@ fn mistakes_one_by_one() {
     );
 }
 
-/// A matrix that cannot be read causes no mistakes elsewhere: its size is known all the same, or
-/// nothing that depends on it is checked. Real mistakes are still found.
+/// A matrix that cannot be read causes no mistakes in other layers, and mistakes there are still
+/// found.
 #[test]
 fn one_mistake_is_one_message() {
-    type Change<'a> = &'a dyn Fn(&Folder);
+    type Change<'a> = &'a dyn Fn(&NetworkFolder);
     let definition = |name: &str, rows: usize, cols: usize, kind: &str| {
         format!(
             "{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"{name}.csv\"}}"
@@ -765,7 +772,7 @@ fn one_mistake_is_one_message() {
         (&["1_w.csv: expected 4 lines (rows), found 3"], &|f| {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3\n");
         }),
-        // The definition is wrong, the rest fits the data.
+        // The definition is wrong, and the other files fit the data.
         (
             &[
                 "1_w.csv:1:4: expected 4 numbers",
@@ -790,13 +797,13 @@ fn one_mistake_is_one_message() {
             },
         ),
         (&["2_w.json: file: cannot read"], &|f| {
-            std::fs::remove_file(f.0.join("2_w.csv")).unwrap();
+            std::fs::remove_file(f.path.join("2_w.csv")).unwrap();
         }),
         (&["layers[0]: weights: cannot read 1_w.json"], &|f| {
-            std::fs::remove_file(f.0.join("1_w.json")).unwrap();
+            std::fs::remove_file(f.path.join("1_w.json")).unwrap();
         }),
         (&["layers[2]: weights: cannot read 2_w.json"], &|f| {
-            std::fs::remove_file(f.0.join("2_w.json")).unwrap();
+            std::fs::remove_file(f.path.join("2_w.json")).unwrap();
         }),
         (
             &["2_b.csv:2:1: expected a finite number, found \"x\""],
@@ -804,7 +811,7 @@ fn one_mistake_is_one_message() {
                 f.put("2_b.csv", "0\nx\n");
             },
         ),
-        // The middle of 3-4-4-2 is not known: its neighbours are no neighbours of each other.
+        // The middle of 3-4-4-2 is not known, so its neighbours are not compared.
         (&["layers[1]: weights: cannot read gone.json"], &|f| {
             f.matrix("2_w", 2, 5, |_, _| 1.0);
             let layers = [
@@ -819,13 +826,13 @@ fn one_mistake_is_one_message() {
             let layers = [affine("1_w", "1_b"), act("PoolLayer"), affine("2_w", "2_b")];
             f.network(&layers.join(","), 3, extra);
         }),
-        // Nor does a network of one output end in this one.
+        // A network of one output does not end in this layer either.
         (&["layers[1]: expected a layer (AffineLayer"], &|f| {
             f.matrix("3_w", 1, 3, |_, _| 1.0)
                 .matrix("3_b", 1, 1, |_, _| 0.0);
             f.network(&[affine("3_w", "3_b"), act("GeluLayer")].join(","), 2, "");
         }),
-        // What the unreadable matrix is known to be is used.
+        // The size of the unreadable matrix is known, and used.
         (
             &[
                 "1_w.csv:1:1: expected a finite",
@@ -868,7 +875,7 @@ fn one_mistake_is_one_message() {
         ),
     ];
     for (expected, change) in cases {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.tiny(extra);
         change(&f);
         let found = f.mistakes();
@@ -879,7 +886,7 @@ fn one_mistake_is_one_message() {
     }
 }
 
-/// A header of numbers would be a record; one name among them is enough to tell.
+/// A header of numbers would be a record. One name that is no number is enough to tell them apart.
 #[test]
 fn features_must_not_all_be_numbers() {
     for names in [
@@ -887,26 +894,26 @@ fn features_must_not_all_be_numbers() {
         r#""1.5","-2","nan""#,
         r#"" 1","2 ","+3e5""#,
     ] {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         let [mistake] = &f.tiny(&format!(",\"features\":[{names}]")).mistakes()[..] else {
             panic!("{names}")
         };
         let expected = "network.json: features: expected names that are not all numbers, found \"";
         assert!(mistake.starts_with(expected), "{mistake}");
         assert!(
-            mistake.contains("give names, or leave the key out"),
+            mistake.contains("give names, or leave out both the key"),
             "{mistake}"
         );
     }
     for names in [r#""0","1","x2""#, r#""1st","2nd","3rd""#] {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.tiny(&format!(",\"features\":[{names}]")).bake().unwrap();
     }
 }
 
 #[test]
 fn npy_and_f32_give_what_csv_gives() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let csv = f.tiny("").bake().unwrap();
     let values: Vec<f32> = (0..12)
         .map(|i| ((i / 3) as f32 - 1.5) * 0.5 + (i % 3) as f32 * 0.25)
@@ -916,7 +923,7 @@ fn npy_and_f32_give_what_csv_gives() {
         "1_w.json",
         r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#,
     );
-    assert_eq!(f.bake().unwrap().constants, csv.constants);
+    assert_eq!(f.bake().unwrap().constants.bytes, csv.constants.bytes);
     let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }";
     npy.extend(format!("{header:<117}\n").bytes());
@@ -925,12 +932,12 @@ fn npy_and_f32_give_what_csv_gives() {
         "1_w.json",
         r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#,
     );
-    assert_eq!(f.bake().unwrap().constants, csv.constants);
+    assert_eq!(f.bake().unwrap().constants.bytes, csv.constants.bytes);
 }
 
 #[test]
 fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let plain = f.tiny("").bake().unwrap();
     let images = f
         .tiny(r#","input":{"scale":0.00392156862745098}"#)
@@ -943,11 +950,11 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
         .unwrap();
     assert!(!barometer.network.folded);
     assert_eq!(barometer.network.transform.apply(0, 101625.0), 1.0);
-    // Same answers for the same scaled inputs, and golden vectors in the raw range.
+    // The scores for equal scaled inputs are equal, and golden vectors are in the raw range.
     let weights = |b: &Baked| {
         let mut w = vec![Vec::new(); b.network.graph.tensors.len()];
-        for (c, &o) in b.plan.constants.iter().zip(&b.offsets) {
-            let v: Vec<f32> = b.constants[o..o + c.bytes()]
+        for (c, &o) in b.plan.constants.iter().zip(&b.constants.offsets) {
+            let v: Vec<f32> = b.constants.bytes[o..o + c.bytes()]
                 .chunks_exact(4)
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
@@ -987,7 +994,7 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
 
 #[test]
 fn outputs_mean_what_the_last_layer_says() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("")
         .matrix("s_w", 1, 4, |_, c| c as f32)
         .matrix("s_b", 1, 1, |_, _| 0.0);
@@ -1050,7 +1057,7 @@ fn outputs_mean_what_the_last_layer_says() {
 
 #[test]
 fn a_leaky_relu_has_the_slope_of_its_layer() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let baked = |slope: &str| {
         let layer = format!("{{\"layer\":\"LeakyReLULayer\",\"slope\":{slope}}}");
@@ -1067,7 +1074,7 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     let options = tenth.plan.steps[0].options.to_string();
     assert!(options.contains("-DACT0=4"), "{options}");
     assert!(options.contains("-DPARAMS0=1e-1f,0e0f"), "{options}");
-    // Scores are linear in the slope; with 0 they are those of a ReLU.
+    // Scores are linear in the slope. A slope of 0 gives those of a ReLU.
     f.tiny("");
     assert_eq!(none.golden.scores, f.bake().unwrap().golden.scores);
     assert_ne!(one.golden.scores, none.golden.scores);
@@ -1085,12 +1092,12 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     }
 }
 
-/// A library in a folder of its own, changed in one place.
+/// The mistakes of a library in a folder of its own, with `change` in one place.
 fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -> Vec<String> {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let to = f.0.join("kernels");
+    let to = f.path.join("kernels");
     for entry in std::fs::read_dir(&from).unwrap().flatten() {
         if entry.path().is_dir() {
             std::fs::create_dir_all(to.join(entry.file_name())).unwrap();
@@ -1110,14 +1117,16 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
     }
     let settings = Settings {
         names: Names::Variables,
-        root: f.0.clone(),
+        root: f.path.clone(),
         model: "network.json".into(),
         plan: "host".into(),
         weights: Precision::F32,
         changes: 1.0,
         lab: true,
     };
-    bake(&settings).err().map_or_else(Vec::new, |e| e.0.lines)
+    bake(&settings)
+        .err()
+        .map_or_else(Vec::new, |e| e.mistakes.lines)
 }
 
 #[test]
@@ -1331,10 +1340,10 @@ fn the_library_is_checked_too() {
     }
 }
 
-/// Work-groups, work-items and barriers that the documents' text or listings fix.
+/// Work-groups, work-items and barriers of kernels whose documents prescribe them.
 #[test]
 fn kernels_have_the_shapes_of_their_documents() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let kernel = |name: &str| baked.library.kernel(name).unwrap().1;
     let shape = |name: &str| {
@@ -1372,12 +1381,12 @@ fn kernels_have_the_shapes_of_their_documents() {
     assert_eq!(local.1.matches("barrier(CLK_LOCAL_MEM_FENCE)").count(), 2);
 }
 
-/// Without the lab every plan has its kernels, with their sources, and nothing else is baked.
+/// Without the lab only the kernels of plans and their sources are baked.
 #[test]
 fn without_the_lab_only_kernels_of_plans_are_baked() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let model = f.tiny("").0.clone();
+    let model = f.tiny("").path.clone();
     let settings = Settings {
         names: Names::Variables,
         root,
@@ -1389,14 +1398,14 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     };
     let (with, without) = (
         f.bake().unwrap(),
-        bake(&settings).map_err(|e| e.0.lines).unwrap(),
+        bake(&settings).map_err(|e| e.mistakes.lines).unwrap(),
     );
     assert_eq!(
         without.library.hash, with.library.hash,
         "the same kernels under the same names"
     );
     assert_eq!(without.plan, with.plan);
-    // Those for few records as well.
+    // Plans for few records have kernels of their own.
     let kernels = |plan: &PlanRecipe| -> Vec<Cow<'static, str>> {
         let few = plan.few.iter().flat_map(|few| few.kernels.iter());
         plan.kernels.iter().chain(few).cloned().collect()
@@ -1421,8 +1430,8 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
     assert!(without.sources.len() < with.sources.len());
 
-    // A plan for devices that no board has is left out, its devices get another, unless the build
-    // asks for it.
+    // A plan for devices that no board has is left out, unless the build asks for it. Its devices
+    // get another plan.
     let class = |baked: &Baked| {
         let h200 = Traits {
             vendor: "NVIDIA Corporation",
@@ -1435,20 +1444,20 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     let there = |baked: &Baked| baked.library.plan("nvidia-mma").is_ok();
     assert_eq!((class(&with), there(&with)), ("nvidia-mma".into(), true));
     assert_eq!((class(&without), there(&without)), ("nvidia".into(), false));
-    assert!(without.steps.iter().all(|s| s.0 != "nvidia-mma"));
+    assert!(without.steps.iter().all(|s| s.plan != "nvidia-mma"));
     let asked = bake(&Settings {
         plan: "nvidia-mma".into(),
         ..settings
     })
-    .map_err(|e| e.0.lines)
+    .map_err(|e| e.mistakes.lines)
     .unwrap();
     assert_eq!((class(&asked), there(&asked)), ("nvidia-mma".into(), true));
 }
 
-/// The flop of steps are what the entries say, not a constant.
+/// The flop of a step follow from the kernel's entry in the library.
 #[test]
 fn flop_are_counted_as_the_library_says() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let square = Problem {
         h: 96,
@@ -1487,11 +1496,11 @@ fn flop_are_counted_as_the_library_says() {
     }
 }
 
-/// Rows of a kernel with a guard are not padded to whole work-groups, in whatever group; its launch
-/// is whole groups.
+/// Rows of a kernel with a bounds check are not padded to whole work-groups. The launch has whole
+/// work-groups.
 #[test]
 fn guarded_rows_are_not_padded_to_work_groups() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake_plan("adreno").unwrap();
     let recipe = baked.library.plan("adreno").unwrap();
     let sweep = &baked
@@ -1526,9 +1535,9 @@ fn guarded_rows_are_not_padded_to_work_groups() {
 
 #[test]
 fn layers_are_fused_and_buffers_share_the_arena() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
-    let layer_by_layer = |f: &Folder| {
+    let layer_by_layer = |f: &NetworkFolder| {
         let b = f.bake_plan("mali-midgard").unwrap();
         let recipe = b
             .library
@@ -1572,11 +1581,11 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     assert!(deep.layers_chain());
 }
 
-/// Which networks are one launch, with what its kernel is compiled, and that its constants are
-/// those of a launch for each layer.
+/// Networks that run in one launch, the options of its kernel, and its constants, which are those
+/// of a launch for each layer.
 #[test]
 fn small_networks_are_one_launch() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake_plan("mali-midgard").unwrap();
     let library = &baked.library;
     let recipe = library.plan("mali-midgard").unwrap();
@@ -1586,9 +1595,9 @@ fn small_networks_are_one_launch() {
     };
     assert_eq!(
         step.options.to_string(),
-        "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 \
-         -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DPARAMS0=0e0f,0e0f \
-         -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0 -DPARAMS1=0e0f,0e0f"
+        "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 \
+         -DB0=256 -DS0=0 -DPARAMS0=0e0f,0e0f -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 \
+         -DS1=0 -DPARAMS1=0e0f,0e0f"
     );
     let items = (step.global.0.items(17), step.global.1.items(17));
     assert_eq!(
@@ -1601,7 +1610,7 @@ fn small_networks_are_one_launch() {
     };
     let other = planner::plan(&baked.network, &full, library, None).unwrap();
     assert_eq!(other.constants, baked.plan.constants);
-    // In fours of halves the weights start elsewhere.
+    // In vectors of four halves the weights begin at other offsets.
     let halves = f.bake_halves("mali-midgard").unwrap().plan;
     let options = halves.steps[0].options.to_string();
     assert!(options.contains("-DA1=1024 -DB1=768"), "{options}");
@@ -1656,8 +1665,7 @@ fn small_networks_are_one_launch() {
             );
         }
     }
-    // Not more layers than it takes, nor more than one activation each, nor more records than it
-    // numbers.
+    // The kernel refuses too many layers, two activations in a row, and too many records.
     assert_eq!(steps(&[4; 9], &relu, recipe, None), 1);
     assert_eq!(steps(&[4; 10], &relu, recipe, None), 10);
     assert_eq!(
@@ -1666,20 +1674,20 @@ fn small_networks_are_one_launch() {
     );
     assert_eq!(steps(&[4; 3], &relu, recipe, Some(1 << 20)), 1);
     assert_eq!(steps(&[4; 3], &relu, recipe, Some((1 << 20) + 1)), 3);
-    // With nothing else it takes large networks too: tuning tries that.
+    // Without another choice it takes large networks too, which tuning tries.
     let alone = PlanRecipe {
         kernels: vec!["layers_packed_4x4".into()].into(),
         ..recipe.clone()
     };
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
-    // Values between layers take turns in two places; the last layer's are the scores.
+    // Values between layers alternate between two places. Those of the last layer are the scores.
     let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
     let layers = plan.steps[0].options.layers.as_ref().unwrap();
     let starts: Vec<Option<usize>> = layers.each.iter().map(|layer| layer.start).collect();
     assert_eq!(starts, [0, 192, 0, 0].map(Some));
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);
-    // In groups of another size, as tuning tries them.
+    // Tuning tries work-groups of other sizes.
     let groups = vec![("layers_packed_4x4".into(), (256, 1))].into();
     let tuned = planner::plan(
         &baked.network,
@@ -1699,7 +1707,7 @@ fn small_networks_are_one_launch() {
 }
 
 impl Plan {
-    /// No two neighbours of the chain overlap in the arena.
+    /// Fails if the values of two neighbouring layers overlap in the arena.
     fn layers_chain(&self) -> bool {
         let hidden: Vec<_> = self
             .buffers
@@ -1710,12 +1718,11 @@ impl Plan {
     }
 }
 
-/// Few records have steps of their own, that read the input and write the results where full
-/// batches do and take weights as those have them; a batch that is never larger has nothing else. A
-/// wrong panel is found.
+/// Small batches have steps of their own. They read the input and write the results in the same
+/// buffers as full batches, with the same weights. A wrong panel is found.
 #[test]
 fn few_records_have_kernels_of_their_own() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake_plan("host").unwrap();
     let library = &baked.library;
     let network = |sizes: &[usize]| {
@@ -1772,14 +1779,14 @@ fn few_records_have_kernels_of_their_own() {
                 (variant.first..plan.steps.len(), variant.granule)
             );
             assert_eq!(plan.variant(few + 1), (0..variant.first, plan.granule));
-            // Nobody pads a single record to a tile of them, where its results may stand anywhere.
+            // A single record is not padded to a tile.
             let element = |s: &crate::ir::plan::Step| s.kernel.starts_with("argmax_packed");
             assert!(
                 plan.columns(1) == 1 || own.iter().any(element),
                 "{what}: {}",
                 plan.columns(1)
             );
-            // The large weights are there once.
+            // The large weights are stored once.
             let of = |t: usize| {
                 plan.constants
                     .iter()
@@ -1812,11 +1819,11 @@ fn few_records_have_kernels_of_their_own() {
     assert!(found >= 8, "{found}");
 }
 
-/// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the
-/// newest.
+/// Device classes by the names of Arm's and Mesa's drivers. G71 is not G710, and an unknown Mali is
+/// treated as the newest.
 #[test]
 fn mali_devices_have_the_plan_of_their_generation() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let library = f.tiny("").bake().unwrap().library;
     for (name, plan) in [
         ("Mali-T604", "mali-midgard"),
@@ -1851,12 +1858,12 @@ fn mali_devices_have_the_plan_of_their_generation() {
     }
 }
 
-/// By the compute capability that the driver answers: names say nothing (a Quadro RTX 4000 is older
-/// than a GeForce RTX 3050), and a device that does not answer gets no kernels that copy
-/// asynchronously.
+/// Device classes by compute capability. Names do not tell the generation: a Quadro RTX 4000 is
+/// older than a GeForce RTX 3050. A device that does not state its capability gets no kernels with
+/// asynchronous copies.
 #[test]
 fn nvidia_devices_have_the_plan_of_their_compute_capability() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let library = f.tiny("").bake().unwrap().library;
     for (name, capability, class) in [
         ("Quadro RTX 3000", Some((7, 5)), "desktop"),
@@ -1901,7 +1908,7 @@ fn nvidia_devices_have_the_plan_of_their_compute_capability() {
 
 #[test]
 fn standalone_activations_work_under_every_plan() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let act = |name: &str| format!("{{\"layer\":\"{name}\"}}");
     f.network(
@@ -1921,7 +1928,7 @@ fn standalone_activations_work_under_every_plan() {
         b.network.graph.nodes[0].op,
         Op::Activation(Activation::Tanh)
     );
-    // The input is copied: what the stream has written stays.
+    // The input is copied, so that the record that the stream wrote stays.
     assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.full().len(), 6);
 }
 
@@ -1954,7 +1961,7 @@ fn network_of(baked: &Baked, graph: &Graph) -> Network {
     }
 }
 
-/// The plan called `name` for `graph`.
+/// The plan `name` for `graph`.
 fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan {
     planner::plan(
         &network_of(baked, graph),
@@ -1965,13 +1972,12 @@ fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan 
     .unwrap()
 }
 
-/// What the checker says of a plan for `graph`.
+/// The mistakes that the checker finds in a plan for `graph`.
 fn wrong_of(baked: &Baked, graph: &Graph, plan: &Plan) -> Vec<String> {
     planner::check::check(plan, &network_of(baked, graph), &baked.library)
 }
 
-/// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of
-/// the library.
+/// The kernels of the steps of `graph` under the plan `name`, after `change` to the library.
 fn kernels_of(
     baked: &Baked,
     graph: &Graph,
@@ -1988,10 +1994,10 @@ fn kernels_of(
     plan.full().iter().map(|s| s.kernel.to_string()).collect()
 }
 
-/// What one launch computes is what the entries say: another entry, another plan.
+/// The operations of one launch follow from the kernels' entries. Other entries give another plan.
 #[test]
 fn fusion_follows_the_entries() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let graph = chain(&[5, 4, 3], &[Activation::Relu, Activation::Tanh]);
     let plan = |name: &str, change: &dyn Fn(&mut Kernel)| {
@@ -2063,8 +2069,7 @@ fn fusion_follows_the_entries() {
     );
 }
 
-/// A convolution of a convolution; `add` makes a value of theirs, with a ReLU and an affine layer
-/// behind it.
+/// A convolution of a convolution. `add` combines their values; a ReLU and an affine layer follow.
 fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
     let mut graph = Graph::new(Shape { c: 4, h: 3, w: 3 });
     let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
@@ -2088,11 +2093,11 @@ fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
     graph
 }
 
-/// A sum of two values is part of the later convolution where the entry says so, the other value is
-/// there by then, and nothing else reads the convolution's.
+/// A sum of two values is computed with the later convolution if the kernel's entry allows it, the
+/// other value is computed before, and nothing else reads the value of the convolution.
 #[test]
 fn sums_are_computed_with_the_later_convolution() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let sum = Op::Combine(Arithmetic::Add);
     let combined = |graph: &Graph, name: &str, change: &dyn Fn(&mut Kernel)| {
@@ -2118,7 +2123,7 @@ fn sums_are_computed_with_the_later_convolution() {
             recipe.name
         );
     }
-    // An entry that does not say it.
+    // The entry does not allow it.
     let without = |k: &mut Kernel| k.epilogue.to_mut().retain(|c| *c != Covered::Add);
     assert_eq!(combined(&either[0], "desktop", &without), 1);
     let kept = |add: &dyn Fn(&mut Graph, [usize; 2]) -> usize| {
@@ -2126,8 +2131,7 @@ fn sums_are_computed_with_the_later_convolution() {
     };
     let once =
         |g: &mut Graph, op: Op, inputs: &[usize]| g.push(op.name(), op, inputs, &[]).unwrap();
-    // Other arithmetic; twice the same value; one that is computed later; one that stands
-    // elsewhere.
+    // Other arithmetic, the same value twice, a value computed later, a value in another layout.
     assert_eq!(
         kept(&|g, v| once(g, Op::Combine(Arithmetic::Subtract), &v)),
         1
@@ -2155,11 +2159,11 @@ fn sums_are_computed_with_the_later_convolution() {
     assert_eq!(combined(&out, "desktop", &|_| ()), 1);
 }
 
-/// The checker sees a step that adds a value which stands elsewhere, is not there, or is written
-/// over, and one that is compiled for another number of operands.
+/// The checker finds a step that adds a value of another place, a missing or overwritten value, and
+/// a step that is compiled for another number of operands.
 #[test]
 fn a_wrong_sum_is_found() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let graph = residual(|g, v| {
         g.push("sum", Op::Combine(Arithmetic::Add), &v, &[])
@@ -2225,10 +2229,10 @@ fn a_wrong_sum_is_found() {
     }
 }
 
-/// A value that something else reads too, or that goes out, stays a value of its own.
+/// A value with another reader, or one that goes out, is not fused.
 #[test]
 fn only_a_value_with_one_reader_is_fused_away() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
     let mut graph = chain(&[5, 4], &[Activation::Relu]);
@@ -2239,7 +2243,7 @@ fn only_a_value_with_one_reader_is_fused_away() {
     let plan = |graph: &Graph, name: &str| kernels_of(&baked, graph, name, |_| ()).join(" ");
     assert_eq!(plan(&graph, "nvidia"), "pair_records argmax_rm");
     assert_eq!(plan(&graph, "generic"), "layers_packed_4x4_k4");
-    // The ReLU's value is read twice: it ends its launch.
+    // The value of the ReLU is read twice, so it ends its launch.
     graph
         .push("second", Op::Affine, &[activated], &arrays(2, 4))
         .unwrap();
@@ -2254,14 +2258,14 @@ fn only_a_value_with_one_reader_is_fused_away() {
         plan(&graph, "generic"),
         ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed"
     );
-    // It goes out as well: the same.
+    // The same holds if the value goes out.
     let mut graph = chain(&[5, 4, 3], &[Activation::Relu]);
     let last = graph.nodes[2].output;
     graph.outputs = vec![last, activated].into();
     assert!(
         !plan(&graph, "nvidia").contains("pair") && !plan(&graph, "generic").contains("layers")
     );
-    // The affine value is read twice: its ReLU would change it.
+    // The value of the affine layer is read twice, and its ReLU would change it.
     let mut graph = chain(&[5, 4], &[Activation::Relu]);
     graph
         .push("other", Op::Affine, &[hidden], &arrays(3, 4))
@@ -2271,11 +2275,11 @@ fn only_a_value_with_one_reader_is_fused_away() {
     assert_eq!(plan(&graph, "generic"), copied);
 }
 
-/// ARM's products want their operand column major and give row major: a copy stands between,
-/// visibly.
+/// ARM's products take an operand in column-major order and give row-major order. A copy between
+/// two of them is a step of the plan.
 #[test]
 fn layouts_that_do_not_meet_are_repacked() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake().unwrap();
     let library = &baked.library;
     let recipe = library.plan("arm-nt").unwrap();
@@ -2291,7 +2295,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         kernels.join(" "),
         "matmul_blocked_nt bias_rm relu_unbound repack_any matmul_blocked_nt bias_rm argmax_rm"
     );
-    // Six rows without padding become eight: the product sums fours.
+    // Six rows are padded to eight, because the product sums vectors of four.
     let copy = &plan.steps[3];
     assert_eq!(
         (&*copy.options.to_string(), copy.node),
@@ -2315,7 +2319,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         ]
     );
 
-    // Without such a kernel it is a mistake that says what would help.
+    // Without a kernel for the copy it is a mistake with advice.
     let kernels = |without: &str| {
         recipe
             .kernels
@@ -2332,11 +2336,10 @@ fn layouts_that_do_not_meet_are_repacked() {
         plan_of(&graph, &without).unwrap_err(),
         [
             "plan arm-nt: affine 1: matmul_blocked_nt takes its operand in layout C, relu_unbound \
-             before it gives R; use \
-          kernels whose layouts meet, or add a repack kernel to the plan"
+             before it gives R; use kernels whose layouts meet, or add a repack kernel to the plan"
         ]
     );
-    // Where layouts meet there is nothing to copy: a matrix of one row is both.
+    // A matrix of one row has both layouts, so nothing is copied.
     let one = plan_of(&chain(&[5, 1], &[]), recipe).unwrap();
     assert!(one.full().iter().all(|s| s.operation != Operation::Repack));
     let with = |name: &str, kernels: &[&str]| {
@@ -2358,7 +2361,8 @@ fn layouts_that_do_not_meet_are_repacked() {
         3
     );
 
-    // Any kernels chain: chunks to row major for the bias, to other chunks for the arg-max.
+    // Copies connect any kernels: chunks to row-major order for the bias, then to other chunks for
+    // the arg-max.
     let mixed = with(
         "desktop",
         &[
@@ -2414,10 +2418,10 @@ fn layouts_that_do_not_meet_are_repacked() {
     );
 }
 
-/// The checker sees a repack that copies between other layouts, with other sizes, or too little.
+/// The checker finds a repack with other layouts, with other sizes, or of too few elements.
 #[test]
 fn a_wrong_repack_is_found() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let baked = f.tiny("").bake_plan("arm-nt").unwrap();
     let wrong = |change: &dyn Fn(&mut Step)| {
         let mut plan = baked.plan.clone();
@@ -2452,9 +2456,9 @@ fn a_wrong_repack_is_found() {
     }
 }
 
-/// A plan file beside the tiny network, with these members of a good one changed.
+/// Writes a plan file beside the tiny network. The given members replace those of a correct file.
 fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>> {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let library = f.tiny("").bake().unwrap().library;
     let kernels = &library.plan("host").unwrap().kernels;
     let mut file = serde_json::json!({
@@ -2463,7 +2467,7 @@ fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>
     changed
         .iter()
         .for_each(|(key, value)| file[key] = value.clone());
-    let path = f.put("plan.json", file.to_string()).0.join("plan.json");
+    let path = f.put("plan.json", file.to_string()).path.join("plan.json");
     f.bake_plan(path.to_str().unwrap())
 }
 
@@ -2482,7 +2486,7 @@ fn sizes_of_plan_files_have_bounds() {
     }
 }
 
-/// A mistake that nobody names ends the build without a reason.
+/// No failed build is without a message.
 #[test]
 fn layouts_of_plan_files_are_whole() {
     for key in ["node", "role", "layout"] {
@@ -2502,7 +2506,7 @@ fn layouts_of_plan_files_are_whole() {
 
 #[test]
 fn mistakes_are_no_longer_than_people_read() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.network(&affine(&"w".repeat(1 << 20), "b"), 1, "");
     let mistakes = f.bake().err().expect("the bake accepts it");
     assert!(
@@ -2514,12 +2518,11 @@ fn mistakes_are_no_longer_than_people_read() {
     assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
 }
 
-/// A plan that the second opinion finds nothing wrong with, but that does not compute the network:
-/// the bake carries it out.
+/// The bake executes the plan, and finds one that passes the checker but computes something else.
 #[test]
 fn a_plan_that_computes_something_else_is_refused() {
     use crate::planner::bind::fault::{Fault, with};
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let layers = [
         affine("1_w", "1_b"),
@@ -2545,13 +2548,13 @@ fn a_plan_that_computes_something_else_is_refused() {
     }
 }
 
-/// One mistake with its place, whatever reads the file.
+/// Files that are no model: one mistake with its place, for any ending.
 #[test]
 fn json_that_is_nested_deeply() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let deep = |close: &str| open.repeat(100_000) + "1" + &close.repeat(100_000);
         for text in [deep(close), deep("")] {
-            let f = Folder::new();
+            let f = NetworkFolder::new();
             let mistakes = f.put("network.json", &text).mistakes();
             let [one] = &mistakes[..] else {
                 panic!("{mistakes:?}")
@@ -2567,7 +2570,7 @@ fn json_that_is_nested_deeply() {
 
 #[test]
 fn matrices_that_claim_more_than_they_have() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("");
     let npy = |shape: &str| {
         let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
@@ -2622,11 +2625,11 @@ fn matrices_that_claim_more_than_they_have() {
     }
 }
 
-/// Weights near the end of the range: the ReLU behind −6e38 would hide it from the scores, but no
-/// engine answers such a record.
+/// Weights near the end of the range. A ReLU hides a sum of −6e38 from the scores, but engines
+/// refuse such a record.
 #[test]
 fn golden_vectors_that_overflow_are_refused() {
-    let folder = Folder::new();
+    let folder = NetworkFolder::new();
     folder.tiny("").matrix("1_w", 4, 3, |_, _| -2e38);
     let mistakes = folder.bake().err().unwrap();
     assert!(
@@ -2640,15 +2643,15 @@ fn golden_vectors_that_overflow_are_refused() {
     assert!(folder.matrix("1_w", 4, 3, |_, _| -1e37).bake().is_ok());
 }
 
-/// Files name labels with blanks around them or without; numbers may be read as indices.
+/// Labels that differ in blanks, and labels that are numbers and may be read as indices.
 #[test]
 fn labels_that_confuse_are_said() {
-    let folder = Folder::new();
+    let folder = NetworkFolder::new();
     let bake = |labels: &str| folder.tiny(&format!(",\"labels\":[{labels}]")).bake();
     assert!(
-        bake(r#""a","a ""#).err().unwrap()[0].contains("\"a \" is there twice, with other blanks")
+        bake(r#""a","a ""#).err().unwrap()[0].contains("\"a \" appears twice, with other blanks")
     );
-    assert!(bake(r#""a","a""#).err().unwrap()[0].ends_with("\"a\" is there twice"));
+    assert!(bake(r#""a","a""#).err().unwrap()[0].ends_with("\"a\" appears twice"));
     assert!(bake(r#""0","1""#).ok().unwrap().notes.is_empty());
     let numbers = bake("3, 8").err().unwrap();
     assert!(

@@ -11,7 +11,6 @@ use crate::engine::model::Model;
 use crate::engine::verify;
 use crate::error::Error;
 use crate::escape;
-use crate::ir::values::Values;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -258,11 +257,15 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     };
     let library = (baked::library().clone(), baked::sources()?.clone());
     let made = bake::bake_with(&settings, Some(library), Mistakes::default(), Vec::new());
-    let made = made.map_err(|(mistakes, _)| {
-        mistakes.lines.iter().for_each(|mistake| say(mistake));
+    let made = made.map_err(|failed| {
+        failed
+            .mistakes
+            .lines
+            .iter()
+            .for_each(|mistake| say(mistake));
         Error::check(format!(
             "nothing was written: mistakes: {}",
-            mistakes.lines.len()
+            failed.mistakes.lines.len()
         ))
     })?;
     let output = options.output;
@@ -294,14 +297,11 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
 
 /// Runs the golden vectors on the baked network. Records that overflow are left to `--selftest`.
 fn verify(made: &Baked) -> Result<(), Error> {
-    let constant = |i: usize| {
-        let (c, offset) = (&made.plan.constants[i], made.offsets[i]);
-        Values::read(c, &made.constants[offset..offset + c.bytes()])
-    };
+    let constant = |i: usize| made.constants.read(&made.plan, i);
     let nothing = |e: String| Error::check(format!("nothing was written: {e}"));
     let model =
         Model::for_host(&made.network, &made.library, &made.plan, &constant).map_err(nothing)?;
-    let bake::golden::Golden {
+    let bake::golden::GoldenVectors {
         count,
         inputs,
         scores,

@@ -115,9 +115,9 @@ fn every_build_says_what_it_baked() {
     let named = [("MORTONNET_MODEL", model.0.to_str().unwrap())];
     let builds = bake_in_turn(&[&named, &named, &[], &[]]);
     let name = model.0.file_name().unwrap().to_str().unwrap();
-    let other = (name, format!("baked {name}: 7-5-6-3 sigmoid, plan host, "));
+    let other = (name, format!("baked {name}: layers 7-5-6-3 sigmoid, "));
     let default =
-        "baked digits (the default: MORTONNET_MODEL is not set): 64-32-10 relu, plan host, ";
+        "baked digits (the example network: MORTONNET_MODEL is not set): layers 64-32-10 relu, ";
     let default = ("digits", default.to_string());
     let expected = [&other, &other, &default, &default];
     for (i, ((said, version), (name, line))) in builds.iter().zip(expected).enumerate() {

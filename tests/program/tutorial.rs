@@ -105,7 +105,7 @@ fn the_tutorial_prints_what_it_shows() {
     let info = feed(version.arg("--info"), "").out;
     let constants = info.lines().find_map(|l| l.strip_prefix("constants "));
     let built = format!(
-        "baked wine: 13-16-3 relu, plan host, {}",
+        "baked wine: layers 13-16-3 relu, {} of weights, for the CPU\n  (plan host)\n",
         constants.unwrap()
     );
     assert!(steps.contains(&built), "{built}");

@@ -1,39 +1,54 @@
-//! Models of other formats, with a JSON of the same stem beside them that may say what they cannot:
-//! name, labels, features, input, output, check.
+//! Models of other formats, with a JSON of the same name beside them that may state what they
+//! cannot: name, labels, features, input, output, check.
 
+use super::constant::Element;
 use super::tail::Tail;
 use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
 use crate::bake::json::{self, Json, Map, Object};
 use crate::bake::matrix::Files;
-use crate::bake::model::{self, Given, Read};
+use crate::bake::meaning::KEYS;
+use crate::bake::model::{self, ModelFacts, ReadModel};
 use crate::ir::graph::Value;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
 use std::path::Path;
 
-/// A graph, the order of its input's values, what its output means, and the model's inputs, where
-/// it has several.
-pub(super) type Lowered = (Draft, InputOrder, Tail, Vec<Value>);
+/// A model as a draft.
+pub(super) struct Lowered {
+    pub(super) draft: Draft,
+    /// The order of the values in a record.
+    pub(super) order: InputOrder,
+    /// The output and its meaning.
+    pub(super) tail: Tail,
+    /// The inputs by name, where there are several.
+    pub(super) inputs: Vec<Value>,
+}
 
-/// Where a model is, and what the JSON beside it asks for.
-pub(super) struct Place<'p> {
-    /// Its file, for messages.
+/// An input of a model.
+pub(super) struct ModelInput {
+    /// The number of records, where the model states it.
+    pub(super) records: Option<usize>,
+    /// The sizes behind the number of records.
+    pub(super) dims: Vec<usize>,
+    /// The type that values are computed in.
+    pub(super) kind: Element,
+}
+
+/// The place of a model, and the wishes of the JSON beside it.
+pub(super) struct ModelPlace<'p> {
+    /// The file, for messages.
     pub(super) file: &'p str,
-    /// Its folder.
     pub(super) folder: &'p Path,
-    /// Whether its output is numbers, not classes.
+    /// True if the JSON asks for numbers instead of classes.
     pub(super) values: bool,
-    /// The one output that is wanted.
+    /// The one output that the JSON asks for.
     pub(super) output: Option<&'p str>,
 }
 
-impl Place<'_> {
-    /// Those of a model's outputs, by their names, that are wanted.
-    ///
-    /// # Errors
-    /// Of one that is not there.
+impl ModelPlace<'_> {
+    /// Filters a model's outputs, each with its name, by the JSON's wish.
     pub(super) fn wanted<T: Copy>(
         &self,
         outputs: impl IntoIterator<Item = (T, String)>,
@@ -42,27 +57,28 @@ impl Place<'_> {
         let Some(output) = self.output else {
             return Ok(all);
         };
-        let found = all.iter().find(|o| o.1 == output).cloned();
-        let names = || all.iter().map(|o| &*o.1).collect::<Vec<_>>().join(", ");
-        let expected = || {
-            format!(
-                "output: name: expected one of the model's outputs, {}, found \"{output}\"",
-                names()
-            )
-        };
-        found.map(|one| vec![one]).ok_or_else(expected)
+        match all.iter().find(|(_, name)| name == output) {
+            Some(one) => Ok(vec![one.clone()]),
+            None => {
+                let names: Vec<&str> = all.iter().map(|(_, name)| &**name).collect();
+                Err(format!(
+                    "output: name: expected one of the model's outputs, {}, found \"{output}\"",
+                    names.join(", ")
+                ))
+            }
+        }
     }
 }
 
-/// Reads a model that `lower` makes a graph of, and the JSON beside it. `sigmoid`: what the format
-/// calls a sigmoid.
+/// Reads a model, which `lower` makes a draft of, and the JSON beside it. `sigmoid` is the format's
+/// word for a sigmoid.
 pub(super) fn read(
     source: &Source<'_>,
     sigmoid: &'static str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-    lower: impl FnOnce(&Place<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Lowered>,
-) -> Option<Read> {
+    lower: impl FnOnce(&ModelPlace<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Lowered>,
+) -> Option<ReadModel> {
     let before = mistakes.lines.len();
     let file = files.shown(source.path);
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -75,50 +91,43 @@ pub(super) fn read(
     } else {
         (file.clone(), Json::Object(Map::new()))
     };
-    let o = Object::new(&json, place, &model::KEYS, mistakes)?;
-    let said = |key: &str| {
-        json.get("output")
-            .and_then(|o| o.get(key))
-            .and_then(Json::as_str)
+    let o = Object::new(&json, place, &KEYS, mistakes)?;
+    let stated = |key: &str| json.get("output")?.get(key)?.as_str();
+    let place = ModelPlace {
+        file: &file,
+        folder: &folder,
+        values: stated("kind") == Some("values"),
+        output: stated("name"),
     };
-    let (values, output) = (said("kind") == Some("values"), said("name"));
-    let made = lower(
-        &Place {
-            file: &file,
-            folder: &folder,
-            values,
-            output,
-        },
-        files,
-        mistakes,
-    );
-    let mut given = Given {
+    let lowered = lower(&place, files, mistakes);
+    let beside = beside.file_name().unwrap_or_default().to_string_lossy();
+    let mut facts = ModelFacts {
         folder,
         name: default_name(source.path),
         sigmoid,
-        keys_in: format!(
-            ", in {} beside the model",
-            beside.file_name().unwrap_or_default().to_string_lossy()
-        ),
-        ..Given::default()
+        keys_in: format!(", in {beside} beside the model"),
+        ..ModelFacts::default()
     };
-    if let Some((draft, order, tail, inputs)) = made {
-        given.input = Some(draft.shape(draft.graph.inputs[0]));
-        given.order = order;
-        given.outputs = Some(draft.shape(tail.value));
-        (given.last, given.output, given.labels) = (tail.last, tail.output, tail.labels);
-        given.several = (inputs, tail.outputs);
-        given.draft = Some(draft);
+    if let Some(Lowered {
+        draft,
+        order,
+        tail,
+        inputs,
+    }) = lowered
+    {
+        facts.input_shape = Some(draft.shape(draft.graph.inputs[0]));
+        facts.order = order;
+        facts.output_shape = Some(draft.shape(tail.value));
+        (facts.last, facts.output, facts.labels) = (tail.last, tail.output, tail.labels);
+        (facts.inputs, facts.outputs) = (inputs, tail.outputs);
+        facts.draft = Some(draft);
     }
-    model::finish(source.settings, given, &o, before, files, mistakes)
+    model::finish(source.settings, facts, &o, before, files, mistakes)
 }
 
-/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once
-/// is the same image in another order of the record's values; so is one that comes channel by
-/// channel and is turned back.
-///
-/// # Errors
-/// What an operation says of shapes that do not meet.
+/// Removes nodes whose values nothing reads, and a transposition of the input. An image that comes
+/// pixel by pixel and is transposed at once is the same image in another order of the record's
+/// values, as is one that comes channel by channel and is transposed back.
 pub(super) fn finished(
     draft: Draft,
     mut order: InputOrder,
@@ -134,13 +143,13 @@ pub(super) fn finished(
             .map(|i| &draft.graph.nodes[i]);
         node.map(|n| (n.op, n.output))
     };
-    // The same values in another shape, and then turned.
+    // A reshape may stand before the transposition.
     let from = match (order, reader(input)) {
         (InputOrder::Chw, Some((Op::Reshape(_), reshaped))) => reshaped,
         _ => input,
     };
     let first = reader(from);
-    // Pixel by pixel the values of what is turned come in the order of what it is turned from.
+    // True if the values before the transposition are the image pixel by pixel.
     let pixels_last = |axes: [Axis; 3]| {
         let long = |a: &Axis| draft.shape(from).along(*a) > 1;
         [axes[1], axes[2], axes[0]]
@@ -153,7 +162,7 @@ pub(super) fn finished(
         (InputOrder::Chw, Some((Op::Transpose(axes), turned))) if pixels_last(axes) => {
             Some((InputOrder::Hwc, turned))
         }
-        // Weights take up what is only flattened.
+        // If the image is only flattened, the columns of the weights are permuted instead.
         (InputOrder::Hwc, Some((Op::Transpose([Axis::Y, Axis::X, Axis::C]), turned))) => {
             let flat = matches!(reader(turned), Some((Op::Reshape(_) | Op::Affine, _)));
             (!flat).then_some((InputOrder::Chw, turned))
@@ -168,5 +177,10 @@ pub(super) fn finished(
         order = turned_order;
     }
     tail.value = draft.graph.outputs[0];
-    Ok((draft, order, tail, inputs))
+    Ok(Lowered {
+        draft,
+        order,
+        tail,
+        inputs,
+    })
 }

@@ -1,38 +1,84 @@
-//! The draft as operations make it: values in the shape that each wants, and the moves that many of
-//! them share.
+//! The builder of drafts. It gives values the shape that each operation needs, and shares reshapes
+//! and transpositions.
 
-use super::constant::{self, Constant, Element, Int, repeated};
-use super::value::{Live, standard};
-use crate::bake::draft::{Array, Draft, compressed};
+use super::constant::{self, ConstantTensor, Data, Element, Int, repeated};
+use super::value::{Live, shape_of, standard};
+use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape, Value};
 use crate::ir::op::{Activation, Axis, Op};
-use crate::ir::view::RowMap;
 use std::collections::HashMap;
 
-/// What is made of a model.
+/// The axes of a shape, in its order.
+const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
+
+/// A transposition of a value in a shape of three axes.
+struct Transposition {
+    shape: Shape,
+    axes: [Axis; 3],
+}
+
+impl Transposition {
+    /// The transposition of a value of more than three axes. Axes that stay neighbours become one.
+    /// `moving` are the axes of a size above 1, in the new order.
+    fn grouped(live: &Live, moving: &[usize]) -> Result<Transposition, String> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for &a in moving {
+            let between = |last: usize| (last + 1..a).all(|b| live.dims[b] == 1);
+            match groups.last_mut() {
+                Some(g) if g.last().is_some_and(|&last| last < a && between(last)) => g.push(a),
+                _ => groups.push(vec![a]),
+            }
+        }
+        if groups.len() > 3 {
+            return Err(format!(
+                "{} groups of axes of {} change places, at most 3 can",
+                groups.len(),
+                live.shown()
+            ));
+        }
+        let mut sorted = groups.clone();
+        sorted.sort();
+        let size = |g: &Vec<usize>| g.iter().map(|&a| live.dims[a]).product::<usize>();
+        let mut sizes: Vec<usize> = sorted.iter().map(size).collect();
+        sizes.resize(3, 1);
+        let place = |g: &Vec<usize>| sorted.iter().position(|s| s == g);
+        let mut axes: Vec<usize> = groups.iter().filter_map(place).collect();
+        axes.extend(axes.len()..3);
+        Ok(Transposition {
+            shape: shape_of(sizes[0], sizes[1], sizes[2]),
+            axes: [axes[0], axes[1], axes[2]].map(|a| AXES[a]),
+        })
+    }
+}
+
+/// A value and its transposition.
+struct Turn {
+    from: usize,
+    axes: [Axis; 3],
+    to: usize,
+}
+
+/// Builds the draft of a model.
 pub(super) struct Builder {
-    /// The graph so far.
+    /// The draft so far.
     pub(super) draft: Draft,
-    /// The first size of the model's inputs, where they state one.
+    /// The number of records, where the model states it.
     pub(super) records: Option<usize>,
-    /// The model's inputs, where it has several.
+    /// The model's inputs by name, where it has several.
     pub(super) inputs: Vec<Value>,
-    /// Values that are numbers, as the model says.
+    /// The values that the model states to be numbers, not scores of classes.
     pub(super) numbers: Vec<usize>,
-    /// Values in other shapes, by value and shape.
+    /// The reshapes so far, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
-    /// Values with their axes in another order, by value and order.
-    turned: Vec<(usize, [Axis; 3], usize)>,
-    /// Nodes of each name so far.
+    /// The transpositions so far.
+    turned: Vec<Turn>,
+    /// The number of nodes of each name so far.
     names: HashMap<String, usize>,
 }
 
 impl Builder {
-    /// One of these inputs, and the value of each. Several stand one behind the other in a record:
-    /// each is a part of it.
-    ///
-    /// # Errors
-    /// Of more values than a record may have.
+    /// A builder with these inputs, and the value of each. A record has a part of every input, one
+    /// behind the other.
     pub(super) fn new(
         inputs: Vec<Value>,
         records: Option<usize>,
@@ -73,8 +119,7 @@ impl Builder {
         Ok((b, values))
     }
 
-    /// Adds a node to the draft. Several that come of one node of the model are told apart by a
-    /// number.
+    /// Adds a node to the draft. Further nodes of the same name get a number.
     pub(super) fn push(
         &mut self,
         name: &str,
@@ -94,31 +139,21 @@ impl Builder {
         } else {
             format!("{name}:{count}")
         };
-        // The place of the message names the node already.
-        let own = format!("{name}: ");
-        self.draft
-            .push(name, op, inputs, arrays)
-            .map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
+        self.draft.push_at_place(&name, op, inputs, arrays)
     }
 
-    /// A value of these sizes that nothing computes: it stands for what a mistake has left out, so
-    /// that the mistakes behind it are found too. A draft with one never becomes a network.
+    /// A value of these sizes in place of one that a mistake has left out ([`Draft::assume`]).
     pub(super) fn assumed(&mut self, name: &str, dims: Vec<usize>) -> Option<Live> {
         constant::elements(&dims).filter(|&n| n > 0)?;
         let shape = standard(&dims).bounded().ok()?;
-        let values = self.draft.graph.values.to_mut();
-        values.push(Value {
-            name: name.to_string().into(),
-            shape,
-        });
-        Some(Live {
-            value: values.len() - 1,
+        Some(Live::new(
+            self.draft.assume(name, shape),
             dims,
-            kind: Element::F32,
-        })
+            Element::F32,
+        ))
     }
 
-    /// A value in another shape of as many elements.
+    /// The value in another shape of as many elements.
     pub(super) fn shaped(
         &mut self,
         name: &str,
@@ -134,19 +169,19 @@ impl Builder {
         }
         let reshaped = self.push(name, Op::Reshape(shape), &[value], Vec::new())?;
         self.reshaped.insert(key, reshaped);
-        // Back again is the value itself.
+        // The way back is the value itself.
         let from = self.draft.shape(value);
         self.reshaped
             .insert((reshaped, [from.c, from.h, from.w]), value);
         Ok(reshaped)
     }
 
-    /// The value in the shape that its sizes stand for.
+    /// The value in the usual shape of its sizes ([`standard`]).
     pub(super) fn standard(&mut self, name: &str, live: &Live) -> Result<usize, String> {
         self.shaped(name, live.value, standard(&live.dims))
     }
 
-    /// An element-wise function of a value.
+    /// Applies an element-wise function.
     pub(super) fn activation(
         &mut self,
         name: &str,
@@ -154,13 +189,10 @@ impl Builder {
         a: Activation,
     ) -> Result<Live, String> {
         let value = self.push(name, Op::Activation(a), &[live.value], Vec::new())?;
-        Ok(Live {
-            value,
-            ..live.clone()
-        })
+        Ok(live.with_value(value))
     }
 
-    /// x · factor + summand; of each there is one number for all elements, or one for each.
+    /// x · factor + summand, with one number for all elements or one for each.
     pub(super) fn scale(
         &mut self,
         name: &str,
@@ -169,17 +201,15 @@ impl Builder {
         summands: &[f64],
     ) -> Result<Live, String> {
         let value = self.shaped(name, live.value, standard(&live.dims))?;
-        let array =
-            |role, numbers: &[f64]| Array::mapped(role, per_element(numbers.to_vec(), live));
-        let arrays = vec![array(Role::Factors, factors), array(Role::Biases, summands)];
+        let arrays = vec![
+            per_element(Role::Factors, factors.to_vec(), live),
+            per_element(Role::Biases, summands.to_vec(), live),
+        ];
         let value = self.push(name, Op::Scale, &[value], arrays)?;
-        Ok(Live {
-            value,
-            ..live.clone()
-        })
+        Ok(live.with_value(value))
     }
 
-    /// W·x + b of a value's elements in their order.
+    /// W·x + b, where x is all elements of the value in their order.
     pub(super) fn affine(
         &mut self,
         name: &str,
@@ -188,25 +218,14 @@ impl Builder {
         biases: Vec<f64>,
     ) -> Result<Live, String> {
         let outputs = biases.len();
-        let arrays = vec![
-            Array::weights(outputs, weights),
-            Array::column(Role::Biases, biases),
-        ];
+        let arrays = Array::of_layer(weights, biases);
         let value = self.push(name, Op::Affine, &[live.value], arrays)?;
-        Ok(Live {
-            value,
-            dims: vec![outputs],
-            kind: Element::F32,
-        })
+        Ok(Live::new(value, vec![outputs], Element::F32))
     }
 
-    /// Elements `at` of a vector.
+    /// The elements `at` of a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
-        let same = |value: usize| Live {
-            value,
-            dims: vec![at.len()],
-            kind: live.kind,
-        };
+        let same = |value: usize| Live::new(value, vec![at.len()], live.kind);
         if let Some(value) = self.part(live.value, at) {
             return Ok(same(value));
         }
@@ -226,7 +245,8 @@ impl Builder {
         self.affine(name, live, weights, vec![0.0; at.len()])
     }
 
-    /// The value that elements `at` of a concatenation of vectors are, if they are one.
+    /// If `value` is a concatenation of vectors and `at` are the elements of one of them, that
+    /// vector.
     fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
         let node = self
             .draft
@@ -243,7 +263,7 @@ impl Builder {
         None
     }
 
-    /// The value with its axes (those behind the records) in another order.
+    /// Transposes a value. `order` has the axes behind the axis of the records in the new order.
     pub(super) fn transpose(
         &mut self,
         name: &str,
@@ -251,84 +271,49 @@ impl Builder {
         order: &[usize],
     ) -> Result<Live, String> {
         let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
-        // Axes of size 1 stand anywhere.
+        // Axes of size 1 may be anywhere.
         let moving: Vec<usize> = order
             .iter()
             .copied()
             .filter(|&a| live.dims[a] > 1)
             .collect();
         if moving.is_sorted() {
-            return Ok(Live {
-                dims,
-                ..live.clone()
-            });
+            return Ok(live.with_dims(dims));
         }
-        let (shape, axes) = if live.dims.len() <= 3 {
-            let axes = match live.dims.len() {
-                2 => [Axis::X, Axis::Y, Axis::C],
-                _ => [order[0], order[1], order[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]),
-            };
-            (standard(&live.dims), axes)
-        } else {
-            // Axes that stay side by side are one.
-            let mut groups: Vec<Vec<usize>> = Vec::new();
-            for &a in &moving {
-                let between = |last: usize| (last + 1..a).all(|b| live.dims[b] == 1);
-                match groups.last_mut() {
-                    Some(g) if g.last().is_some_and(|&last| last < a && between(last)) => g.push(a),
-                    _ => groups.push(vec![a]),
-                }
-            }
-            if groups.len() > 3 {
-                return Err(format!(
-                    "{} axes of {} change places, at most 3 can",
-                    groups.len(),
-                    live.shown()
-                ));
-            }
-            let size = |g: &Vec<usize>| g.iter().map(|&a| live.dims[a]).product::<usize>();
-            let mut sorted = groups.clone();
-            sorted.sort();
-            let mut sizes: Vec<usize> = sorted.iter().map(size).collect();
-            sizes.resize(3, 1);
-            let mut axes: Vec<usize> = groups
-                .iter()
-                .filter_map(|g| sorted.iter().position(|s| s == g))
-                .collect();
-            axes.extend(axes.len()..3);
-            let axes = [axes[0], axes[1], axes[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]);
-            (
-                Shape {
-                    c: sizes[0],
-                    h: sizes[1],
-                    w: sizes[2],
-                },
-                axes,
-            )
+        let Transposition { shape, axes } = match live.dims.len() {
+            2 => Transposition {
+                shape: standard(&live.dims),
+                axes: [Axis::X, Axis::Y, Axis::C],
+            },
+            0..=3 => Transposition {
+                shape: standard(&live.dims),
+                axes: [order[0], order[1], order[2]].map(|a| AXES[a]),
+            },
+            _ => Transposition::grouped(live, &moving)?,
         };
-        let value = self.shaped(name, live.value, shape)?;
+        let from = self.shaped(name, live.value, shape)?;
         let known = self
             .turned
             .iter()
-            .find(|t| (t.0, t.1) == (value, axes))
-            .map(|t| t.2);
+            .find(|t| t.from == from && t.axes == axes)
+            .map(|t| t.to);
         let value = match known {
             Some(turned) => turned,
             None => {
-                let turned = self.push(name, Op::Transpose(axes), &[value], Vec::new())?;
-                self.turned.push((value, axes, turned));
-                turned
+                let to = self.push(name, Op::Transpose(axes), &[from], Vec::new())?;
+                self.turned.push(Turn { from, axes, to });
+                to
             }
         };
-        Ok(Live {
-            value,
-            dims,
-            kind: live.kind,
-        })
+        Ok(Live::new(value, dims, live.kind))
     }
 
-    /// A constant's number for each element of a value (one for all of them, if it has one).
-    pub(super) fn against(&self, live: &Live, constant: &Constant) -> Result<Vec<f64>, String> {
+    /// Broadcasts a constant to a value: a number for each element, or one number for all.
+    pub(super) fn against(
+        &self,
+        live: &Live,
+        constant: &ConstantTensor,
+    ) -> Result<Vec<f64>, String> {
         let numbers = constant.numbers()?;
         let whole: Vec<usize> = std::iter::once(1)
             .chain(live.dims.iter().copied())
@@ -341,10 +326,10 @@ impl Builder {
             let why = if records {
                 "it has a row for each record"
             } else {
-                "it would repeat the value"
+                "the value would have to be repeated"
             };
             format!(
-                "a constant of sizes {:?} does not go with a value of {}: {why}",
+                "a constant of sizes {:?} does not match a value of {}: {why}",
                 constant.dims,
                 live.shown()
             )
@@ -352,28 +337,27 @@ impl Builder {
         Ok(at.into_iter().map(|i| numbers[i]).collect())
     }
 
-    /// Sizes behind the axis of the records that a list of sizes asks for; `-1` is what is left, 0
-    /// (unless `zero`) what was there.
+    /// The sizes of a tensor as a constant, the number of records first.
+    pub(super) fn shape_constant(&self, dims: &[usize], kind: Element) -> ConstantTensor {
+        let records = self.records.map_or(Int::Records, |n| Int::Known(n as i64));
+        let rest = dims.iter().map(|&d| Int::Known(d as i64));
+        let data: Vec<Int> = std::iter::once(records).chain(rest).collect();
+        ConstantTensor::new(kind, vec![data.len()], Data::Ints(data))
+    }
+
+    /// The sizes behind the number of records that a reshape asks for. -1 stands for the rest, and
+    /// 0 for the size that was there, unless `zero` is true.
     pub(super) fn reshape(
         &self,
         live: &Live,
         target: &[Int],
         zero: bool,
     ) -> Result<Vec<usize>, String> {
-        let asked = || {
-            let sizes: Vec<String> = target
-                .iter()
-                .map(|i| match i {
-                    Int::Known(i) => i.to_string(),
-                    Int::Records => "N".into(),
-                })
-                .collect();
-            format!("[{}]", sizes.join(", "))
-        };
+        let asked = || asked(target);
         let len = live.len();
         let mixes = || {
             format!(
-                "{} to {}: the first size must stay that of the records",
+                "{} to {}: the first size must stay the number of records",
                 live.shown(),
                 asked()
             )
@@ -407,7 +391,11 @@ impl Builder {
         let product = constant::elements(&dims).unwrap_or(0);
         if let Some(i) = open {
             if product == 0 || len % product != 0 {
-                return Err(format!("{} does not divide into {}", live.shown(), asked()));
+                return Err(format!(
+                    "{} cannot be reshaped to {}",
+                    live.shown(),
+                    asked()
+                ));
             }
             dims[i] = len / product;
         }
@@ -423,18 +411,28 @@ impl Builder {
         }
     }
 
-    /// The two axes around one, for operations along it: sizes before, along, behind.
+    /// The shape of a value around an axis: the sizes before, along and behind it.
     pub(super) fn around(live: &Live, axis: usize) -> Shape {
         let product = |d: &[usize]| d.iter().product();
-        Shape {
-            c: product(&live.dims[..axis]),
-            h: live.dims[axis],
-            w: product(&live.dims[axis + 1..]),
-        }
+        shape_of(
+            product(&live.dims[..axis]),
+            live.dims[axis],
+            product(&live.dims[axis + 1..]),
+        )
     }
 }
 
-/// The first of elements that stand side by side, if they do.
+/// The sizes that a reshape asks for, for messages.
+fn asked(target: &[Int]) -> String {
+    let size = |i: &Int| match i {
+        Int::Known(i) => i.to_string(),
+        Int::Records => "N".into(),
+    };
+    let sizes: Vec<String> = target.iter().map(size).collect();
+    format!("[{}]", sizes.join(", "))
+}
+
+/// The first of the indices, if they are consecutive.
 pub(super) fn run(at: &[usize]) -> Option<usize> {
     let first = *at.first()?;
     at.iter()
@@ -443,13 +441,11 @@ pub(super) fn run(at: &[usize]) -> Option<usize> {
         .then_some(first)
 }
 
-/// The different ones among one number for all elements of a value, or one for each, and where they
-/// belong.
-pub(super) fn per_element(numbers: Vec<f64>, live: &Live) -> (Vec<f64>, RowMap) {
-    if numbers.len() == 1 {
-        (numbers, RowMap::of_all(live.len()))
-    } else {
-        compressed(numbers, &live.dims)
+/// The array of an element-wise node on `live`, from one number for all elements or one for each.
+pub(super) fn per_element(role: Role, numbers: Vec<f64>, live: &Live) -> Array {
+    match numbers[..] {
+        [number] => Array::of_all(role, number, live.len()),
+        _ => Array::compressed(role, numbers, &live.dims),
     }
 }
 
@@ -464,11 +460,7 @@ mod tests {
             shape: Shape::vector(4),
         };
         let (b, _) = Builder::new(vec![x], None).unwrap();
-        let live = Live {
-            value: 0,
-            dims: vec![4],
-            kind: Element::F32,
-        };
+        let live = Live::new(0, vec![4], Element::F32);
         let reshape = |sizes: [i64; 3]| b.reshape(&live, &sizes.map(Int::Known), false);
         assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
         // 2^64 + 4 values.

@@ -1,12 +1,12 @@
-//! Constants: tensors whose numbers are known at build time, and what is computed of them alone.
+//! Constants of a model: tensors whose elements are known at build time.
 //!
-//! The number of records is the one integer that is not known; it may be handed on, and multiplied
-//! by 1.
+//! The number of records is the one integer among them that is not known. It may be passed on, and
+//! multiplied by 1.
 
 use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::half;
 
-/// The type of a tensor's elements, as the model's format has it.
+/// The type of a tensor's elements in the model's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     F32,
@@ -34,7 +34,7 @@ impl Element {
         )
     }
 
-    /// ONNX's name, for messages.
+    /// The name in ONNX, for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Element::F32 => "FLOAT",
@@ -54,7 +54,7 @@ impl Element {
         }
     }
 
-    /// Bits and sign of an integer type; `None` for the others.
+    /// The number of bits of an integer type, and true if it is signed.
     fn bits(self) -> Option<(u32, bool)> {
         Some(match self {
             Element::I8 => (8, true),
@@ -70,7 +70,7 @@ impl Element {
         })
     }
 
-    /// The lowest and the highest integer; `None` for types that are none.
+    /// The lowest and the highest number of an integer type; `None` for other types.
     pub(super) fn range(self) -> Option<(i128, i128)> {
         let (bits, signed) = self.bits()?;
         Some(if signed {
@@ -80,19 +80,17 @@ impl Element {
         })
     }
 
-    /// True where each of its integers is one of type `other`.
+    /// True if type `other` has all integers of this type.
     pub(super) fn widens(self, other: Element) -> bool {
         match (self.range(), other.range()) {
-            (Some((low, high)), Some(to)) => to.0 <= low && high <= to.1 && other != Element::Bool,
+            (Some((low, high)), Some((least, most))) => {
+                least <= low && high <= most && other != Element::Bool
+            }
             _ => false,
         }
     }
 
-    /// The integer of this type that `n` wraps around to.
-    ///
-    /// # Errors
-    /// Of a UINT64 from 2^63 on, for which constants have no room, and of types that are no
-    /// integers.
+    /// Wraps `n` around into the range of this integer type.
     pub(super) fn wrapped(self, n: i128) -> Result<i64, String> {
         let Some((low, high)) = self.range() else {
             return Err(format!("expected integers, found {}", self.name()));
@@ -101,7 +99,7 @@ impl Element {
         i64::try_from(n).map_err(|_| format!("a UINT64 of {n}: 2^63 and more is not supported"))
     }
 
-    /// The float of this type that is nearest to `x`; other types leave it as it is.
+    /// Rounds `x` to the nearest float of this type. Other types return it unchanged.
     pub(super) fn rounded(self, x: f64) -> f64 {
         match self {
             Element::F32 => f64::from(x as f32),
@@ -119,107 +117,112 @@ impl Element {
 /// An integer of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Int {
-    /// A number.
     Known(i64),
-    /// As many as there are records.
+    /// The number of records, which is known at run time only.
     Records,
 }
 
 /// The elements of a constant, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Data {
-    /// Floats of any width, rounded to it.
+    /// Floats, rounded to their type.
     Floats(Vec<f64>),
-    /// Integers of any width, and truth values.
+    /// Integers and truth values.
     Ints(Vec<Int>),
-    /// Texts.
     Texts(Vec<String>),
 }
 
-/// A tensor that is known at build time.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Constant {
-    /// The type of its elements.
-    pub(super) kind: Element,
-    /// Its sizes, outermost first.
-    pub(super) dims: Vec<usize>,
-    /// Its elements.
-    pub(super) data: Data,
-}
-
-impl Constant {
-    /// One of FLOAT.
-    pub(super) fn floats(dims: Vec<usize>, numbers: Vec<f64>) -> Constant {
-        Constant {
-            kind: Element::F32,
-            dims,
-            data: Data::Floats(numbers),
+impl Data {
+    /// The number of elements.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Data::Floats(v) => v.len(),
+            Data::Ints(v) => v.len(),
+            Data::Texts(v) => v.len(),
         }
     }
 
-    /// One of floats of type `kind`, each rounded to it.
+    /// Appends elements of the same type.
+    pub(super) fn extend(&mut self, other: &Data) {
+        match (self, other) {
+            (Data::Floats(own), Data::Floats(other)) => own.extend(other),
+            (Data::Ints(own), Data::Ints(other)) => own.extend(other),
+            (Data::Texts(own), Data::Texts(other)) => own.extend(other.iter().cloned()),
+            _ => {}
+        }
+    }
+}
+
+/// A tensor whose elements are known at build time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ConstantTensor {
+    pub(super) kind: Element,
+    /// The sizes of the axes, outermost first.
+    pub(super) dims: Vec<usize>,
+    pub(super) data: Data,
+}
+
+impl ConstantTensor {
+    pub(super) fn new(kind: Element, dims: Vec<usize>, data: Data) -> ConstantTensor {
+        ConstantTensor { kind, dims, data }
+    }
+
+    /// A constant of type FLOAT.
+    pub(super) fn floats(dims: Vec<usize>, numbers: Vec<f64>) -> ConstantTensor {
+        ConstantTensor::new(Element::F32, dims, Data::Floats(numbers))
+    }
+
+    /// A constant of floats of type `kind`, to which the numbers are rounded.
     pub(super) fn rounded(
         kind: Element,
         dims: Vec<usize>,
         numbers: impl IntoIterator<Item = f64>,
-    ) -> Constant {
-        Constant {
+    ) -> ConstantTensor {
+        ConstantTensor::new(
             kind,
             dims,
-            data: Data::Floats(numbers.into_iter().map(|x| kind.rounded(x)).collect()),
-        }
+            Data::Floats(numbers.into_iter().map(|x| kind.rounded(x)).collect()),
+        )
     }
 
-    /// One of INT64.
-    pub(super) fn ints(dims: Vec<usize>, numbers: Vec<i64>) -> Constant {
+    /// A constant of type INT64.
+    pub(super) fn ints(dims: Vec<usize>, numbers: Vec<i64>) -> ConstantTensor {
         let data = Data::Ints(numbers.into_iter().map(Int::Known).collect());
-        Constant {
-            kind: Element::I64,
-            dims,
-            data,
-        }
+        ConstantTensor::new(Element::I64, dims, data)
     }
 
-    /// One of texts.
-    pub(super) fn texts(dims: Vec<usize>, texts: Vec<String>) -> Constant {
-        Constant {
-            kind: Element::Text,
-            dims,
-            data: Data::Texts(texts),
-        }
+    /// A constant of texts.
+    pub(super) fn texts(dims: Vec<usize>, texts: Vec<String>) -> ConstantTensor {
+        ConstantTensor::new(Element::Text, dims, Data::Texts(texts))
     }
 
-    /// The elements as type `kind`, as ONNX casts them: integers wrap, floats are cut off towards
-    /// 0.
-    ///
-    /// # Errors
-    /// Of floats that become texts, texts that become numbers, and numbers that the type does not
-    /// have.
-    pub(super) fn cast(&self, kind: Element) -> Result<Constant, String> {
+    /// Converts the elements to type `kind` as ONNX does: integers wrap around, floats are
+    /// truncated.
+    pub(super) fn cast(&self, kind: Element) -> Result<ConstantTensor, String> {
         let dims = self.dims.clone();
         if kind == self.kind {
             return Ok(self.clone());
         }
         if kind == Element::Text {
             let texts = match self.kind {
-                Element::Bool => return Err("truth values do not become texts".into()),
-                from if from.float() => return Err("floats do not become texts".into()),
+                Element::Bool => return Err("truth values cannot be converted to texts".into()),
+                from if from.float() => return Err("floats cannot be converted to texts".into()),
                 _ => self.integers()?.iter().map(i64::to_string).collect(),
             };
-            return Ok(Constant::texts(dims, texts));
+            return Ok(ConstantTensor::texts(dims, texts));
         }
         if kind.float() {
-            return Ok(Constant::rounded(kind, dims, self.numbers()?));
+            return Ok(ConstantTensor::rounded(kind, dims, self.numbers()?));
         }
         let data = match &self.data {
             Data::Ints(ints) => {
                 let cast = |i: &Int| match *i {
                     Int::Known(i) if kind == Element::Bool => Ok(Int::Known(i64::from(i != 0))),
                     Int::Known(i) => kind.wrapped(i.into()).map(Int::Known),
-                    // There are no more records than fit in 31 bits, and at least one.
+                    // The number of records is at least 1 and fits in 31 bits.
                     Int::Records if matches!(kind, Element::I32 | Element::I64) => Ok(Int::Records),
                     Int::Records => Err(format!(
-                        "the number of records does not become {}",
+                        "the number of records cannot be converted to {}",
                         kind.name()
                     )),
                 };
@@ -232,36 +235,25 @@ impl Constant {
                     _ if (low..=high).contains(&(x.trunc() as i128)) && !x.is_nan() => {
                         kind.wrapped(x.trunc() as i128).map(Int::Known)
                     }
-                    // What comes of it depends on the machine.
+                    // The result of a float out of range depends on the machine.
                     _ => Err(format!(
-                        "{x} does not become {}: it has no such number",
+                        "{x} cannot be converted to {}: it is out of range",
                         kind.name()
                     )),
                 };
                 floats.iter().map(cast).collect::<Result<_, _>>()?
             }
-            Data::Texts(_) => return Err("texts do not become numbers".into()),
+            Data::Texts(_) => return Err("texts cannot be converted to numbers".into()),
         };
-        Ok(Constant {
-            kind,
-            dims,
-            data: Data::Ints(data),
-        })
+        Ok(ConstantTensor::new(kind, dims, Data::Ints(data)))
     }
 
-    /// Its elements.
+    /// The number of elements.
     pub(super) fn len(&self) -> usize {
-        match &self.data {
-            Data::Floats(v) => v.len(),
-            Data::Ints(v) => v.len(),
-            Data::Texts(v) => v.len(),
-        }
+        self.data.len()
     }
 
-    /// Its numbers as floats.
-    ///
-    /// # Errors
-    /// Of texts, and of the number of records.
+    /// The elements as floats.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, String> {
         match &self.data {
             Data::Floats(v) => Ok(v.clone()),
@@ -270,10 +262,7 @@ impl Constant {
         }
     }
 
-    /// Its numbers as integers.
-    ///
-    /// # Errors
-    /// Of texts and floats, and of the number of records.
+    /// The elements as integers.
     pub(super) fn integers(&self) -> Result<Vec<i64>, String> {
         let Data::Ints(v) = &self.data else {
             return Err("expected integers, found other numbers or texts".into());
@@ -285,10 +274,7 @@ impl Constant {
         v.iter().map(known).collect()
     }
 
-    /// Its one number.
-    ///
-    /// # Errors
-    /// Of more than one.
+    /// The only element as a float.
     pub(super) fn number(&self) -> Result<f64, String> {
         match self.numbers()?[..] {
             [x] => Ok(x),
@@ -296,39 +282,31 @@ impl Constant {
         }
     }
 
-    /// The same elements with other sizes.
-    pub(super) fn with_dims(&self, dims: Vec<usize>) -> Constant {
-        Constant {
-            kind: self.kind,
-            dims,
-            data: self.data.clone(),
-        }
+    /// This constant with other sizes.
+    pub(super) fn with_dims(&self, dims: Vec<usize>) -> ConstantTensor {
+        ConstantTensor::new(self.kind, dims, self.data.clone())
     }
 
-    /// Elements `at` of it, with sizes `dims`.
-    pub(super) fn pick(&self, dims: Vec<usize>, at: &[usize]) -> Constant {
+    /// A constant of sizes `dims` from the elements with the indices `at`.
+    pub(super) fn pick(&self, dims: Vec<usize>, at: &[usize]) -> ConstantTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(at.iter().map(|&i| v[i]).collect()),
             Data::Ints(v) => Data::Ints(at.iter().map(|&i| v[i]).collect()),
             Data::Texts(v) => Data::Texts(at.iter().map(|&i| v[i].clone()).collect()),
         };
-        Constant {
-            kind: self.kind,
-            dims,
-            data,
-        }
+        ConstantTensor::new(self.kind, dims, data)
     }
 }
 
-/// The elements of sizes, if they are not too many.
+/// The number of elements of a tensor; `None` if there are more than [`MOST_ELEMENTS`].
 pub(super) fn elements(dims: &[usize]) -> Option<usize> {
     dims.iter()
         .try_fold(1usize, |n, &d| n.checked_mul(d))
         .filter(|&n| n <= MOST_ELEMENTS)
 }
 
-/// For each element of a tensor of sizes `to`, the element of one of sizes `from` that stands there
-/// when that is repeated along axes of size 1; `None` where the two do not meet.
+/// Broadcasts a tensor of sizes `from` to sizes `to`: the index in the former for each element of
+/// the latter. `None` where the sizes do not match.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let ahead = to.len().checked_sub(from.len())?;
     if from
@@ -352,7 +330,7 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     Some(at)
 }
 
-/// The sizes of two tensors that meet element by element.
+/// The sizes of the result of an element-wise operation on two tensors.
 pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |i| d[i]);
@@ -365,8 +343,8 @@ pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// The names of classes as texts; none where they are their indices.
-pub(super) fn texts(labels: &Constant) -> Vec<String> {
+/// The names of classes as texts. No names if they are the indices of the classes.
+pub(super) fn texts(labels: &ConstantTensor) -> Vec<String> {
     match &labels.data {
         Data::Texts(texts) => texts.clone(),
         Data::Ints(ints) => {

@@ -1,7 +1,7 @@
-//! Models of `tests/onnx` and `tests/tflite` with records and what other programs make of them, for
-//! the tests of front ends.
+//! Models of `tests/onnx` and `tests/tflite`, with records and the results of other programs, for
+//! the tests of the front ends.
 
-use super::Read;
+use super::ReadModel;
 use crate::bake::{Mistakes, Names, Settings};
 use crate::ir::network::{FinalActivation, Kind, Network, Precision};
 use crate::ir::npy;
@@ -15,17 +15,25 @@ pub(super) fn folder(format: &str) -> PathBuf {
         .join(format)
 }
 
-/// A model as the build reads it, and the files that it read.
-pub(crate) fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
-    let (read, files, mistakes) = read_with_notes(path);
-    match read {
-        Some(read) if mistakes.lines.is_empty() => Ok((read, files)),
-        _ => Err(mistakes.lines),
+/// The result of reading a model.
+pub(super) struct Outcome {
+    pub(super) read: Option<ReadModel>,
+    /// The files that were read.
+    pub(super) files: Vec<PathBuf>,
+    pub(super) mistakes: Mistakes,
+}
+
+/// Reads a model as the build does.
+pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
+    let outcome = outcome(path);
+    match outcome.read {
+        Some(read) if outcome.mistakes.lines.is_empty() => Ok(read),
+        _ => Err(outcome.mistakes.lines),
     }
 }
 
-/// The same with what it says.
-pub(super) fn read_with_notes(path: &Path) -> (Option<Read>, Vec<PathBuf>, Mistakes) {
+/// Reads a model as the build does.
+pub(super) fn outcome(path: &Path) -> Outcome {
     let settings = Settings {
         names: Names::Variables,
         root: path.parent().unwrap().into(),
@@ -37,7 +45,11 @@ pub(super) fn read_with_notes(path: &Path) -> (Option<Read>, Vec<PathBuf>, Mista
     };
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
     let read = super::read(&settings, &mut files, &mut mistakes);
-    (read, files, mistakes)
+    Outcome {
+        read,
+        files,
+        mistakes,
+    }
 }
 
 /// The rows of an .npy.
@@ -52,7 +64,7 @@ pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// How the outputs of a model follow from the scores of the network that it became.
+/// The relation of a model's outputs to the scores of its network.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Outputs {
     /// They are its scores.
@@ -63,7 +75,7 @@ pub(super) enum Outputs {
     Logarithms,
     /// 1 − p and p.
     Pair,
-    /// The class.
+    /// They are the class.
     Class,
 }
 
@@ -81,8 +93,8 @@ fn outputs(network: &Network, mut scores: Vec<f64>, how: Outputs) -> Vec<f64> {
     }
 }
 
-/// Checks a model: its shape and the operations of its graph in words, what its output means, its
-/// outputs, off by at most `bound` of the largest of them, or of 1.
+/// Checks a model: its shape, the operations of its graph, the meaning of its output, and its
+/// outputs, which may differ by `bound` times the larger of 1 and the expected number.
 pub(super) fn check(
     path: &Path,
     (shape, ops): (&str, &str),
@@ -91,7 +103,12 @@ pub(super) fn check(
     bound: f64,
 ) -> Network {
     let name = path.file_stem().unwrap().to_str().unwrap();
-    let ((network, tensors, golden, _), _) = read(path).unwrap();
+    let ReadModel {
+        network,
+        tensors,
+        golden,
+        ..
+    } = read(path).unwrap();
     assert_eq!(
         (network.output.kind, network.output.activation),
         (kind, last),
@@ -123,43 +140,50 @@ pub(super) fn check(
 }
 
 /// A folder that goes away with the test, for a model `net` of a format.
-pub(super) struct Folder {
-    /// Where it is.
+pub(super) struct ModelFolder {
     pub(super) path: PathBuf,
     format: &'static str,
 }
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
-impl Folder {
-    /// An empty one.
-    pub(super) fn new(format: &'static str) -> Folder {
+impl ModelFolder {
+    /// An empty folder of its own.
+    pub(super) fn new(format: &'static str) -> ModelFolder {
         let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("mortonnet-{format}-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        Folder { path, format }
+        ModelFolder { path, format }
     }
 
-    /// Writes a file.
     pub(super) fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Self {
         std::fs::write(self.path.join(name), bytes).unwrap();
         self
     }
 
-    /// A model of the format's folder as `net`.
+    /// Copies a model of the format's folder to `net`.
     pub(super) fn copy(&self, name: &str) -> &Self {
         let model =
             std::fs::read(folder(self.format).join(format!("{name}.{}", self.format))).unwrap();
         self.put(&format!("net.{}", self.format), model)
     }
 
-    /// What the build reads of `net`.
-    pub(super) fn read(&self) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
-        read(&self.path.join(format!("net.{}", self.format)))
+    /// Reads `net` as the build does.
+    pub(super) fn read(&self) -> Result<ReadModel, Vec<String>> {
+        read(&self.net())
     }
 
-    /// The mistakes, without the folder's own path.
+    /// The files that the build reads with `net`.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        outcome(&self.net()).files
+    }
+
+    fn net(&self) -> PathBuf {
+        self.path.join(format!("net.{}", self.format))
+    }
+
+    /// The mistakes, without the path of the folder.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let own = format!("{}/", self.path.display());
         let list = self.read().map(|_| ()).expect_err("it is accepted");
@@ -167,7 +191,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ModelFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }

@@ -1,17 +1,17 @@
-//! What is computed of constants alone, in the type that they have. Operations of two or one go by
-//! the names of ONNX.
+//! Operations on constants alone, in the type that the constants have. Operations are named as in
+//! ONNX.
 
-use super::constant::{Constant, Data, Element, Int, elements, repeated, together};
+use super::constant::{ConstantTensor, Data, Element, Int, elements, repeated, together};
 use super::value::axis;
 
-/// Integers as sizes.
+/// Converts integers to sizes.
 pub(super) fn sizes(numbers: &[i64]) -> Result<Vec<usize>, String> {
     let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok()).collect();
     sizes.ok_or_else(|| format!("expected sizes of 0 or more, found {numbers:?}"))
 }
 
-/// Two integers of type `kind`, whose result wraps; the number of records only where it stays what
-/// it is.
+/// An operation on two integers, whose result wraps around in type `kind`. The number of records is
+/// accepted where the result is known all the same.
 pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, String> {
     use Int::{Known, Records};
     let truth = |truth: bool| Ok(Known(truth.into()));
@@ -25,7 +25,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
         ("Min" | "Max", Records, Records) => Ok(Records),
         ("Div" | "Equal", Records, Records) => Ok(Known(1)),
         ("Sub", Records, Records) => Ok(Known(0)),
-        // There is at least one record.
+        // The number of records is 1 or more.
         ("Equal", Records, Known(i)) | ("Equal", Known(i), Records) if i < 1 => Ok(Known(0)),
         ("Greater", Records, Known(i)) | ("Less", Known(i), Records) if i < 1 => Ok(Known(1)),
         ("Max", Records, Known(i)) | ("Max", Known(i), Records) if i <= 1 => Ok(Records),
@@ -47,7 +47,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                 "Mul" => Some(a * b),
                 "Div" => a.checked_div(b),
                 "Fmod" => a.checked_rem(b),
-                // The remainder has the sign of the divisor.
+                // The result has the sign of the divisor.
                 "Mod" => a.checked_rem(b).map(|r| {
                     if r != 0 && (r < 0) != (b < 0) {
                         r + b
@@ -55,8 +55,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                         r
                     }
                 }),
-                // Elsewhere it is a matter of the machine what comes of a power that the type does
-                // not have.
+                // A power out of range depends on the machine elsewhere.
                 "Pow" => u32::try_from(b)
                     .ok()
                     .and_then(|b| a.checked_pow(b))
@@ -66,18 +65,26 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                     }),
                 _ => return Err(format!("{op} of integers is not computed")),
             };
-            let exact =
-                exact.ok_or_else(|| format!("{op} of {a} and {b}: no such {}", kind.name()))?;
+            let exact = exact.ok_or_else(|| {
+                format!(
+                    "{op} of {a} and {b}: the result is not a number of type {}",
+                    kind.name()
+                )
+            })?;
             kind.wrapped(exact).map(Known)
         }
     }
 }
 
-/// Two constants of one type, element by element.
-pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, String> {
-    let meet = || format!("sizes {:?} and {:?} do not meet", a.dims, b.dims);
+/// An element-wise operation on two constants of one type.
+pub(super) fn two(
+    op: &str,
+    a: &ConstantTensor,
+    b: &ConstantTensor,
+) -> Result<ConstantTensor, String> {
+    let meet = || format!("sizes {:?} and {:?} do not match", a.dims, b.dims);
     let dims = together(&a.dims, &b.dims).ok_or_else(meet)?;
-    let at = |c: &Constant| repeated(&c.dims, &dims).ok_or_else(meet);
+    let at = |c: &ConstantTensor| repeated(&c.dims, &dims).ok_or_else(meet);
     let (at_a, at_b) = (at(a)?, at(b)?);
     if a.kind != b.kind && op != "Pow" {
         return Err(format!(
@@ -94,11 +101,7 @@ pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, Stri
             .zip(&at_b)
             .map(|(&i, &j)| integers(op, kind, x[i], y[j]))
             .collect();
-        return Ok(Constant {
-            kind,
-            dims,
-            data: Data::Ints(numbers?),
-        });
+        return Ok(ConstantTensor::new(kind, dims, Data::Ints(numbers?)));
     }
     let (x, y) = (a.numbers()?, b.numbers()?);
     let truth = |f: fn(f64, f64) -> bool| {
@@ -106,11 +109,11 @@ pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, Stri
             .iter()
             .zip(&at_b)
             .map(|(&i, &j)| Int::Known(f(x[i], y[j]).into()));
-        Ok(Constant {
+        Ok(ConstantTensor::new(
             kind,
-            dims: dims.clone(),
-            data: Data::Ints(list.collect()),
-        })
+            dims.clone(),
+            Data::Ints(list.collect()),
+        ))
     };
     let f: fn(f64, f64) -> f64 = match op {
         "Add" | "Sum" => |a, b| a + b,
@@ -130,18 +133,13 @@ pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, Stri
     let numbers = at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j]));
     if !kind.float() {
         // An integer to the power of a float.
-        return Constant {
-            kind: Element::F64,
-            dims,
-            data: Data::Floats(numbers.collect()),
-        }
-        .cast(kind);
+        return ConstantTensor::new(Element::F64, dims, Data::Floats(numbers.collect())).cast(kind);
     }
-    Ok(Constant::rounded(kind, dims, numbers))
+    Ok(ConstantTensor::rounded(kind, dims, numbers))
 }
 
-/// A function of each element.
-pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
+/// An element-wise operation on one constant.
+pub(super) fn one(op: &str, c: &ConstantTensor) -> Result<ConstantTensor, String> {
     if let (Data::Ints(_), "Neg" | "Abs" | "Not" | "Relu") = (&c.data, op) {
         let f = |i: i64| match op {
             "Neg" => c.kind.wrapped(-i128::from(i)),
@@ -154,11 +152,11 @@ pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
             .into_iter()
             .map(|i| f(i).map(Int::Known))
             .collect::<Result<_, _>>()?;
-        return Ok(Constant {
-            kind: c.kind,
-            dims: c.dims.clone(),
-            data: Data::Ints(ints),
-        });
+        return Ok(ConstantTensor::new(
+            c.kind,
+            c.dims.clone(),
+            Data::Ints(ints),
+        ));
     }
     let f: fn(f64) -> f64 = match op {
         "Neg" => |x| -x,
@@ -174,10 +172,14 @@ pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
     mapped(c, op, f)
 }
 
-/// A function of each float.
-pub(super) fn mapped(c: &Constant, op: &str, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
+/// Applies a function to each element of a constant of floats.
+pub(super) fn mapped(
+    c: &ConstantTensor,
+    op: &str,
+    f: impl Fn(f64) -> f64,
+) -> Result<ConstantTensor, String> {
     match c.kind.float() {
-        true => Ok(Constant::rounded(
+        true => Ok(ConstantTensor::rounded(
             c.kind,
             c.dims.clone(),
             c.numbers()?.into_iter().map(f),
@@ -186,13 +188,14 @@ pub(super) fn mapped(c: &Constant, op: &str, f: impl Fn(f64) -> f64) -> Result<C
     }
 }
 
-/// Sum, product, mean or maximum along axes, as `op` names it; all of them where `axes` is empty.
+/// Sum, product, mean or maximum along axes. No axes stand for all of them. Reduced axes are kept
+/// with size 1, or left out.
 pub(super) fn reduced(
     op: &str,
-    c: &Constant,
+    c: &ConstantTensor,
     axes: &[i64],
     keep: bool,
-) -> Result<Constant, String> {
+) -> Result<ConstantTensor, String> {
     let rank = c.dims.len();
     let mut gone = vec![axes.is_empty(); rank];
     for &a in axes {
@@ -204,99 +207,25 @@ pub(super) fn reduced(
         .zip(&gone)
         .map(|(&d, &g)| if g { 1 } else { d })
         .collect();
-    let many = elements(&kept).ok_or("more elements than can be read")?;
+    let many = elements(&kept).ok_or("too many elements")?;
     let count = c.len().checked_div(many).unwrap_or(0);
-    let into = repeated(&kept, &c.dims).ok_or("more elements than can be read")?;
     if count == 0 && op != "ReduceSum" && op != "ReduceProd" {
         return Err(format!("{op} of no elements"));
     }
-    let result = match &c.data {
-        Data::Floats(v) => {
-            let start = match op {
-                "ReduceProd" => 1.0,
-                "ReduceMax" => f64::NEG_INFINITY,
-                _ => 0.0,
-            };
-            let mut sums = vec![start; many];
-            for (&x, i) in v.iter().zip(into) {
-                let sum = &mut sums[i];
-                *sum = match op {
-                    "ReduceProd" => c.kind.rounded(*sum * x),
-                    "ReduceMax" if x.is_nan() || x > *sum => x,
-                    "ReduceMax" => *sum,
-                    _ => *sum + x,
-                };
-            }
-            let last = |sum: f64| {
-                if op == "ReduceMean" {
-                    sum / count as f64
-                } else {
-                    sum
-                }
-            };
-            Constant::rounded(c.kind, kept, sums.into_iter().map(last))
-        }
-        Data::Ints(v) if v.contains(&Int::Records) => {
-            let (step, start) = match op {
-                "ReduceProd" => ("Mul", Int::Known(1)),
-                "ReduceSum" => ("Add", Int::Known(0)),
-                _ => return Err(format!("{op} of the number of records is not supported")),
-            };
-            let mut sums = vec![start; many];
-            for (&x, i) in v.iter().zip(into) {
-                sums[i] = integers(step, c.kind, sums[i], x)?;
-            }
-            Constant {
-                kind: c.kind,
-                dims: kept,
-                data: Data::Ints(sums),
-            }
-        }
-        Data::Ints(v) => {
-            // ONNX Runtime 1.32 gives the largest integer where a result leaves its type, ONNX's
-            // reference wraps around.
-            let leaves = || {
-                format!(
-                    "{op} of {}: the result leaves the range of the type",
-                    c.kind.name()
-                )
-            };
-            let start = match op {
-                "ReduceProd" => 1,
-                "ReduceMax" => i128::from(i64::MIN),
-                _ => 0,
-            };
-            let mut sums = vec![start; many];
-            for (&x, i) in v.iter().zip(into) {
-                let Int::Known(x) = x else { continue };
-                let (sum, x) = (sums[i], i128::from(x));
-                sums[i] = match op {
-                    "ReduceProd" => sum.checked_mul(x).ok_or_else(leaves)?,
-                    "ReduceMax" => sum.max(x),
-                    _ => sum + x,
-                };
-            }
-            let last = |sum: i128| {
-                let sum = if op == "ReduceMean" {
-                    sum / count as i128
-                } else {
-                    sum
-                };
-                let (low, high) = c.kind.range().ok_or_else(leaves)?;
-                let known = Some(sum)
-                    .filter(|s| (low..=high).contains(s))
-                    .and_then(|s| i64::try_from(s).ok());
-                known.map(Int::Known).ok_or_else(leaves)
-            };
-            let sums = sums.into_iter().map(last).collect::<Result<_, _>>()?;
-            Constant {
-                kind: c.kind,
-                dims: kept,
-                data: Data::Ints(sums),
-            }
-        }
+    let groups = Groups {
+        op,
+        kind: c.kind,
+        into: repeated(&kept, &c.dims).ok_or("too many elements")?,
+        many,
+        count,
+    };
+    let data = match &c.data {
+        Data::Floats(v) => Data::Floats(groups.floats(v)),
+        Data::Ints(v) if v.contains(&Int::Records) => Data::Ints(groups.of_records(v)?),
+        Data::Ints(v) => Data::Ints(groups.ints(v)?),
         Data::Texts(_) => return Err("expected numbers, found texts".into()),
     };
+    let result = ConstantTensor::new(c.kind, kept, data);
     let left = c
         .dims
         .iter()
@@ -310,9 +239,103 @@ pub(super) fn reduced(
     })
 }
 
-/// The index of the largest number along an axis, the first of equal ones or the last; the axis is
-/// kept with size 1, or left out.
-pub(super) fn argmax(c: &Constant, along: i64, keep: bool, last: bool) -> Result<Constant, String> {
+/// The elements of a constant, in the groups that are reduced to one number each.
+struct Groups<'o> {
+    op: &'o str,
+    kind: Element,
+    /// The group of each element.
+    into: Vec<usize>,
+    /// The number of groups.
+    many: usize,
+    /// The number of elements of a group.
+    count: usize,
+}
+
+impl Groups<'_> {
+    fn floats(&self, numbers: &[f64]) -> Vec<f64> {
+        let start = match self.op {
+            "ReduceProd" => 1.0,
+            "ReduceMax" => f64::NEG_INFINITY,
+            _ => 0.0,
+        };
+        let mut sums = vec![start; self.many];
+        for (&x, &i) in numbers.iter().zip(&self.into) {
+            let sum = &mut sums[i];
+            *sum = match self.op {
+                "ReduceProd" => self.kind.rounded(*sum * x),
+                "ReduceMax" if x.is_nan() || x > *sum => x,
+                "ReduceMax" => *sum,
+                _ => *sum + x,
+            };
+        }
+        if self.op == "ReduceMean" {
+            sums.iter_mut().for_each(|sum| *sum /= self.count as f64);
+        }
+        sums.into_iter().map(|x| self.kind.rounded(x)).collect()
+    }
+
+    /// Integers, the number of records among them.
+    fn of_records(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
+        let op = self.op;
+        let (step, start) = match op {
+            "ReduceProd" => ("Mul", Int::Known(1)),
+            "ReduceSum" => ("Add", Int::Known(0)),
+            _ => return Err(format!("{op} of the number of records is not supported")),
+        };
+        let mut sums = vec![start; self.many];
+        for (&x, &i) in ints.iter().zip(&self.into) {
+            sums[i] = integers(step, self.kind, sums[i], x)?;
+        }
+        Ok(sums)
+    }
+
+    /// Known integers. A result out of range is refused: ONNX Runtime 1.32 gives the largest
+    /// integer there, ONNX's reference wraps around.
+    fn ints(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
+        let leaves = || {
+            format!(
+                "{} of {}: the result leaves the range of the type",
+                self.op,
+                self.kind.name()
+            )
+        };
+        let start = match self.op {
+            "ReduceProd" => 1,
+            "ReduceMax" => i128::from(i64::MIN),
+            _ => 0,
+        };
+        let mut sums = vec![start; self.many];
+        for (&x, &i) in ints.iter().zip(&self.into) {
+            let Int::Known(x) = x else { continue };
+            let (sum, x) = (sums[i], i128::from(x));
+            sums[i] = match self.op {
+                "ReduceProd" => sum.checked_mul(x).ok_or_else(leaves)?,
+                "ReduceMax" => sum.max(x),
+                _ => sum + x,
+            };
+        }
+        let (low, high) = self.kind.range().ok_or_else(leaves)?;
+        let known = |sum: i128| {
+            let sum = match self.op {
+                "ReduceMean" => sum / self.count as i128,
+                _ => sum,
+            };
+            let fits = (low..=high).contains(&sum);
+            let known = i64::try_from(sum).ok().filter(|_| fits);
+            known.map(Int::Known).ok_or_else(leaves)
+        };
+        sums.into_iter().map(known).collect()
+    }
+}
+
+/// The index of the largest number along an axis: the first of equal ones, or the `last`. The axis
+/// is kept with size 1, or left out.
+pub(super) fn argmax(
+    c: &ConstantTensor,
+    along: i64,
+    keep: bool,
+    last: bool,
+) -> Result<ConstantTensor, String> {
     let a = axis(along, c.dims.len())?;
     let (count, inner) = (c.dims[a], c.dims[a + 1..].iter().product::<usize>());
     let numbers = c.numbers()?;
@@ -336,12 +359,17 @@ pub(super) fn argmax(c: &Constant, along: i64, keep: bool, last: bool) -> Result
     if !keep {
         dims.remove(a);
     }
-    Ok(Constant::ints(dims, indices))
+    Ok(ConstantTensor::ints(dims, indices))
 }
 
-/// The same elements with other sizes: -1 is what is left, 0 (unless `zero`) what was there.
-pub(super) fn reshape(c: &Constant, target: &[i64], zero: bool) -> Result<Constant, String> {
-    let wrong = || format!("sizes {:?} do not become {target:?}", c.dims);
+/// Gives a constant other sizes. -1 stands for the rest, and 0 for the size that was there, unless
+/// `zero` is true.
+pub(super) fn reshape(
+    c: &ConstantTensor,
+    target: &[i64],
+    zero: bool,
+) -> Result<ConstantTensor, String> {
+    let wrong = || format!("sizes {:?} cannot be reshaped to {target:?}", c.dims);
     let mut open = None;
     let mut dims = Vec::new();
     for (i, &size) in target.iter().enumerate() {
@@ -364,7 +392,7 @@ pub(super) fn reshape(c: &Constant, target: &[i64], zero: bool) -> Result<Consta
     }
 }
 
-/// Sizes without some that are 1, or with more of them.
+/// Removes sizes of 1 (`Squeeze`), or inserts some (`Unsqueeze`).
 pub(super) fn squeezed(
     op: &str,
     dims: &[usize],
@@ -408,7 +436,7 @@ pub(super) fn squeezed(
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| !axes.contains(i))
-                .map(|d| *d.1)
+                .map(|(_, &d)| d)
                 .collect())
         }
         None => Ok(dims.iter().copied().filter(|&d| d != 1).collect()),
@@ -416,7 +444,7 @@ pub(super) fn squeezed(
 }
 
 /// The axes in another order: axis i of the result is axis `order[i]`.
-pub(super) fn transpose(c: &Constant, order: &[usize]) -> Constant {
+pub(super) fn transpose(c: &ConstantTensor, order: &[usize]) -> ConstantTensor {
     let dims: Vec<usize> = order.iter().map(|&a| c.dims[a]).collect();
     let stride = |a: usize| c.dims[a + 1..].iter().product::<usize>();
     let strides: Vec<usize> = order.iter().map(|&a| stride(a)).collect();
@@ -433,13 +461,11 @@ pub(super) fn transpose(c: &Constant, order: &[usize]) -> Constant {
     c.pick(dims, &at)
 }
 
-/// One behind the other along an axis.
-pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String> {
-    let Some(first) = parts.first() else {
-        return Err("expected inputs, found nothing".into());
-    };
+/// Concatenates constants along an axis.
+pub(super) fn concat(parts: &[&ConstantTensor], along: i64) -> Result<ConstantTensor, String> {
+    let first = parts.first().ok_or("expected inputs, found nothing")?;
     let a = axis(along, first.dims.len())?;
-    let rest = |c: &Constant| {
+    let rest = |c: &ConstantTensor| {
         let mut dims = c.dims.clone();
         if a < dims.len() {
             dims.remove(a);
@@ -456,7 +482,7 @@ pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
     let inner: usize = dims[a + 1..].iter().product();
     let outer: usize = dims[..a].iter().product();
-    // Where each part begins in all of them one behind the other.
+    // Where each part begins in the data of all parts.
     let (mut at, mut begin) = (Vec::new(), Vec::new());
     let mut all = 0;
     for p in parts {
@@ -477,54 +503,25 @@ pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String
             other.kind.name()
         ));
     }
-    let joined = match &first.data {
-        Data::Floats(_) => Data::Floats(
-            parts
-                .iter()
-                .flat_map(|p| p.numbers().unwrap_or_default())
-                .collect(),
-        ),
-        Data::Ints(_) => Data::Ints(
-            parts
-                .iter()
-                .flat_map(|p| {
-                    if let Data::Ints(v) = &p.data {
-                        v.clone()
-                    } else {
-                        Vec::new()
-                    }
-                })
-                .collect(),
-        ),
-        Data::Texts(_) => Data::Texts(
-            parts
-                .iter()
-                .flat_map(|p| {
-                    if let Data::Texts(v) = &p.data {
-                        v.clone()
-                    } else {
-                        Vec::new()
-                    }
-                })
-                .collect(),
-        ),
-    };
-    Ok(Constant {
-        kind,
-        dims: vec![all],
-        data: joined,
+    let mut joined = first.data.clone();
+    for part in &parts[1..] {
+        joined.extend(&part.data);
     }
-    .pick(dims, &at))
+    Ok(ConstantTensor::new(kind, vec![all], joined).pick(dims, &at))
 }
 
-/// Elements along an axis, by their indices.
-pub(super) fn gather(c: &Constant, at: &Constant, along: i64) -> Result<Constant, String> {
+/// Selects elements along an axis by their indices.
+pub(super) fn gather(
+    c: &ConstantTensor,
+    at: &ConstantTensor,
+    along: i64,
+) -> Result<ConstantTensor, String> {
     let a = axis(along, c.dims.len())?;
     let n = c.dims[a];
     let indices: Vec<usize> = at
         .integers()?
         .into_iter()
-        .map(|i| axis(i, n).map_err(|_| format!("expected an index of {n}, found {i}")))
+        .map(|i| axis(i, n).map_err(|_| format!("expected one of {n} indices, found {i}")))
         .collect::<Result<_, _>>()?;
     let inner: usize = c.dims[a + 1..].iter().product();
     let outer: usize = c.dims[..a].iter().product();
@@ -538,7 +535,7 @@ pub(super) fn gather(c: &Constant, at: &Constant, along: i64) -> Result<Constant
     Ok(c.pick(dims, &from))
 }
 
-/// The indices along an axis of `n` that a slice takes.
+/// The indices that a slice selects along an axis of size `n`.
 pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<usize>, String> {
     let n = n as i64;
     let from_end = |i: i64| if i < 0 { i.saturating_add(n) } else { i };
@@ -558,14 +555,14 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<us
     Ok(at)
 }
 
-/// Parts along several axes.
+/// A slice along several axes.
 pub(super) fn slice(
-    c: &Constant,
+    c: &ConstantTensor,
     starts: &[i64],
     ends: &[i64],
     axes: Option<Vec<i64>>,
     steps: Option<Vec<i64>>,
-) -> Result<Constant, String> {
+) -> Result<ConstantTensor, String> {
     let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()]
@@ -578,17 +575,17 @@ pub(super) fn slice(
     for (((&start, &end), &along), &step) in starts.iter().zip(ends).zip(&axes).zip(&steps) {
         let a = axis(along, c.dims.len())?;
         let at = sliced(start, end, step, result.dims[a])?;
-        let at = Constant::ints(vec![at.len()], at.into_iter().map(|i| i as i64).collect());
+        let at = ConstantTensor::ints(vec![at.len()], at.into_iter().map(|i| i as i64).collect());
         result = gather(&result, &at, a as i64)?;
     }
     Ok(result)
 }
 
-/// For each element the index of its scale. There is one scale for all elements, one for each index
-/// along an axis, or one for each `block` indices along it (0: no blocks).
+/// The index of the quantization scale of each element. There is one scale for all elements, one
+/// for each index along an axis, or one for each `block` of indices (0: no blocks).
 pub(super) fn scale_of(
     dims: &[usize],
-    scale: &Constant,
+    scale: &ConstantTensor,
     along: i64,
     block: i64,
 ) -> Result<Vec<usize>, String> {
@@ -623,20 +620,21 @@ pub(super) fn scale_of(
     Ok(all.map(|i| i / inner % n).collect())
 }
 
-/// (x − zero point) · scale, of which there are as many as [`scale_of`] says.
+/// Dequantizes a constant: (x − zero point) · scale, with a zero point for each scale of
+/// [`scale_of`].
 pub(super) fn dequantize(
-    x: &Constant,
-    scale: &Constant,
-    zero: Option<&Constant>,
+    x: &ConstantTensor,
+    scale: &ConstantTensor,
+    zero: Option<&ConstantTensor>,
     along: i64,
     block: i64,
-) -> Result<Constant, String> {
+) -> Result<ConstantTensor, String> {
     let (numbers, scales, of) = (
         x.numbers()?,
         scale.numbers()?,
         scale_of(&x.dims, scale, along, block)?,
     );
-    let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), Constant::numbers)?;
+    let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), ConstantTensor::numbers)?;
     if zeros.len() != scales.len() {
         return Err(format!(
             "expected {} zero points, found {}",
@@ -648,5 +646,5 @@ pub(super) fn dequantize(
         .iter()
         .zip(of)
         .map(|(v, i)| (v - zeros[i]) * scales[i]);
-    Ok(Constant::rounded(scale.kind, x.dims.clone(), result))
+    Ok(ConstantTensor::rounded(scale.kind, x.dims.clone(), result))
 }

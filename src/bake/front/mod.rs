@@ -1,5 +1,5 @@
-//! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it
-//! knows of its meaning.
+//! Front ends. Each reads one kind of file into a [`Draft`](super::draft::Draft), with the facts
+//! that the file states about input and output.
 
 mod beside;
 #[cfg(test)]
@@ -22,70 +22,33 @@ mod thesis;
 mod value;
 
 use super::matrix::Files;
-use super::model::Read;
+use super::model::ReadModel;
 use super::{Mistakes, Settings};
 use std::path::{Path, PathBuf};
 
-/// A model's file.
+/// The file of a model.
 struct Source<'s> {
-    /// What to bake.
     settings: &'s Settings,
-    /// Where it is.
     path: &'s Path,
-    /// What is in it.
     bytes: &'s [u8],
 }
 
 const EXPECTED: &str =
     "expected a network JSON, an ONNX (.onnx) or a TensorFlow Lite model (.tflite)";
 
-/// Endings of files that no front end reads, and the way from them.
+/// Endings of files that no front end reads: ending, kind of file, advice.
 const OTHERS: [(&str, &str, &str); 8] = [
-    (
-        "py",
-        "a Python program",
-        "run it, and let it export its model as ONNX or with mortonnet.export",
-    ),
-    (
-        "ipynb",
-        "a notebook",
-        "run it, and let it export its model as ONNX or with mortonnet.export",
-    ),
-    (
-        "keras",
-        "a Keras model",
-        "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it",
-    ),
-    (
-        "h5",
-        "a Keras model",
-        "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it",
-    ),
-    (
-        "pt",
-        "a PyTorch model",
-        "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it",
-    ),
-    (
-        "pth",
-        "a PyTorch model",
-        "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it",
-    ),
-    (
-        "pkl",
-        "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a \
-         network JSON",
-    ),
-    (
-        "joblib",
-        "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a \
-         network JSON",
-    ),
+    ("py", "a Python program", RUN),
+    ("ipynb", "a notebook", RUN),
+    ("keras", "a Keras model", KERAS),
+    ("h5", "a Keras model", KERAS),
+    ("pt", "a PyTorch model", TORCH),
+    ("pth", "a PyTorch model", TORCH),
+    ("pkl", "a pickled model", PICKLE),
+    ("joblib", "a pickled model", PICKLE),
 ];
 
-/// Beginnings of files that are no model, what they are, and what to do.
+/// Files that no front end reads: their first bytes, kind of file, advice.
 const MAGIC: [(&[u8], &str, &str); 9] = [
     (
         b"PK\x03\x04",
@@ -106,11 +69,16 @@ const MAGIC: [(&[u8], &str, &str); 9] = [
     ),
 ];
 
+const RUN: &str = "run it, and let it export its model as ONNX or with mortonnet.export";
+const KERAS: &str = "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it";
+const TORCH: &str = "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it";
+const PICKLE: &str = "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export \
+                      (python/mortonnet) a network JSON";
 const EXPORT: &str = "export the model as ONNX";
 
-/// Says what a file is that no front end can read, and what to do. `ending` is that of its name.
+/// The kind of a file that no front end reads, and advice. `ending` is that of its name.
 fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
-    if let Some((_, found, way)) = MAGIC.iter().find(|m| bytes.starts_with(m.0)) {
+    if let Some((_, found, way)) = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         return Some((found, way));
     }
     let begin = bytes
@@ -129,7 +97,7 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
         ))
         .filter(|_| ending != "tflite"),
         ("onnx", _) => None,
-        // Mistakes of a JSON are named by line and column.
+        // The front end reports mistakes in a JSON with line and column.
         (_, Some(b'{')) if ending != "tflite" => None,
         _ if onnx::is_model(bytes) => Some(("an ONNX model", "give it a name that ends in .onnx")),
         ("tflite", _) => None,
@@ -139,7 +107,7 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The models of other formats in a folder without network.json, in words for a message.
+/// The models in a folder without network.json, for a message.
 fn found_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -159,12 +127,12 @@ fn found_in(folder: &Path) -> String {
     }
 }
 
-/// Reads and checks the network of `settings`, with the front end that its file's ending asks for.
+/// Reads the model that the settings name. The ending of its file decides the front end.
 pub(crate) fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
-) -> Option<Read> {
+) -> Option<ReadModel> {
     let mut files = Files {
         root: &settings.root,
         read,
@@ -190,12 +158,11 @@ pub(crate) fn read(
         .and_then(|e| e.to_str())
         .unwrap_or("")
         .to_ascii_lowercase();
-    if let Some((_, what, way)) = OTHERS.iter().find(|o| o.0 == ending) {
+    if let Some((_, what, way)) = OTHERS.iter().find(|(other, ..)| *other == ending) {
         mistakes.add(asked, format_args!("{EXPECTED}, found {what}; {way}"));
         return None;
     }
-    // A network that lies outside is asked for by an absolute path, so that the message says what
-    // was tried.
+    // Messages have the absolute path, because that is what was tried.
     if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
         mistakes.add(
             asked,
@@ -230,7 +197,7 @@ pub(crate) fn read(
     }
 }
 
-/// The name of a network without one: its folder's, or its file's.
+/// The name of a network that states none: that of its folder, or of its file.
 fn default_name(path: &Path) -> String {
     let stem = path
         .file_stem()
@@ -244,4 +211,9 @@ fn default_name(path: &Path) -> String {
         ("network", Some(folder)) => folder.to_string(),
         _ => stem.to_string(),
     }
+}
+
+/// True if a list of names, separated by spaces, has the name.
+fn listed(list: &str, name: &str) -> bool {
+    !name.is_empty() && list.split(' ').any(|listed| listed == name)
 }

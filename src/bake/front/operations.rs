@@ -1,20 +1,21 @@
-//! Operations on values as several formats have them. Axes are those behind the records, in the
-//! order of the value's sizes.
+//! Operations on values that several formats have. Axes are counted behind the axis of the records,
+//! in the order of the value's sizes.
 
 use super::builder::{Builder, per_element, run};
-use super::constant::{self, Constant, Element};
-use super::value::{Live, standard};
+use super::constant::{self, ConstantTensor, Element};
+use super::fold;
+use super::value::{Live, shape_of, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 
-/// Largest size, stride, dilation or border.
+/// The largest size, stride, dilation or border.
 pub(super) const MOST: usize = 1 << 20;
 
-/// x between two limits. Where they cross, the upper one.
+/// Limits x to a range. If `low` is above `high`, the result is `high`.
 pub(super) fn clip(low: f64, high: f64) -> Activation {
     let (low, high) = ((low.min(high)) as f32, high as f32);
-    // The types' own limits stand for none.
+    // The limits of f32 stand for no limit.
     let high = if high >= f32::MAX {
         f32::INFINITY
     } else {
@@ -34,12 +35,12 @@ pub(super) fn clip(low: f64, high: f64) -> Activation {
     }
 }
 
-/// x where it is above 0, else times a constant's slope.
+/// PReLU: x where it is above 0, else x times a constant slope.
 pub(super) fn prelu(
     b: &mut Builder,
     name: &str,
     live: &Live,
-    slope: &Constant,
+    slope: &ConstantTensor,
 ) -> Result<Live, String> {
     let slopes = b.against(live, slope)?;
     if let ([one], 1) = (&slopes[..], slope.len()) {
@@ -47,21 +48,18 @@ pub(super) fn prelu(
     }
     let shape = standard(&live.dims);
     let value = b.shaped(name, live.value, shape)?;
-    let slopes = Array::mapped(Role::Factors, per_element(slopes, live));
+    let slopes = per_element(Role::Factors, slopes, live);
     let value = b.push(name, Op::PRelu, &[value], vec![slopes])?;
-    Ok(Live {
-        value,
-        ..live.clone()
-    })
+    Ok(live.with_value(value))
 }
 
-/// A value and a constant, which comes first if `first`.
+/// Arithmetic on a value and a constant. `first` is true if the constant is the first operand.
 pub(super) fn with_constant(
     b: &mut Builder,
     name: &str,
     arithmetic: Arithmetic,
     x: &Live,
-    c: &Constant,
+    c: &ConstantTensor,
     first: bool,
 ) -> Result<Live, String> {
     let numbers = b.against(x, c)?;
@@ -72,12 +70,12 @@ pub(super) fn with_constant(
         (Arithmetic::Subtract, true) => b.scale(name, x, &[-1.0], &numbers),
         (Arithmetic::Multiply, _) => b.scale(name, x, &numbers, &[0.0]),
         (Arithmetic::Divide, false) => b.scale(name, x, &all(|n| 1.0 / n), &[0.0]),
-        _ => Err("a constant divided by a value that is computed is not supported".into()),
+        _ => Err("a constant divided by a value computed from the record is not supported".into()),
     }
 }
 
-/// Two values; of one each channel (or the like) may have one element for all that stands behind
-/// it.
+/// Arithmetic on two values. One of them may be repeated along its last axes, as a number for each
+/// channel is.
 pub(super) fn combined(
     b: &mut Builder,
     name: &str,
@@ -85,12 +83,9 @@ pub(super) fn combined(
     x: &Live,
     y: &Live,
 ) -> Result<Live, String> {
-    let live = |value: usize, of: &Live| Live {
-        value,
-        ..of.clone()
-    };
+    let live = |value: usize, of: &Live| of.with_value(value);
     if x.dims == y.dims {
-        // In the shape of one of them: no other need be made where both have it.
+        // If both already have the same shape, no reshape is needed.
         let shape = b.draft.shape(x.value);
         let y = b.shaped(name, y.value, shape)?;
         return Ok(live(
@@ -123,13 +118,13 @@ pub(super) fn combined(
                 b.scale(name, &live(value, y), &[-1.0], &[0.0])
             }
             Arithmetic::Divide => Err(format!(
-                "{} divided by {}: the first would be repeated",
+                "{} divided by {}: the first value would have to be repeated",
                 x.shown(),
                 y.shown()
             )),
         };
     }
-    // The axes that both have go to the front, and back.
+    // Transpose, so that the axes along which nothing is repeated come first.
     if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
         let (front, other) = (b.transpose(name, x, &order)?, b.transpose(name, y, &order)?);
         let result = combined(b, name, arithmetic, &front, &other)?;
@@ -138,34 +133,30 @@ pub(super) fn combined(
             .collect();
         return b.transpose(name, &result, &back);
     }
-    Err(apart((&x.shown(), &x.dims), (&y.shown(), &y.dims)))
+    Err(mismatch(x, &x.shown(), y, &y.shown()))
 }
 
-/// Why two values, by their sizes as messages have them and behind the records, cannot be combined.
-pub(super) fn apart((x, of_x): (&str, &[usize]), (y, of_y): (&str, &[usize])) -> String {
-    if of_x.len() != of_y.len() {
+/// The reason why two values cannot be combined. `shown_x` and `shown_y` are their sizes for
+/// messages.
+pub(super) fn mismatch(x: &Live, shown_x: &str, y: &Live, shown_y: &str) -> String {
+    if x.dims.len() != y.dims.len() {
         return format!(
-            "values of {x} and {y}: sizes are counted from the last axis, so the records of one \
-             would meet another axis of \
-             the other"
+            "values of {shown_x} and {shown_y}: axes are matched from the last one on, so the \
+             axis of the records would be matched with another axis; give both as many axes"
         );
     }
-    match of_x
-        .iter()
-        .zip(of_y)
-        .all(|(&a, &b)| a == b || a == 1 || b == 1)
-    {
-        true => {
-            format!(
-                "values of {x} and {y}: each would be repeated along an axis of the other; one of \
-                 the two may be"
-            )
-        }
-        false => format!("values of {x} and {y} do not go together"),
+    let mut sizes = x.dims.iter().zip(&y.dims);
+    match sizes.all(|(&a, &b)| a == b || a == 1 || b == 1) {
+        true => format!(
+            "values of {shown_x} and {shown_y}: each would have to be repeated along an axis of \
+             the other; only one of them may be"
+        ),
+        false => format!("the sizes of {shown_x} and {shown_y} do not match"),
     }
 }
 
-/// The axes of two values of which one is repeated along some: first those along which it is not.
+/// The axes of two values of which one is repeated along some axes: first the other axes, then
+/// these. `None` if both would have to be repeated.
 fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     let (whole, part) = if x.len() < y.len() { (y, x) } else { (x, y) };
     if whole.dims.len() != part.dims.len()
@@ -182,10 +173,11 @@ fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Shapes in which the second has one element for each channel of the first, if there are such.
+/// Shapes for two values in which `y` has one element for each channel of `x`. `None` if there are
+/// no such shapes.
 fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
     let rank = x.dims.len();
-    // Without a value for the records' axis the two would not meet.
+    // Axes are matched from the last one on, the axis of the records included.
     if y.dims.len() != rank {
         return None;
     }
@@ -203,16 +195,12 @@ fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
     let whole = if standard.c == c {
         standard
     } else {
-        Shape {
-            c,
-            h: 1,
-            w: x.len() / c.max(1),
-        }
+        shape_of(c, 1, x.len() / c.max(1))
     };
     Some((whole, Shape::vector(c)))
 }
 
-/// The product of a matrix with the channels of each pixel.
+/// The product of a matrix and the channels of each pixel: a convolution of 1 × 1.
 pub(super) fn pointwise(
     b: &mut Builder,
     name: &str,
@@ -221,24 +209,20 @@ pub(super) fn pointwise(
     outputs: usize,
 ) -> Result<Live, String> {
     let value = b.standard(name, x)?;
-    let arrays = vec![
-        Array::weights(outputs, weights),
-        Array::column(Role::Biases, vec![0.0; outputs]),
-    ];
+    let arrays = Array::of_layer(weights, vec![0.0; outputs]);
     let op = Op::Convolution {
         window: Window::of((1, 1)),
         groups: 1,
     };
     let value = b.push(name, op, &[value], arrays)?;
-    Ok(Live {
+    Ok(Live::new(
         value,
-        dims: [&[outputs], &x.dims[1..]].concat(),
-        kind: Element::F32,
-    })
+        [&[outputs], &x.dims[1..]].concat(),
+        Element::F32,
+    ))
 }
 
-/// The product of a matrix, `outputs` rows as long as the last axis, with what stands along that
-/// axis.
+/// The product of a matrix of `outputs` rows and the vectors along the last axis.
 pub(super) fn product(
     b: &mut Builder,
     name: &str,
@@ -253,21 +237,18 @@ pub(super) fn product(
     let dims = [ahead, &[outputs]].concat();
     if count == 1 {
         let y = b.affine(name, x, weights, vec![0.0; outputs])?;
-        return Ok(Live { dims, ..y });
+        return Ok(y.with_dims(dims));
     }
-    // The axis of the sum is that of the channels: one product for each of the others.
-    let flat = Live {
-        dims: vec![count, inner],
-        ..x.clone()
-    };
+    // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
+    let flat = x.with_dims(vec![count, inner]);
     let turned = b.transpose(name, &flat, &[1, 0])?;
     let y = pointwise(b, name, &turned, weights, outputs)?;
     let back = b.transpose(name, &y, &[1, 0])?;
-    Ok(Live { dims, ..back })
+    Ok(back.with_dims(dims))
 }
 
-/// Softmax along the height of `shape`, what stands before and behind it being the channels and the
-/// width.
+/// Softmax along an axis. In `shape` the height is the size of that axis; channels and width are
+/// the sizes before and behind it.
 pub(super) fn softmax(
     b: &mut Builder,
     name: &str,
@@ -276,52 +257,43 @@ pub(super) fn softmax(
     of: SoftmaxOf,
 ) -> Result<Live, String> {
     if shape.c == 1 {
-        // That axis is the channels'.
+        // Nothing is before the axis, so it can be that of the channels.
         let shape = match standard(&x.dims) {
             standard if standard.c == shape.h => standard,
-            _ => Shape {
-                c: shape.h,
-                h: 1,
-                w: shape.w,
-            },
+            _ => shape_of(shape.h, 1, shape.w),
         };
         let value = b.shaped(name, x.value, shape)?;
-        return Ok(Live {
-            value: b.push(name, Op::Softmax(of), &[value], Vec::new())?,
-            ..x.clone()
-        });
+        return Ok(x.with_value(b.push(name, Op::Softmax(of), &[value], Vec::new())?));
     }
-    // That axis to the front, and back.
+    // Transpose, so that the axis comes first, and back.
     let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
         1 => (vec![shape.c, shape.h], &[1, 0]),
         w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
     };
-    let front = b.transpose(name, &Live { dims, ..x.clone() }, order)?;
+    let front = b.transpose(name, &x.with_dims(dims), order)?;
     let from = b.standard(name, &front)?;
     let value = b.push(name, Op::Softmax(of), &[from], Vec::new())?;
-    let back = b.transpose(name, &Live { value, ..front }, order)?;
-    Ok(Live {
-        value: back.value,
-        ..x.clone()
-    })
+    let back = b.transpose(name, &front.with_value(value), order)?;
+    Ok(x.with_value(back.value))
 }
 
-/// Values one behind the other along an axis.
+/// Concatenates values along an axis.
 pub(super) fn concat(
     b: &mut Builder,
     name: &str,
     parts: &[Live],
     a: usize,
 ) -> Result<Live, String> {
-    let Some(first) = parts.first().cloned() else {
-        return Err("expected inputs, found nothing".into());
-    };
+    let first = parts
+        .first()
+        .cloned()
+        .ok_or("expected inputs, found nothing")?;
     let without = |x: &Live| {
         x.dims
             .iter()
             .enumerate()
-            .filter(|d| d.0 != a)
-            .map(|d| *d.1)
+            .filter(|(axis, _)| *axis != a)
+            .map(|(_, &d)| d)
             .collect::<Vec<_>>()
     };
     if let Some(other) = parts
@@ -329,34 +301,25 @@ pub(super) fn concat(
         .find(|p| p.dims.len() != first.dims.len() || without(p) != without(&first))
     {
         return Err(format!(
-            "values of {} and {} differ along other axes too",
+            "values of {} and {}: expected sizes that differ along the axis only",
             first.shown(),
             other.shown()
         ));
     }
     let mut dims = first.dims.clone();
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
-    let result = |value: usize| Live {
-        value,
-        dims: dims.clone(),
-        kind: first.kind,
-    };
+    let result = |value: usize| Live::new(value, dims.clone(), first.kind);
     if let [_] = parts {
         return Ok(first);
     }
     let shape = Builder::around(&first, a);
-    // Along the channels where nothing stands in front of the axis, in the shape of an image where
-    // it is one.
+    // If nothing is before the axis, it is that of the channels. Images keep their shape.
     let channels = shape.c == 1;
     let mut values = Vec::new();
     for p in parts {
         let shape = match (channels, standard(&p.dims)) {
             (true, standard) if standard.c == p.dims[a] => standard,
-            (true, _) => Shape {
-                c: p.dims[a],
-                h: 1,
-                w: shape.w,
-            },
+            (true, _) => shape_of(p.dims[a], 1, shape.w),
             _ => Builder::around(p, a),
         };
         values.push(b.shaped(name, p.value, shape)?);
@@ -370,12 +333,26 @@ pub(super) fn concat(
     )?))
 }
 
-/// A border of a constant, before and behind each axis.
+/// The sizes of a border before and behind an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Around {
+    pub(super) before: usize,
+    pub(super) behind: usize,
+}
+
+impl Around {
+    pub(super) const NONE: Around = Around {
+        before: 0,
+        behind: 0,
+    };
+}
+
+/// Pads each axis with a constant.
 pub(super) fn pad(
     b: &mut Builder,
     name: &str,
     x: &Live,
-    around: &[(usize, usize)],
+    around: &[Around],
     value: f64,
 ) -> Result<Live, String> {
     let value = Float::new(value as f32);
@@ -383,32 +360,33 @@ pub(super) fn pad(
         .dims
         .iter()
         .zip(around)
-        .map(|(d, p)| p.0 + d + p.1)
+        .map(|(d, p)| p.before + d + p.behind)
         .collect();
     if constant::elements(&dims).is_none() {
         return Err("more values than a program can hold".into());
     }
     let mut result = x.clone();
-    // The last two axes of an image at once, others one by one.
+    // Rows and columns of an image are padded at once, other axes one by one.
     let image = x.dims.len() == 3;
-    if image && around[1..].iter().any(|p| *p != (0, 0)) {
+    if image && around[1..].iter().any(|p| *p != Around::NONE) {
+        let (rows, columns) = (around[1], around[2]);
         let border = Border {
-            top: around[1].0,
-            left: around[2].0,
-            bottom: around[1].1,
-            right: around[2].1,
+            top: rows.before,
+            left: columns.before,
+            bottom: rows.behind,
+            right: columns.behind,
         };
         let from = b.standard(name, x)?;
         result.value = b.push(name, Op::Pad { border, value }, &[from], Vec::new())?;
         result.dims[1..].copy_from_slice(&dims[1..]);
     }
-    for (a, &(before, after)) in around.iter().enumerate() {
-        if (before, after) == (0, 0) || (image && a > 0) {
+    for (a, &around) in around.iter().enumerate() {
+        if around == Around::NONE || (image && a > 0) {
             continue;
         }
         let border = Border {
-            top: before,
-            bottom: after,
+            top: around.before,
+            bottom: around.behind,
             ..Border::default()
         };
         let from = b.shaped(name, result.value, Builder::around(&result, a))?;
@@ -418,7 +396,7 @@ pub(super) fn pad(
     Ok(result)
 }
 
-/// Some elements along an axis.
+/// Selects the elements `at` along axis `a`.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -430,85 +408,91 @@ pub(super) fn along(
     if at.iter().copied().eq(0..shape.h) {
         return Ok(x.clone());
     }
-    if x.len() == shape.h {
-        let y = b.select(name, x, at)?;
-        return Ok(Live {
-            dims: resized(&x.dims, a, at.len()),
-            kind: x.kind,
-            ..y
-        });
-    }
-    let image = standard(&x.dims);
-    if let Some(first) = run(at) {
-        // Along an axis of the image, where it is one.
-        let (axis, shape) = match (x.dims.len(), a) {
-            (1..=3, 0) => (Axis::C, image),
-            (3, 1) => (Axis::Y, image),
-            (2, 1) | (3, 2) => (Axis::X, image),
-            _ => (Axis::Y, shape),
-        };
-        let from = b.shaped(name, x.value, shape)?;
-        let value = b.push(
-            name,
-            Op::Slice {
-                axis,
-                first,
-                size: at.len(),
-            },
-            &[from],
-            Vec::new(),
-        )?;
-        return Ok(Live {
-            value,
-            dims: resized(&x.dims, a, at.len()),
-            kind: x.kind,
-        });
-    }
-    // A product of the channels of each pixel with rows that have a single 1.
-    let mut weights = vec![0.0; at.len() * shape.h];
-    at.iter()
-        .enumerate()
-        .for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
-    if shape.c == 1 && image.c == shape.h {
-        let flat = Live {
-            dims: vec![image.c, image.h, image.w],
-            ..x.clone()
-        };
-        let y = pointwise(b, name, &flat, weights, at.len())?;
-        return Ok(Live {
-            dims: resized(&x.dims, a, at.len()),
-            kind: x.kind,
-            ..y
-        });
-    }
-    let front = b.transpose(
-        name,
-        &Live {
-            dims: vec![shape.c, shape.h, shape.w],
-            ..x.clone()
-        },
-        &[1, 0, 2],
-    )?;
-    let y = pointwise(b, name, &front, weights, at.len())?;
-    let back = b.transpose(name, &y, &[1, 0, 2])?;
-    Ok(Live {
-        dims: resized(&x.dims, a, at.len()),
-        kind: x.kind,
-        ..back
-    })
+    let value = if x.len() == shape.h {
+        b.select(name, x, at)?.value
+    } else if let Some(first) = run(at) {
+        slice(b, name, x, a, first, at.len())?
+    } else {
+        select_by_product(b, name, x, shape, at)?
+    };
+    Ok(Live::new(value, resized(&x.dims, a, at.len()), x.kind))
 }
 
-/// Sizes with another one along an axis.
+/// A slice of `size` elements from `first` on along axis `a`. Images keep their shape.
+fn slice(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    first: usize,
+    size: usize,
+) -> Result<usize, String> {
+    let image = standard(&x.dims);
+    let (axis, shape) = match (x.dims.len(), a) {
+        (1..=3, 0) => (Axis::C, image),
+        (3, 1) => (Axis::Y, image),
+        (2, 1) | (3, 2) => (Axis::X, image),
+        _ => (Axis::Y, Builder::around(x, a)),
+    };
+    let from = b.shaped(name, x.value, shape)?;
+    let slice = Op::Slice { axis, first, size };
+    b.push(name, slice, &[from], Vec::new())
+}
+
+/// Selects elements by a product with a matrix whose rows have a single 1. `shape` is that of the
+/// value around the axis.
+fn select_by_product(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    shape: Shape,
+    at: &[usize],
+) -> Result<usize, String> {
+    let mut weights = vec![0.0; at.len() * shape.h];
+    for (row, &i) in at.iter().enumerate() {
+        weights[row * shape.h + i] = 1.0;
+    }
+    let image = standard(&x.dims);
+    if shape.c == 1 && image.c == shape.h {
+        let flat = x.with_dims(vec![image.c, image.h, image.w]);
+        return Ok(pointwise(b, name, &flat, weights, at.len())?.value);
+    }
+    let around = x.with_dims(vec![shape.c, shape.h, shape.w]);
+    let front = b.transpose(name, &around, &[1, 0, 2])?;
+    let y = pointwise(b, name, &front, weights, at.len())?;
+    Ok(b.transpose(name, &y, &[1, 0, 2])?.value)
+}
+
+/// Removes or inserts sizes of 1 behind the number of records ([`fold::squeezed`]).
+pub(super) fn squeezed(
+    op: &str,
+    dims: &[usize],
+    axes: Option<&[i64]>,
+) -> Result<Vec<usize>, String> {
+    // The number of records is not 1.
+    let whole = [&[usize::MAX], dims].concat();
+    let dims = fold::squeezed(op, &whole, axes).map_err(|e| {
+        let records = e.contains(&usize::MAX.to_string());
+        if records {
+            "axis 0 is the axis of the records".to_string()
+        } else {
+            e
+        }
+    })?;
+    match dims.split_first() {
+        Some((&usize::MAX, rest)) => Ok(rest.to_vec()),
+        _ => Err("the first axis must stay the axis of the records".into()),
+    }
+}
+
+/// The sizes with `n` along axis `a`.
 fn resized(dims: &[usize], a: usize, n: usize) -> Vec<usize> {
     let mut dims = dims.to_vec();
     dims[a] = n;
     dims
 }
 
-/// Axes of the image of a value.
-///
-/// # Errors
-/// Of one that is no image.
+/// The number of axes of an image, without that of the channels.
 pub(super) fn image(x: &Live) -> Result<usize, String> {
     match x.dims.len() {
         n @ 2..=3 => Ok(n - 1),
@@ -519,7 +503,7 @@ pub(super) fn image(x: &Live) -> Result<usize, String> {
     }
 }
 
-/// The value of a node in the sizes of an image.
+/// The output of a node on the image `x`, with as many axes.
 fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     let Shape { c, h, w } = b.draft.shape(value);
     let dims = if x.dims.len() == 2 {
@@ -527,34 +511,27 @@ fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     } else {
         vec![c, h, w]
     };
-    Live {
-        value,
-        dims,
-        kind: x.kind,
-    }
+    Live::new(value, dims, x.kind)
 }
 
-/// Rows or columns of a border with which windows of `size` give as many results as there are
-/// strides in `n`.
+/// The rows or columns of a border with which windows of `size` over `n` elements give
+/// n / stride results, rounded up.
 pub(super) fn same(n: usize, size: usize, stride: usize, dilation: usize) -> usize {
     let covered = (n.div_ceil(stride) - 1) * stride + (size - 1) * dilation + 1;
     covered.saturating_sub(n)
 }
 
-/// A convolution with weights of outputs × (y, x, channel of a group).
+/// A convolution. A row of weights has the order y, x, channel of the group.
 pub(super) fn convolution(
     b: &mut Builder,
     name: &str,
     x: &Live,
-    (weights, biases): (Vec<f64>, Vec<f64>),
+    weights: Vec<f64>,
+    biases: Vec<f64>,
     window: Window,
     groups: usize,
 ) -> Result<Live, String> {
-    let outputs = biases.len();
-    let arrays = vec![
-        Array::weights(outputs, weights),
-        Array::column(Role::Biases, biases),
-    ];
+    let arrays = Array::of_layer(weights, biases);
     let from = b.standard(name, x)?;
     let value = b.push(name, Op::Convolution { window, groups }, &[from], arrays)?;
     Ok(imaged(b, value, x))
@@ -573,19 +550,15 @@ pub(super) fn pool(
     Ok(imaged(b, value, x))
 }
 
-/// What an axis is reduced to.
+/// The ways to reduce an axis to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reduction {
-    /// The mean.
     Mean,
-    /// The largest value.
     Max,
-    /// The sum.
     Sum,
 }
 
-/// Mean, maximum or sum along axes that stand side by side; reduced axes are kept with size 1, or
-/// left out.
+/// Mean, maximum or sum along neighbouring axes. Reduced axes are kept with size 1, or left out.
 pub(super) fn reduce(
     b: &mut Builder,
     name: &str,
@@ -600,20 +573,17 @@ pub(super) fn reduce(
         return Ok(x.clone());
     };
     if last - first + 1 != axes.len() {
-        return Err(format!(
-            "axes: of {} only those side by side are reduced",
-            x.shown()
-        ));
+        return Err(format!("axes: expected neighbouring axes of {}", x.shown()));
     }
     let product = |d: &[usize]| d.iter().product();
     let count: usize = product(&x.dims[first..=last]);
-    let all = Shape {
-        c: product(&x.dims[..first]),
-        h: count,
-        w: product(&x.dims[last + 1..]),
-    };
+    let all = shape_of(
+        product(&x.dims[..first]),
+        count,
+        product(&x.dims[last + 1..]),
+    );
     let image = standard(&x.dims);
-    // The pixels of an image, or the middle of what stands around the axes.
+    // The window is the pixels of an image, or all rows of a shape around the axes.
     let (shape, size) = match (first, all.w) {
         (1, 1) if image.c == all.c => (image, (image.h, image.w)),
         _ => (all, (count, 1)),
@@ -643,11 +613,7 @@ pub(super) fn reduce(
             }
         })
         .collect();
-    let result = Live {
-        value,
-        dims,
-        kind: x.kind,
-    };
+    let result = Live::new(value, dims, x.kind);
     match of {
         Reduction::Sum => b.scale(name, &result, &[count as f64], &[0.0]),
         _ => Ok(result),

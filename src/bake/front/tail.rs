@@ -1,186 +1,194 @@
-//! The end of a model: which value goes out, and what it means.
+//! The end of a model: the value that goes out, and its meaning.
 
-use super::constant::{Element, texts};
-use super::value::{Live, Value, standard};
+use super::constant::texts;
+use super::value::{Live, ModelValue, standard};
 use crate::bake::draft::Draft;
 use crate::ir::graph::{self, Shape};
 use crate::ir::network::{FinalActivation, Kind, Output};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 
-/// What a model gives.
+/// The output of a model.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tail {
-    /// The value that goes out: what stands before a final monotone function.
+    /// The value that goes out, in front of a final monotone function.
     pub(super) value: usize,
-    /// That function.
+    /// The function behind the value.
     pub(super) last: Option<FinalActivation>,
-    /// What the model says of its meaning.
+    /// The meaning of the output, where the model states it.
     pub(super) output: Option<Output>,
-    /// Names of the classes.
+    /// The names of the classes.
     pub(super) labels: Vec<String>,
-    /// The outputs that the value is one behind the other, where they are several.
+    /// The outputs by name, where there are several; they are joined in the value.
     pub(super) outputs: Vec<graph::Value>,
 }
 
-/// What a regressor's output means.
+/// The meaning of a regressor's output.
 pub(super) const NUMBERS: Output = Output {
     kind: Kind::Values,
     activation: FinalActivation::None,
     threshold: 0.5,
 };
 
-/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for,
-/// not classes.
-///
-/// # Errors
-/// Of outputs that are neither one result nor numbers each.
+/// A model's outputs, sorted by what they are.
+#[derive(Default)]
+struct Sorted {
+    /// Numbers, probabilities among them.
+    scores: Vec<Live>,
+    /// The values that classes are the arg-max of.
+    classes: Vec<usize>,
+    flags: Vec<(Live, f64)>,
+    labels: Option<Vec<String>>,
+    /// True if an output names the classes of its probabilities.
+    map: bool,
+}
+
+impl Sorted {
+    fn of(outputs: &[(String, ModelValue)]) -> Result<Sorted, String> {
+        let mut sorted = Sorted::default();
+        for (name, value) in outputs {
+            match value {
+                ModelValue::Live(live) => sorted.scores.push(live.clone()),
+                ModelValue::Map(live, names) => {
+                    (sorted.map, sorted.labels) = (true, Some(texts(names)));
+                    sorted.scores.push(live.clone());
+                }
+                ModelValue::Class(class) => {
+                    if let Some(names) = &class.labels {
+                        sorted.labels = Some(texts(names));
+                    }
+                    sorted.classes.push(class.scores);
+                }
+                ModelValue::Flags(live, threshold) => sorted.flags.push((live.clone(), *threshold)),
+                ModelValue::Constant(_) => return Err(format!("output {name} is a constant")),
+                ModelValue::Unknown => return Err(format!("output {name} cannot be computed")),
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// True if the outputs do not together describe one result. Probabilities may stand beside the
+    /// map that names them.
+    fn several(&mut self, outputs: &[(String, ModelValue)]) -> bool {
+        let live = |(_, value): &&(String, ModelValue)| matches!(value, ModelValue::Live(_));
+        let (classes, flags) = (self.classes.len(), self.flags.len());
+        if outputs.iter().filter(live).count() > 1 && classes + flags == 0 && !self.map {
+            return true;
+        }
+        self.scores.dedup();
+        self.scores.len() > 1 || classes + flags > 1
+    }
+}
+
+/// Finds the value that goes out and its meaning, from all outputs of a model with their names.
+/// `values` is true if numbers are asked for, not classes.
 pub(super) fn tail(
     draft: &mut Draft,
-    outputs: &[(String, Value)],
+    outputs: &[(String, ModelValue)],
     values: bool,
 ) -> Result<Tail, String> {
-    let names = || {
-        outputs
-            .iter()
-            .map(|o| o.0.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let (mut scores, mut class, mut flags) = (Vec::new(), Vec::new(), Vec::new());
-    let mut labels: Option<Vec<String>> = None;
-    let mut map = false;
-    for (name, value) in outputs {
-        match value {
-            Value::Live(live) => scores.push(live.clone()),
-            Value::Map(live, names) => {
-                (map, labels) = (true, Some(texts(names)));
-                scores.push(live.clone());
-            }
-            Value::Class(c) => {
-                if let Some(names) = &c.labels {
-                    labels = Some(texts(names));
-                }
-                class.push(c.scores);
-            }
-            Value::Flags(live, threshold) => flags.push((live.clone(), *threshold)),
-            Value::Constant(_) => return Err(format!("output {name} is a constant")),
-            Value::Unknown => return Err(format!("output {name} cannot be computed")),
-        }
-    }
-    // Probabilities may stand beside the map that names them; two outputs of one value are two all
-    // the same.
-    let several = outputs
-        .iter()
-        .filter(|o| matches!(o.1, Value::Live(_)))
-        .count()
-        > 1;
-    if several && class.is_empty() && flags.is_empty() && !map {
-        return joined(draft, outputs);
-    }
-    scores.dedup();
-    if scores.len() > 1 || class.len() > 1 || flags.len() > 1 || class.len() + flags.len() > 1 {
+    let mut sorted = Sorted::of(outputs)?;
+    if sorted.several(outputs) {
         return joined(draft, outputs);
     }
     let draft = &*draft;
-    let of = |value: usize| Live {
-        value,
-        dims: vec![draft.shape(value).len()],
-        kind: Element::F32,
-    };
-    let live = match (scores.pop(), class.first(), flags.first()) {
-        (Some(live), ..) => live,
-        (None, Some(&value), _) => of(value),
-        (None, None, Some((live, _))) => live.clone(),
+    let (class, flags) = (sorted.classes.first(), sorted.flags.first());
+    let value = match (sorted.scores.first(), class, flags) {
+        (Some(live), ..) | (None, None, Some((live, _))) => live.value,
+        (None, Some(&value), _) => value,
         (None, None, None) => return Err("expected an output, found none".into()),
     };
-    if class
-        .iter()
-        .chain(flags.iter().map(|f| &f.0.value))
-        .any(|&v| base(draft, v) != base(draft, live.value))
-    {
+    let decided_by = class.copied().or(flags.map(|(live, _)| live.value));
+    if decided_by.is_some_and(|v| base(draft, v) != base(draft, value)) {
+        let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
         return Err(format!(
-            "the class and the scores ({}) are not of the same values",
-            names()
+            "outputs {}: the class is computed from other values than the scores",
+            names.join(", ")
         ));
     }
-    let stated = !class.is_empty() || map;
-    let output = |kind, activation, threshold| {
-        Some(Output {
-            kind,
-            activation,
-            threshold,
-        })
-    };
-    if let Some(p) = complement(draft, live.value) {
+    let labels = sorted.labels.clone().unwrap_or_default();
+    if let Some(p) = complement(draft, value) {
         let (value, last) = strip(draft, p);
         if last == Some(FinalActivation::Sigmoid) {
             return Ok(Tail {
                 value,
                 last,
-                output: output(Kind::Binary, FinalActivation::Sigmoid, 0.5),
-                labels: labels.unwrap_or_default(),
+                output: Some(Output {
+                    kind: Kind::Binary,
+                    activation: FinalActivation::Sigmoid,
+                    threshold: 0.5,
+                }),
+                labels,
                 outputs: Vec::new(),
             });
         }
     }
-    let logarithm = match draft.producer(live.value) {
-        Some(n) if n.op == Op::Softmax(SoftmaxOf::Logarithm) && !values => Some(n.inputs[0]),
-        _ => None,
-    };
-    let (value, last) = match logarithm.filter(|_| vector(draft, live.value)) {
-        // The largest is the same, and the softmax of logarithms of probabilities is that of what
-        // they are of.
+    let (value, last) = match before_log_softmax(draft, value).filter(|_| !values) {
         Some(before) => (before, Some(FinalActivation::Softmax)),
-        None => strip(draft, live.value),
-    };
-    let output = match flags.first() {
-        Some((_, threshold)) => {
-            let activation = last.unwrap_or(FinalActivation::None);
-            match draft.shape(value).len() {
-                1 => output(Kind::Binary, activation, *threshold),
-                _ => output(Kind::Multilabel, activation, *threshold),
-            }
-        }
-        None if stated && draft.shape(value).len() > 1 => {
-            let scores = outputs
-                .iter()
-                .any(|o| matches!(o.1, Value::Live(_) | Value::Map(..)));
-            let default = if scores {
-                FinalActivation::None
-            } else {
-                FinalActivation::Softmax
-            };
-            output(Kind::Classes, last.unwrap_or(default), 0.5)
-        }
-        None => None,
+        None => strip(draft, value),
     };
     Ok(Tail {
         value,
         last,
-        output,
-        labels: labels.unwrap_or_default(),
+        output: meaning(&sorted, draft.shape(value).len(), last),
+        labels,
         outputs: Vec::new(),
     })
 }
 
-/// The numbers of several outputs, one behind the other.
-fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String> {
+/// The argument of a logarithm of softmax over a vector. Its arg-max is the same, and the softmax
+/// of logarithms of probabilities is that of the argument.
+fn before_log_softmax(draft: &Draft, value: usize) -> Option<usize> {
+    let node = draft.producer(value)?;
+    let is = node.op == Op::Softmax(SoftmaxOf::Logarithm) && vector(draft, value);
+    is.then_some(node.inputs[0])
+}
+
+/// The meaning of an output of `count` numbers in front of the function `last`, where a class,
+/// flags or names of classes state it.
+fn meaning(sorted: &Sorted, count: usize, last: Option<FinalActivation>) -> Option<Output> {
+    if let Some((_, threshold)) = sorted.flags.first() {
+        return Some(Output {
+            kind: if count == 1 {
+                Kind::Binary
+            } else {
+                Kind::Multilabel
+            },
+            activation: last.unwrap_or(FinalActivation::None),
+            threshold: *threshold,
+        });
+    }
+    let stated = !sorted.classes.is_empty() || sorted.map;
+    let default = match sorted.scores.is_empty() {
+        true => FinalActivation::Softmax,
+        false => FinalActivation::None,
+    };
+    (stated && count > 1).then(|| Output {
+        kind: Kind::Classes,
+        activation: last.unwrap_or(default),
+        threshold: 0.5,
+    })
+}
+
+/// Joins the numbers of several outputs into one vector.
+fn joined(draft: &mut Draft, outputs: &[(String, ModelValue)]) -> Result<Tail, String> {
     let (mut parts, mut named, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for (name, value) in outputs {
-        let (Value::Live(live) | Value::Map(live, _)) = value else {
+        let (ModelValue::Live(live) | ModelValue::Map(live, _)) = value else {
             classes.push(name.as_str());
             continue;
         };
-        if outputs.iter().any(|o| o.0 == *name && o.1 != *value) {
+        let same_name = |(other, _): &&(String, ModelValue)| other == name;
+        if outputs
+            .iter()
+            .filter(same_name)
+            .any(|(_, other)| other != value)
+        {
             return Err(format!(
                 "two outputs are called {name}: their values could not be told apart"
             ));
         }
-        // An output that the model names again is told apart by a number.
-        let again = outputs[..named.len()]
-            .iter()
-            .filter(|o| o.0 == *name)
-            .count();
+        // The second mention of an output gets a number.
+        let again = outputs[..named.len()].iter().filter(same_name).count();
         let name = if again == 0 {
             name.clone()
         } else {
@@ -198,9 +206,8 @@ fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String
     }
     if !classes.is_empty() {
         return Err(format!(
-            "expected numbers of each of {} outputs, or a label and its probabilities; found \
-             classes ({}): \"output\": \
-             {{\"name\": …}} in the JSON beside the model takes one output alone",
+            "expected {} outputs of numbers, or a label and its probabilities, found classes \
+             ({}); \"output\": {{\"name\": …}} in the JSON beside the model selects one output",
             outputs.len(),
             classes.join(", ")
         ));
@@ -215,12 +222,13 @@ fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String
     })
 }
 
-/// Whether a value has no pixels.
+/// True if a value is a vector.
 fn vector(draft: &Draft, value: usize) -> bool {
     draft.shape(value).h * draft.shape(value).w == 1
 }
 
-/// The value before a final softmax, sigmoid or tanh, which it is too.
+/// The value in front of a final softmax, sigmoid or tanh, and that function. A value without one
+/// is returned as it is.
 fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     let Some(node) = draft.producer(value) else {
         return (value, None);
@@ -232,7 +240,6 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
         }
         Op::Activation(Activation::Sigmoid) => (before, Some(FinalActivation::Sigmoid)),
         Op::Activation(Activation::Tanh) => (before, Some(FinalActivation::Tanh)),
-        // Other sizes of the same.
         Op::Reshape(_) => match strip(draft, before) {
             (_, None) => (value, None),
             found => found,
@@ -241,7 +248,7 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     }
 }
 
-/// Of the values 1 − p and p side by side, p.
+/// The value p, where `value` is the concatenation of 1 − p and p.
 pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
     if let Op::Reshape(_) = node.op {
@@ -266,8 +273,8 @@ pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     (is && draft.shape(p).len() == 1).then_some(p)
 }
 
-/// What a value is computed of by functions that keep its order: softmax and the like, and a
-/// division by one number that is above 0.
+/// Follows a value back through functions that keep the order of its elements: softmax, sigmoid,
+/// tanh, and a division by one positive number.
 fn base(draft: &Draft, value: usize) -> usize {
     let Some(node) = draft.producer(value) else {
         return value;
@@ -283,8 +290,7 @@ fn base(draft: &Draft, value: usize) -> usize {
     }
 }
 
-/// Whether a value is the sum (or the mean, times their number) of values that are above 0, and
-/// `of` one of them.
+/// True if a value is a weighted sum of probabilities, of which `of` is one.
 fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     if draft.shape(value).len() != 1 {
         return false;
@@ -315,7 +321,7 @@ fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     }
 }
 
-/// Whether a value is of numbers from 0 to 1.
+/// True if all elements of a value are from 0 to 1.
 pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;
@@ -323,7 +329,7 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     match node.op {
         Op::Softmax(SoftmaxOf::Linear) | Op::Activation(Activation::Sigmoid) => true,
         Op::Reshape(_) | Op::Concat(_) => node.inputs.iter().all(|&i| from_probabilities(draft, i)),
-        // One of the values.
+        // A selection of elements.
         Op::Affine => match draft.arrays(node)[..] {
             [weights, biases] => {
                 weights.iter().all(|&w| w == 0.0 || w == 1.0)
@@ -337,7 +343,7 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     }
 }
 
-/// Whether a value is 1 − p of a probability p.
+/// True if a value is 1 − p for a probability p.
 fn complemented(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;

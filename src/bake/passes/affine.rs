@@ -1,10 +1,10 @@
 //! Convolutions that are affine layers.
 
 use crate::bake::draft::{Array, Draft};
-use crate::ir::graph::Role;
 use crate::ir::op::Op;
 
-/// Makes an affine layer of a convolution with one place, where it has no more weights.
+/// Makes an affine layer of a convolution whose window has one place in the image, unless that
+/// takes more weights.
 pub(super) fn of_convolution(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -26,11 +26,12 @@ pub(super) fn of_convolution(draft: &mut Draft) -> bool {
         {
             for (j, &w) in w.iter().enumerate() {
                 let (p, c) = (j / from.c, j % from.c);
-                let (ky, kx) = (p / window.size.1, p % window.size.1);
-                let y = (ky * window.dilation.0)
+                let (_, width) = window.size;
+                let (dilation_y, dilation_x) = window.dilation;
+                let y = (p / width * dilation_y)
                     .checked_sub(window.border.top)
                     .filter(|&y| y < from.h);
-                let x = (kx * window.dilation.1)
+                let x = (p % width * dilation_x)
                     .checked_sub(window.border.left)
                     .filter(|&x| x < from.w);
                 if let (Some(y), Some(x)) = (y, x) {
@@ -38,10 +39,7 @@ pub(super) fn of_convolution(draft: &mut Draft) -> bool {
                 }
             }
         }
-        let arrays = vec![
-            Array::weights(to.c, rows),
-            Array::column(Role::Biases, biases.to_vec()),
-        ];
+        let arrays = Array::of_layer(rows, biases.to_vec());
         draft.change(i, Op::Affine, arrays);
         return true;
     }

@@ -1,12 +1,11 @@
-//! Borders that stand before a window as part of it.
+//! Borders in front of a window, as part of the window.
 
 use super::identities::not_negative;
 use crate::bake::draft::Draft;
 use crate::ir::op::{Border, Float, Op, Pool, Window};
 
-/// Moves an element-wise function in front of the border of infinities that it alone reads, where
-/// it makes them finite: behind it ReLU(−∞) is 0, but an engine takes an infinity that an
-/// activation reads for an overflow.
+/// Moves an element-wise function in front of a border of infinities that it makes finite, as ReLU
+/// does with −∞. Engines take an infinity that an activation reads for an overflow.
 pub(super) fn finite(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let pad = draft.graph.nodes[i].clone();
@@ -36,7 +35,7 @@ pub(super) fn finite(draft: &mut Draft) -> bool {
     false
 }
 
-/// Joins a border with the convolution or the pooling that reads it, where that sees the same.
+/// Joins a border with the convolution or pooling that reads it, where the result stays the same.
 pub(super) fn join(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -69,7 +68,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // Its border is inside the image then.
+            // Without a border of its own, the mean counts the joined border.
             Op::Pool {
                 kind: Pool::Mean,
                 window,
@@ -77,7 +76,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // What is no more than every element never is the largest.
+            // A border that is below all elements never has the maximum.
             Op::Pool {
                 kind: Pool::Max,
                 window,
@@ -94,7 +93,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
             .iter()
             .map(|&t| (draft.graph.tensors[t].rows, draft.graph.tensors[t].cols))
             .collect();
-        // A window may be left out, or stand outside of the image.
+        // With the joined border there may be more or fewer windows.
         if op.shape(&[draft.shape(from)], &sizes) != Ok(draft.shape(node.output)) {
             continue;
         }

@@ -1,11 +1,10 @@
-//! Groups of channels.
+//! Convolutions in groups of channels.
 
 use crate::bake::draft::{Array, Draft};
-use crate::ir::graph::Role;
 use crate::ir::op::Op;
 
-/// Makes a convolution of one group of one that has some: with zeros where a group does not look.
-/// Kernels know one group, and groups of one channel with one output each.
+/// Makes a convolution of one group of one with several, with weights of 0 between the groups.
+/// Kernels support one group, and depthwise convolutions: groups of one channel and one output.
 pub(super) fn dense(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -19,7 +18,8 @@ pub(super) fn dense(draft: &mut Draft) -> bool {
         let [weights, biases] = draft.arrays(node)[..] else {
             continue;
         };
-        let (group, pixels) = (inputs / groups, window.size.0 * window.size.1);
+        let (height, width) = window.size;
+        let (group, pixels) = (inputs / groups, height * width);
         let mut wide = vec![0.0; outputs * pixels * inputs];
         for (row, w) in weights.chunks_exact(pixels * group).enumerate() {
             let first = row / (outputs / groups) * group;
@@ -27,10 +27,7 @@ pub(super) fn dense(draft: &mut Draft) -> bool {
                 wide[(row * pixels + p) * inputs + first..][..group].copy_from_slice(w);
             }
         }
-        let arrays = vec![
-            Array::weights(outputs, wide),
-            Array::column(Role::Biases, biases.to_vec()),
-        ];
+        let arrays = Array::of_layer(wide, biases.to_vec());
         draft.change(i, Op::Convolution { window, groups: 1 }, arrays);
         return true;
     }

@@ -1,10 +1,10 @@
-//! What changes nothing, and moves that cancel each other.
+//! Nodes that change nothing, and transpositions and reshapes that cancel each other.
 
 use crate::bake::draft::Draft;
 use crate::ir::graph::{Node, Shape};
 use crate::ir::op::{Activation, Axis, Border, Op, Pool, Window};
 
-/// Takes a node away that gives what it reads.
+/// Removes a node whose output is its input.
 pub(super) fn remove(draft: &mut Draft) -> bool {
     let same = |n: &&Node| {
         let (from, to) = (draft.shape(n.inputs[0]), draft.shape(n.output));
@@ -37,7 +37,7 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
     true
 }
 
-/// Whether elements stay where they are: axes of size 1 may stand anywhere.
+/// True if a transposition keeps the order of the elements: it moves axes of size 1 only.
 fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     let long: Vec<usize> = axes
         .into_iter()
@@ -47,8 +47,9 @@ fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     long.is_sorted()
 }
 
-/// Lets a node read what stands before a move, where it can: a reshape before another or before an
-/// affine layer, a transposition before another or before an affine layer, whose columns follow.
+/// Lets a node read the input of a reshape or transposition in front of it. A reshape is skipped by
+/// another one and by an affine layer; a transposition is joined with another one, or with an
+/// affine layer by permuting its columns.
 pub(super) fn reroute(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -60,7 +61,7 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
             (Op::Reshape(_) | Op::Affine, Op::Reshape(_)) => {
                 draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
             }
-            // In the order c, y, x it is a reshape.
+            // A transposition that keeps the order of the elements is a reshape.
             (_, Op::Transpose(axes)) if keeps(draft.shape(from), axes) && node.op == Op::Affine => {
                 draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
             }
@@ -87,8 +88,8 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
     false
 }
 
-/// Moves a transposition behind the element-wise function that alone reads it: there it may meet
-/// another, or weights that take it up.
+/// Moves a transposition behind the element-wise node that alone reads it. There it may be joined
+/// with another transposition or with weights.
 pub(super) fn sink(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -103,7 +104,7 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
         match reader.op {
             Op::Activation(_) => {}
             Op::Scale => {
-                // Its numbers follow, each element's.
+                // Factors and summands are permuted, too.
                 let turned = |numbers: Vec<f64>| {
                     let mut result = vec![0.0; numbers.len()];
                     numbers
@@ -127,8 +128,7 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
     false
 }
 
-/// The element of an operand of shape `from` that stands at element `k` of its transposition, of
-/// shape `to`.
+/// The index before a transposition from shape `from` to shape `to` of element `k` behind it.
 fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
     let mut element = [0; 3];
@@ -138,7 +138,7 @@ fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     from.index(element[0], element[1], element[2])
 }
 
-/// Whether a value is never below 0.
+/// True if no element of a value is below 0.
 pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;

@@ -1,8 +1,7 @@
-//! Changes of a draft that keep what it computes: front ends only parse, what is the same for all
-//! stands here.
+//! Passes: changes of a draft that keep its results. All front ends share them.
 //!
-//! Each pass looks for one place where it applies and changes it. They are tried in turn until none
-//! applies.
+//! Each pass looks for one place where it applies and changes it. The passes are tried in turn
+//! until none applies.
 
 mod affine;
 mod borders;
@@ -13,11 +12,8 @@ pub(crate) mod scaling;
 use super::draft::Draft;
 use crate::ir::network::{InputOrder, Transform};
 
-/// All of them but the last, which folds the input's scaling ([`scaling::fold`]). The reader's
-/// scaling comes back with what the draft had of it.
-///
-/// # Errors
-/// What an operation says of shapes that do not meet.
+/// Runs all passes except [`scaling::fold`]. Returns the draft, and the scaling of the input with
+/// that which was at the beginning of the draft.
 pub(crate) fn run(
     draft: Draft,
     mut transform: Transform,

@@ -1,34 +1,41 @@
-//! Factors and summands as part of the weights around them; the input's as part of the reader or of
-//! the first layer.
+//! Scalings as part of the weights around them. The scaling of the input becomes part of the
+//! reading of records, or of the first layer.
 
-use crate::bake::draft::{Array, Draft, compressed};
+use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Node, Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
 use crate::ir::op::{Border, Op};
 
-/// Folding the input scaling into the first layer may add this much error, relative to the layer's
-/// own magnitude. Layers behind it whose sums cancel can make the error 50 times as large before a
-/// score is wrong.
+/// The largest error that folding the input scaling may add, relative to the magnitude of the first
+/// layer. Later layers whose sums cancel can make it 50 times as large before a score is wrong.
 pub(crate) const FOLD_BOUND: f64 = 2e-6;
 
-/// Whether f32 holds all of them: products of its numbers may be beyond it.
+/// True if all numbers are in the range of f32.
 fn finite(numbers: &[f64]) -> bool {
     numbers.iter().all(|&v| (v as f32).is_finite())
 }
 
-/// Factors and summands of a node that scales, for each element.
-fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<(f64, f64)>> {
+/// The scaling of one element: x · factor + summand.
+#[derive(Clone, Copy, PartialEq)]
+struct Linear {
+    factor: f64,
+    summand: f64,
+}
+
+/// The scaling of each element by a node; `None` for nodes of other operations.
+fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<Linear>> {
     (node.op == Op::Scale).then(|| {
         draft
             .spread(node, 0)
             .into_iter()
             .zip(draft.spread(node, 1))
+            .map(|(factor, summand)| Linear { factor, summand })
             .collect()
     })
 }
 
-/// Takes a scaling of the input out of the draft, so that the reader does it in float64: it comes
-/// back, with `transform` before it.
+/// Removes a scaling of the input from the draft, so that it is done in float64 while records are
+/// read. Returns it, with `transform` in front of it.
 pub(super) fn lift(
     draft: &mut Draft,
     order: InputOrder,
@@ -37,15 +44,15 @@ pub(super) fn lift(
     let input = draft.graph.inputs[0];
     let node = &draft.graph.nodes[draft.graph.only_consumer(input)?];
     let linear = linear_of(draft, node)?;
-    // A constant input is none that a reader can scale back.
+    // A scaling that makes the input constant cannot be inverted.
     if linear
         .iter()
-        .any(|l| l.0 == 0.0 || !(1.0 / l.0).is_finite())
+        .any(|l| l.factor == 0.0 || !(1.0 / l.factor).is_finite())
     {
         return None;
     }
     let shape = draft.shape(input);
-    let of_record = |f: &dyn Fn(usize, (f64, f64)) -> f64| -> Vec<f64> {
+    let of_record = |f: &dyn Fn(usize, Linear) -> f64| -> Vec<f64> {
         let list: Vec<f64> = (0..shape.len())
             .map(|i| f(i, linear[order.element(shape, i)]))
             .collect();
@@ -56,18 +63,24 @@ pub(super) fn lift(
         }
     };
     let to = node.output;
-    let lifted = if *transform == Transform::Identity && linear.iter().any(|l| l.1 != 0.0) {
+    let lifted = if *transform == Transform::Identity && linear.iter().any(|l| l.summand != 0.0) {
         let (mean, std) = (
-            of_record(&|_, (f, s)| -s / f),
-            of_record(&|_, (f, _)| 1.0 / f),
+            of_record(&|_, l| -l.summand / l.factor),
+            of_record(&|_, l| 1.0 / l.factor),
         );
         Transform::MeanStd {
             mean: mean.into(),
             std: std.into(),
         }
     } else {
-        let scale = of_record(&|i, (f, _)| transform.linear(i).0 * f);
-        let offset = of_record(&|i, (f, s)| transform.linear(i).1 * f + s);
+        let scale = of_record(&|i, l| {
+            let (factor, _) = transform.linear(i);
+            factor * l.factor
+        });
+        let offset = of_record(&|i, l| {
+            let (_, summand) = transform.linear(i);
+            summand * l.factor + l.summand
+        });
         Transform::ScaleOffset {
             scale: scale.into(),
             offset: offset.into(),
@@ -77,7 +90,7 @@ pub(super) fn lift(
     Some(lifted)
 }
 
-/// Makes one scaling of two, one behind the other.
+/// Joins two scalings, one behind the other.
 pub(super) fn merge(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let first = draft.graph.nodes[i].clone();
@@ -93,8 +106,10 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
         );
         let (Some(a), Some(b)) = (a, b) else { continue };
         let both = || a.iter().zip(&b);
-        let factors: Vec<f64> = both().map(|(a, b)| a.0 * b.0).collect();
-        let summands: Vec<f64> = both().map(|(a, b)| a.1 * b.0 + b.1).collect();
+        let factors: Vec<f64> = both().map(|(a, b)| a.factor * b.factor).collect();
+        let summands: Vec<f64> = both()
+            .map(|(a, b)| a.summand * b.factor + b.summand)
+            .collect();
         if !finite(&factors) || !finite(&summands) {
             continue;
         }
@@ -109,14 +124,16 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
     false
 }
 
-/// The arrays of a node that scales, from the numbers of each element.
+/// The arrays of a scaling, from a factor and a summand for each element.
 pub(super) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) -> Vec<Array> {
-    let Shape { c, h, w } = shape;
-    let array = |role, numbers| Array::mapped(role, compressed(numbers, &[c, h, w]));
-    vec![array(Role::Factors, factors), array(Role::Biases, summands)]
+    let dims = [shape.c, shape.h, shape.w];
+    vec![
+        Array::compressed(Role::Factors, factors, &dims),
+        Array::compressed(Role::Biases, summands, &dims),
+    ]
 }
 
-/// Folds a scaling into the layer with weights before it: into the rows of its weights.
+/// Folds a scaling into the rows of the weights before it.
 pub(super) fn behind(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let layer = draft.graph.nodes[i].clone();
@@ -154,10 +171,7 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
         if !finite(&scaled) || !finite(&shifted) {
             continue;
         }
-        let arrays = vec![
-            Array::weights(rows, scaled),
-            Array::column(Role::Biases, shifted),
-        ];
+        let arrays = Array::of_layer(scaled, shifted);
         draft.change(i, layer.op, arrays);
         draft.redirect(scale.output, layer.output);
         return true;
@@ -165,8 +179,7 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
     false
 }
 
-/// Folds a scaling into the layer with weights that alone reads it: into the columns of its
-/// weights.
+/// Folds a scaling into the columns of the weights that alone read it.
 pub(super) fn before(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let scale = draft.graph.nodes[i].clone();
@@ -180,14 +193,11 @@ pub(super) fn before(draft: &mut Draft) -> bool {
         let Some(linear) = linear_of(draft, &scale) else {
             continue;
         };
-        let Some((weights, biases)) = folded(draft, j, &linear) else {
+        let Some(Folded { weights, biases }) = folded(draft, j, &linear) else {
             continue;
         };
         let node = draft.graph.nodes[j].clone();
-        let arrays = vec![
-            Array::weights(biases.len(), weights),
-            Array::column(Role::Biases, biases),
-        ];
+        let arrays = Array::of_layer(weights, biases);
         draft.change(j, node.op, arrays);
         draft.graph.nodes.to_mut()[j].inputs = scale.inputs.clone();
         return true;
@@ -195,13 +205,14 @@ pub(super) fn before(draft: &mut Draft) -> bool {
     false
 }
 
-/// Folds the input scaling into the first layer where that costs no precision: W'ᵢ = Wᵢ·fᵢ, b' = b
-/// + Σ Wᵢ·sᵢ for z = x·f + s.
+/// Folds the input scaling z = x·f + s into the first layer where that costs no precision:
+/// W'ᵢ = Wᵢ·fᵢ, b' = b + Σ Wᵢ·sᵢ. Returns the scaling that is left, and true if it was folded.
 ///
-/// The bound: rounding W', b' and the sum to f32 loses 2⁻²³·(Σ|W'ᵢ|·|xᵢ| + |b'|), and |xᵢ| ≤ (1 +
-/// |sᵢ|)/|fᵢ| for
-/// |zᵢ| ≤ 1. Relative to the layer's own magnitude, Σ|Wᵢ| + |b|, it must stay under [`FOLD_BOUND`]: far from zero
-/// (a barometer at 101325 ± 300 Pa), x·f and s cancel and the fold would lose three digits.
+/// Rounding W', b' and the sum to f32 loses 2⁻²³·(Σ|W'ᵢ|·|xᵢ| + |b'|), and |xᵢ| ≤ (1 + |sᵢ|)/|fᵢ|
+/// for
+/// |zᵢ| ≤ 1. Relative to the magnitude of the layer, Σ|Wᵢ| + |b|, this must stay under
+/// [`FOLD_BOUND`]. Inputs far from zero are not folded: for a barometer at 101325 ± 300 Pa, x·f and
+/// s cancel, and the fold would lose three digits.
 pub(crate) fn fold(
     draft: &mut Draft,
     order: InputOrder,
@@ -209,16 +220,21 @@ pub(crate) fn fold(
 ) -> (Transform, bool) {
     let input = draft.graph.inputs[0];
     let shape = draft.shape(input);
-    // All that reads the input must be one layer with weights.
+    // One layer with weights must be the only reader of the input.
     let first = draft.graph.only_consumer(input);
     let (Some(i), false) = (first, transform == Transform::Identity) else {
         return (transform, false);
     };
-    let mut linear = vec![(0.0, 0.0); shape.len()];
+    let none = Linear {
+        factor: 0.0,
+        summand: 0.0,
+    };
+    let mut linear = vec![none; shape.len()];
     for i in 0..shape.len() {
-        linear[order.element(shape, i)] = transform.linear(i);
+        let (factor, summand) = transform.linear(i);
+        linear[order.element(shape, i)] = Linear { factor, summand };
     }
-    let Some((weights, biases)) = folded(draft, i, &linear) else {
+    let Some(Folded { weights, biases }) = folded(draft, i, &linear) else {
         return (transform, false);
     };
     let tensors = draft.graph.nodes[i].tensors.clone();
@@ -226,22 +242,29 @@ pub(crate) fn fold(
     (Transform::Identity, true)
 }
 
-/// Weights and biases of the layer of node `i` that do what its own do behind the factors and
-/// summands of its input's elements; `None` where there are none, or digits would be lost.
-fn folded(draft: &Draft, i: usize, linear: &[(f64, f64)]) -> Option<(Vec<f64>, Vec<f64>)> {
+/// The arrays of a layer with a scaling folded in.
+struct Folded {
+    weights: Vec<f64>,
+    biases: Vec<f64>,
+}
+
+/// Folds a scaling of each input element into the layer of node `i`. `None` for other nodes, and
+/// where digits would be lost.
+fn folded(draft: &Draft, i: usize, linear: &[Linear]) -> Option<Folded> {
     let node = &draft.graph.nodes[i];
     let shape = draft.shape(node.inputs[0]);
     let &[w, b] = &*node.tensors else { return None };
     let (rows, columns) = (draft.graph.tensors[w].rows, draft.graph.tensors[w].cols);
-    // Factor and summand of each column of a row.
-    let of_row: Box<dyn Fn(usize) -> Vec<(f64, f64)>> = match node.op {
+    // The scaling of each column of a row.
+    let of_row: Box<dyn Fn(usize) -> Vec<Linear>> = match node.op {
         Op::Affine => Box::new(|_| linear.to_vec()),
         Op::Convolution { window, groups } => {
             let pixels = shape.h * shape.w;
-            let alike = |c: &[(f64, f64)]| c.iter().all(|l| *l == c[0]);
-            // A border of zeros stays one only where nothing is added.
-            let border = window.border != Border::default() && linear.iter().any(|l| l.1 != 0.0);
-            if border || !linear.chunks(pixels).all(alike) {
+            let equal = |c: &[Linear]| c.iter().all(|l| *l == c[0]);
+            // A border of zeros stays zero only if nothing is added.
+            let added = linear.iter().any(|l| l.summand != 0.0);
+            let border = window.border != Border::default() && added;
+            if border || !linear.chunks(pixels).all(equal) {
                 return None;
             }
             let (group, outputs) = (shape.c / groups, rows / groups);
@@ -259,11 +282,11 @@ fn folded(draft: &Draft, i: usize, linear: &[(f64, f64)]) -> Option<(Vec<f64>, V
         .enumerate()
     {
         let (mut bias, mut loss, mut magnitude) = (b, 0.0, b.abs());
-        for (&w, (f, s)) in row.iter().zip(of_row(i)) {
-            bias += w * s;
-            loss += w.abs() * (1.0 + s.abs());
+        for (&w, Linear { factor, summand }) in row.iter().zip(of_row(i)) {
+            bias += w * summand;
+            loss += w.abs() * (1.0 + summand.abs());
             magnitude += w.abs();
-            weights.push(w * f);
+            weights.push(w * factor);
         }
         loss = (loss + bias.abs()) * 2f64.powi(-23);
         biases.push(bias);
@@ -278,5 +301,5 @@ fn folded(draft: &Draft, i: usize, linear: &[(f64, f64)]) -> Option<(Vec<f64>, V
     if weights.iter().zip(&draft.numbers[w]).any(lost) || !finite(&weights) || !finite(&biases) {
         return None;
     }
-    Some((weights, biases))
+    Some(Folded { weights, biases })
 }

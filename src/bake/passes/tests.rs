@@ -1,4 +1,4 @@
-//! What passes change and what they must leave: the same numbers come out either way.
+//! The changes of the passes, and the places that they must leave alone. Results stay the same.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
@@ -6,7 +6,7 @@ use crate::ir::network::{InputOrder, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, Window};
 use crate::ops::random::Random;
 
-/// A draft under construction: a chain unless a node names what it reads.
+/// Builds a draft. A node reads the last value unless it names others.
 struct Chain {
     draft: Draft,
     random: Random,
@@ -54,25 +54,19 @@ impl Chain {
 
     fn conv(mut self, outputs: usize, groups: usize, window: Window) -> Chain {
         let columns = self.draft.shape(self.last).c / groups * window.size.0 * window.size.1;
-        let arrays = vec![
-            Array::weights(outputs, self.numbers(outputs * columns)),
-            Array::column(Role::Biases, self.numbers(outputs)),
-        ];
+        let arrays = Array::of_layer(self.numbers(outputs * columns), self.numbers(outputs));
         self.push(Op::Convolution { window, groups }, &[self.last], arrays);
         self
     }
 
     fn affine(mut self, outputs: usize) -> Chain {
         let inputs = self.draft.shape(self.last).len();
-        let arrays = vec![
-            Array::weights(outputs, self.numbers(outputs * inputs)),
-            Array::column(Role::Biases, self.numbers(outputs)),
-        ];
+        let arrays = Array::of_layer(self.numbers(outputs * inputs), self.numbers(outputs));
         self.push(Op::Affine, &[self.last], arrays);
         self
     }
 
-    /// Runs the passes; the operations that are left. The numbers must be those of before.
+    /// Runs the passes. Returns the operations that are left, and fails if results change.
     fn passed(mut self) -> (String, Transform) {
         let input: Vec<f64> = self.numbers(self.draft.shape(0).len());
         let before = self
@@ -164,7 +158,7 @@ fn factors_go_into_the_weights_around_them() {
         image().scale(true).conv(6, 2, padded(3, 0)).ops(),
         "relu convolution"
     );
-    // A summand is not there in a border of zeros; a factor alone changes nothing in it.
+    // A border of zeros would lack the summand. A factor alone does not change it.
     assert_eq!(
         image().scale(true).conv(3, 1, padded(3, 1)).ops(),
         "relu scale convolution"
@@ -176,7 +170,7 @@ fn factors_go_into_the_weights_around_them() {
     assert_eq!(image().scale(true).affine(3).ops(), "relu affine");
 }
 
-/// A border of −∞ that a ReLU makes 0 is not an overflow; one that stays infinite is.
+/// A border of −∞ that a ReLU makes 0 is no overflow. A border that stays infinite is one.
 #[test]
 fn no_activation_reads_a_border_of_infinities() {
     let image = || Chain::new(IMAGE).then(TANH);
@@ -221,7 +215,7 @@ fn factors_stay_where_another_reads_what_they_are_of() {
     c = c.scale(true);
     c.push(Op::Combine(Arithmetic::Add), &[c.last, conv], Vec::new());
     assert_eq!(c.ops(), "relu convolution scale add");
-    // And where it goes out.
+    // The same holds if the value goes out.
     let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
     let conv = c.last;
     c = c.scale(true);
@@ -254,8 +248,8 @@ fn factors_of_the_input_are_the_readers() {
 
 #[test]
 fn factors_that_make_no_numbers_of_weights_stay() {
-    // 1e30·1e30 is none of f32; tanh makes one of it. Each array in turn: factors, summands,
-    // weights, biases.
+    // The product 1e30·1e30 is out of the range of f32; tanh keeps it in range. Each array in turn:
+    // factors, summands, weights, biases.
     let fill = |c: &mut Chain, tensors: [usize; 2]| {
         tensors.iter().for_each(|&t| c.draft.numbers[t].fill(1e30));
     };
@@ -319,7 +313,7 @@ fn borders_join_windows_that_see_the_same() {
             .ops(),
         "tanh average_pool"
     );
-    // A window that would see no element of the image.
+    // A window without an element of the image.
     assert_eq!(
         image()
             .then(pad(0.0))
@@ -327,7 +321,7 @@ fn borders_join_windows_that_see_the_same() {
             .ops(),
         "tanh pad average_pool"
     );
-    // Its own border does not count, the other's does.
+    // The mean leaves out its own border, but not the joined one.
     assert_eq!(
         image()
             .then(pad(0.0))
@@ -345,7 +339,7 @@ fn borders_join_windows_that_see_the_same() {
         image().then(RELU).then(pad(0.0)).then(max).ops(),
         "tanh relu max_pool"
     );
-    // A window that would see the border only.
+    // A window inside the border.
     assert_eq!(
         image()
             .then(RELU)
@@ -418,7 +412,7 @@ fn moves_cancel_or_become_orders_of_weights() {
 
 #[test]
 fn convolutions_with_one_place_are_affine_layers() {
-    // Two of them stay what they are.
+    // Two places stay a convolution.
     assert_eq!(
         Chain::new(Shape::vector(3)).affine(30).affine(3).ops(),
         "affine affine"
@@ -441,7 +435,7 @@ fn convolutions_with_one_place_are_affine_layers() {
             .ops(),
         "affine relu"
     );
-    // Most of the image is not seen.
+    // Most of the image is outside the window.
     let part = Window {
         stride: (9, 9),
         ..Window::of((1, 1))

@@ -2,14 +2,12 @@
 
 use super::*;
 use crate::bake::front;
-use crate::bake::golden::Golden;
 use crate::bake::matrix::{self, Files};
-use crate::ir::graph::Tensors;
 use crate::ir::network::{InputOrder, named};
 use crate::ir::op::{Border, Op, Pool, Window};
 
-/// A network and its weights, without a plan for it.
-fn read(model: PathBuf) -> Result<(Network, Tensors, Golden), Vec<String>> {
+/// Reads a network, without a plan for it.
+fn read(model: PathBuf) -> Result<ReadModel, Vec<String>> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let settings = Settings {
         names: Names::Variables,
@@ -25,19 +23,17 @@ fn read(model: PathBuf) -> Result<(Network, Tensors, Golden), Vec<String>> {
     let own = format!("{}/", settings.model.display());
     let without = |m: String| m.replace(&own, "");
     match read {
-        Some((network, tensors, golden, _)) if mistakes.lines.is_empty() => {
-            Ok((network, tensors, golden))
-        }
+        Some(read) if mistakes.lines.is_empty() => Ok(read),
         _ => Err(mistakes.lines.into_iter().map(without).collect()),
     }
 }
 
-impl Folder {
-    fn read(&self) -> Result<(Network, Tensors, Golden), Vec<String>> {
-        read(self.0.clone())
+impl NetworkFolder {
+    fn read(&self) -> Result<ReadModel, Vec<String>> {
+        read(self.path.clone())
     }
 
-    /// A network of these layers on a 2×6×5 image.
+    /// Writes a network of these layers on a 2×6×5 image.
     fn image(&self, layers: &[&str]) -> &Self {
         self.network(
             &layers.join(","),
@@ -46,7 +42,7 @@ impl Folder {
         )
     }
 
-    /// Weights and biases of `name`.
+    /// Writes weights and biases `name`.
     fn weights(&self, name: &str, outputs: usize, columns: usize) -> &Self {
         self.matrix(&format!("{name}_w"), outputs, columns, |r, c| {
             (r * 7 + c) as f32 % 5.0 - 2.0
@@ -66,7 +62,12 @@ fn layers_compute_what_pytorch_computes() {
         ("elements", Kind::Multilabel, FinalActivation::Sigmoid),
     ] {
         let folder = fixtures.join(name);
-        let (network, tensors, golden) = read(folder.clone()).unwrap();
+        let ReadModel {
+            network,
+            tensors,
+            golden,
+            ..
+        } = read(folder.clone()).unwrap();
         assert_eq!(
             (network.output.kind, network.output.activation),
             (kind, activation)
@@ -100,7 +101,7 @@ fn layers_compute_what_pytorch_computes() {
             if network.output.kind == Kind::Values {
                 network.output.activation.apply(&mut ours);
             }
-            // The one is rounded to f32, the other has the scaling folded into f32 weights.
+            // Golden scores are rounded to f32, and the scaling is folded into f32 weights.
             for (ours, &theirs) in ours.iter().zip(theirs) {
                 let theirs = f64::from(theirs);
                 assert!(
@@ -111,8 +112,8 @@ fn layers_compute_what_pytorch_computes() {
         }
         layers += &std::fs::read_to_string(folder.join("network.json")).unwrap();
     }
-    // Every layer of the format is in one of them.
-    let f = Folder::new();
+    // The three networks have every layer of the format.
+    let f = NetworkFolder::new();
     let [mistake] = &f.network(r#"{"layer":"?"}"#, 1, "").read().err().unwrap()[..] else {
         panic!()
     };
@@ -128,19 +129,21 @@ fn layers_compute_what_pytorch_computes() {
     }
 }
 
-/// Windows, borders and groups that the file does not give, and those that it gives in short.
+/// Defaults and short forms of windows, borders and groups.
 #[test]
 fn what_is_left_out_has_a_usual_value() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.weights("c", 4, 3 * 2 * 2)
         .weights("g", 2, 4)
         .weights("2", 2, 1)
         .weights("4", 4, 1);
     let op = |layer: &str, outputs: usize| {
-        // A network has weights somewhere.
+        // Every network needs weights.
         let last =
             format!(r#"{{"layer":"DepthwiseConvLayer","weights":"{outputs}_w.json","kernel":1}}"#);
-        let (network, tensors, _) = f.image(&[layer, &last]).read().unwrap();
+        let ReadModel {
+            network, tensors, ..
+        } = f.image(&[layer, &last]).read().unwrap();
         let node = &network.graph.nodes[0];
         (node.op, tensors, network.graph.values[node.output].shape)
     };
@@ -234,13 +237,13 @@ fn what_is_left_out_has_a_usual_value() {
 
 #[test]
 fn names_and_inputs_make_a_graph() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.weights("a", 3, 3);
     let affine = |keys: &str| {
         format!(r#"{{"layer":"AffineLayer","weights":"a_w.json","biases":"a_b.json"{keys}}}"#)
     };
-    // The width of the input is that of the first affine layer that reads it, behind activations
-    // too.
+    // The length of a record is that of the first affine layer behind the input, activations
+    // between them or not.
     let layers = [
         r#"{"layer":"ReLULayer","name":"r"}"#,
         &affine(""),
@@ -249,7 +252,7 @@ fn names_and_inputs_make_a_graph() {
         r#"{"layer":"AddLayer","inputs":["layers[1]","flat"]}"#,
         r#"{"layer":"ConcatLayer","inputs":["layers[4]","input","r"]}"#,
     ];
-    let (network, ..) = f.network(&layers.join(","), 6, "").read().unwrap();
+    let ReadModel { network, .. } = f.network(&layers.join(","), 6, "").read().unwrap();
     let nodes: Vec<(&str, &[usize])> = network
         .graph
         .nodes
@@ -272,16 +275,16 @@ fn names_and_inputs_make_a_graph() {
 
 #[test]
 fn images_are_scaled_by_channel_or_by_value() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let scales = |order: &str, scale: &str| {
         let input = format!(
             r#","input":{{"shape":[2,1,2],"order":"{order}","scale":{scale}}},"output":{{"kind":"values"}}"#
         );
-        // Two layers read the input: nothing is folded.
+        // Two layers read the input, so the scaling is not folded.
         let pools = r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"a"},
                        {"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"b","input":"input"},
                        {"layer":"AddLayer","inputs":["a","b"]}"#;
-        let (network, ..) = f
+        let ReadModel { network, .. } = f
             .weights("c", 1, 2)
             .network(pools, 3, &input)
             .read()
@@ -309,7 +312,7 @@ fn images_are_scaled_by_channel_or_by_value() {
     assert_eq!(scales("chw", "2").1, [2.0; 4]);
 }
 
-/// Mistakes of one layer each; nothing else is said.
+/// Each mistake of one layer is the only message.
 #[test]
 fn mistakes_of_layers() {
     let conv = |keys: &str| format!(r#"{{"layer":"ConvLayer","weights":"c_w.json"{keys}}}"#);
@@ -477,7 +480,7 @@ fn mistakes_of_layers() {
         ),
     ];
     for (part, layer) in cases {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.weights("c", 4, 12)
             .weights("t", 12, 4)
             .matrix("m", 3, 1, |_, _| 1.0)
@@ -509,7 +512,7 @@ fn mistakes_of_layers() {
 fn mistakes_of_networks() {
     let values = r#","output":{"kind":"values"}"#;
     let cases: &[(&[&str], &[&str], &str)] = &[
-        // What is known after one mistake is still checked, each layer by its name.
+        // Layers behind a mistake are checked as far as their sizes are known.
         (
             &[
                 "layers[1] (pool): kernel: expected 1 to 65536, found 0",
@@ -540,7 +543,7 @@ fn mistakes_of_networks() {
             r#","input":{"shape":[2,6,5]},"output":{"kind":"values"}"#,
         ),
         (
-            &["layers[1] (lost): no layer reads what it gives"],
+            &["layers[1] (lost): no layer reads its output"],
             &[
                 r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":[3,2]}"#,
                 r#"{"layer":"ReLULayer","name":"lost"}"#,
@@ -616,7 +619,7 @@ fn mistakes_of_networks() {
         ),
     ];
     for (expected, layers, extra) in cases {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.weights("c", 4, 12).weights("s", 2, 7).weights("d", 2, 1);
         let found = f
             .network(&layers.join(","), layers.len(), extra)
@@ -630,10 +633,10 @@ fn mistakes_of_networks() {
     }
 }
 
-/// Inputs and outputs by their names, each its part of the record and of the scores.
+/// Several inputs and outputs by name: parts of the record and of the scores.
 #[test]
 fn several_inputs_and_outputs() {
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.weights("c", 4, 4).weights("m", 3, 5).weights("e", 2, 32);
     let layers = [
         r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":2,"input":"camera","name":"edges"}"#,
@@ -646,7 +649,12 @@ fn several_inputs_and_outputs() {
     let inputs = r#""inputs":[{"name":"camera","shape":[1,3,5]},{"name":"state","shape":5}]"#;
     let put = |extra: &str| f.network(&layers.join(","), layers.len(), &format!(",{extra}"));
     put(&format!(r#"{inputs},"outputs":["motion","edges","kind"]"#));
-    let (network, tensors, golden) = f.read().unwrap();
+    let ReadModel {
+        network,
+        tensors,
+        golden,
+        ..
+    } = f.read().unwrap();
     assert_eq!((named(&network.inputs), named(&network.outputs)), {
         (
             "camera 1×3×5, state 5".to_string(),
@@ -658,7 +666,7 @@ fn several_inputs_and_outputs() {
         (20, 37, Kind::Values)
     );
     assert!(golden.count > 0);
-    // By the definitions of weights in this file.
+    // The weights are those of the definitions above.
     let raw: Vec<f64> = (0..20).map(|i| f64::from(i * 7 % 11) / 8.0 - 0.5).collect();
     let weight = |r: usize, c: usize| (r * 7 + c) as f64 % 5.0 - 2.0;
     let (camera, state) = raw.split_at(15);
@@ -690,7 +698,7 @@ fn several_inputs_and_outputs() {
     let settings = Settings {
         names: Names::Variables,
         root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
-        model: f.0.clone(),
+        model: f.path.clone(),
         plan: "host".into(),
         weights: Precision::F32,
         changes: 1.0,
@@ -705,29 +713,28 @@ fn several_inputs_and_outputs() {
             format!(r#"{inputs},"outputs":["edges","lost","edges"]"#),
             &[
                 "outputs: expected names of layers, found \"lost\"",
-                "outputs: \"edges\" is there twice",
+                "outputs: \"edges\" appears twice",
             ][..],
         ),
         (
             format!(r#"{inputs},"outputs":["kind"]"#),
             &[
                 "outputs: expected the names of at least two layers (the last layer is the output \
-                 of a network with one), \
-               found 1",
+                 of a network with one), found 1",
             ],
         ),
         (
             format!(r#"{inputs},"outputs":["edges","kind"]"#),
             &[
-                "layers[5] (motion): no layer reads what it gives; leave it out, or name it as an \
-                 input or in \"outputs\"",
+                "layers[5] (motion): no layer reads its output; leave the layer out, or name it \
+                 as an input or in \"outputs\"",
             ],
         ),
         (
             format!(r#""inputs":[{two},{{"name":"lost","shape":2}}],{outputs}"#),
             &[
-                "inputs[2] (lost): no layer reads what it gives; leave it out, or name it as an \
-                 input or in \"outputs\"",
+                "inputs[2] (lost): no layer reads its output; leave the layer out, or name it as \
+                 an input or in \"outputs\"",
             ],
         ),
         (
@@ -737,13 +744,14 @@ fn several_inputs_and_outputs() {
             &[
                 "input: expected no shape, as each of \"inputs\" has one",
                 "inputs[2]: shape: expected at least one value, found 0",
-                "inputs[2]: name: \"state\" is there twice",
+                "inputs[2]: name: \"state\" appears twice",
             ],
         ),
         (
             format!(r#""inputs":[{{"name":"camera","shape":[1,3,5]}}],{outputs}"#),
             &[
-                "inputs: expected at least two, found 1; of one input \"input\" says the shape",
+                "inputs: expected at least two, found 1; the shape of a single input belongs in \
+                 \"input\"",
                 "layers[4]: input: expected the name of an input or of a layer before this one, \
                  found \"state\"",
             ],
@@ -759,7 +767,7 @@ fn several_inputs_and_outputs() {
             assert!(found.contains(expected), "{expected:?} is not in {found:?}");
         }
     }
-    // The first layer says what it reads, and one output of several inputs is as that of others.
+    // The first layer must name its input. One output of several inputs is like any other.
     let layers = [
         r#"{"layer":"ReLULayer"}"#,
         r#"{"layer":"AffineLayer","weights":"m_w.json","biases":"m_b.json","input":"state"}"#,
@@ -784,7 +792,9 @@ fn several_inputs_and_outputs() {
     ];
     f.weights("j", 3, 20)
         .network(&layers.join(","), 4, &format!(",{inputs}"));
-    let (network, tensors, _) = f.read().unwrap();
+    let ReadModel {
+        network, tensors, ..
+    } = f.read().unwrap();
     assert_eq!(
         (network.output.kind, network.output.activation),
         (Kind::Classes, FinalActivation::Softmax)
@@ -793,12 +803,12 @@ fn several_inputs_and_outputs() {
     (0..3).for_each(|r| assert!((found[r] - affine(&raw, r)).abs() < 1e-6, "{found:?}"));
 }
 
-/// Records of many values have fewer golden vectors, two at least: those of full-HD images would be
-/// most of the program.
+/// Large records have fewer golden vectors, but two at least: many of full-HD images would be most
+/// of the program.
 #[test]
 fn wide_records_have_fewer_golden_vectors() {
     for (size, expected) in [("3,8,8", 32), ("3,96,96", 4), ("3,540,960", 2)] {
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.weights("c", 1, 3);
         let layer = r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":1,"stride":8}"#;
         f.network(
@@ -806,7 +816,9 @@ fn wide_records_have_fewer_golden_vectors() {
             1,
             &format!(r#","input":{{"shape":[{size}]}},"output":{{"kind":"values"}}"#),
         );
-        let (network, _, golden) = f.read().unwrap();
+        let ReadModel {
+            network, golden, ..
+        } = f.read().unwrap();
         assert_eq!(
             (golden.count, golden.inputs.len()),
             (expected, expected * network.width),
@@ -815,11 +827,13 @@ fn wide_records_have_fewer_golden_vectors() {
     }
 }
 
-/// The convolutional networks of this package: what they take and give, and their vectors.
+/// The convolutional networks of this package: shapes of input and output, and golden vectors.
 #[test]
 fn the_packages_networks_are_read() {
     let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("model");
-    let (network, _, golden) = read(model.join("mnist-conv")).unwrap();
+    let ReadModel {
+        network, golden, ..
+    } = read(model.join("mnist-conv")).unwrap();
     assert_eq!(network.shape(), "1×28×28-20×24×24-40×8×8-150-10 relu");
     assert_eq!(
         (network.labels.len(), golden.count, golden.given),
@@ -830,7 +844,9 @@ fn the_packages_networks_are_read() {
         2 * (20 * 24 * 24 * 25 + 40 * 8 * 8 * 25 * 20 + affine) + 4 * (20 * 12 * 12 + 40 * 4 * 4)
     });
 
-    let (network, _, golden) = read(model.join("cifar-conv")).unwrap();
+    let ReadModel {
+        network, golden, ..
+    } = read(model.join("cifar-conv")).unwrap();
     assert_eq!(
         network.shape(),
         "3×32×32-32×32×32-32×16×16-16×8×8-128-10 relu"

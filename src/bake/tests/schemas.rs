@@ -117,7 +117,7 @@ fn of_plan_files() {
 #[test]
 fn of_networks_and_matrices() {
     let network = schema("network");
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     let own = "/$defs/network";
     for (pointer, extra) in [
         (own, ",\"zzz\":1"),
@@ -134,15 +134,14 @@ fn of_networks_and_matrices() {
             "{pointer}"
         );
     }
-    // A network of this format has one output, or names them; files beside a model say which of
-    // several counts.
+    // The name of an output is for files beside a model, which select one of several.
     let mut output = known(&network, "/$defs/network/properties/output");
     assert!(output.remove("name"));
     assert_eq!(
         output,
         expected(&f.tiny(",\"output\":{\"zzz\":1}").mistakes())
     );
-    let beside: Keys = crate::bake::model::KEYS
+    let beside: Keys = crate::bake::meaning::KEYS
         .iter()
         .map(|key| key.to_string())
         .collect();
@@ -152,12 +151,12 @@ fn of_networks_and_matrices() {
     for (number, layer) in layers.iter().enumerate() {
         let pointer = format!("/$defs/layer/oneOf/{number}");
         let name = layer["properties"]["layer"]["const"].as_str().unwrap();
-        let f = Folder::new();
+        let f = NetworkFolder::new();
         f.network(&format!("{{\"layer\":\"{name}\",\"zzz\":1}}"), 1, "");
         assert_eq!(known(&network, &pointer), expected(&f.mistakes()), "{name}");
     }
-    // All that there are.
-    let unknown = Folder::new();
+    // The list is complete.
+    let unknown = NetworkFolder::new();
     unknown.network("{\"layer\":\"Zzz\"}", 1, "");
     let names: Keys = layers
         .iter()
@@ -176,7 +175,7 @@ fn of_networks_and_matrices() {
         .collect();
     assert_eq!(names, read, "{message}");
 
-    let f = Folder::new();
+    let f = NetworkFolder::new();
     f.tiny("").put("1_w.json", "{\"zzz\":1}");
     assert_eq!(known(&schema("matrix"), ""), expected(&f.mistakes()));
 }

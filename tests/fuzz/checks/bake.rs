@@ -1,7 +1,7 @@
 //! Checks shared by the build's readers, and checks of readers for files other than models.
 
 use super::Input;
-use crate::bake::matrix::{self, Files, Matrix};
+use crate::bake::matrix::{self, FileMatrix, Files};
 use crate::bake::{Mistakes, kernels};
 use crate::baked::{library, network};
 use crate::engine::model;
@@ -190,7 +190,7 @@ pub fn matrix(data: &[u8]) {
     assert_eq!(matrix.data.len(), matrix.rows * matrix.cols);
     assert!(matrix.data.iter().all(|x| x.is_finite()));
     for (kind, bytes) in written(&matrix) {
-        let Matrix { rows, cols, .. } = matrix;
+        let FileMatrix { rows, cols, .. } = matrix;
         put("again", &bytes);
         let text =
             format!(r#"{{"rows":{rows},"cols":{cols},"data_type":"{kind}","file":"again"}}"#);
@@ -200,7 +200,7 @@ pub fn matrix(data: &[u8]) {
     }
 }
 
-fn bits(matrix: &Matrix) -> Vec<u32> {
+fn bits(matrix: &FileMatrix) -> Vec<u32> {
     matrix.data.iter().map(|x| x.to_bits()).collect()
 }
 
@@ -230,9 +230,9 @@ fn plain_csv(bytes: &[u8], rows: usize, cols: usize) -> Option<Vec<u32>> {
         .then_some(numbers)
 }
 
-/// Returns a matrix in each format.
-fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
-    let Matrix { rows, cols, data } = matrix;
+/// A matrix in each format.
+fn written(matrix: &FileMatrix) -> [(&'static str, Vec<u8>); 3] {
+    let FileMatrix { rows, cols, data } = matrix;
     let raw: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
     let line = |row: &[f32]| row.iter().map(f32::to_string).collect::<Vec<_>>().join(",") + "\n";
     let csv: String = data.chunks(*cols).map(line).collect();
@@ -318,7 +318,7 @@ pub fn plan_file(data: &[u8]) {
         root: folder(),
         read: &mut files,
     };
-    let read = kernels::read_plan_file((&path, "plan"), library(), &mut files, &mut mistakes);
+    let read = kernels::read_plan_file(&path, "plan", library(), &mut files, &mut mistakes);
     if read.is_none() {
         told(false, &mistakes);
     }

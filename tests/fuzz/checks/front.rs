@@ -2,7 +2,7 @@
 //! tests.
 
 use super::{Files, Source, onnx, tflite, thesis};
-use crate::bake::model::Read;
+use crate::bake::model::ReadModel;
 use crate::bake::{Mistakes, Names, Settings};
 use crate::baked::library;
 use crate::engine::model;
@@ -12,7 +12,7 @@ use crate::planner;
 use crate::registry::EngineKind;
 use std::path::{Path, PathBuf};
 
-type FrontEnd = fn(&Source<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Read>;
+type FrontEnd = fn(&Source<'_>, &mut Files<'_>, &mut Mistakes) -> Option<ReadModel>;
 
 /// Reads `bytes` as the content of `file` below `tests`.
 fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
@@ -42,7 +42,13 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
         &mut mistakes,
     );
     told(read.is_some(), &mistakes);
-    let Some((network, tensors, golden, _)) = read else {
+    let Some(ReadModel {
+        network,
+        tensors,
+        golden,
+        ..
+    }) = read
+    else {
         return;
     };
     canonical(&network);

@@ -1,7 +1,7 @@
-//! Constants of every broadcast with every operation that takes one, in both formats, on both
-//! engines, against sums that are computed here from the sizes alone.
+//! Every broadcast of a constant with every operation that takes one, in both formats and on both
+//! engines, against results that are computed here from the sizes alone.
 
-use crate::bake::front::fixtures::{self, Folder};
+use crate::bake::front::fixtures::{self, ModelFolder};
 use crate::baked::library;
 use crate::cl;
 use crate::engine::Engine;
@@ -42,14 +42,14 @@ impl Of {
     }
 }
 
-/// A constant: its sizes as the model has them, and its numbers.
-struct Constant {
+/// A constant with its sizes in the model.
+struct RandomConstant {
     dims: Vec<usize>,
     numbers: Vec<f32>,
 }
 
-impl Constant {
-    /// The number that stands at an element of a value, whose sizes begin with that of the records.
+impl RandomConstant {
+    /// The number for an element of a value, whose sizes begin with the number of records.
     fn at(&self, element: &[usize]) -> f64 {
         let ahead = element.len() - self.dims.len();
         let index = self
@@ -61,24 +61,24 @@ impl Constant {
     }
 }
 
-/// A chain: each constant behind a tanh, which no pass takes a constant through.
-struct Chain {
-    /// Sizes of the value, those of the records in front.
+/// A chain of operations with constants. A tanh before each keeps passes from joining them.
+struct RandomChain {
+    /// The sizes of the value, the number of records first.
     dims: Vec<usize>,
     of: Of,
-    constants: Vec<Constant>,
+    constants: Vec<RandomConstant>,
 }
 
-impl Chain {
-    /// Every subset of the axes, with sizes of 1 in front and without.
-    fn new(dims: &[usize], of: Of, random: &mut Random) -> Chain {
+impl RandomChain {
+    /// A constant for every subset of the axes, with sizes of 1 in front and without.
+    fn new(dims: &[usize], of: Of, random: &mut Random) -> RandomChain {
         let rank = dims.len();
         let mut constant = |dims: Vec<usize>| {
-            // Away from zero, which is divided by.
+            // Away from zero, because values are divided by them.
             let numbers = (0..dims.iter().product())
                 .map(|_| 1.25 + 0.75 * random.float())
                 .collect();
-            Constant { dims, numbers }
+            RandomConstant { dims, numbers }
         };
         let mut constants = Vec::new();
         if of == Of::BatchNorm {
@@ -106,14 +106,14 @@ impl Chain {
             let short = full[ones..].to_vec();
             constants.extend([full, short].map(&mut constant));
         }
-        Chain {
+        RandomChain {
             dims: dims.to_vec(),
             of,
             constants,
         }
     }
 
-    /// Its value of a record, whose elements are in the order of its sizes.
+    /// The result for a record.
     fn expected(&self, record: &[f32]) -> Vec<f64> {
         let element = |mut i: usize| {
             let mut at = vec![0; self.dims.len()];
@@ -162,7 +162,7 @@ impl Chain {
                 let channels = self.dims[1];
                 graph.extend(float_tensor(&constant, &[channels], &c.numbers));
                 graph.extend(float_tensor("zeros", &[channels], &vec![0.0; channels]));
-                // With the epsilon of 1e-5 that is 1.
+                // Together with the epsilon of 1e-5 the variance is 1.
                 graph.extend(float_tensor(
                     "ones",
                     &[channels],
@@ -304,7 +304,7 @@ mod flatbuffer {
         out
     }
 
-    /// Puts what a field holds at the end, and its distance where it is referred to.
+    /// Appends the content of a field, and writes the offset to it into the field.
     fn refer(out: &mut Vec<u8>, slot: usize, field: &Field) {
         out.resize(out.len().next_multiple_of(4), 0);
         let at = match field {
@@ -371,7 +371,7 @@ mod flatbuffer {
     }
 }
 
-/// Scores of records by an engine.
+/// The scores that an engine computes for records.
 fn scores(engine: &mut dyn Engine, records: &[Vec<f32>]) -> Vec<Vec<f32>> {
     records
         .iter()
@@ -384,8 +384,8 @@ fn scores(engine: &mut dyn Engine, records: &[Vec<f32>]) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// Runs `check` on every chain in both formats: what it is, network, weights.
-fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
+/// Runs `check` on the network of every chain in both formats.
+fn chains(mut check: impl FnMut(&str, Network, Tensors, &RandomChain)) {
     let mut random = Random::new(33);
     let mut count = 0;
     for dims in [&[1, 5][..], &[1, 3, 7], &[1, 4, 3, 5], &[1, 2, 3, 2, 3]] {
@@ -398,13 +398,13 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
             Of::PRelu,
             Of::BatchNorm,
         ] {
-            let chain = Chain::new(dims, of, &mut random);
+            let chain = RandomChain::new(dims, of, &mut random);
             for format in ["onnx", "tflite"] {
                 if (of, format) == (Of::BatchNorm, "tflite") {
                     continue;
                 }
                 let what = format!("{format}, {of:?}, {dims:?}");
-                let folder = Folder::new(format);
+                let folder = ModelFolder::new(format);
                 let path = folder.path.join(format!("net.{format}"));
                 let model = if format == "onnx" {
                     chain.onnx()
@@ -412,13 +412,12 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
                     chain.tflite()
                 };
                 std::fs::write(&path, model).unwrap();
-                // One value could mean several things.
+                // One output alone would need a statement of its meaning.
                 let meaning = "{\"output\": {\"kind\": \"values\"}}";
                 std::fs::write(folder.path.join("net.json"), meaning).unwrap();
                 let read =
                     fixtures::read(&path).unwrap_or_else(|e| panic!("{what}: {}", e.join("\n")));
-                let ((network, tensors, _, _), _) = read;
-                check(&what, network, tensors, &chain);
+                check(&what, read.network, read.tensors, &chain);
                 count += chain.constants.len();
             }
         }
@@ -426,7 +425,7 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &Chain)) {
     assert!(count > 700, "{count}");
 }
 
-fn agree(what: &str, chain: &Chain, records: &[Vec<f32>], found: &[Vec<f32>]) {
+fn agree(what: &str, chain: &RandomChain, records: &[Vec<f32>], found: &[Vec<f32>]) {
     for (n, (record, found)) in records.iter().zip(found).enumerate() {
         let expected = chain.expected(record);
         assert_eq!(found.len(), expected.len(), "{what}");

@@ -1,21 +1,21 @@
-//! The operations of `ai.onnx.ml`: linear models and what scikit-learn's converter puts around
-//! networks.
+//! The operations of `ai.onnx.ml`: linear models, and those that scikit-learn's converter puts
+//! around networks.
 
-use super::node::{Node, live};
-use super::ops::Given;
+use super::node::{OnnxNode, live};
+use super::ops::NodeOutputs;
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Element};
+use crate::bake::front::constant::{ConstantTensor, Element};
 use crate::bake::front::tail;
-use crate::bake::front::value::{Class, Live, Value, axis};
+use crate::bake::front::value::{Class, Live, ModelValue, axes, shape_of};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 use std::rc::Rc;
 
-/// Computes a node of which at least one input is computed.
-pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
+/// Computes a node with at least one input that is computed from the record.
+pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     match node.op() {
-        "Scaler" => scaler(b, node).map(|l| vec![Value::Live(l)]),
-        "Normalizer" => normalizer(b, node).map(|l| vec![Value::Live(l)]),
-        "Binarizer" => Ok(vec![Value::Flags(
+        "Scaler" => scaler(b, node).map(|l| vec![ModelValue::Live(l)]),
+        "Normalizer" => normalizer(b, node).map(|l| vec![ModelValue::Live(l)]),
+        "Binarizer" => Ok(vec![ModelValue::Flags(
             live(node, 0)?.clone(),
             node.float("threshold", 0.0),
         )]),
@@ -23,16 +23,16 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         "LabelEncoder" => encode(node),
         "ZipMap" => zip(node),
         "LinearClassifier" => classifier(b, node),
-        "LinearRegressor" => regressor(b, node).map(|l| vec![Value::Live(l)]),
+        "LinearRegressor" => regressor(b, node).map(|l| vec![ModelValue::Live(l)]),
         _ => Err("it is not supported".into()),
     }
 }
 
-/// A vector [N, C], or [N] of one number.
-fn vector(node: &Node<'_>) -> Result<Live, String> {
+/// Input 0, which must be a vector [N, C], or a number [N].
+fn vector(node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     match x.dims.len() {
-        // Integers become floats.
+        // These operations convert integers to floats.
         0 | 1 => Ok(Live {
             kind: Element::F32,
             ..x.clone()
@@ -41,8 +41,8 @@ fn vector(node: &Node<'_>) -> Result<Live, String> {
     }
 }
 
-/// (x − offset) · scale
-fn scaler(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `Scaler`: (x − offset) · scale.
+fn scaler(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let list = |name: &str, default: f64| {
         let numbers = node.floats(name).unwrap_or_else(|| vec![default]);
@@ -60,13 +60,13 @@ fn scaler(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     b.scale(&node.name, &x, &scale, &summands)
 }
 
-/// Division by the sum, of values that are never below 0.
-fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `Normalizer`: division by the sum, for values that are never below 0.
+fn normalizer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let norm = node.text("norm", "MAX");
     if norm != "L1" {
         return Err(format!(
-            "norm: expected L1 (of probabilities), found {norm}: it takes a root or a maximum"
+            "norm: expected L1 (of probabilities), found {norm}"
         ));
     }
     if sums_to_one(b, x.value) {
@@ -74,7 +74,8 @@ fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     if !tail::from_probabilities(&b.draft, x.value) {
         return Err(
-            "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)".into(),
+            "norm L1: expected values that are never below 0 (behind a sigmoid or a softmax)"
+                .into(),
         );
     }
     let n = x.len();
@@ -82,13 +83,9 @@ fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     divided(b, node, &x, &sum)
 }
 
-/// A vector divided by one number.
-fn divided(b: &mut Builder, node: &Node<'_>, x: &Live, by: &Live) -> Result<Live, String> {
-    let row = crate::ir::graph::Shape {
-        c: 1,
-        h: 1,
-        w: x.len(),
-    };
+/// Divides a vector by one number.
+fn divided(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, by: &Live) -> Result<Live, String> {
+    let row = shape_of(1, 1, x.len());
     let from = b.shaped(&node.name, x.value, row)?;
     let value = b.push(
         &node.name,
@@ -96,46 +93,43 @@ fn divided(b: &mut Builder, node: &Node<'_>, x: &Live, by: &Live) -> Result<Live
         &[from, by.value],
         Vec::new(),
     )?;
-    Ok(Live { value, ..x.clone() })
+    Ok(x.with_value(value))
 }
 
-/// Whether a value is one of probabilities whose sum is 1.
+/// True if a value is probabilities whose sum is 1.
 fn sums_to_one(b: &Builder, value: usize) -> bool {
-    match b.draft.producer(value).map(|n| (n.op, n.inputs.to_vec())) {
-        Some((Op::Softmax(SoftmaxOf::Linear), _)) => {
-            b.draft.shape(value).h * b.draft.shape(value).w == 1
-        }
-        Some((Op::Reshape(_), inputs)) => sums_to_one(b, inputs[0]),
-        Some((Op::Concat(_), _)) => tail::complement(&b.draft, value).is_some(),
+    let Some(node) = b.draft.producer(value) else {
+        return false;
+    };
+    match node.op {
+        Op::Softmax(SoftmaxOf::Linear) => b.draft.shape(value).h * b.draft.shape(value).w == 1,
+        Op::Reshape(_) => sums_to_one(b, node.inputs[0]),
+        Op::Concat(_) => tail::complement(&b.draft, value).is_some(),
         _ => false,
     }
 }
 
-/// Columns of a value, or the names of classes.
-fn extract(b: &mut Builder, node: &Node<'_>) -> Given {
-    if let (Some(Value::Constant(labels)), Some(Value::Class(class))) =
+/// `ArrayFeatureExtractor`: columns of a value, or the names of classes by index.
+fn extract(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    if let (Some(ModelValue::Constant(labels)), Some(ModelValue::Class(class))) =
         (node.input(0), node.input(1))
     {
-        return Ok(vec![Value::Class(named(class, labels)?)]);
+        return Ok(vec![ModelValue::Class(named(class, labels)?)]);
     }
     let x = vector(node)?;
     let c = node.needed(1, "indices")?;
-    let at = c
-        .integers()?
-        .into_iter()
-        .map(|i| axis(i, x.len()))
-        .collect::<Result<Vec<_>, _>>()?;
+    let at = axes(&c.integers()?, x.len())?;
     let kind = live(node, 0)?.kind;
-    Ok(vec![Value::Live(Live {
+    Ok(vec![ModelValue::Live(Live {
         kind,
         ..b.select(&node.name, &x, &at)?
     })])
 }
 
-/// Classes with the names that stand at their indices.
-pub(super) fn named(class: &Class, labels: &Rc<Constant>) -> Result<Class, String> {
+/// Gives names to classes that are indices so far.
+pub(super) fn named(class: &Class, labels: &Rc<ConstantTensor>) -> Result<Class, String> {
     if class.labels.is_some() {
-        return Err("classes that have names already are no indices".into());
+        return Err("expected class indices, found classes that have names already".into());
     }
     Ok(Class {
         labels: Some(labels.clone()),
@@ -144,17 +138,23 @@ pub(super) fn named(class: &Class, labels: &Rc<Constant>) -> Result<Class, Strin
 }
 
 /// The names of classes: texts, or integers.
-fn labels_of(node: &Node<'_>, texts: &str, ints: &str) -> Option<Rc<Constant>> {
+fn labels_of(node: &OnnxNode<'_>, texts: &str, ints: &str) -> Option<Rc<ConstantTensor>> {
     if let Some(texts) = node.texts(texts).filter(|t| !t.is_empty()) {
-        return Some(Rc::new(Constant::texts(vec![texts.len()], texts.to_vec())));
+        return Some(Rc::new(ConstantTensor::texts(
+            vec![texts.len()],
+            texts.to_vec(),
+        )));
     }
     let ints = node.ints(ints).filter(|i| !i.is_empty())?;
-    Some(Rc::new(Constant::ints(vec![ints.len()], ints.to_vec())))
+    Some(Rc::new(ConstantTensor::ints(
+        vec![ints.len()],
+        ints.to_vec(),
+    )))
 }
 
-/// Other names of classes.
-fn encode(node: &Node<'_>) -> Given {
-    let Some(Value::Class(class)) = node.input(0) else {
+/// `LabelEncoder`: other names for classes.
+fn encode(node: &OnnxNode<'_>) -> NodeOutputs {
+    let Some(ModelValue::Class(class)) = node.input(0) else {
         return Err(
             "expected classes (behind ArgMax or LinearClassifier), found other values".into(),
         );
@@ -167,35 +167,36 @@ fn encode(node: &Node<'_>) -> Given {
         (Some(keys), Some(values), _) => (Some(keys), values),
         (None, None, Some(texts)) => (
             None,
-            Rc::new(Constant::texts(vec![texts.len()], texts.to_vec())),
+            Rc::new(ConstantTensor::texts(vec![texts.len()], texts.to_vec())),
         ),
         _ => return Err("expected keys and values of texts or integers".into()),
     };
     let Some(keys) = keys else {
-        return Ok(vec![Value::Class(named(class, &values)?)]);
+        return Ok(vec![ModelValue::Class(named(class, &values)?)]);
     };
-    // What stands for class i now: an index where it has no name yet.
+    // The present names of the classes, or their indices.
     let now = match &class.labels {
         Some(labels) => (**labels).clone(),
-        None => Constant::ints(vec![keys.len()], (0..keys.len() as i64).collect()),
+        None => ConstantTensor::ints(vec![keys.len()], (0..keys.len() as i64).collect()),
     };
     let mut at = Vec::new();
     for i in 0..now.len() {
         let one = now.pick(vec![], &[i]).data;
         let key = (0..keys.len()).find(|&k| keys.pick(vec![], &[k]).data == one);
         at.push(
-            key.filter(|&k| k < values.len())
-                .ok_or_else(|| format!("no key for class {i}"))?,
+            key.filter(|&k| k < values.len()).ok_or_else(|| {
+                format!("expected a key for every class, found none for class {i}")
+            })?,
         );
     }
-    Ok(vec![Value::Class(Class {
+    Ok(vec![ModelValue::Class(Class {
         labels: Some(Rc::new(values.pick(vec![at.len()], &at))),
         ..class.clone()
     })])
 }
 
-/// Probabilities by the names of their classes.
-fn zip(node: &Node<'_>) -> Given {
+/// `ZipMap`: names for probabilities.
+fn zip(node: &OnnxNode<'_>) -> NodeOutputs {
     let x = vector(node)?;
     let labels = labels_of(node, "classlabels_strings", "classlabels_int64s")
         .ok_or("expected classlabels_strings or classlabels_int64s, found nothing")?;
@@ -206,11 +207,11 @@ fn zip(node: &Node<'_>) -> Given {
             labels.len()
         ));
     }
-    Ok(vec![Value::Map(x, labels)])
+    Ok(vec![ModelValue::Map(x, labels)])
 }
 
-/// Weights with biases of a linear model, a row for each output.
-fn linear(node: &Node<'_>, x: &Live, rows: Option<usize>) -> Result<(Vec<f64>, Vec<f64>), String> {
+/// The linear model of a node. `rows` is the number of outputs, where it is known.
+fn linear(node: &OnnxNode<'_>, x: &Live, rows: Option<usize>) -> Result<Linear, String> {
     let weights = node.floats("coefficients").unwrap_or_default();
     let inputs = x.len();
     let found = weights.len() / inputs.max(1);
@@ -231,80 +232,89 @@ fn linear(node: &Node<'_>, x: &Live, rows: Option<usize>) -> Result<(Vec<f64>, V
             biases.len()
         ));
     }
-    Ok((weights, biases))
+    Ok(Linear { weights, biases })
 }
 
-fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
-    let x = vector(node)?;
+/// A linear model with a row of weights for each output.
+struct Linear {
+    weights: Vec<f64>,
+    biases: Vec<f64>,
+}
+
+impl Linear {
+    /// True if the second of two rows is the negative of the first.
+    fn opposite(&self) -> bool {
+        let (first, second) = self.weights.split_at(self.weights.len() / 2);
+        match self.biases[..] {
+            [a, b] => first.iter().zip(second).all(|(v, w)| *v == -*w) && a == -b,
+            _ => false,
+        }
+    }
+
+    /// The scores of all classes. One row becomes two, of which the first is its negative.
+    fn scores(self, b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+        let Linear { weights, biases } = self;
+        if let [bias] = biases[..] {
+            let negative = weights.iter().map(|w| -w);
+            let both = negative.chain(weights.iter().copied()).collect();
+            return b.affine(name, x, both, vec![-bias, bias]);
+        }
+        b.affine(name, x, weights, biases)
+    }
+
+    /// The probabilities 1 − p and p of two classes, where p is the sigmoid of the last row's
+    /// score.
+    fn pair(&self, b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+        let last = self.biases.len() - 1;
+        let weights = self.weights[last * x.len()..].to_vec();
+        let score = b.affine(name, x, weights, vec![self.biases[last]])?;
+        let p = b.activation(name, &score, Activation::Sigmoid)?;
+        let other = b.scale(name, &p, &[-1.0], &[1.0])?;
+        let parts = [other.value, p.value];
+        Ok(Live::new(
+            b.push(name, Op::Concat(Axis::C), &parts, Vec::new())?,
+            vec![2],
+            Element::F32,
+        ))
+    }
+}
+
+/// `LinearClassifier`: the class, and scores or probabilities.
+fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let (x, name) = (vector(node)?, &node.name);
     let labels = labels_of(node, "classlabels_strings", "classlabels_ints")
         .ok_or("expected classlabels_strings or classlabels_ints, found nothing")?;
-    let (weights, biases) = linear(node, &x, None)?;
-    let (rows, n) = (biases.len(), x.len());
-    let transform = node.text("post_transform", "NONE").to_string();
-    // Two rows that say the same, or one row for two classes, are one score.
-    let opposite = rows == 2
-        && weights[..n]
-            .iter()
-            .zip(&weights[n..])
-            .all(|(a, b)| *a == -*b)
-        && biases[0] == -biases[1];
-    let single = labels.len() == 2 && (rows == 1 || opposite);
+    let linear = linear(node, &x, None)?;
+    let rows = linear.biases.len();
+    // One row for two classes is one score, and so are two rows of which one is the negative.
+    let single = labels.len() == 2 && (rows == 1 || linear.opposite());
     if !single && labels.len() != rows {
         return Err(format!(
             "expected a row of coefficients for each of {} classes, found {rows}",
             labels.len()
         ));
     }
-    let last = rows.saturating_sub(1);
-    let score = |b: &mut Builder| {
-        b.affine(
-            &node.name,
-            &x,
-            weights[last * n..].to_vec(),
-            vec![biases[last]],
-        )
-    };
-    let (scores, class) = match &*transform {
+    let transform = node.text("post_transform", "NONE");
+    let (scores, class) = match transform {
         "LOGISTIC" if single => {
-            let score = score(b)?;
-            let p = b.activation(&node.name, &score, Activation::Sigmoid)?;
-            let other = b.scale(&node.name, &p, &[-1.0], &[1.0])?;
-            let value = b.push(
-                &node.name,
-                Op::Concat(Axis::C),
-                &[other.value, p.value],
-                Vec::new(),
-            )?;
-            (
-                Live {
-                    value,
-                    dims: vec![2],
-                    kind: Element::F32,
-                },
-                value,
-            )
+            let pair = linear.pair(b, name, &x)?;
+            let class = pair.value;
+            (pair, class)
         }
         "NONE" | "SOFTMAX" | "LOGISTIC" => {
-            let y = if rows == 1 {
-                let negative = weights.iter().map(|w| -w);
-                let both = negative.chain(weights.iter().copied()).collect();
-                b.affine(&node.name, &x, both, vec![-biases[0], biases[0]])?
-            } else {
-                b.affine(&node.name, &x, weights.clone(), biases.clone())?
-            };
+            let y = linear.scores(b, name, &x)?;
             let class = y.value;
-            let y = match &*transform {
-                "SOFTMAX" => {
-                    let op = Op::Softmax(SoftmaxOf::Linear);
-                    Live {
-                        value: b.push(&node.name, op, &[y.value], Vec::new())?,
-                        ..y
-                    }
-                }
-                "LOGISTIC" => b.activation(&node.name, &y, Activation::Sigmoid)?,
+            let scores = match transform {
+                "SOFTMAX" => y.with_value(b.push(
+                    name,
+                    Op::Softmax(SoftmaxOf::Linear),
+                    &[class],
+                    Vec::new(),
+                )?),
+                "LOGISTIC" => b.activation(name, &y, Activation::Sigmoid)?,
                 _ => y,
             };
-            (y, class)
+            (scores, class)
         }
         other => {
             return Err(format!(
@@ -313,15 +323,16 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
         }
     };
     Ok(vec![
-        Value::Class(Class {
+        ModelValue::Class(Class {
             scores: class,
             labels: Some(labels),
         }),
-        Value::Live(scores),
+        ModelValue::Live(scores),
     ])
 }
 
-fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `LinearRegressor`: numbers, not scores of classes.
+fn regressor(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let transform = node.text("post_transform", "NONE");
     if transform != "NONE" {
@@ -329,7 +340,7 @@ fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     let targets =
         usize::try_from(node.int("targets", 1)).map_err(|_| "targets: expected 1 or more")?;
-    let (weights, biases) = linear(node, &x, Some(targets))?;
+    let Linear { weights, biases } = linear(node, &x, Some(targets))?;
     let y = b.affine(&node.name, &x, weights, biases)?;
     b.numbers.push(y.value);
     Ok(y)

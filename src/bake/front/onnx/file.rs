@@ -1,4 +1,5 @@
-//! The model's file: protobuf by the crate `rten-onnx`, and what that leaves out.
+//! The file of a model, in protobuf: parsed by the crate `rten-onnx`, with the fields that the
+//! crate leaves out.
 
 use rten_onnx::onnx::ModelProto;
 use rten_onnx::protobuf::{
@@ -6,33 +7,30 @@ use rten_onnx::protobuf::{
 };
 use std::ops::Range;
 
-/// A model with what `rten-onnx` does not read of it.
-pub(super) struct Model {
-    /// What it reads.
+/// The parsed file of a model.
+pub(super) struct OnnxModel {
+    /// The fields that `rten-onnx` reads.
     pub(super) model: ModelProto,
-    /// What it leaves out.
+    /// The fields that `rten-onnx` leaves out.
     pub(super) rest: Rest,
 }
 
-impl Model {
+impl OnnxModel {
     /// Parses a file.
-    ///
-    /// # Errors
-    /// What is wrong with its bytes.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Model, String> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<OnnxModel, String> {
         let wrong = |e: ProtobufError| format!("not an ONNX model: {e}");
         check(bytes, 0..bytes.len(), Message::Model, DEPTH)
             .map_err(|e| format!("not an ONNX model: {e}"))?;
         let model = ModelProto::parse_buf(bytes).map_err(wrong)?;
         let rest = Rest::decode(ValueReader::from_buf(bytes)).map_err(wrong)?;
-        Ok(Model { model, rest })
+        Ok(OnnxModel { model, rest })
     }
 }
 
-/// How deep messages may stand in each other: protobuf's own readers have this limit.
+/// The largest depth of nested messages, which protobuf's own readers have too.
 const DEPTH: usize = 100;
 
-/// Messages, as far as they hold others or packed numbers.
+/// The messages that hold other messages or packed numbers.
 #[derive(Clone, Copy)]
 enum Message {
     Model,
@@ -45,15 +43,15 @@ enum Message {
     TensorType,
     SequenceType,
     Shape,
-    /// Any that holds neither.
+    /// A message that holds neither.
     Plain,
 }
 
-/// What a field of bytes holds.
+/// The content of a field of bytes.
 enum Content {
     Bytes,
     Message(Message),
-    /// Numbers of so many bytes, one behind the other.
+    /// Packed numbers of so many bytes each.
     Fixed(usize),
     Varints,
 }
@@ -82,13 +80,12 @@ impl Message {
     }
 }
 
-/// Checks that every field of a message ends where it may, which `rten-onnx` takes for granted: a
-/// length that is a lie makes it read on from elsewhere, for ever where it goes back, and it
-/// follows messages in each other as deep as they are.
+/// Checks the length of every field, and the depth of messages. `rten-onnx` checks neither: a wrong
+/// length makes it read on elsewhere, or without end, and deep messages overflow its stack.
 fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(format!(
-            "at byte {} it has more than {DEPTH} messages in each other",
+            "more than {DEPTH} nested messages at byte {}",
             at.start
         ));
     };
@@ -126,7 +123,7 @@ fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Resu
     Ok(())
 }
 
-/// Whether the bytes are whole numbers, one behind the other.
+/// True if the bytes are complete variable-length numbers.
 fn varints(bytes: &[u8]) -> bool {
     let mut at = 0;
     while at < bytes.len() {
@@ -138,53 +135,50 @@ fn varints(bytes: &[u8]) -> bool {
     true
 }
 
-/// A number at a place, seven bits a byte, and where it ends.
+/// A variable-length number at an index, and the index behind it.
 fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut value = 0;
     for (i, &byte) in bytes.get(at..)?.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
         value |= bits << (7 * i);
         if byte < 0x80 {
-            // Of the tenth byte there is room for one bit.
+            // A number of 64 bits has one bit in its tenth byte.
             return (i < 9 || bits < 2).then_some((value, at + i + 1));
         }
     }
     None
 }
 
-/// What `rten-onnx` does not read of a model.
+/// The fields of a model that `rten-onnx` leaves out.
 #[derive(Default)]
 pub(super) struct Rest {
-    /// Of its graph.
     pub(super) graph: GraphRest,
-    /// Functions of the model's own: their number.
+    /// The number of the model's own functions.
     pub(super) functions: usize,
 }
 
-/// What it does not read of a graph.
+/// The fields of a graph that `rten-onnx` leaves out.
 #[derive(Default)]
 pub(super) struct GraphRest {
-    /// Of each node.
     pub(super) nodes: Vec<NodeRest>,
-    /// Of each initialiser.
     pub(super) initializers: Vec<TensorRest>,
-    /// Sparse initialisers: their number.
+    /// The number of sparse initialisers.
     pub(super) sparse: usize,
 }
 
-/// What it does not read of a node: the tensors of its attributes.
+/// The fields of a node that `rten-onnx` leaves out.
 #[derive(Default)]
 pub(super) struct NodeRest {
-    /// Of each attribute.
+    /// The tensor of each attribute.
     pub(super) attributes: Vec<TensorRest>,
 }
 
-/// What it does not read of a tensor.
+/// The fields of a tensor that `rten-onnx` leaves out.
 #[derive(Default, Clone)]
 pub(super) struct TensorRest {
-    /// `string_data`
+    /// The field `string_data` of the file.
     pub(super) texts: Vec<String>,
-    /// `uint64_data`
+    /// The field `uint64_data` of the file.
     pub(super) unsigned: Vec<u64>,
 }
 
@@ -244,7 +238,7 @@ impl DecodeMessage for NodeRest {
             match field.number() {
                 5 => rest
                     .attributes
-                    .push(AttributeRest::decode_field(&mut field)?.0),
+                    .push(AttributeRest::decode_field(&mut field)?.tensor),
                 _ => field.skip()?,
             }
         }
@@ -252,8 +246,10 @@ impl DecodeMessage for NodeRest {
     }
 }
 
-/// Of an attribute.
-struct AttributeRest(TensorRest);
+/// The tensor of an attribute.
+struct AttributeRest {
+    tensor: TensorRest,
+}
 
 impl DecodeMessage for AttributeRest {
     type Types = OwnedValues;
@@ -261,14 +257,14 @@ impl DecodeMessage for AttributeRest {
     fn decode_fields<R: ReadValue<Types = OwnedValues>>(
         mut fields: Fields<R>,
     ) -> Result<AttributeRest, ProtobufError> {
-        let mut rest = TensorRest::default();
+        let mut tensor = TensorRest::default();
         while let Some(mut field) = fields.next()? {
             match field.number() {
-                5 => rest = TensorRest::decode_field(&mut field)?,
+                5 => tensor = TensorRest::decode_field(&mut field)?,
                 _ => field.skip()?,
             }
         }
-        Ok(AttributeRest(rest))
+        Ok(AttributeRest { tensor })
     }
 }
 
@@ -298,7 +294,7 @@ impl DecodeMessage for TensorRest {
 mod tests {
     use super::*;
 
-    /// What stands in front of a field of so many bytes.
+    /// The tag and length of a field of so many bytes.
     fn head(number: u8, mut length: usize) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
         while length > 0x7f {
@@ -315,7 +311,7 @@ mod tests {
     }
 
     fn error(bytes: &[u8]) -> String {
-        Model::parse(bytes).err().expect("it is damaged")
+        OnnxModel::parse(bytes).err().expect("it is damaged")
     }
 
     #[test]
@@ -327,7 +323,7 @@ mod tests {
         ]
         .concat();
         let lie = "not an ONNX model: cut off or damaged: a field of 18446744073709551604 bytes \
-            from byte 12 on, there are 0";
+                   from byte 12 on, there are 0";
         assert_eq!(error(&back), lie);
         assert_eq!(
             error(&field(7, &back)),
@@ -375,9 +371,9 @@ mod tests {
             bytes.reverse();
             bytes
         };
-        assert!(Model::parse(&nested(30)).is_ok());
-        let limit = "more than 100 messages in each other";
-        assert!(error(&nested(40)).ends_with(limit));
-        assert!(error(&nested(100_000)).ends_with(limit));
+        assert!(OnnxModel::parse(&nested(30)).is_ok());
+        let limit = "more than 100 nested messages at byte ";
+        assert!(error(&nested(40)).contains(limit));
+        assert!(error(&nested(100_000)).contains(limit));
     }
 }

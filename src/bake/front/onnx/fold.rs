@@ -1,30 +1,33 @@
-//! What is computed of constants alone.
+//! Nodes of constants alone, which are computed at build time.
 
-use super::node::Node;
+use super::node::OnnxNode;
 use super::{classify, ops, tensor};
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data, Element, Int, elements, repeated, together};
+use crate::bake::front::constant::{
+    ConstantTensor, Data, Element, Int, elements, repeated, together,
+};
 use crate::bake::front::fold::{
     argmax, concat, dequantize, gather, mapped, one, reduced, reshape, scale_of, sizes, slice,
     squeezed, transpose, two,
 };
-use crate::bake::front::value::{Live, Value, axis, standard};
+use crate::bake::front::listed;
+use crate::bake::front::value::{Live, ModelValue, axis, permutation, standard};
 use crate::ir::graph;
 use std::rc::Rc;
 
-/// The constants that a node of constants gives, one for each output. `left`: elements that they
-/// may have together.
-///
-/// # Errors
-/// What cannot be computed.
+/// The inputs of a node of constants; `None` where one is left out.
+type Inputs = [Option<Rc<ConstantTensor>>];
+
+/// Computes a node of constants: one constant for each output. `left` is the largest number of
+/// elements that they may have together.
 pub(super) fn fold(
-    node: &Node<'_>,
-    inputs: &[Option<Rc<Constant>>],
+    node: &OnnxNode<'_>,
+    inputs: &Inputs,
     left: usize,
-) -> Result<Vec<Constant>, String> {
+) -> Result<Vec<ConstantTensor>, String> {
     let found = inputs.iter().flatten();
     match node.op() {
-        // What other operations give has no more elements than what they read.
+        // Results of other operations have no more elements than their inputs broadcast together.
         "ConstantOfShape" => room(&sizes(&needed(inputs, 0)?.integers()?)?, left)?,
         "Expand" => {
             let to = sizes(&needed(inputs, 1)?.integers()?)?;
@@ -59,7 +62,7 @@ pub(super) fn fold(
     }
     match node.op() {
         "Split" => split(node, inputs),
-        _ if LIVE_ONLY.contains(&node.op()) || node.domain() == "ai.onnx.ml" => {
+        _ if listed(WITH_GRAPH, node.op()) || node.domain() == "ai.onnx.ml" => {
             through(node, inputs)
         }
         _ => folded(node, inputs).map(|c| vec![c]),
@@ -71,41 +74,27 @@ fn room(dims: &[usize], left: usize) -> Result<(), String> {
     match elements(dims).filter(|&n| n <= left) {
         Some(_) => Ok(()),
         None => Err(format!(
-            "a constant of sizes {dims:?}: the constants that are computed of others may have \
-             {left} more elements \
-             together; store it as an initialiser, or make it smaller"
+            "a constant of sizes {dims:?} is too large: constants computed from others may have \
+             {left} more elements together; store it as an initialiser, or make it smaller"
         )),
     }
 }
 
-fn needed(inputs: &[Option<Rc<Constant>>], i: usize) -> Result<&Constant, String> {
+fn needed(inputs: &Inputs, i: usize) -> Result<&ConstantTensor, String> {
     let found = inputs.get(i).and_then(|c| c.as_deref());
     found.ok_or_else(|| format!("expected an input {i}, found nothing"))
 }
 
-/// Operations that are computed of constants by the same graph that computes them of values.
-const LIVE_ONLY: [&str; 13] = [
-    "AveragePool",
-    "BatchNormalization",
-    "Conv",
-    "Gemm",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "LogSoftmax",
-    "MaxPool",
-    "PRelu",
-    "Pad",
-    "Softmax",
-    "ZipMap",
-    "Normalizer",
-];
+/// The operations that are computed on constants with the same graph as on values.
+const WITH_GRAPH: &str = "AveragePool BatchNormalization Conv Gemm GlobalAveragePool \
+                          GlobalMaxPool LogSoftmax MaxPool PRelu Pad Softmax ZipMap Normalizer";
 
-/// The constants that a graph of the one node gives of its first input, whose rows are its records.
-fn through(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Constant>, String> {
+/// Computes a node with a graph of its own. The rows of the first input are the records.
+fn through(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, String> {
     let x = needed(inputs, 0)?;
     let (Some((&records, dims)), true) = (x.dims.split_first(), x.kind.float()) else {
         return Err(format!(
-            "of a constant of {} and sizes {:?} it is not computed",
+            "it is not supported on a constant of {} and sizes {:?}",
             x.kind.name(),
             x.dims
         ));
@@ -115,16 +104,12 @@ fn through(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Const
         shape: standard(dims),
     };
     let (mut b, _) = Builder::new(vec![input], None)?;
-    let mut values: Vec<Option<Value>> = inputs
+    let mut values: Vec<Option<ModelValue>> = inputs
         .iter()
-        .map(|i| i.clone().map(Value::Constant))
+        .map(|i| i.clone().map(ModelValue::Constant))
         .collect();
-    values[0] = Some(Value::Live(Live {
-        value: 0,
-        dims: dims.to_vec(),
-        kind: x.kind,
-    }));
-    let own = Node {
+    values[0] = Some(ModelValue::Live(Live::new(0, dims.to_vec(), x.kind)));
+    let own = OnnxNode {
         proto: node.proto,
         name: node.name.clone(),
         inputs: values,
@@ -136,9 +121,9 @@ fn through(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Const
         _ => ops::apply(&mut b, &own)?,
     };
     let (numbers, weights) = (x.numbers()?, b.draft.rounded());
-    let constant = |value: Value| {
-        let Value::Live(live) = value else {
-            return Err("of constants alone it is not computed".to_string());
+    let constant = |value: ModelValue| {
+        let ModelValue::Live(live) = value else {
+            return Err("it is not supported on constants alone".to_string());
         };
         let mut graph = b.draft.graph.clone();
         graph.outputs = vec![live.value].into();
@@ -153,13 +138,13 @@ fn through(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Const
             );
         }
         let dims = [vec![records], live.dims].concat();
-        Ok(Constant::rounded(x.kind, dims, result))
+        Ok(ConstantTensor::rounded(x.kind, dims, result))
     };
     given.into_iter().map(constant).collect()
 }
 
-/// Parts along an axis.
-fn split(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Constant>, String> {
+/// `Split`: parts along an axis.
+fn split(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, String> {
     let x = needed(inputs, 0)?;
     let a = axis(node.int("axis", 0), x.dims.len())?;
     let parts = ops::parts(node, x.dims[a])?;
@@ -167,13 +152,13 @@ fn split(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Constan
     let mut part = |n: usize| {
         let at = (first..first + n).map(|i| i as i64).collect();
         first += n;
-        gather(x, &Constant::ints(vec![n], at), a as i64)
+        gather(x, &ConstantTensor::ints(vec![n], at), a as i64)
     };
     parts.into_iter().map(&mut part).collect()
 }
 
-/// The sizes of a constant that is repeated along its axes.
-fn tiled(c: &Constant, repeats: &Constant) -> Result<Vec<usize>, String> {
+/// The sizes of a constant that `Tile` repeats.
+fn tiled(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<Vec<usize>, String> {
     let repeats = sizes(&repeats.integers()?)?;
     if repeats.len() != c.dims.len() {
         return Err(format!(
@@ -189,35 +174,19 @@ fn tiled(c: &Constant, repeats: &Constant) -> Result<Vec<usize>, String> {
         .collect())
 }
 
-/// The one constant that a node of constants gives.
-fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+/// Computes a node of constants with one output.
+fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String> {
     let op = node.op();
     let input = |i: usize| needed(inputs, i);
+    let zero_point = || inputs.get(2).and_then(|c| c.as_deref());
     match op {
         "Constant" => given(node),
-        "ConstantOfShape" => {
-            let dims = sizes(&input(0)?.integers()?)?;
-            let n = elements(&dims).ok_or("more elements than can be read")?;
-            let value = node
-                .tensor("value")
-                .map_or(Constant::floats(vec![1], vec![0.0]), |t| (*t).clone());
-            match value.len() {
-                1 => Ok(value.pick(dims, &vec![0; n])),
-                found => Err(format!("value: expected one number, found {found}")),
-            }
-        }
+        "ConstantOfShape" => filled(node, input(0)?),
         "Add" | "Sub" | "Mul" | "Div" | "Min" | "Max" | "Pow" | "Mod" | "Equal" | "Greater"
         | "Less" | "And" | "Or" | "Sum" => {
-            let op = if op == "Mod" && node.int("fmod", 0) != 0 {
-                "Fmod"
-            } else {
-                op
-            };
-            let mut result = input(0)?.clone();
-            for i in 1..inputs.len() {
-                result = two(op, &result, input(i)?)?;
-            }
-            Ok(result)
+            let fmod = op == "Mod" && node.int("fmod", 0) != 0;
+            let op = if fmod { "Fmod" } else { op };
+            (1..inputs.len()).try_fold(input(0)?.clone(), |result, i| two(op, &result, input(i)?))
         }
         "Neg" | "Sqrt" | "Reciprocal" | "Exp" | "Log" | "Abs" | "Floor" | "Ceil" | "Not" => {
             one(op, input(0)?)
@@ -228,186 +197,60 @@ fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
             let a = ops::activation(node)?;
             mapped(input(0)?, op, |x| a.apply(x))
         }
-        "Clip" => {
-            let mut result = input(0)?.clone();
-            for (i, name, op) in [(1, "min", "Max"), (2, "max", "Min")] {
-                let bound = match node.has(name) {
-                    true => Some(Rc::new(
-                        Constant::floats(vec![], vec![node.float(name, 0.0)]).cast(result.kind)?,
-                    )),
-                    false => inputs.get(i).cloned().flatten(),
-                };
-                if let Some(bound) = bound {
-                    result = two(op, &result, &bound)?;
-                }
-            }
-            Ok(result)
-        }
-        "Tile" => {
-            let (c, dims) = (input(0)?, tiled(input(0)?, input(1)?)?);
-            let n = elements(&dims).ok_or("more elements than can be read")?;
-            let from = |mut i: usize| {
-                let (mut at, mut stride) = (0, 1);
-                for (&to, &of) in dims.iter().zip(&c.dims).rev() {
-                    at += i % to % of * stride;
-                    (i, stride) = (i / to, stride * of);
-                }
-                at
-            };
-            let at: Vec<usize> = (0..n).map(from).collect();
-            Ok(c.pick(dims.clone(), &at))
-        }
+        "Clip" => clip(node, inputs),
+        "Tile" => tile(input(0)?, input(1)?),
         "Identity" | "Dropout" => Ok(input(0)?.clone()),
         "Cast" => {
             let to = node.int("to", 0);
-            let kind =
-                tensor::element(to).ok_or_else(|| format!("numbers do not become type {to}"))?;
+            let kind = tensor::element(to);
+            let kind = kind.ok_or_else(|| format!("numbers cannot be converted to type {to}"))?;
             input(0)?.cast(kind)
         }
         "Shape" => {
             let dims: Vec<i64> = input(0)?.dims.iter().map(|&d| d as i64).collect();
-            part_of_shape(node, Constant::ints(vec![dims.len()], dims))
+            part_of_shape(node, ConstantTensor::ints(vec![dims.len()], dims))
         }
-        "Size" => Ok(Constant::ints(vec![], vec![input(0)?.len() as i64])),
+        "Size" => Ok(ConstantTensor::ints(vec![], vec![input(0)?.len() as i64])),
         "Reshape" => {
-            let c = input(0)?;
-            let target = if node.version < 5 {
-                node.ints("shape").map(<[i64]>::to_vec)
-            } else {
-                None
-            };
-            let target = target.map_or_else(|| input(1)?.integers(), Ok)?;
-            reshape(c, &target, node.int("allowzero", 0) != 0)
+            let stated = node.ints("shape").filter(|_| node.version < 5);
+            let target = stated.map_or_else(|| input(1)?.integers(), |s| Ok(s.to_vec()))?;
+            reshape(input(0)?, &target, node.int("allowzero", 0) != 0)
         }
-        "Flatten" => {
-            let c = input(0)?;
-            let rank = c.dims.len();
-            let at = match node.int("axis", 1) {
-                a if a == rank as i64 => rank,
-                a => axis(a, rank)?,
-            };
-            let product = |d: &[usize]| d.iter().product();
-            Ok(c.with_dims(vec![product(&c.dims[..at]), product(&c.dims[at..])]))
-        }
+        "Flatten" => flatten(node, input(0)?),
         "Squeeze" | "Unsqueeze" => {
-            let axes = match node.ints("axes") {
-                Some(axes) => Some(axes.to_vec()),
-                None if inputs.len() > 1 => Some(input(1)?.integers()?),
-                None => None,
-            };
-            let c = input(0)?;
+            let (c, axes) = (input(0)?, ints_of(node, "axes", inputs, 1)?);
             Ok(c.with_dims(squeezed(op, &c.dims, axes.as_deref())?))
         }
         "Transpose" => {
             let c = input(0)?;
-            let rank = c.dims.len();
-            let reversed: Vec<i64> = (0..rank as i64).rev().collect();
+            let reversed: Vec<i64> = (0..c.dims.len() as i64).rev().collect();
             let order = node.ints("perm").unwrap_or(&reversed);
-            let order = order
-                .iter()
-                .map(|&a| axis(a, rank))
-                .collect::<Result<Vec<_>, _>>()?;
-            if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-                return Err(format!("perm: expected every axis of {rank} once"));
-            }
-            Ok(transpose(c, &order))
+            Ok(transpose(c, &permutation(order, c.dims.len())?))
         }
         "Concat" => {
-            let parts = (0..inputs.len())
-                .map(input)
-                .collect::<Result<Vec<_>, _>>()?;
-            concat(&parts, node.int("axis", 0))
+            let parts: Result<Vec<_>, String> = (0..inputs.len()).map(input).collect();
+            concat(&parts?, node.int("axis", 0))
         }
-        "Gather" | "ArrayFeatureExtractor" => {
-            let (c, at) = (input(0)?, input(1)?);
-            let last = c.dims.len() as i64 - 1;
-            gather(
-                c,
-                at,
-                if op == "Gather" {
-                    node.int("axis", 0)
-                } else {
-                    last
-                },
+        "Gather" => gather(input(0)?, input(1)?, node.int("axis", 0)),
+        "ArrayFeatureExtractor" => gather(input(0)?, input(1)?, -1),
+        "Slice" => {
+            let list = |name: &str, i: usize| ints_of(node, name, inputs, i);
+            let (Some(starts), Some(ends)) = (list("starts", 1)?, list("ends", 2)?) else {
+                return Err("expected starts and ends".into());
+            };
+            slice(
+                input(0)?,
+                &starts,
+                &ends,
+                list("axes", 3)?,
+                list("steps", 4)?,
             )
         }
-        "Slice" => {
-            let c = input(0)?;
-            let list = |name: &str, i: usize| match node.ints(name) {
-                Some(list) => Ok(Some(list.to_vec())),
-                None => inputs
-                    .get(i)
-                    .and_then(|c| c.as_deref())
-                    .map(Constant::integers)
-                    .transpose(),
-            };
-            let missing = || "expected starts and ends".to_string();
-            let (starts, ends) = (
-                list("starts", 1)?.ok_or_else(missing)?,
-                list("ends", 2)?.ok_or_else(missing)?,
-            );
-            slice(c, &starts, &ends, list("axes", 3)?, list("steps", 4)?)
-        }
-        "Expand" => {
-            let (c, to) = (input(0)?, sizes(&input(1)?.integers()?)?);
-            let dims = together(&c.dims, &to)
-                .ok_or_else(|| format!("{:?} does not expand to {to:?}", c.dims))?;
-            let at = repeated(&c.dims, &dims).ok_or("more elements than can be read")?;
-            Ok(c.pick(dims, &at))
-        }
-        "Where" => {
-            let (condition, a, b) = (input(0)?, input(1)?, input(2)?);
-            let meet = || "sizes do not meet".to_string();
-            let dims = together(&a.dims, &b.dims)
-                .and_then(|d| together(&d, &condition.dims))
-                .ok_or_else(meet)?;
-            let at = |c: &Constant| repeated(&c.dims, &dims).ok_or_else(meet);
-            let (chosen, first, second) = (condition.integers()?, at(a)?, at(b)?);
-            let chosen = at(condition)?.into_iter().map(|i| chosen[i] != 0);
-            let both = concat(
-                &[&a.with_dims(vec![a.len()]), &b.with_dims(vec![b.len()])],
-                0,
-            )?;
-            let pick: Vec<usize> = chosen
-                .enumerate()
-                .map(|(i, first_one)| {
-                    if first_one {
-                        first[i]
-                    } else {
-                        a.len() + second[i]
-                    }
-                })
-                .collect();
-            Ok(both.pick(dims, &pick))
-        }
-        "Range" => {
-            let number = |i: usize| match input(i)?.integers()?[..] {
-                [n] => Ok(n),
-                _ => Err("expected one number".to_string()),
-            };
-            let (start, limit, delta) = (number(0)?, number(1)?, number(2)?);
-            let steps = limit
-                .checked_sub(start)
-                .and_then(|all| all.checked_div(delta));
-            if steps.is_none_or(|s| s.unsigned_abs() > 1 << 20) {
-                return Err("expected a step other than 0, and at most 1048576 numbers".into());
-            }
-            let mut numbers = Vec::new();
-            let mut n = start;
-            while (delta > 0 && n < limit) || (delta < 0 && n > limit) {
-                numbers.push(n);
-                n = n.saturating_add(delta);
-            }
-            Ok(Constant::ints(vec![numbers.len()], numbers))
-        }
+        "Expand" => expand(input(0)?, input(1)?),
+        "Where" => choose(input(0)?, input(1)?, input(2)?),
+        "Range" => range(input(0)?, input(1)?, input(2)?),
         "ReduceProd" | "ReduceSum" | "ReduceMean" | "ReduceMax" => {
-            let axes = match node.ints("axes") {
-                Some(axes) => axes.to_vec(),
-                None => inputs
-                    .get(1)
-                    .and_then(|c| c.as_deref())
-                    .map_or(Ok(Vec::new()), Constant::integers)?,
-            };
+            let axes = ints_of(node, "axes", inputs, 1)?.unwrap_or_default();
             match axes.is_empty() && node.int("noop_with_empty_axes", 0) != 0 {
                 true => Ok(input(0)?.clone()),
                 false => reduced(op, input(0)?, &axes, node.int("keepdims", 1) != 0),
@@ -415,34 +258,156 @@ fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
         }
         "ArgMax" => {
             let last = node.int("select_last_index", 0) != 0;
-            argmax(
-                input(0)?,
-                node.int("axis", 0),
-                node.int("keepdims", 1) != 0,
-                last,
-            )
+            let keep = node.int("keepdims", 1) != 0;
+            argmax(input(0)?, node.int("axis", 0), keep, last)
         }
         "MatMul" => product(input(0)?, input(1)?),
         "DequantizeLinear" => {
-            let zero = inputs.get(2).and_then(|c| c.as_deref());
-            dequantize(
-                input(0)?,
-                input(1)?,
-                zero,
-                node.int("axis", 1),
-                node.int("block_size", 0),
-            )
+            let (axis, block) = (node.int("axis", 1), node.int("block_size", 0));
+            dequantize(input(0)?, input(1)?, zero_point(), axis, block)
         }
-        "QuantizeLinear" => {
-            let zero = inputs.get(2).and_then(|c| c.as_deref());
-            quantize(node, input(0)?, input(1)?, zero)
-        }
-        _ => Err("of constants alone it is not computed".into()),
+        "QuantizeLinear" => quantize(node, input(0)?, input(1)?, zero_point()),
+        _ => Err("it is not supported on constants alone".into()),
     }
 }
 
-/// The part of a shape that `Shape` asks for.
-pub(super) fn part_of_shape(node: &Node<'_>, shape: Constant) -> Result<Constant, String> {
+/// The integers of attribute `name`, or of input `i`, which newer operation sets have in its place.
+fn ints_of(
+    node: &OnnxNode<'_>,
+    name: &str,
+    inputs: &Inputs,
+    i: usize,
+) -> Result<Option<Vec<i64>>, String> {
+    if let Some(list) = node.ints(name) {
+        return Ok(Some(list.to_vec()));
+    }
+    let input = inputs.get(i).and_then(|c| c.as_deref());
+    input.map(ConstantTensor::integers).transpose()
+}
+
+/// `ConstantOfShape`: one number everywhere.
+fn filled(node: &OnnxNode<'_>, sizes_of: &ConstantTensor) -> Result<ConstantTensor, String> {
+    let dims = sizes(&sizes_of.integers()?)?;
+    let n = elements(&dims).ok_or("too many elements")?;
+    let zero = || Rc::new(ConstantTensor::floats(vec![1], vec![0.0]));
+    let value = node.tensor("value").unwrap_or_else(zero);
+    match value.len() {
+        1 => Ok(value.pick(dims, &vec![0; n])),
+        found => Err(format!("value: expected one number, found {found}")),
+    }
+}
+
+/// `Clip`: the bounds are attributes or inputs, and either may be left out.
+fn clip(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String> {
+    let mut result = needed(inputs, 0)?.clone();
+    for (i, name, op) in [(1, "min", "Max"), (2, "max", "Min")] {
+        let bound = match node.has(name) {
+            true => {
+                let bound = ConstantTensor::floats(vec![], vec![node.float(name, 0.0)]);
+                Some(Rc::new(bound.cast(result.kind)?))
+            }
+            false => inputs.get(i).cloned().flatten(),
+        };
+        if let Some(bound) = bound {
+            result = two(op, &result, &bound)?;
+        }
+    }
+    Ok(result)
+}
+
+/// `Tile`: a constant repeated along its axes.
+fn tile(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<ConstantTensor, String> {
+    let dims = tiled(c, repeats)?;
+    let n = elements(&dims).ok_or("too many elements")?;
+    let from = |mut i: usize| {
+        let (mut at, mut stride) = (0, 1);
+        for (&to, &of) in dims.iter().zip(&c.dims).rev() {
+            at += i % to % of * stride;
+            (i, stride) = (i / to, stride * of);
+        }
+        at
+    };
+    let at: Vec<usize> = (0..n).map(from).collect();
+    Ok(c.pick(dims.clone(), &at))
+}
+
+/// `Flatten`: a matrix, of the axes in front of one and those from it on.
+fn flatten(node: &OnnxNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, String> {
+    let rank = c.dims.len();
+    let at = match node.int("axis", 1) {
+        a if a == rank as i64 => rank,
+        a => axis(a, rank)?,
+    };
+    let product = |d: &[usize]| d.iter().product();
+    Ok(c.with_dims(vec![product(&c.dims[..at]), product(&c.dims[at..])]))
+}
+
+/// `Expand`: a constant repeated along axes of size 1.
+fn expand(c: &ConstantTensor, to: &ConstantTensor) -> Result<ConstantTensor, String> {
+    let to = sizes(&to.integers()?)?;
+    let dims =
+        together(&c.dims, &to).ok_or_else(|| format!("{:?} does not expand to {to:?}", c.dims))?;
+    let at = repeated(&c.dims, &dims).ok_or("too many elements")?;
+    Ok(c.pick(dims, &at))
+}
+
+/// `Where`: an element of `a` where the condition is true, else one of `b`.
+fn choose(
+    condition: &ConstantTensor,
+    a: &ConstantTensor,
+    b: &ConstantTensor,
+) -> Result<ConstantTensor, String> {
+    let meet = || "sizes do not match".to_string();
+    let dims = together(&a.dims, &b.dims)
+        .and_then(|d| together(&d, &condition.dims))
+        .ok_or_else(meet)?;
+    let at = |c: &ConstantTensor| repeated(&c.dims, &dims).ok_or_else(meet);
+    let (truths, at_a, at_b) = (condition.integers()?, at(a)?, at(b)?);
+    let both = concat(
+        &[&a.with_dims(vec![a.len()]), &b.with_dims(vec![b.len()])],
+        0,
+    )?;
+    let mut pick = Vec::new();
+    for (i, truth) in at(condition)?.into_iter().enumerate() {
+        pick.push(match truths[truth] {
+            0 => a.len() + at_b[i],
+            _ => at_a[i],
+        });
+    }
+    Ok(both.pick(dims, &pick))
+}
+
+/// `Range`: integers from `start` to `limit`, which is left out.
+fn range(
+    start: &ConstantTensor,
+    limit: &ConstantTensor,
+    delta: &ConstantTensor,
+) -> Result<ConstantTensor, String> {
+    let number = |c: &ConstantTensor| match c.integers()?[..] {
+        [n] => Ok(n),
+        _ => Err("expected one number".to_string()),
+    };
+    let (start, limit, delta) = (number(start)?, number(limit)?, number(delta)?);
+    let steps = limit
+        .checked_sub(start)
+        .and_then(|all| all.checked_div(delta));
+    if steps.is_none_or(|s| s.unsigned_abs() > 1 << 20) {
+        return Err("expected a step other than 0, and at most 1048576 numbers".into());
+    }
+    let mut numbers = Vec::new();
+    let mut n = start;
+    while (delta > 0 && n < limit) || (delta < 0 && n > limit) {
+        numbers.push(n);
+        n = n.saturating_add(delta);
+    }
+    Ok(ConstantTensor::ints(vec![numbers.len()], numbers))
+}
+
+/// `Shape`: the part of a shape that its attributes select.
+pub(super) fn part_of_shape(
+    node: &OnnxNode<'_>,
+    shape: ConstantTensor,
+) -> Result<ConstantTensor, String> {
     let rank = shape.len() as i64;
     let bound = |a: i64| {
         if a < 0 {
@@ -456,39 +421,39 @@ pub(super) fn part_of_shape(node: &Node<'_>, shape: Constant) -> Result<Constant
     Ok(shape.pick(vec![at.len()], &at))
 }
 
-/// What the node `Constant` gives.
-fn given(node: &Node<'_>) -> Result<Constant, String> {
+/// `Constant`: the value in one of its attributes.
+fn given(node: &OnnxNode<'_>) -> Result<ConstantTensor, String> {
     if let Some(tensor) = node.tensor("value") {
         return Ok((*tensor).clone());
     }
     if node.has("value_float") {
-        return Ok(Constant::floats(
+        return Ok(ConstantTensor::floats(
             vec![],
             vec![node.float("value_float", 0.0)],
         ));
     }
     if node.has("value_int") {
-        return Ok(Constant::ints(vec![], vec![node.int("value_int", 0)]));
+        return Ok(ConstantTensor::ints(vec![], vec![node.int("value_int", 0)]));
     }
     if node.has("value_string") {
         let text = vec![node.text("value_string", "").to_string()];
-        return Ok(Constant::texts(vec![], text));
+        return Ok(ConstantTensor::texts(vec![], text));
     }
     if let Some(numbers) = node.floats("value_floats") {
-        return Ok(Constant::floats(vec![numbers.len()], numbers));
+        return Ok(ConstantTensor::floats(vec![numbers.len()], numbers));
     }
     if let Some(numbers) = node.ints("value_ints") {
-        return Ok(Constant::ints(vec![numbers.len()], numbers.to_vec()));
+        return Ok(ConstantTensor::ints(vec![numbers.len()], numbers.to_vec()));
     }
     match node.texts("value_strings") {
-        Some(texts) => Ok(Constant::texts(vec![texts.len()], texts.to_vec())),
+        Some(texts) => Ok(ConstantTensor::texts(vec![texts.len()], texts.to_vec())),
         None => Err("expected a value, found nothing".into()),
     }
 }
 
-/// The product of two matrices.
-fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
-    // The axis that a list is given is left out of the result.
+/// `MatMul`: the product of two matrices.
+fn product(a: &ConstantTensor, b: &ConstantTensor) -> Result<ConstantTensor, String> {
+    // A vector counts as a matrix with one row or column, which is left out of the result.
     let (left, right) = match (&*a.dims, &*b.dims) {
         (&[k], &[l]) => ([1, k], [l, 1]),
         (&[k], &[l, c]) => ([1, k], [l, c]),
@@ -496,7 +461,7 @@ fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
         (&[r, k], &[l, c]) => ([r, k], [l, c]),
         _ => {
             return Err(format!(
-                "of constants only matrices are multiplied, found {:?} and {:?}",
+                "expected matrices, as both inputs are constants, found sizes {:?} and {:?}",
                 a.dims, b.dims
             ));
         }
@@ -506,7 +471,7 @@ fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
     dims.extend((a.dims.len() == 2).then_some(rows));
     dims.extend((b.dims.len() == 2).then_some(cols));
     if inner != second {
-        return Err(format!("sizes {:?} and {:?} do not meet", a.dims, b.dims));
+        return Err(format!("sizes {:?} and {:?} do not match", a.dims, b.dims));
     }
     if a.kind != b.kind {
         return Err(format!(
@@ -526,11 +491,7 @@ fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
                 .map(Int::Known)
         };
         let data = (0..rows * cols).map(sum).collect::<Result<_, _>>()?;
-        return Ok(Constant {
-            kind: a.kind,
-            dims,
-            data: Data::Ints(data),
-        });
+        return Ok(ConstantTensor::new(a.kind, dims, Data::Ints(data)));
     }
     let (x, y) = (a.numbers()?, b.numbers()?);
     let mut result = vec![0.0; rows * cols];
@@ -543,15 +504,16 @@ fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
                 .for_each(|(s, v)| *s += factor * v);
         }
     }
-    Ok(Constant::rounded(a.kind, dims, result))
+    Ok(ConstantTensor::rounded(a.kind, dims, result))
 }
 
+/// `QuantizeLinear`: x / scale + zero point, rounded and clamped to the type of the zero point.
 fn quantize(
-    node: &Node<'_>,
-    x: &Constant,
-    scale: &Constant,
-    zero: Option<&Constant>,
-) -> Result<Constant, String> {
+    node: &OnnxNode<'_>,
+    x: &ConstantTensor,
+    scale: &ConstantTensor,
+    zero: Option<&ConstantTensor>,
+) -> Result<ConstantTensor, String> {
     let (numbers, scales) = (x.numbers()?, scale.numbers()?);
     let of = scale_of(
         &x.dims,
@@ -559,7 +521,7 @@ fn quantize(
         node.int("axis", 1),
         node.int("block_size", 0),
     )?;
-    let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), Constant::numbers)?;
+    let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), ConstantTensor::numbers)?;
     if zeros.len() != scales.len() {
         return Err("expected as many zero points as scales".into());
     }
@@ -578,7 +540,7 @@ fn quantize(
     let quantized = |(v, i): (&f64, usize)| {
         let whole = x.kind.rounded(v / scales[i]).round_ties_even() + zeros[i];
         if whole.is_nan() {
-            return Err(format!("{v} does not become {}", kind.name()));
+            return Err(format!("{v} cannot be converted to {}", kind.name()));
         }
         kind.wrapped((whole as i128).clamp(low, high))
             .map(Int::Known)
@@ -588,9 +550,5 @@ fn quantize(
         .zip(of)
         .map(quantized)
         .collect::<Result<_, _>>()?;
-    Ok(Constant {
-        kind,
-        dims: x.dims.clone(),
-        data: Data::Ints(data),
-    })
+    Ok(ConstantTensor::new(kind, x.dims.clone(), Data::Ints(data)))
 }

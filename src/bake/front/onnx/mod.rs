@@ -1,5 +1,6 @@
-//! ONNX models (operation sets 7 and later): every tensor is a constant, which is computed here, or
-//! a value of the graph, whose first axis is that of the records. Sizes are inferred node by node.
+//! ONNX models (operation sets 7 and later). Every tensor is a constant, which is computed here, or
+//! a value of the graph, whose first axis is the axis of the records. Sizes are inferred node by
+//! node.
 
 mod classify;
 mod file;
@@ -9,263 +10,167 @@ mod ops;
 mod tensor;
 mod window;
 
-use super::Source;
-use super::beside::{self, Lowered, Place};
+use super::beside::{self, Lowered, ModelInput, ModelPlace};
 use super::builder::Builder;
-use super::constant::{self, Constant, Element};
-use super::tail::{self, Tail};
-use super::value::{Live, Value, standard};
+use super::constant::{self, ConstantTensor, Element};
+use super::tail;
+use super::value::{Live, ModelValue, standard};
+use super::{Source, listed};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
-use crate::bake::model::Read;
+use crate::bake::model::ReadModel;
 use crate::ir::graph;
 use crate::ir::network::InputOrder;
-use file::{Model, NodeRest, TensorRest};
-use node::Node;
+use file::{GraphRest, NodeRest, OnnxModel, TensorRest};
+use node::OnnxNode;
 use rten_onnx::onnx::{AttributeType, DataType, GraphProto, NodeProto, ValueInfoProto};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensors;
 
-/// Operations on values that are computed, with the attributes that they may have.
-const OPS: [(&str, &[&str]); 55] = [
-    ("Add", &[]),
-    ("ArgMax", &["axis", "keepdims", "select_last_index"]),
-    ("ArrayFeatureExtractor", &[]),
+/// Operations on values computed from the record, with the names of their attributes.
+const OPS: [(&str, &str); 55] = [
+    ("Add", ""),
+    ("ArgMax", "axis keepdims select_last_index"),
+    ("ArrayFeatureExtractor", ""),
     (
         "AveragePool",
-        &[
-            "auto_pad",
-            "ceil_mode",
-            "count_include_pad",
-            "dilations",
-            "kernel_shape",
-            "pads",
-            "strides",
-        ],
+        "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides",
     ),
     (
         "BatchNormalization",
-        &["epsilon", "is_test", "momentum", "spatial", "training_mode"],
+        "epsilon is_test momentum spatial training_mode",
     ),
-    ("Binarizer", &["threshold"]),
-    ("Cast", &["saturate", "to", "round_mode"]),
-    ("Clip", &["max", "min"]),
-    ("Concat", &["axis"]),
-    (
-        "Conv",
-        &[
-            "auto_pad",
-            "dilations",
-            "group",
-            "kernel_shape",
-            "pads",
-            "strides",
-        ],
-    ),
-    ("Div", &[]),
-    ("Dropout", &["is_test", "ratio", "seed"]),
-    ("Elu", &["alpha"]),
-    ("Flatten", &["axis"]),
-    ("Gather", &["axis"]),
-    ("Gelu", &["approximate"]),
-    ("Gemm", &["alpha", "beta", "transA", "transB", "broadcast"]),
-    ("GlobalAveragePool", &[]),
-    ("GlobalMaxPool", &[]),
-    ("HardSigmoid", &["alpha", "beta"]),
-    ("HardSwish", &[]),
-    ("Identity", &[]),
+    ("Binarizer", "threshold"),
+    ("Cast", "saturate to round_mode"),
+    ("Clip", "max min"),
+    ("Concat", "axis"),
+    ("Conv", "auto_pad dilations group kernel_shape pads strides"),
+    ("Div", ""),
+    ("Dropout", "is_test ratio seed"),
+    ("Elu", "alpha"),
+    ("Flatten", "axis"),
+    ("Gather", "axis"),
+    ("Gelu", "approximate"),
+    ("Gemm", "alpha beta transA transB broadcast"),
+    ("GlobalAveragePool", ""),
+    ("GlobalMaxPool", ""),
+    ("HardSigmoid", "alpha beta"),
+    ("HardSwish", ""),
+    ("Identity", ""),
     (
         "LabelEncoder",
-        &[
-            "classes_strings",
-            "default_float",
-            "default_int64",
-            "default_string",
-            "default_tensor",
-            "keys_int64s",
-            "keys_strings",
-            "keys_tensor",
-            "values_int64s",
-            "values_strings",
-            "values_tensor",
-        ],
+        "classes_strings default_float default_int64 default_string default_tensor keys_int64s \
+         keys_strings keys_tensor values_int64s values_strings values_tensor",
     ),
-    ("LeakyRelu", &["alpha"]),
+    ("LeakyRelu", "alpha"),
     (
         "LinearClassifier",
-        &[
-            "classlabels_ints",
-            "classlabels_strings",
-            "coefficients",
-            "intercepts",
-            "multi_class",
-            "post_transform",
-        ],
+        "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform",
     ),
     (
         "LinearRegressor",
-        &["coefficients", "intercepts", "post_transform", "targets"],
+        "coefficients intercepts post_transform targets",
     ),
-    ("LogSoftmax", &["axis"]),
-    ("MatMul", &[]),
-    ("Max", &[]),
+    ("LogSoftmax", "axis"),
+    ("MatMul", ""),
+    ("Max", ""),
     (
         "MaxPool",
-        &[
-            "auto_pad",
-            "ceil_mode",
-            "dilations",
-            "kernel_shape",
-            "pads",
-            "storage_order",
-            "strides",
-        ],
+        "auto_pad ceil_mode dilations kernel_shape pads storage_order strides",
     ),
-    ("Min", &[]),
-    ("Mul", &[]),
-    ("Neg", &[]),
-    ("Normalizer", &["norm"]),
-    ("PRelu", &[]),
-    ("Pad", &["mode", "pads", "value"]),
-    ("ReduceMax", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("ReduceMean", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("ReduceSum", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("Relu", &[]),
-    ("Reshape", &["allowzero", "shape"]),
-    ("Scaler", &["offset", "scale"]),
-    ("Selu", &["alpha", "gamma"]),
-    ("Shape", &["end", "start"]),
-    ("Sigmoid", &[]),
-    ("Slice", &["axes", "ends", "starts", "steps"]),
-    ("Softmax", &["axis"]),
-    ("Split", &["axis", "num_outputs", "split"]),
-    ("Squeeze", &["axes"]),
-    ("Sub", &[]),
-    ("Sum", &[]),
-    ("Tanh", &[]),
-    ("Transpose", &["perm"]),
-    ("Unsqueeze", &["axes"]),
-    ("ZipMap", &["classlabels_int64s", "classlabels_strings"]),
+    ("Min", ""),
+    ("Mul", ""),
+    ("Neg", ""),
+    ("Normalizer", "norm"),
+    ("PRelu", ""),
+    ("Pad", "mode pads value"),
+    ("ReduceMax", "axes keepdims noop_with_empty_axes"),
+    ("ReduceMean", "axes keepdims noop_with_empty_axes"),
+    ("ReduceSum", "axes keepdims noop_with_empty_axes"),
+    ("Relu", ""),
+    ("Reshape", "allowzero shape"),
+    ("Scaler", "offset scale"),
+    ("Selu", "alpha gamma"),
+    ("Shape", "end start"),
+    ("Sigmoid", ""),
+    ("Slice", "axes ends starts steps"),
+    ("Softmax", "axis"),
+    ("Split", "axis num_outputs split"),
+    ("Squeeze", "axes"),
+    ("Sub", ""),
+    ("Sum", ""),
+    ("Tanh", ""),
+    ("Transpose", "perm"),
+    ("Unsqueeze", "axes"),
+    ("ZipMap", "classlabels_int64s classlabels_strings"),
 ];
 
-/// Operations on constants alone, with the attributes that they may have.
-const OF_CONSTANTS: [(&str, &[&str]); 25] = [
-    ("Abs", &[]),
-    ("And", &[]),
-    ("Ceil", &[]),
+/// Operations on constants alone, with the names of their attributes.
+const OF_CONSTANTS: [(&str, &str); 25] = [
+    ("Abs", ""),
+    ("And", ""),
+    ("Ceil", ""),
     (
         "Constant",
-        &[
-            "value",
-            "value_float",
-            "value_floats",
-            "value_int",
-            "value_ints",
-            "value_string",
-            "value_strings",
-        ],
+        "value value_float value_floats value_int value_ints value_string value_strings",
     ),
-    ("ConstantOfShape", &["value"]),
-    ("DequantizeLinear", &["axis", "block_size", "output_dtype"]),
-    ("Equal", &[]),
-    ("Exp", &[]),
-    ("Expand", &[]),
-    ("Floor", &[]),
-    ("Greater", &[]),
-    ("Less", &[]),
-    ("Log", &[]),
-    ("Mod", &["fmod"]),
-    ("Not", &[]),
-    ("Or", &[]),
-    ("Pow", &[]),
+    ("ConstantOfShape", "value"),
+    ("DequantizeLinear", "axis block_size output_dtype"),
+    ("Equal", ""),
+    ("Exp", ""),
+    ("Expand", ""),
+    ("Floor", ""),
+    ("Greater", ""),
+    ("Less", ""),
+    ("Log", ""),
+    ("Mod", "fmod"),
+    ("Not", ""),
+    ("Or", ""),
+    ("Pow", ""),
     (
         "QuantizeLinear",
-        &[
-            "axis",
-            "block_size",
-            "output_dtype",
-            "precision",
-            "saturate",
-        ],
+        "axis block_size output_dtype precision saturate",
     ),
-    ("Range", &[]),
-    ("Reciprocal", &[]),
-    ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("Size", &[]),
-    ("Sqrt", &[]),
-    ("Tile", &[]),
-    ("Where", &[]),
+    ("Range", ""),
+    ("Reciprocal", ""),
+    ("ReduceProd", "axes keepdims noop_with_empty_axes"),
+    ("Size", ""),
+    ("Sqrt", ""),
+    ("Tile", ""),
+    ("Where", ""),
 ];
 
-/// Those of `ai.onnx.ml`.
-const ML: [&str; 8] = [
-    "ArrayFeatureExtractor",
-    "Binarizer",
-    "LabelEncoder",
-    "LinearClassifier",
-    "LinearRegressor",
-    "Normalizer",
-    "Scaler",
-    "ZipMap",
-];
+/// The supported operations of the set `ai.onnx.ml`.
+const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier LinearRegressor \
+                  Normalizer Scaler ZipMap";
 
 /// Operations that are not supported, with what to use instead.
 const INSTEAD: [(&str, &str); 26] = [
-    (
-        "Resize",
-        "resize images before they are read, or let the network end before it",
-    ),
-    (
-        "Upsample",
-        "resize images before they are read, or let the network end before it",
-    ),
+    ("Resize", RESIZE),
+    ("Upsample", RESIZE),
     ("ConvTranspose", "let the network end before it"),
-    ("GRU", "use convolutions over a window of time instead"),
-    ("LSTM", "use convolutions over a window of time instead"),
-    ("RNN", "use convolutions over a window of time instead"),
-    (
-        "Loop",
-        "export the model with the loop unrolled (torch.onnx.export traces it)",
-    ),
-    (
-        "Scan",
-        "export the model with the loop unrolled (torch.onnx.export traces it)",
-    ),
-    (
-        "If",
-        "export the model without a choice: onnxsim folds those that are known at build time",
-    ),
+    ("GRU", TIME),
+    ("LSTM", TIME),
+    ("RNN", TIME),
+    ("Loop", LOOP),
+    ("Scan", LOOP),
+    ("If", CHOICE),
     ("Erf", "export with operation set 20, which has Gelu"),
-    ("LRN", "use batch normalisation instead"),
-    ("InstanceNormalization", "use batch normalisation instead"),
-    ("GroupNormalization", "use batch normalisation instead"),
-    ("LayerNormalization", "use batch normalisation instead"),
+    ("LRN", NORM),
+    ("InstanceNormalization", NORM),
+    ("GroupNormalization", NORM),
+    ("LayerNormalization", NORM),
     ("Softplus", "use Relu, Elu or Gelu instead"),
     ("Softsign", "use Tanh instead"),
     ("Mish", "use HardSwish instead"),
     ("Swish", "x · Sigmoid(x) as Mul and Sigmoid is supported"),
     ("Einsum", "use MatMul instead"),
-    (
-        "QLinearConv",
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
-    (
-        "QLinearMatMul",
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
-    (
-        "ConvInteger",
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
-    (
-        "MatMulInteger",
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
-    (
-        "DynamicQuantizeLinear",
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
+    ("QLinearConv", QUANTISED),
+    ("QLinearMatMul", QUANTISED),
+    ("ConvInteger", QUANTISED),
+    ("MatMulInteger", QUANTISED),
+    ("DynamicQuantizeLinear", QUANTISED),
     (
         "TreeEnsembleClassifier",
         "trees are no network: train an MLPClassifier",
@@ -273,12 +178,24 @@ const INSTEAD: [(&str, &str); 26] = [
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
-/// Operation sets that are read: the first, and the last that was looked at.
-const SETS: (i64, i64) = (7, 26);
+const RESIZE: &str = "resize images before they are read, or let the network end before it";
+const TIME: &str = "use convolutions over a window of time instead";
+const LOOP: &str = "export the model with the loop unrolled (torch.onnx.export traces it)";
+const NORM: &str = "use batch normalisation instead";
+const QUANTISED: &str =
+    "export the model before quantisation: weights can be stored as f16 or i8 when it is baked";
+const CHOICE: &str =
+    "export the model without a choice: onnxsim folds those that are known at build time";
 
-/// True if the bytes are an ONNX model, as far as its frame goes.
+/// The oldest operation set that is read.
+const FIRST_SET: i64 = 7;
+
+/// The newest operation set when this was written.
+const LAST_SET: i64 = 26;
+
+/// True if the bytes are an ONNX model with nodes, whatever these are.
 pub(super) fn is_model(bytes: &[u8]) -> bool {
-    Model::parse(bytes).is_ok_and(|m| m.model.graph.is_some_and(|graph| !graph.node.is_empty()))
+    OnnxModel::parse(bytes).is_ok_and(|m| m.model.graph.is_some_and(|graph| !graph.node.is_empty()))
 }
 
 /// Reads an ONNX model.
@@ -286,13 +203,13 @@ pub(super) fn read(
     source: &Source<'_>,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Read> {
+) -> Option<ReadModel> {
     beside::read(
         source,
         "Sigmoid",
         files,
         mistakes,
-        |place, files, mistakes| match Model::parse(source.bytes) {
+        |place, files, mistakes| match OnnxModel::parse(source.bytes) {
             Ok(model) => lower(&model, place, files, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
@@ -302,25 +219,77 @@ pub(super) fn read(
     )
 }
 
-/// What becomes of a model. All mistakes are reported.
+/// Makes a draft of a model. All mistakes are reported.
 fn lower(
-    model: &Model,
-    place: &Place<'_>,
+    model: &OnnxModel,
+    place: &ModelPlace<'_>,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Lowered> {
-    let Place {
-        file,
-        folder,
-        values,
-        ..
-    } = *place;
-    let before = mistakes.lines.len();
+    let (before, file) = (mistakes.lines.len(), place.file);
     let Some(graph) = &model.model.graph else {
         mistakes.add(file, "not an ONNX model: it has no graph");
         return None;
     };
     let sets = sets(model, file, mistakes);
+    check_parts(model, file, mistakes);
+    let mut tensors = Tensors {
+        folder: place.folder,
+        files,
+        data: HashMap::new(),
+    };
+    let mut known = initializers(graph, &model.rest.graph, file, &mut tensors, mistakes);
+    let names = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
+    let wanted = place
+        .wanted(names.map(|name| (name, name.to_string())))
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
+    check_names(graph, file, mistakes);
+    let constants = known.values().map(|v| match v {
+        ModelValue::Constant(c) => c.len(),
+        _ => 0,
+    });
+    // Quantized weights are stored once, and computed constants of the same size follow.
+    let left = FOLDED.saturating_add(constants.sum::<usize>().saturating_mul(4));
+    let mut lowering = Lowering {
+        graph,
+        sets,
+        left,
+        builder: inputs(graph, file, &mut known, mistakes),
+        known,
+        tensors,
+    };
+    let needed = needed(graph, wanted.iter().map(|(name, _)| *name));
+    for (i, proto) in graph.node.iter().enumerate() {
+        if needed.contains(&i) {
+            let place = format!("{file}: {}", described(i, proto));
+            let outputs = lowering.node(i, &model.rest.graph, &place, mistakes);
+            lowering.name_outputs(proto, outputs, mistakes.lines.len() > before);
+        }
+    }
+    let Lowering { known, builder, .. } = lowering;
+    let outputs: Vec<(String, ModelValue)> = wanted
+        .into_iter()
+        .map(|(name, own)| (own, known.get(name).cloned().unwrap_or(ModelValue::Unknown)))
+        .collect();
+    for info in &graph.output {
+        let name = info.name.as_deref().unwrap_or("");
+        if let Some((_, value)) = outputs.iter().find(|(output, _)| output == name) {
+            if let Err(e) = check_declared(info, value) {
+                mistakes.add(format_args!("{file}: output {name}"), e);
+            }
+        }
+    }
+    if mistakes.lines.len() > before {
+        return None;
+    }
+    finish(builder?, &outputs, place.values)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()
+}
+
+/// Reports parts of a model that are not supported.
+fn check_parts(model: &OnnxModel, file: &str, mistakes: &mut Mistakes) {
     if model.rest.functions > 0 {
         mistakes.add(
             file,
@@ -333,19 +302,109 @@ fn lower(
             "sparse initialisers are not supported: store them densely",
         );
     }
-    let mut tensors = Tensors {
-        folder,
-        files,
-        data: HashMap::new(),
-    };
-    let mut known: HashMap<&str, Value> = HashMap::new();
+}
+
+/// The draft of a model whose nodes are all computed.
+fn finish(
+    builder: Builder,
+    outputs: &[(String, ModelValue)],
+    values: bool,
+) -> Result<Lowered, String> {
+    let Builder {
+        mut draft,
+        numbers,
+        inputs,
+        ..
+    } = builder;
+    let mut tail = tail::tail(&mut draft, outputs, values)?;
+    // The output of a regressor is numbers, unless the model makes a class of it.
+    if tail.output.is_none() && numbers.contains(&tail.value) {
+        tail.output = Some(tail::NUMBERS);
+    }
+    draft.graph.outputs = vec![tail.value].into();
+    beside::finished(draft, InputOrder::Chw, tail, inputs)
+}
+
+/// The state of lowering, node by node.
+struct Lowering<'m, 't, 'f> {
+    graph: &'m GraphProto,
+    /// The versions of the operation sets.
+    sets: HashMap<&'m str, i64>,
+    /// The number of elements that constants computed from now on may have together.
+    left: usize,
+    /// `None` behind a mistake in the inputs.
+    builder: Option<Builder>,
+    /// The tensors so far.
+    known: HashMap<&'m str, ModelValue>,
+    tensors: Tensors<'t, 'f>,
+}
+
+impl<'m> Lowering<'m, '_, '_> {
+    /// Computes the outputs of node `i`; none behind a mistake.
+    fn node(
+        &mut self,
+        i: usize,
+        rest: &GraphRest,
+        place: &str,
+        mistakes: &mut Mistakes,
+    ) -> Vec<ModelValue> {
+        let mut compute = || {
+            let proto = &self.graph.node[i];
+            if !check(proto, place, mistakes) {
+                return None;
+            }
+            let inputs = operands(proto, &self.known, place, mistakes)?;
+            let rest = rest.nodes.get(i);
+            let node = OnnxNode {
+                proto,
+                name: title(i, proto),
+                inputs,
+                version: self.sets.get(set(proto)).copied().unwrap_or(LAST_SET),
+                tensors: attributes(proto, rest, place, &mut self.tensors, mistakes)?,
+            };
+            compute(&mut self.builder, &node, &mut self.left)
+                .map_err(|e| mistakes.add(place, e))
+                .ok()
+        };
+        compute().unwrap_or_default()
+    }
+
+    /// Stores the outputs of a node by name. Where one is missing and `wrong` is true, because of
+    /// an earlier mistake, a value is assumed in its place.
+    fn name_outputs(&mut self, proto: &'m NodeProto, outputs: Vec<ModelValue>, wrong: bool) {
+        let mut outputs = outputs.into_iter();
+        for name in &proto.output {
+            let given = outputs.next();
+            // An output that is left out keeps its place.
+            if name.is_empty() {
+                continue;
+            }
+            let assumed = || {
+                let builder = self.builder.as_mut().filter(|_| wrong)?;
+                assumed(builder, self.graph, proto, name, &self.known)
+            };
+            let value = given.or_else(assumed).unwrap_or(ModelValue::Unknown);
+            self.known.insert(name, value);
+        }
+    }
+}
+
+/// The constants that the file stores, by name.
+fn initializers<'m>(
+    graph: &'m GraphProto,
+    rest: &GraphRest,
+    file: &str,
+    tensors: &mut Tensors<'_, '_>,
+    mistakes: &mut Mistakes,
+) -> HashMap<&'m str, ModelValue> {
+    let mut known: HashMap<&str, ModelValue> = HashMap::new();
     for (i, initializer) in graph.initializer.iter().enumerate() {
         let name = initializer.name.as_deref().unwrap_or("");
         let place = format!("{file}: initialiser {name}");
         let none = TensorRest::default();
-        let rest = model.rest.graph.initializers.get(i).unwrap_or(&none);
+        let rest = rest.initializers.get(i).unwrap_or(&none);
         let constant = tensors.read(initializer, rest, &place, mistakes);
-        let value = constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c)));
+        let value = constant.map_or(ModelValue::Unknown, |c| ModelValue::Constant(Rc::new(c)));
         if known.insert(name, value).is_some() {
             mistakes.add(
                 place,
@@ -353,121 +412,11 @@ fn lower(
             );
         }
     }
-    let given = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
-    let wanted = match place.wanted(given.map(|name| (name, name.to_string()))) {
-        Ok(wanted) => wanted,
-        Err(e) => {
-            mistakes.add(file, e);
-            return None;
-        }
-    };
-    given_once(graph, file, mistakes);
-    // Weights that are stored quantised may become as many again.
-    let stored = known
-        .values()
-        .map(|v| {
-            if let Value::Constant(c) = v {
-                c.len()
-            } else {
-                0
-            }
-        })
-        .sum::<usize>();
-    let mut left = FOLDED.saturating_add(stored.saturating_mul(4));
-    let needed = needed(graph, wanted.iter().map(|w| w.0));
-    let mut builder = inputs(graph, file, &mut known, mistakes);
-    for (i, proto) in graph
-        .node
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| needed.contains(i))
-    {
-        let place = format!("{file}: {}", described(i, proto));
-        let outputs = check(proto, &place, mistakes)
-            .then(|| operands(proto, &known, &place, mistakes))
-            .flatten()
-            .and_then(|inputs| {
-                let none = NodeRest::default();
-                let rest = model.rest.graph.nodes.get(i).unwrap_or(&none);
-                let node = Node {
-                    proto,
-                    name: title(i, proto),
-                    inputs,
-                    version: sets.get(set(proto)).copied().unwrap_or(SETS.1),
-                    tensors: attributes(proto, rest, &place, &mut tensors, mistakes)?,
-                };
-                compute(&mut builder, &node, &mut left)
-                    .map_err(|e| mistakes.add(&place, e))
-                    .ok()
-            })
-            .unwrap_or_default();
-        let mut outputs = outputs.into_iter();
-        // An output without a name is left out; it keeps its place.
-        for name in &proto.output {
-            let given = outputs.next();
-            if name.is_empty() {
-                continue;
-            }
-            // Behind a mistake, which no network is made of.
-            let wrong = mistakes.lines.len() > before;
-            let assumed = || {
-                assumed(
-                    builder.as_mut().filter(|_| wrong)?,
-                    graph,
-                    (proto, name),
-                    &known,
-                )
-            };
-            let value = given.or_else(assumed).unwrap_or(Value::Unknown);
-            known.insert(name, value);
-        }
-    }
-    let outputs: Vec<(String, Value)> = wanted
-        .into_iter()
-        .map(|(name, own)| (own, known.get(name).cloned().unwrap_or(Value::Unknown)))
-        .collect();
-    for (info, (name, value)) in graph.output.iter().filter_map(|info| {
-        let name = info.name.as_deref().unwrap_or("");
-        outputs.iter().find(|o| o.0 == name).map(|o| (info, o))
-    }) {
-        if let Err(e) = declared(info, value) {
-            mistakes.add(format_args!("{file}: output {name}"), e);
-        }
-    }
-    if mistakes.lines.len() > before {
-        return None;
-    }
-    let Builder {
-        mut draft,
-        numbers,
-        inputs,
-        ..
-    } = builder?;
-    // A class of a regressor's numbers is a class.
-    let numbers = |tail: &Tail| tail.output.is_none() && numbers.contains(&tail.value);
-    let tail = match tail::tail(&mut draft, &outputs, values) {
-        Ok(tail) if numbers(&tail) => Tail {
-            output: Some(tail::NUMBERS),
-            ..tail
-        },
-        Ok(tail) => tail,
-        Err(e) => {
-            mistakes.add(file, e);
-            return None;
-        }
-    };
-    draft.graph.outputs = vec![tail.value].into();
-    match beside::finished(draft, InputOrder::Chw, tail, inputs) {
-        Ok(made) => Some(made),
-        Err(e) => {
-            mistakes.add(file, e);
-            None
-        }
-    }
+    known
 }
 
 /// The versions of the operation sets by their names: `""` and `ai.onnx.ml`.
-fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'m str, i64> {
+fn sets<'m>(model: &'m OnnxModel, file: &str, mistakes: &mut Mistakes) -> HashMap<&'m str, i64> {
     let mut sets = HashMap::new();
     if model.model.opset_import.is_empty() {
         mistakes.add(file, "not an ONNX model: it names no operation set");
@@ -478,13 +427,12 @@ fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'
             name => name,
         };
         let version = set.version.unwrap_or(0);
-        if name.is_empty() && !(SETS.0..=SETS.1).contains(&version) {
+        if name.is_empty() && !(FIRST_SET..=LAST_SET).contains(&version) {
             mistakes.add(
                 file,
                 format_args!(
-                    "expected operation set {} to {}, found {version}: onnx.version_converter \
-                     makes another of it",
-                    SETS.0, SETS.1
+                    "expected operation set {FIRST_SET} to {LAST_SET}, found {version}: \
+                     onnx.version_converter converts it",
                 ),
             );
         }
@@ -493,7 +441,7 @@ fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'
     sets
 }
 
-/// The set of a node's operation.
+/// The name of the set of a node's operation.
 fn set(proto: &NodeProto) -> &str {
     match proto.domain.as_deref().unwrap_or("") {
         "ai.onnx" => "",
@@ -501,14 +449,14 @@ fn set(proto: &NodeProto) -> &str {
     }
 }
 
-/// The nodes that the outputs of these names need.
+/// The nodes that the outputs of these names depend on.
 fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> HashSet<usize> {
     let mut names: HashSet<&str> = outputs.collect();
     let mut needed = HashSet::new();
     for (i, node) in graph.node.iter().enumerate().rev() {
         if node.output.iter().any(|o| names.contains(&**o)) {
             needed.insert(i);
-            // An input without a name is left out.
+            // Optional inputs that are left out have no name.
             names.extend(
                 node.input
                     .iter()
@@ -520,12 +468,12 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
     needed
 }
 
-/// Elements that the constants computed of others may have together, besides four for each that the
-/// file holds.
+/// The number of elements that computed constants may have together, besides four for each element
+/// that the file stores.
 const FOLDED: usize = 1 << 24;
 
-/// Reports names that are given by several nodes, or by a node and something before it.
-fn given_once(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
+/// Reports outputs of nodes with a name that an earlier tensor has.
+fn check_names(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
     let inputs = graph.input.iter().filter_map(|i| i.name.as_deref());
     let initializers = graph.initializer.iter().filter_map(|i| i.name.as_deref());
     let mut names: HashSet<&str> = inputs.chain(initializers).collect();
@@ -535,23 +483,24 @@ fn given_once(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
                 let place = format!("{file}: {}", described(i, node));
                 mistakes.add(
                     place,
-                    format_args!("it gives {name}, which something before it gives already"),
+                    format_args!(
+                        "its output {name} is also an input, an initialiser or the output of an \
+                         earlier node"
+                    ),
                 );
             }
         }
     }
 }
 
-/// Compares what the model declares of an output with what is computed.
-///
-/// # Errors
-/// Of other sizes.
-fn declared(info: &ValueInfoProto, value: &Value) -> Result<(), String> {
+/// Compares the sizes that the model declares for an output with those that are inferred.
+fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), String> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-    let (Some(shape), Value::Live(live)) = (tensor.and_then(|t| t.shape.as_ref()), value) else {
+    let (Some(shape), ModelValue::Live(live)) = (tensor.and_then(|t| t.shape.as_ref()), value)
+    else {
         return Ok(());
     };
-    // Exporters write no sizes where they know none.
+    // Exporters leave out sizes that they do not know.
     let Some((_, rest)) = shape.dim.split_first() else {
         return Ok(());
     };
@@ -574,35 +523,25 @@ fn declared(info: &ValueInfoProto, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// An input of the model.
-struct Input {
-    /// The first size, where it is stated.
-    records: Option<usize>,
-    /// Sizes behind it.
-    dims: Vec<usize>,
-    /// The type of its elements.
-    kind: Element,
-}
-
-/// The builder with the model's inputs. The first axis of each is that of the records.
+/// A builder with the model's inputs, which are added to `known`.
 fn inputs<'g>(
     graph: &'g GraphProto,
     file: &str,
-    known: &mut HashMap<&'g str, Value>,
+    known: &mut HashMap<&'g str, ModelValue>,
     mistakes: &mut Mistakes,
 ) -> Option<Builder> {
     let names: Vec<(&str, &ValueInfoProto)> = graph
         .input
         .iter()
         .map(|i| (i.name.as_deref().unwrap_or(""), i))
-        .filter(|i| !known.contains_key(i.0))
+        .filter(|(name, _)| !known.contains_key(name))
         .collect();
     if names.is_empty() {
         mistakes.add(file, "expected an input, found none");
     }
     let mut inputs = Vec::new();
     for &(name, info) in &names {
-        if known.insert(name, Value::Unknown).is_some() {
+        if known.insert(name, ModelValue::Unknown).is_some() {
             mistakes.add(file, format_args!("two inputs are called {name}"));
         }
         inputs.extend(input(info, &format!("{file}: input {name}"), mistakes));
@@ -616,14 +555,14 @@ fn inputs<'g>(
             let size = inputs[i].records.map_or("N".into(), |n| n.to_string());
             let sizes = inputs[i].dims.iter().map(usize::to_string);
             let sizes: Vec<String> = std::iter::once(size).chain(sizes).collect();
-            format!("{} [{}]", names[i].0, sizes.join(", "))
+            let (name, _) = names[i];
+            format!("{name} [{}]", sizes.join(", "))
         };
         mistakes.add(
             file,
             format_args!(
-                "expected inputs of as many records, found {} and {}: a record has a part of \
-                 every input; export the model \
-                 with one first size of all",
+                "expected inputs with the same number of records, found {} and {}: a record has a \
+                 part of every input; export the model with the same first size for all inputs",
                 shown(0),
                 shown(other)
             ),
@@ -643,18 +582,14 @@ fn inputs<'g>(
     for ((&(name, _), input), value) in names.iter().zip(inputs).zip(values) {
         known.insert(
             name,
-            Value::Live(Live {
-                value,
-                dims: input.dims,
-                kind: input.kind,
-            }),
+            ModelValue::Live(Live::new(value, input.dims, input.kind)),
         );
     }
     Some(builder)
 }
 
-/// What the model says of an input.
-fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<Input> {
+/// Reads the declaration of an input.
+fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<ModelInput> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let kind = tensor.and_then(|t| t.elem_type).unwrap_or(DataType::FLOAT);
     let float = matches!(
@@ -689,7 +624,8 @@ fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<
     let Some((first, rest)) = sizes.split_first() else {
         mistakes.add(
             place,
-            "expected sizes, the first that of the records, found none: export the model with them",
+            "expected sizes, of which the first is the number of records, found none: export the \
+             model with its sizes",
         );
         return None;
     };
@@ -703,22 +639,21 @@ fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<
         mistakes.add(
             place,
             format_args!(
-                "expected sizes that are known at build time behind that of the records, found \
-                 {}: export the model \
+                "expected fixed sizes behind the number of records, found {}: export the model \
                  with a fixed size of its input",
                 shown()
             ),
         );
         return None;
     };
-    Some(Input {
+    Some(ModelInput {
         records: size(first),
         dims,
         kind: tensor::element(kind.0.into()).unwrap_or(Element::F32),
     })
 }
 
-/// How messages name a node: by its name, or its output.
+/// A node in messages: its name, or that of its output, and its operation.
 fn described(i: usize, proto: &NodeProto) -> String {
     format!(
         "node {} ({})",
@@ -727,6 +662,7 @@ fn described(i: usize, proto: &NodeProto) -> String {
     )
 }
 
+/// The name of a node, or of its first output, or its number.
 fn title(i: usize, proto: &NodeProto) -> String {
     let named = |n: &&str| !n.is_empty();
     let name = proto.name.as_deref().filter(named).or(proto
@@ -737,18 +673,16 @@ fn title(i: usize, proto: &NodeProto) -> String {
     name.map_or_else(|| i.to_string(), String::from)
 }
 
-/// Whether an operation with its attributes is known; else it is reported.
+/// Reports operations and attributes that are not supported. Returns true if there are none.
 fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let (op, set) = (proto.op_type.as_deref().unwrap_or(""), set(proto));
-    let ml = ML.contains(&op);
-    let known = OPS
-        .iter()
-        .chain(&OF_CONSTANTS)
-        .find(|o| o.0 == op)
-        .map(|o| o.1)
+    let ml = listed(ML, op);
+    let mut all = OPS.iter().chain(&OF_CONSTANTS);
+    let known = all
+        .find(|(name, _)| *name == op)
         .filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
-    let Some(known) = known else {
-        match INSTEAD.iter().find(|o| o.0 == op) {
+    let Some((_, known)) = known else {
+        match INSTEAD.iter().find(|(name, _)| *name == op) {
             Some((_, instead)) => {
                 mistakes.add(place, format_args!("it is not supported: {instead}"))
             }
@@ -767,7 +701,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
         .attribute
         .iter()
         .filter_map(|a| a.name.as_deref())
-        .filter(|n| !known.contains(n))
+        .filter(|n| !listed(known, n))
     {
         mistakes.add(place, format_args!("the attribute {name} is not supported"));
         good = false;
@@ -775,7 +709,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     for (i, attribute) in proto.attribute.iter().enumerate() {
         let name = attribute.name.as_deref().unwrap_or("");
         let wants = type_of(op, name);
-        // Files of the first versions do not say it.
+        // Files of the first versions leave the type out.
         let found = attribute.r#type.unwrap_or(AttributeType::UNDEFINED);
         if found != wants && found != AttributeType::UNDEFINED {
             let (wants, found) = (type_name(wants), type_name(found));
@@ -833,24 +767,27 @@ fn type_name(kind: AttributeType) -> &'static str {
     }
 }
 
-/// What the inputs of a node are; `None` where one is not known for reasons that are reported.
+/// The inputs of a node; `None` behind a mistake.
 fn operands(
     proto: &NodeProto,
-    known: &HashMap<&str, Value>,
+    known: &HashMap<&str, ModelValue>,
     place: &str,
     mistakes: &mut Mistakes,
-) -> Option<Vec<Option<Value>>> {
+) -> Option<Vec<Option<ModelValue>>> {
     let mut inputs = Vec::new();
     let mut complete = true;
     for name in &proto.input {
         match known.get(&**name) {
             _ if name.is_empty() => inputs.push(None),
-            Some(Value::Unknown) => complete = false,
+            Some(ModelValue::Unknown) => complete = false,
             Some(value) => inputs.push(Some(value.clone())),
             None => {
                 mistakes.add(
                     place,
-                    format_args!("it reads {name}, which nothing before it gives"),
+                    format_args!(
+                        "its input {name} is no input, no initialiser and no output of an earlier \
+                         node"
+                    ),
                 );
                 complete = false;
             }
@@ -859,27 +796,19 @@ fn operands(
     complete.then_some(inputs)
 }
 
-/// Operations that are not supported and whose value has the sizes of what they read.
-const KEEP_SIZES: [&str; 9] = [
-    "Erf",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LRN",
-    "LayerNormalization",
-    "Mish",
-    "Softplus",
-    "Softsign",
-    "Swish",
-];
+/// The operations that are not supported, but whose output has the sizes of their first input.
+const KEEP_SIZES: &str = "Erf GroupNormalization InstanceNormalization LRN LayerNormalization \
+                          Mish Softplus Softsign Swish";
 
-/// A value in place of an output that a mistake has left out, if its sizes are known: the model
-/// states them, or the operation keeps those of its operand.
+/// A value in place of an output that a mistake has left out. Its sizes are known if the model
+/// states them, or if the operation keeps those of its input.
 fn assumed(
     builder: &mut Builder,
     graph: &GraphProto,
-    (proto, name): (&NodeProto, &str),
-    known: &HashMap<&str, Value>,
-) -> Option<Value> {
+    proto: &NodeProto,
+    name: &str,
+    known: &HashMap<&str, ModelValue>,
+) -> Option<ModelValue> {
     let mut infos = graph.value_info.iter().chain(&graph.output);
     let stated = infos
         .find(|i| i.name.as_deref() == Some(name))
@@ -893,62 +822,62 @@ fn assumed(
                 .as_ref()?
                 .dim;
             let size = |d: &rten_onnx::onnx::Dimension| usize::try_from(d.dim_value?).ok();
-            sizes
-                .split_first()?
-                .1
-                .iter()
-                .map(size)
-                .collect::<Option<Vec<usize>>>()
+            let (_, sizes) = sizes.split_first()?;
+            sizes.iter().map(size).collect::<Option<Vec<usize>>>()
         });
     let same = || match known.get(&**proto.input.first()?) {
-        Some(Value::Live(live)) if KEEP_SIZES.contains(&proto.op_type.as_deref()?) => {
+        Some(ModelValue::Live(live)) if listed(KEEP_SIZES, proto.op_type.as_deref()?) => {
             Some(live.dims.clone())
         }
         _ => None,
     };
     builder
         .assumed(name, stated.or_else(same)?)
-        .map(Value::Live)
+        .map(ModelValue::Live)
 }
 
 /// The tensors among the attributes of a node.
 fn attributes(
     proto: &NodeProto,
-    rest: &NodeRest,
+    rest: Option<&NodeRest>,
     place: &str,
     tensors: &mut Tensors<'_, '_>,
     mistakes: &mut Mistakes,
-) -> Option<Vec<(String, Rc<Constant>)>> {
+) -> Option<Vec<(String, Rc<ConstantTensor>)>> {
     let mut found = Vec::new();
     for (i, attribute) in proto.attribute.iter().enumerate() {
         let Some(tensor) = &attribute.t else { continue };
         let name = attribute.name.clone().unwrap_or_default();
         let none = TensorRest::default();
-        let rest = rest.attributes.get(i).unwrap_or(&none);
+        let rest = rest.and_then(|r| r.attributes.get(i)).unwrap_or(&none);
         let constant = tensors.read(tensor, rest, &format!("{place}: {name}"), mistakes)?;
         found.push((name, Rc::new(constant)));
     }
     Some(found)
 }
 
-/// What a node gives.
-fn compute(builder: &mut Option<Builder>, node: &Node<'_>, left: &mut usize) -> ops::Given {
-    let constants: Option<Vec<Option<Rc<Constant>>>> = node
+/// Computes the outputs of a node.
+fn compute(
+    builder: &mut Option<Builder>,
+    node: &OnnxNode<'_>,
+    left: &mut usize,
+) -> ops::NodeOutputs {
+    let constants: Option<Vec<Option<Rc<ConstantTensor>>>> = node
         .inputs
         .iter()
         .map(|i| match i {
             None => Some(None),
-            Some(Value::Constant(c)) => Some(Some(c.clone())),
+            Some(ModelValue::Constant(c)) => Some(Some(c.clone())),
             Some(_) => None,
         })
         .collect();
     match (constants, builder) {
         (Some(constants), _) => {
             let folded = fold::fold(node, &constants, *left)?;
-            *left = left.saturating_sub(folded.iter().map(Constant::len).sum());
+            *left = left.saturating_sub(folded.iter().map(ConstantTensor::len).sum());
             Ok(folded
                 .into_iter()
-                .map(|c| Value::Constant(Rc::new(c)))
+                .map(|c| ModelValue::Constant(Rc::new(c)))
                 .collect())
         }
         (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => classify::apply(builder, node),

@@ -1,31 +1,29 @@
-//! A node of the model as operations see it: its inputs, and its attributes by name and type.
+//! A node of the model with its inputs, and its attributes by name and type.
 
-use crate::bake::front::constant::Constant;
-use crate::bake::front::value::{Live, Value};
+use crate::bake::front::constant::ConstantTensor;
+use crate::bake::front::value::{Live, ModelValue};
 use rten_onnx::onnx::{AttributeProto, NodeProto};
 use std::rc::Rc;
 
-/// A node with what its inputs are.
-pub(super) struct Node<'n> {
-    /// The node.
+/// A node with its inputs.
+pub(super) struct OnnxNode<'n> {
     pub(super) proto: &'n NodeProto,
-    /// Its name in the graph.
+    /// The name of its nodes in the draft.
     pub(super) name: String,
-    /// Its inputs; `None` where one is left out.
-    pub(super) inputs: Vec<Option<Value>>,
-    /// The version of its operation's set.
+    /// `None` where an input is left out.
+    pub(super) inputs: Vec<Option<ModelValue>>,
+    /// The version of the operation set.
     pub(super) version: i64,
-    /// Tensors among its attributes, with their names.
-    pub(super) tensors: Vec<(String, Rc<Constant>)>,
+    /// The tensors among its attributes, by name.
+    pub(super) tensors: Vec<(String, Rc<ConstantTensor>)>,
 }
 
-impl Node<'_> {
-    /// Its operation.
+impl OnnxNode<'_> {
     pub(super) fn op(&self) -> &str {
         self.proto.op_type.as_deref().unwrap_or("")
     }
 
-    /// The domain of its operation; empty for ONNX's own.
+    /// The domain of the operation; empty for ONNX's own.
     pub(super) fn domain(&self) -> &str {
         super::set(self.proto)
     }
@@ -37,89 +35,85 @@ impl Node<'_> {
             .find(|a| a.name.as_deref() == Some(name))
     }
 
-    /// Whether it has the attribute.
+    /// True if the node has the attribute.
     pub(super) fn has(&self, name: &str) -> bool {
         self.attribute(name).is_some()
     }
 
-    /// An integer attribute. (A 0 may be left out of the file.)
+    /// An attribute of an integer. (A 0 may be left out of the file.)
     pub(super) fn int(&self, name: &str, default: i64) -> i64 {
         self.attribute(name).map_or(default, |a| a.i.unwrap_or(0))
     }
 
-    /// A float attribute.
+    /// An attribute of a float.
     pub(super) fn float(&self, name: &str, default: f64) -> f64 {
         self.attribute(name)
             .map_or(default, |a| a.f.map_or(0.0, f64::from))
     }
 
-    /// A text attribute.
+    /// An attribute of a text.
     pub(super) fn text(&self, name: &str, default: &'static str) -> &str {
         self.attribute(name)
             .map_or(default, |a| a.s.as_deref().unwrap_or(""))
     }
 
-    /// An attribute of several integers.
+    /// An attribute of a list of integers.
     pub(super) fn ints(&self, name: &str) -> Option<&[i64]> {
         self.attribute(name).map(|a| &*a.ints)
     }
 
-    /// An attribute of several floats.
+    /// An attribute of a list of floats.
     pub(super) fn floats(&self, name: &str) -> Option<Vec<f64>> {
         self.attribute(name)
             .map(|a| a.floats.iter().map(|&f| f.into()).collect())
     }
 
-    /// An attribute of several texts.
+    /// An attribute of a list of texts.
     pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
         self.attribute(name).map(|a| &*a.strings)
     }
 
-    /// A tensor attribute.
-    pub(super) fn tensor(&self, name: &str) -> Option<Rc<Constant>> {
+    /// An attribute of a tensor.
+    pub(super) fn tensor(&self, name: &str) -> Option<Rc<ConstantTensor>> {
         self.tensors
             .iter()
-            .find(|t| t.0 == name)
-            .map(|t| t.1.clone())
+            .find(|(known, _)| known == name)
+            .map(|(_, tensor)| tensor.clone())
     }
 
-    /// Input `i`, if it is there.
-    pub(super) fn input(&self, i: usize) -> Option<&Value> {
+    /// Input `i`; `None` if it is left out.
+    pub(super) fn input(&self, i: usize) -> Option<&ModelValue> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
-    /// Whether it has an output `i`.
+    /// True if output `i` is named.
     pub(super) fn gives(&self, i: usize) -> bool {
         self.proto.output.get(i).is_some_and(|o| !o.is_empty())
     }
 
-    /// Input `i` as a constant, if it is there.
-    ///
-    /// # Errors
-    /// Of one that is computed of the network's input.
-    pub(super) fn constant(&self, i: usize, what: &str) -> Result<Option<Rc<Constant>>, String> {
+    /// Input `i`, which must be a constant if it is there.
+    pub(super) fn constant(
+        &self,
+        i: usize,
+        what: &str,
+    ) -> Result<Option<Rc<ConstantTensor>>, String> {
         match self.input(i) {
             None => Ok(None),
-            Some(Value::Constant(c)) => Ok(Some(c.clone())),
+            Some(ModelValue::Constant(c)) => Ok(Some(c.clone())),
             Some(_) => Err(format!(
-                "expected {what} that is known at build time, found one that is computed"
+                "expected {what} that is a constant, found a value computed from the record"
             )),
         }
     }
 
-    /// The same, which must be there.
-    ///
-    /// # Errors
-    /// Of one that is not there, or computed of the network's input.
-    pub(super) fn needed(&self, i: usize, what: &str) -> Result<Rc<Constant>, String> {
+    /// Input `i`, which must be there and a constant.
+    pub(super) fn needed(&self, i: usize, what: &str) -> Result<Rc<ConstantTensor>, String> {
         self.constant(i, what)?
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
-    /// The integers of attribute `name`, or where it became an input, of input `i`.
-    ///
-    /// # Errors
-    /// Of an input that is no constant, or not of integers.
+    /// The integers of attribute `name`, or of input `i`, which newer operation sets have in its
+    /// place.
     pub(super) fn ints_of(&self, name: &str, i: usize) -> Result<Option<Vec<i64>>, String> {
         if let Some(ints) = self.ints(name) {
             return Ok(Some(ints.to_vec()));
@@ -128,19 +122,18 @@ impl Node<'_> {
     }
 }
 
-/// The one input of a node, as a value that is computed.
-///
-/// # Errors
-/// Of any other.
-pub(super) fn live<'a>(node: &'a Node<'_>, i: usize) -> Result<&'a Live, String> {
+/// Input `i`, which must be computed from the record.
+pub(super) fn live<'a>(node: &'a OnnxNode<'_>, i: usize) -> Result<&'a Live, String> {
     match node.input(i) {
-        Some(Value::Live(live)) => Ok(live),
-        Some(Value::Constant(_)) => Err(format!(
-            "input {i}: expected one that is computed, found a constant"
+        Some(ModelValue::Live(live)) => Ok(live),
+        Some(ModelValue::Constant(_)) => Err(format!(
+            "input {i}: expected a value computed from the record, found a constant"
         )),
-        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => Err(format!(
-            "input {i}: what is computed of classes cannot be computed with"
+        Some(ModelValue::Class(_) | ModelValue::Map(..) | ModelValue::Flags(..)) => Err(format!(
+            "input {i}: a predicted class cannot be the input of another operation"
         )),
-        Some(Value::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
+        Some(ModelValue::Unknown) | None => {
+            Err(format!("input {i}: expected a value, found nothing"))
+        }
     }
 }

@@ -1,46 +1,32 @@
-//! The operations of the standard set that are computed of each record.
+//! The operations of the standard set on values computed from the record.
 
-use super::node::{Node, live};
+use super::node::{OnnxNode, live};
 use super::window;
 use super::{fold, tensor};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data, Element, Int};
+use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
 use crate::bake::front::fold as constants;
-use crate::bake::front::operations;
-use crate::bake::front::value::{Class, Live, Value, axis, inner_axis, standard};
+use crate::bake::front::listed;
+use crate::bake::front::operations::{self, Around};
+use crate::bake::front::value::{
+    Class, Live, ModelValue, axes, axis, inner_axis, inner_permutation, shape_of, standard,
+};
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
 use std::rc::Rc;
 
-/// What an operation gives, one value for each output.
-pub(super) type Given = Result<Vec<Value>, String>;
+/// The outputs of a node.
+pub(super) type NodeOutputs = Result<Vec<ModelValue>, String>;
 
-/// Computes a node of which at least one input is computed.
-pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
-    let one = |live: Result<Live, String>| live.map(|l| vec![Value::Live(l)]);
-    if let Some(Value::Class(class)) = node.input(0) {
+/// Computes a node with at least one input that is computed from the record.
+pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let one = |live: Result<Live, String>| live.map(|l| vec![ModelValue::Live(l)]);
+    if let Some(ModelValue::Class(class)) = node.input(0) {
         return of_class(node, class.clone());
     }
-    let kinds = node.inputs.iter().flatten().filter_map(|i| {
-        if let Value::Live(l) = i {
-            Some(l.kind)
-        } else {
-            None
-        }
-    });
-    if let Some(kind) = kinds
-        .into_iter()
-        .find(|k| !k.float())
-        .filter(|_| !OF_INTEGERS.contains(&node.op()))
-    {
-        return Err(format!(
-            "{} values are computed as floats, which neither wrap nor truncate: Cast them to \
-             FLOAT before it",
-            kind.name()
-        ));
-    }
-    if let (Some(Value::Flags(..) | Value::Map(..)), "Identity" | "Cast" | "Reshape") =
+    check_types(node)?;
+    if let (Some(ModelValue::Flags(..) | ModelValue::Map(..)), "Identity" | "Cast" | "Reshape") =
         (node.input(0), node.op())
     {
         return Ok(node.inputs[..1].iter().flatten().cloned().collect());
@@ -87,21 +73,35 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         op => {
             let advice = ONLY_CONSTANTS
                 .iter()
-                .find(|o| o.0.contains(&op))
-                .map_or(END, |o| o.1);
+                .find(|(ops, _)| ops.contains(&op))
+                .map_or(END, |(_, advice)| advice);
             Err(format!(
-                "of values that are computed it is not supported, only of constants: {advice}"
+                "it is supported on constants only, not on values computed from the record: \
+                 {advice}"
             ))
         }
     }
 }
 
-/// What to do where operations that are computed of constants only have other inputs.
+/// Refuses integers in an operation whose result differs for floats.
+fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
+    let kinds = node.inputs.iter().flatten().filter_map(|i| match i {
+        ModelValue::Live(live) => Some(live.kind),
+        _ => None,
+    });
+    match kinds.into_iter().find(|kind| !kind.float()) {
+        Some(kind) if !listed(OF_INTEGERS, node.op()) => Err(format!(
+            "{} values are computed as floats, which neither wrap nor truncate: Cast them to \
+             FLOAT before it",
+            kind.name()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Advice for operations that are supported on constants only.
 const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
-    (
-        &["QuantizeLinear", "DequantizeLinear"],
-        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
-    ),
+    (&["QuantizeLinear", "DequantizeLinear"], super::QUANTISED),
     (&["Pow"], "x · x as Mul is supported"),
     (
         &[
@@ -118,83 +118,57 @@ const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
 
 const END: &str = "let the network end before it";
 
-/// Operations that give of integers exactly what ONNX says.
-const OF_INTEGERS: [&str; 20] = [
-    "ArgMax",
-    "Cast",
-    "Clip",
-    "Concat",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "Max",
-    "MaxPool",
-    "Min",
-    "Pad",
-    "ReduceMax",
-    "Relu",
-    "Reshape",
-    "Shape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
+/// The operations whose result on integers is exact when computed as floats.
+const OF_INTEGERS: &str = "ArgMax Cast Clip Concat Flatten Gather Identity Max MaxPool Min Pad \
+                           ReduceMax Relu Reshape Shape Slice Split Squeeze Transpose Unsqueeze";
 
-/// What may still be done with classes: nothing that computes.
-fn of_class(node: &Node<'_>, class: Class) -> Given {
+/// Operations on a class: only those that change its shape or type.
+fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
     match node.op() {
         "Identity" | "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" => {
-            Ok(vec![Value::Class(class)])
+            Ok(vec![ModelValue::Class(class)])
         }
-        _ => Err("what is computed of classes cannot be computed with".into()),
+        _ => Err("a predicted class cannot be the input of another operation".into()),
     }
 }
 
-fn dropout(node: &Node<'_>) -> Given {
+fn dropout(node: &OnnxNode<'_>) -> NodeOutputs {
     let training = node
         .constant(2, "training_mode")?
         .map_or(Ok(0.0), |t| t.number())?;
     if training != 0.0 {
         return Err("training_mode: expected false, found true".into());
     }
-    Ok(vec![Value::Live(live(node, 0)?.clone()), Value::Unknown])
+    Ok(vec![
+        ModelValue::Live(live(node, 0)?.clone()),
+        ModelValue::Unknown,
+    ])
 }
 
-fn cast(node: &Node<'_>) -> Given {
+fn cast(node: &OnnxNode<'_>) -> NodeOutputs {
     let (live, to) = (live(node, 0)?, node.int("to", 0));
     match tensor::element(to) {
-        Some(kind) if kind.float() || live.kind.widens(kind) => Ok(vec![Value::Live(Live {
+        Some(kind) if kind.float() || live.kind.widens(kind) => Ok(vec![ModelValue::Live(Live {
             kind,
             ..live.clone()
         })]),
         found => Err(format!(
             "to: expected a type of floats, or a wider one of integers, for values of {}, found \
-             {}: values are neither \
-             rounded nor wrapped",
+             {}: values are neither rounded nor wrapped",
             live.kind.name(),
             found.map_or_else(|| format!("type {to}"), |k| k.name().to_string())
         )),
     }
 }
 
-fn shape(b: &Builder, node: &Node<'_>) -> Given {
-    let live = live(node, 0)?;
-    let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
-    let rest = live.dims.iter().map(|&d| Int::Known(d as i64));
-    let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
-    let shape = Constant {
-        kind: Element::I64,
-        dims: vec![data.len()],
-        data: Data::Ints(data),
-    };
-    Ok(vec![Value::Constant(Rc::new(fold::part_of_shape(
-        node, shape,
-    )?))])
+fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let shape = b.shape_constant(&live(node, 0)?.dims, Element::I64);
+    let part = fold::part_of_shape(node, shape)?;
+    Ok(vec![ModelValue::Constant(Rc::new(part))])
 }
 
-pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
+/// The element-wise function of a node, with its attributes.
+pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Activation, String> {
     let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
     Ok(match node.op() {
         "Relu" => Activation::Relu,
@@ -233,11 +207,11 @@ pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
 }
 
 /// `Min` and `Max` with a constant.
-fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn limit(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (mut found, mut low, mut high) = (None, f64::NEG_INFINITY, f64::INFINITY);
     for i in 0..node.inputs.len() {
         match node.input(i) {
-            Some(Value::Constant(c)) => {
+            Some(ModelValue::Constant(c)) => {
                 let n = c.number()?;
                 if node.op() == "Min" {
                     high = high.min(n)
@@ -246,15 +220,15 @@ fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
                 }
             }
             _ if found.is_none() => found = Some(live(node, i)?.clone()),
-            _ => return Err("of two values that are computed it is not supported".into()),
+            _ => return Err("it is not supported on two values computed from the record".into()),
         }
     }
     let live = found.ok_or("expected inputs, found nothing")?;
     b.activation(&node.name, &live, operations::clip(low, high))
 }
 
-/// Element by element: with a constant, or of two values.
-fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// Element-wise arithmetic with a constant, or on two values.
+fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let count = node.inputs.len();
     if node.op() != "Sum" && count != 2 {
         return Err(format!("expected 2 inputs, found {count}"));
@@ -273,23 +247,22 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     };
     let mut operands = (0..count).map(operand).collect::<Result<Vec<_>, _>>()?;
     if node.op() == "Sum" {
-        // Constants are added to what is computed: together they would be rounded to their type
-        // first.
-        operands.sort_by_key(|v| matches!(v, Value::Constant(_)));
+        // Constants come last: added to each other first, they would be rounded to their type.
+        operands.sort_by_key(|v| matches!(v, ModelValue::Constant(_)));
     }
     let mut operands = operands.into_iter();
-    let mut result = operands.next().unwrap_or(Value::Unknown);
+    let mut result = operands.next().unwrap_or(ModelValue::Unknown);
     for second in operands {
-        result = Value::Live(match (&result, &second) {
-            (Value::Live(x), Value::Constant(c)) => {
+        result = ModelValue::Live(match (&result, &second) {
+            (ModelValue::Live(x), ModelValue::Constant(c)) => {
                 operations::with_constant(b, name, of, x, c, false)?
             }
-            (Value::Constant(c), Value::Live(x)) => {
+            (ModelValue::Constant(c), ModelValue::Live(x)) => {
                 operations::with_constant(b, name, of, x, c, true)?
             }
-            (Value::Live(x), Value::Live(y)) => operations::combined(b, name, of, x, y)?,
+            (ModelValue::Live(x), ModelValue::Live(y)) => operations::combined(b, name, of, x, y)?,
             _ => {
-                let constant = |i: &usize| matches!(node.input(*i), Some(Value::Constant(_)));
+                let constant = |i: &usize| matches!(node.input(*i), Some(ModelValue::Constant(_)));
                 let error = (0..count)
                     .filter(|i| !constant(i))
                     .find_map(|i| live(node, i).err());
@@ -298,22 +271,21 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         });
     }
     match result {
-        Value::Live(live) => Ok(live),
+        ModelValue::Live(live) => Ok(live),
         _ => live(node, 0).cloned(),
     }
 }
 
-fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     if node.int("training_mode", 0) != 0 {
         return Err(
             "training_mode: expected 0, found 1: export the model in evaluation mode".into(),
         );
     }
-    // Sets before 14 have no attribute for it.
+    // Operation sets before 14 have no attribute for training mode.
     if node.version < 14 && (1..5).any(|i| node.gives(i)) {
         return Err(
-            "it has outputs besides the first, which it has in training mode: export the model in \
-                    evaluation mode"
+            "it has more than one output, as in training mode: export the model in evaluation mode"
                 .into(),
         );
     }
@@ -353,24 +325,17 @@ fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let shape = if shape.len() == x.len() {
         shape
     } else {
-        Shape {
-            c: channels,
-            h: 1,
-            w: x.len() / channels,
-        }
+        shape_of(channels, 1, x.len() / channels)
     };
     let value = b.shaped(&node.name, x.value, shape)?;
     let arrays = vec![
         Array::column(Role::Factors, factors),
         Array::column(Role::Biases, summands),
     ];
-    Ok(Live {
-        value: b.push(&node.name, Op::Scale, &[value], arrays)?,
-        ..x
-    })
+    Ok(x.with_value(b.push(&node.name, Op::Scale, &[value], arrays)?))
 }
 
-fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
     let x = live(node, 0)?.clone();
     if node.int("transA", 0) != 0 {
@@ -397,11 +362,11 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     let weights: Vec<f64> = c.numbers()?.into_iter().map(|w| w * alpha).collect();
     match node.input(2) {
-        Some(Value::Live(summand)) if beta == 1.0 => {
+        Some(ModelValue::Live(summand)) if beta == 1.0 => {
             let product = b.affine(&node.name, &x, weights, vec![0.0; outputs])?;
             if summand.dims != product.dims {
                 return Err(format!(
-                    "a summand of {} does not go with {}",
+                    "a summand of {} does not match {}",
                     summand.shown(),
                     product.shown()
                 ));
@@ -412,20 +377,16 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
                 &[product.value, summand.value],
                 Vec::new(),
             )?;
-            Ok(Live { value, ..product })
+            Ok(product.with_value(value))
         }
-        Some(Value::Live(_)) => Err(format!(
-            "beta: expected 1 with a summand that is computed, found {beta}"
+        Some(ModelValue::Live(_)) => Err(format!(
+            "beta: expected 1 with a summand computed from the record, found {beta}"
         )),
         _ => {
             let biases = match node.constant(2, "biases")? {
                 None => vec![0.0; outputs],
                 Some(c) => {
-                    let like = Live {
-                        value: x.value,
-                        dims: vec![outputs],
-                        kind: Element::F32,
-                    };
+                    let like = Live::new(x.value, vec![outputs], Element::F32);
                     let numbers = b.against(&like, &c)?;
                     let numbers = if numbers.len() == 1 {
                         vec![numbers[0]; outputs]
@@ -440,100 +401,103 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
 }
 
-/// A product with a constant matrix, on either side.
-fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `MatMul` with constant weights on either side.
+fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     match (node.input(0), node.input(1)) {
-        (Some(Value::Live(x)), Some(Value::Constant(w)))
-            if w.dims.len() > 2 && matrix(w).is_err() =>
-        {
-            let (x, w) = (x.clone(), w.clone());
-            batch(b, node, &x, &w)
+        (Some(ModelValue::Live(x)), Some(ModelValue::Constant(w))) => {
+            times_weights(b, &node.name, x, w)
         }
-        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > x.dims.len() + 1 => {
-            Err(format!(
-                "weights {:?} have more axes than values of {}: the first axis must stay that of \
-                 the records",
-                w.dims,
-                x.shown()
-            ))
+        (Some(ModelValue::Constant(w)), Some(ModelValue::Live(x))) => {
+            weights_times(b, &node.name, w, x)
         }
-        (Some(Value::Live(x)), Some(Value::Constant(w))) => {
-            let (x, list, w) = (x.clone(), w.dims.len() == 1, matrix(w)?);
-            if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
-                return Err(format!(
-                    "values of {} and weights {:?} do not meet",
-                    x.shown(),
-                    w.dims
-                ));
-            }
-            let weights = constants::transpose(&w, &[1, 0]).numbers()?;
-            let mut y = operations::product(b, &node.name, &x, weights, w.dims[1])?;
-            // A list is a column whose axis is left out of the result.
-            if list {
-                y.dims.pop();
-            }
-            Ok(y)
-        }
-        (Some(Value::Constant(w)), Some(Value::Live(x))) => {
-            let list = w.dims.len() == 1;
-            let (x, w) = (
-                x.clone(),
-                if list {
-                    w.with_dims(vec![1, w.len()])
-                } else {
-                    matrix(w)?
-                },
-            );
-            let &[ref ahead @ .., inner, cols] = &*x.dims else {
-                return Err(format!(
-                    "a matrix times a value of {} would mix records",
-                    x.shown()
-                ));
-            };
-            if w.dims[1] != inner {
-                return Err(format!(
-                    "weights {:?} and values of {} do not meet",
-                    w.dims,
-                    x.shown()
-                ));
-            }
-            let (outputs, several) = (w.dims[0], ahead.iter().product());
-            let rows = if list { vec![] } else { vec![outputs] };
-            let dims = [ahead, &rows, &[cols]].concat();
-            // The axis of the sum is that of the channels.
-            let from = Live {
-                dims: vec![several, inner, cols],
-                ..x.clone()
-            };
-            let turned = b.transpose(&node.name, &from, &[1, 0, 2])?;
-            let each = Live {
-                dims: vec![inner, several * cols],
-                ..turned
-            };
-            let y = operations::pointwise(b, &node.name, &each, w.numbers()?, outputs)?;
-            let y = Live {
-                dims: vec![outputs, several, cols],
-                ..y
-            };
-            let back = b.transpose(&node.name, &y, &[1, 0, 2])?;
-            Ok(Live { dims, ..back })
-        }
-        _ => Err("the product of two values that are computed is not supported".into()),
+        _ => Err("the product of two values computed from the record is not supported".into()),
     }
 }
 
-/// Products with a matrix for each index of the axis in front: as many groups of channels.
-fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Live, String> {
+/// The product x · w.
+fn times_weights(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    w: &ConstantTensor,
+) -> Result<Live, String> {
+    if w.dims.len() > 2 && matrix(w).is_err() {
+        return batch(b, name, x, w);
+    }
+    if w.dims.len() > x.dims.len() + 1 {
+        return Err(format!(
+            "weights {:?} have more axes than values of {}: the first axis must stay the axis of \
+             the records",
+            w.dims,
+            x.shown()
+        ));
+    }
+    let (vector, w) = (w.dims.len() == 1, matrix(w)?);
+    if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
+        return Err(format!(
+            "values of {} and weights {:?} do not match",
+            x.shown(),
+            w.dims
+        ));
+    }
+    let weights = constants::transpose(&w, &[1, 0]).numbers()?;
+    let mut y = operations::product(b, name, x, weights, w.dims[1])?;
+    // A vector counts as a column, whose axis is left out of the result.
+    if vector {
+        y.dims.pop();
+    }
+    Ok(y)
+}
+
+/// The product w · x.
+fn weights_times(
+    b: &mut Builder,
+    name: &str,
+    w: &ConstantTensor,
+    x: &Live,
+) -> Result<Live, String> {
+    let vector = w.dims.len() == 1;
+    let w = match vector {
+        true => w.with_dims(vec![1, w.len()]),
+        false => matrix(w)?,
+    };
+    let &[ref ahead @ .., inner, cols] = &*x.dims else {
+        return Err(format!(
+            "a matrix times a value of {} would mix records",
+            x.shown()
+        ));
+    };
+    if w.dims[1] != inner {
+        return Err(format!(
+            "weights {:?} and values of {} do not match",
+            w.dims,
+            x.shown()
+        ));
+    }
+    let (outputs, several) = (w.dims[0], ahead.iter().product());
+    let rows = if vector { vec![] } else { vec![outputs] };
+    let dims = [ahead, &rows, &[cols]].concat();
+    // The axis of the sum becomes that of the channels.
+    let from = x.with_dims(vec![several, inner, cols]);
+    let turned = b.transpose(name, &from, &[1, 0, 2])?;
+    let each = turned.with_dims(vec![inner, several * cols]);
+    let y = operations::pointwise(b, name, &each, w.numbers()?, outputs)?;
+    let y = y.with_dims(vec![outputs, several, cols]);
+    let back = b.transpose(name, &y, &[1, 0, 2])?;
+    Ok(back.with_dims(dims))
+}
+
+/// Products with a matrix for each index of the first axis, as a convolution in groups.
+fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Live, String> {
     let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
         true => format!(
             "values of {} with weights {:?}: expected one matrix of weights, or a matrix for each \
-             n of values of \
-             [N, n, rows, columns]",
+             n of values of [N, n, rows, columns]",
             x.shown(),
             w.dims
         ),
         false => format!(
-            "values of {} and weights {:?} do not meet",
+            "values of {} and weights {:?} do not match",
             x.shown(),
             w.dims
         ),
@@ -544,16 +508,8 @@ fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Liv
     if k != inner || !matches!(ahead, [n] | [1, n] if *n == count) {
         return Err(meet());
     }
-    let turned = b.transpose(&node.name, x, &[0, 2, 1])?;
-    let from = b.shaped(
-        &node.name,
-        turned.value,
-        Shape {
-            c: count * inner,
-            h: 1,
-            w: rows,
-        },
-    )?;
+    let turned = b.transpose(name, x, &[0, 2, 1])?;
+    let from = b.shaped(name, turned.value, shape_of(count * inner, 1, rows))?;
     let weights = constants::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
     let biases = Array::column(Role::Biases, vec![0.0; count * m]);
     let arrays = vec![Array::weights(count * m, weights), biases];
@@ -561,20 +517,16 @@ fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Liv
         window: Window::of((1, 1)),
         groups: count,
     };
-    let value = b.push(&node.name, op, &[from], arrays)?;
+    let value = b.push(name, op, &[from], arrays)?;
     b.transpose(
-        &node.name,
-        &Live {
-            value,
-            dims: vec![count, m, rows],
-            kind: Element::F32,
-        },
+        name,
+        &Live::new(value, vec![count, m, rows], Element::F32),
         &[0, 2, 1],
     )
 }
 
-/// A constant as a matrix: axes of size 1 in front do not count.
-fn matrix(c: &Constant) -> Result<Constant, String> {
+/// A constant as a matrix, without axes of size 1 in front.
+fn matrix(c: &ConstantTensor) -> Result<ConstantTensor, String> {
     match *c.dims {
         [k] => Ok(c.with_dims(vec![k, 1])),
         [ref ahead @ .., r, k] if ahead.iter().all(|&d| d == 1) => Ok(c.with_dims(vec![r, k])),
@@ -585,7 +537,7 @@ fn matrix(c: &Constant) -> Result<Constant, String> {
     }
 }
 
-fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let of = if node.op() == "Softmax" {
         SoftmaxOf::Linear
@@ -593,14 +545,10 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         SoftmaxOf::Logarithm
     };
     let shape = if node.version < 13 {
-        // Of all that stands from the axis on.
+        // Before set 13 the softmax is over all axes from this one on.
         let a = inner_axis(node.int("axis", 1), &x)?;
         let product = |d: &[usize]| d.iter().product();
-        Shape {
-            c: product(&x.dims[..a]),
-            h: product(&x.dims[a..]),
-            w: 1,
-        }
+        shape_of(product(&x.dims[..a]), product(&x.dims[a..]), 1)
     } else {
         let a = inner_axis(node.int("axis", -1), &x)?;
         Builder::around(&x, a)
@@ -608,7 +556,7 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     operations::softmax(b, &node.name, &x, shape, of)
 }
 
-fn argmax(node: &Node<'_>) -> Given {
+fn argmax(node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let a = inner_axis(node.int("axis", 0), x)?;
     if x.dims[a] != x.len() {
@@ -621,13 +569,13 @@ fn argmax(node: &Node<'_>) -> Given {
     if node.int("select_last_index", 0) != 0 {
         return Err("select_last_index: expected 0, found 1".into());
     }
-    Ok(vec![Value::Class(Class {
+    Ok(vec![ModelValue::Class(Class {
         scores: x.value,
         labels: None,
     })])
 }
 
-fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
+fn flatten(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let rank = x.dims.len() + 1;
     let a = match node.int("axis", 1) {
@@ -635,21 +583,18 @@ fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
         a => axis(a, rank)?,
     };
     let ahead: usize = x.dims[..a.saturating_sub(1)].iter().product();
-    // In front of the axis there may only be the records; with one of them that axis may be left
-    // out too.
+    // Only the axis of the records may be in front. In a model of one record it may be flattened
+    // too.
     if (a == 0 && b.records != Some(1)) || ahead != 1 {
         return Err(format!(
             "axis {a} of {} would mix records and values",
             x.shown()
         ));
     }
-    Ok(Live {
-        dims: vec![x.len()],
-        ..x
-    })
+    Ok(x.with_dims(vec![x.len()]))
 }
 
-fn reshape(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
+fn reshape(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let target: Vec<Int> = match node.ints("shape") {
         Some(shape) => shape.iter().map(|&i| Int::Known(i)).collect(),
@@ -659,57 +604,25 @@ fn reshape(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
         },
     };
     let dims = b.reshape(&x, &target, node.int("allowzero", 0) != 0)?;
-    Ok(Live { dims, ..x })
+    Ok(x.with_dims(dims))
 }
 
-fn squeeze(node: &Node<'_>) -> Result<Live, String> {
+fn squeeze(node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = node.ints_of("axes", 1)?;
-    // The records count as more than one.
-    let whole: Vec<usize> = std::iter::once(usize::MAX)
-        .chain(x.dims.iter().copied())
-        .collect();
-    let dims = constants::squeezed(node.op(), &whole, axes.as_deref()).map_err(|e| {
-        let records = e.contains(&usize::MAX.to_string());
-        if records {
-            "axis 0 is that of the records".to_string()
-        } else {
-            e
-        }
-    })?;
-    match dims.split_first() {
-        Some((&usize::MAX, rest)) => Ok(Live {
-            dims: rest.to_vec(),
-            ..x
-        }),
-        _ => Err("the first axis must stay that of the records".into()),
-    }
+    let dims = operations::squeezed(node.op(), &x.dims, axes.as_deref())?;
+    Ok(x.with_dims(dims))
 }
 
-fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn transpose(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let rank = x.dims.len() + 1;
     let reversed: Vec<i64> = (0..rank as i64).rev().collect();
     let order = node.ints("perm").unwrap_or(&reversed);
-    let order = order
-        .iter()
-        .map(|&a| axis(a, rank))
-        .collect::<Result<Vec<_>, _>>()?;
-    if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-        return Err(format!(
-            "perm: expected every axis of {rank} once, found {order:?}"
-        ));
-    }
-    if order[0] != 0 {
-        return Err(format!(
-            "perm {order:?}: the first axis must stay that of the records"
-        ));
-    }
-    let inner: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
-    b.transpose(&node.name, &x, &inner)
+    b.transpose(&node.name, &x, &inner_permutation(order, rank)?)
 }
 
-fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn slice(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let needed =
         |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
@@ -736,14 +649,17 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         let a = inner_axis(axis, &x)?;
         let at = constants::sliced(start, end, step, x.dims[a])?;
         if at.is_empty() {
-            return Err(format!("nothing of axis {axis} of {} is left", x.shown()));
+            return Err(format!(
+                "the slice of axis {axis} of {} is empty",
+                x.shown()
+            ));
         }
         x = operations::along(b, &node.name, &x, a, &at)?;
     }
     Ok(x)
 }
 
-/// True if a slice of the records' axis takes all of them in their order.
+/// True if a slice of the axis of the records takes all records in their order.
 fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
     match b.records {
         Some(n) => constants::sliced(start, end, step, n).is_ok_and(|at| at.into_iter().eq(0..n)),
@@ -751,13 +667,13 @@ fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
     }
 }
 
-fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn concat(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     if node
         .inputs
         .iter()
-        .any(|i| matches!(i, Some(Value::Constant(_))))
+        .any(|i| matches!(i, Some(ModelValue::Constant(_))))
     {
-        return Err("a constant beside values that are computed is not supported".into());
+        return Err("a constant beside values computed from the record is not supported".into());
     }
     let parts: Vec<Live> = (0..node.inputs.len())
         .map(|i| live(node, i).cloned())
@@ -768,7 +684,7 @@ fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     operations::concat(b, &node.name, &parts, a)
 }
 
-fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let mode = node.text("mode", "constant");
     if mode != "constant" {
@@ -785,11 +701,7 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     };
     let rank = x.dims.len() + 1;
     let axes = match node.constant(3, "axes")? {
-        Some(axes) => axes
-            .integers()?
-            .iter()
-            .map(|&a| axis(a, rank))
-            .collect::<Result<Vec<_>, _>>()?,
+        Some(list) => axes(&list.integers()?, rank)?,
         None => (0..rank).collect(),
     };
     if pads.len() != 2 * axes.len() {
@@ -799,7 +711,7 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             pads.len()
         ));
     }
-    let mut around = vec![(0, 0); rank];
+    let mut around = vec![Around::NONE; rank];
     for (i, &a) in axes.iter().enumerate() {
         let size = |p: i64| match usize::try_from(p) {
             Ok(p) if p <= operations::MOST => Ok(p),
@@ -808,33 +720,29 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
                 operations::MOST
             )),
         };
-        around[a] = (size(pads[i])?, size(pads[axes.len() + i])?);
+        around[a] = Around {
+            before: size(pads[i])?,
+            behind: size(pads[axes.len() + i])?,
+        };
     }
-    if around[0] != (0, 0) {
+    if around[0] != Around::NONE {
         return Err("pads: records cannot be padded".into());
     }
     operations::pad(b, &node.name, &x, &around[1..], value).map_err(|e| format!("pads: {e}"))
 }
 
-/// Some elements along an axis, by their indices.
-fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `Gather`: elements along an axis by their indices.
+fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
     let c = node.needed(1, "indices")?;
-    let at = c
-        .integers()?
-        .into_iter()
-        .map(|i| axis(i, x.dims[a]))
-        .collect::<Result<Vec<_>, _>>()?;
+    let at = axes(&c.integers()?, x.dims[a])?;
     let y = operations::along(b, &node.name, &x, a, &at)?;
-    Ok(Live {
-        dims: [&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat(),
-        ..y
-    })
+    Ok(y.with_dims([&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat()))
 }
 
-/// Parts along an axis.
-fn split(b: &mut Builder, node: &Node<'_>) -> Given {
+/// `Split`: parts along an axis.
+fn split(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
     let parts = parts(node, x.dims[a])?;
@@ -842,14 +750,16 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Given {
     let mut results = Vec::new();
     for p in parts {
         let at: Vec<usize> = (first..first + p).collect();
-        results.push(Value::Live(operations::along(b, &node.name, &x, a, &at)?));
+        results.push(ModelValue::Live(operations::along(
+            b, &node.name, &x, a, &at,
+        )?));
         first += p;
     }
     Ok(results)
 }
 
-/// The sizes of the parts that `Split` makes of an axis of `n`.
-pub(super) fn parts(node: &Node<'_>, n: usize) -> Result<Vec<usize>, String> {
+/// The sizes of the parts that `Split` makes of an axis of size `n`.
+pub(super) fn parts(node: &OnnxNode<'_>, n: usize) -> Result<Vec<usize>, String> {
     let parts: Vec<usize> = match node.ints_of("split", 1)? {
         Some(parts) => parts
             .iter()
@@ -870,7 +780,7 @@ pub(super) fn parts(node: &Node<'_>, n: usize) -> Result<Vec<usize>, String> {
     };
     if parts.contains(&0) || parts.iter().sum::<usize>() != n {
         return Err(format!(
-            "expected parts above 0 that are {n} together, found {parts:?}"
+            "expected parts above 0 that add up to {n}, found {parts:?}"
         ));
     }
     Ok(parts)

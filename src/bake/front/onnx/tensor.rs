@@ -1,33 +1,33 @@
-//! Tensors of the file as constants, with the files beside the model that hold their numbers.
+//! Tensors of the file as constants. Their numbers may be in other files beside the model.
 
 use super::file::TensorRest;
 use crate::bake::Mistakes;
-use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
+use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::matrix::{Files, MOST_ELEMENTS};
 use crate::ir::half;
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Reads tensors of a model, with the files beside it that hold their numbers.
+/// Reads the tensors of a model.
 pub(super) struct Tensors<'t, 'f> {
-    /// The model's folder.
+    /// The folder of the model.
     pub(super) folder: &'t Path,
-    /// Files that are read.
+    /// The files that were read.
     pub(super) files: &'t mut Files<'f>,
-    /// What is in those that hold numbers.
+    /// The contents of files with numbers; `None` for files that cannot be read.
     pub(super) data: HashMap<PathBuf, Option<Vec<u8>>>,
 }
 
 impl Tensors<'_, '_> {
-    /// A tensor of the file as a constant; what keeps it from being one is reported at `place`.
+    /// Converts a tensor of the file to a constant. Mistakes are reported at `place`.
     pub(super) fn read(
         &mut self,
         tensor: &TensorProto,
         rest: &TensorRest,
         place: &str,
         mistakes: &mut Mistakes,
-    ) -> Option<Constant> {
+    ) -> Option<ConstantTensor> {
         let before = mistakes.lines.len();
         let external = if tensor.data_location == Some(DataLocation::EXTERNAL) {
             match self.external(tensor, place, mistakes) {
@@ -51,7 +51,7 @@ impl Tensors<'_, '_> {
         }
     }
 
-    /// Its bytes in a file beside the model's.
+    /// The bytes of a tensor in another file.
     fn external(
         &mut self,
         tensor: &TensorProto,
@@ -115,10 +115,10 @@ impl Tensors<'_, '_> {
     }
 }
 
-/// Said of integers for which constants have no room.
+/// The message on integers that constants cannot hold.
 const LARGE: &str = "a UINT64 of 2^63 or more is not supported";
 
-/// The type that a number of ONNX's types stands for, if constants may have it.
+/// The type of a code of ONNX; `None` for types that are not supported.
 pub(super) fn element(code: i64) -> Option<Element> {
     Some(match code {
         1 => Element::F32,
@@ -139,17 +139,14 @@ pub(super) fn element(code: i64) -> Option<Element> {
     })
 }
 
-/// A tensor of the file as a constant.
+/// Converts a tensor of the file to a constant.
 pub(super) fn constant(
     tensor: &TensorProto,
     rest: &TensorRest,
     external: Option<&[u8]>,
-) -> Result<Constant, String> {
-    let dims: Option<Vec<usize>> = tensor
-        .dims
-        .iter()
-        .map(|&d| usize::try_from(d).ok())
-        .collect();
+) -> Result<ConstantTensor, String> {
+    let sizes = tensor.dims.iter().map(|&d| usize::try_from(d).ok());
+    let dims: Option<Vec<usize>> = sizes.collect();
     let dims =
         dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", tensor.dims))?;
     let count = elements(&dims)
@@ -165,69 +162,82 @@ pub(super) fn constant(
     };
     if kind == DataType::STRING {
         return match rest.texts.len() == count {
-            true => Ok(Constant::texts(dims, rest.texts.clone())),
+            true => Ok(ConstantTensor::texts(dims, rest.texts.clone())),
             false => Err(format!(
                 "expected {count} texts, found {}",
                 rest.texts.len()
             )),
         };
     }
-    let element = element(kind.0.into()).unwrap_or(Element::F32);
     let raw = tensor.raw_data.as_ref().map(|raw| raw.borrow());
     let bytes = external.or(raw
         .as_ref()
         .map(|raw| &raw[..])
         .filter(|raw| !raw.is_empty()));
-    let Some(bytes) = bytes else {
-        return of_fields(tensor, rest, dims, count, (kind, element));
-    };
-    if bytes.len() != count * size {
-        return Err(format!(
-            "expected {} bytes ({count} of type {kind}), found {}",
-            count * size,
-            bytes.len()
-        ));
-    }
-    let parts = bytes.chunks_exact(size);
-    let wide = |b: &[u8]| b.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
-    let signed = |b: &[u8]| {
-        let unused = 64 - 8 * b.len() as u32;
-        (wide(b) << unused) as i64 >> unused
-    };
-    let float = |b: &[u8]| match kind {
-        DataType::FLOAT => f64::from(f32::from_bits(wide(b) as u32)),
-        DataType::DOUBLE => f64::from_bits(wide(b)),
-        DataType::BFLOAT16 => f64::from(f32::from_bits((wide(b) as u32) << 16)),
-        _ => f64::from(half::to_f32(wide(b) as u16)),
-    };
-    let int = |b: &[u8]| match kind {
-        DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => signed(b),
-        _ => wide(b) as i64,
-    };
-    if kind == DataType::UINT64 && parts.clone().any(|b| int(b) < 0) {
-        return Err(LARGE.into());
-    }
-    let data = match kind {
-        DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16 => {
-            Data::Floats(parts.map(float).collect())
+    let data = match bytes {
+        None => of_fields(tensor, rest, count, kind)?,
+        Some(bytes) if bytes.len() == count * size => of_bytes(bytes, size, kind)?,
+        Some(bytes) => {
+            return Err(format!(
+                "expected {} bytes ({count} of type {kind}), found {}",
+                count * size,
+                bytes.len()
+            ));
         }
-        _ => Data::Ints(parts.map(|b| Int::Known(int(b))).collect()),
     };
-    Ok(Constant {
-        kind: element,
+    Ok(ConstantTensor::new(
+        element(kind.0.into()).unwrap_or(Element::F32),
         dims,
         data,
-    })
+    ))
 }
 
-/// The same from the fields of numbers.
+/// True for the types of floats.
+fn float(kind: DataType) -> bool {
+    matches!(
+        kind,
+        DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16
+    )
+}
+
+/// Decodes little-endian numbers of `size` bytes each.
+fn of_bytes(bytes: &[u8], size: usize, kind: DataType) -> Result<Data, String> {
+    let parts = bytes.chunks_exact(size);
+    let wide = |b: &[u8]| b.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
+    if float(kind) {
+        let number = |b: &[u8]| match kind {
+            DataType::FLOAT => f64::from(f32::from_bits(wide(b) as u32)),
+            DataType::DOUBLE => f64::from_bits(wide(b)),
+            DataType::BFLOAT16 => f64::from(f32::from_bits((wide(b) as u32) << 16)),
+            _ => f64::from(half::to_f32(wide(b) as u16)),
+        };
+        return Ok(Data::Floats(parts.map(number).collect()));
+    }
+    let signed = matches!(
+        kind,
+        DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64
+    );
+    let number = |b: &[u8]| match signed {
+        true => {
+            let unused = 64 - 8 * size as u32;
+            (wide(b) << unused) as i64 >> unused
+        }
+        false => wide(b) as i64,
+    };
+    let numbers: Vec<i64> = parts.map(number).collect();
+    if kind == DataType::UINT64 && numbers.iter().any(|&n| n < 0) {
+        return Err(LARGE.into());
+    }
+    Ok(Data::Ints(numbers.into_iter().map(Int::Known).collect()))
+}
+
+/// The numbers of a tensor that are in fields of their type instead of bytes.
 fn of_fields(
     tensor: &TensorProto,
     rest: &TensorRest,
-    dims: Vec<usize>,
     count: usize,
-    (kind, element): (DataType, Element),
-) -> Result<Constant, String> {
+    kind: DataType,
+) -> Result<Data, String> {
     let of_words = |f: fn(u16) -> f32| {
         tensor
             .int32_data
@@ -253,16 +263,11 @@ fn of_fields(
                 .collect(),
         ),
     };
-    let constant = Constant {
-        kind: element,
-        dims,
-        data,
-    };
-    if constant.len() != count {
-        return Err(format!(
+    match data.len() == count {
+        true => Ok(data),
+        false => Err(format!(
             "expected {count} numbers of type {kind}, found {}",
-            constant.len()
-        ));
+            data.len()
+        )),
     }
-    Ok(constant)
 }

@@ -1,11 +1,12 @@
-//! Models of `tests/onnx` against what ONNX Runtime (or scikit-learn) makes of the same records,
-//! and what is refused.
+//! Models of `tests/onnx` against ONNX Runtime (or scikit-learn) on the same records, and models
+//! that are refused.
 
-use super::file::{Model, TensorRest};
+use super::file::{OnnxModel, TensorRest};
 use super::{OPS, lower, tensor as tensors};
-use crate::bake::front::beside::Place;
-use crate::bake::front::fixtures::{self, Folder, Outputs, read};
+use crate::bake::front::beside::{Lowered, ModelPlace};
+use crate::bake::front::fixtures::{self, ModelFolder, Outputs, read};
 use crate::bake::matrix::Files;
+use crate::bake::model::ReadModel;
 use crate::bake::{Mistakes, passes};
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Transform, named};
 use rten_onnx::onnx::{
@@ -69,8 +70,7 @@ fn networks_give_what_their_models_give() {
             "residual",
             "3×8×8-8×8×8-8×8×8-8×8×8-12×4×4-12×4×4-12×4×4-10 relu",
             "convolution relu convolution relu convolution add relu convolution relu convolution \
-             convolution add relu \
-             average_pool affine",
+             convolution add relu average_pool affine",
             CLASSES,
             Scores,
         ),
@@ -78,8 +78,7 @@ fn networks_give_what_their_models_give() {
             "mobile",
             "3×16×16-8×8×8-8×8×8-4-8-16×8×8-5 hard_swish,clip,relu,hard_sigmoid,hard_swish",
             "convolution hard_swish convolution clip average_pool affine relu affine hard_sigmoid \
-             multiply convolution \
-             hard_swish average_pool affine",
+             multiply convolution hard_swish average_pool affine",
             CLASSES,
             Scores,
         ),
@@ -108,8 +107,7 @@ fn networks_give_what_their_models_give() {
             "borders",
             "2×9×9-4×8×8-4×7×8-3×3×4-4 relu,elu",
             "convolution convolution relu max_pool average_pool concat prelu reshape pad reshape \
-             scale convolution elu \
-             affine",
+             scale convolution elu affine",
             CLASSES,
             Scores,
         ),
@@ -118,9 +116,8 @@ fn networks_give_what_their_models_give() {
             "5-7-7-7-7-7-7-7-7-7-3 \
              gelu,elu,hard_swish,leaky_relu,tanh,hard_sigmoid,gelu_tanh,sigmoid,clip",
             "affine gelu affine elu affine elu affine hard_swish affine leaky_relu affine tanh \
-             affine hard_sigmoid \
-             affine gelu_tanh affine scale multiply scale sigmoid divide subtract scale prelu \
-             clip clip affine",
+             affine hard_sigmoid affine gelu_tanh affine scale multiply scale sigmoid divide \
+             subtract scale prelu clip clip affine",
             CLASSES,
             Scores,
         ),
@@ -190,12 +187,14 @@ fn networks_give_what_their_models_give() {
     }
 }
 
-/// `tests/onnx/corners.py` says what is in them.
+/// Models of corner cases, which `tests/onnx/corners.py` describes.
 #[test]
 fn corners_are_what_onnx_runtime_makes_of_them() {
     for (name, values) in [("corners", 21), ("twice", 4)] {
         let path = folder().join(format!("{name}.onnx"));
-        let ((network, tensors, ..), _) = read(&path).unwrap();
+        let ReadModel {
+            network, tensors, ..
+        } = read(&path).unwrap();
         assert_eq!(network.outputs.len(), values, "{name}");
         let expected = rows(&format!("{name}.outputs.npy"));
         for (record, expected) in rows(&format!("{name}.inputs.npy")).iter().zip(&expected) {
@@ -220,7 +219,7 @@ fn corners_are_what_onnx_runtime_makes_of_them() {
     }
 }
 
-/// Inputs one behind the other in a record, outputs one behind the other in its scores.
+/// A record has a part of every input, and its scores a part of every output.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
     use Outputs::*;
@@ -267,8 +266,7 @@ fn several_inputs_and_outputs_are_parts_of_one() {
         "fusion",
         "120-4×6×5-4×6×5-2×6×5-3 relu,sigmoid",
         "slice reshape slice reshape convolution relu convolution relu add convolution sigmoid \
-         average_pool affine \
-         reshape concat",
+         average_pool affine reshape concat",
         values,
         Scores,
         ["near 3×6×5, far 1×6×5", "sigmoid7 2×6×5, gemm10 3"],
@@ -284,15 +282,17 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     );
 }
 
-/// One output of several is a network's result as that of any other is.
+/// A network with one of several outputs selected is like one with that output alone.
 #[test]
 fn a_json_beside_the_model_chooses_an_output() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     f.copy("embedding").put(
         "net.json",
         r#"{"output": {"name": "softmax4"}, "labels": ["a", "b", "c"]}"#,
     );
-    let ((network, tensors, ..), _) = f.read().unwrap();
+    let ReadModel {
+        network, tensors, ..
+    } = f.read().unwrap();
     assert_eq!((network.output.kind, network.output.activation), CLASSES);
     assert!(network.outputs.is_empty());
     for (x, expected) in rows("embedding.inputs.npy")
@@ -309,7 +309,7 @@ fn a_json_beside_the_model_chooses_an_output() {
         "net.json",
         r#"{"output": {"name": "relu2", "kind": "values"}}"#,
     );
-    let ((network, ..), _) = f.read().unwrap();
+    let ReadModel { network, .. } = f.read().unwrap();
     assert_eq!(
         (
             network.output.kind,
@@ -330,8 +330,7 @@ fn a_json_beside_the_model_chooses_an_output() {
         said(r#"{"output": {"kind": "classes"}, "labels": ["a", "b", "c"]}"#),
         [
             "net.json: output: kind: expected values, as the network has 2 outputs, found \
-             classes; \"name\" beside it \
-             takes one of them alone",
+             classes; \"name\" beside it selects one of them",
             "net.json: labels: expected 9 names, found 3",
         ]
     );
@@ -544,7 +543,7 @@ const VECTOR: (&str, &[Option<i64>]) = ("x", &[None, Some(4)]);
 
 #[test]
 fn every_node_that_is_not_supported_is_named_at_once() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     let mut strange = node("Gelu", "gelu", &["b_out"]);
     strange.domain = text("com.microsoft");
     let nodes = vec![
@@ -566,8 +565,7 @@ fn every_node_that_is_not_supported_is_named_at_once() {
         [
             "net.onnx: node a (Relu): the attribute consumed_inputs is not supported",
             "net.onnx: node b (Resize): it is not supported: resize images before they are read, \
-             or let the network end \
-             before it",
+             or let the network end before it",
             "net.onnx: node gelu (Gelu): it is not supported: its domain is com.microsoft",
             "net.onnx: node _out (LSTM): it is not supported: use convolutions over a window of \
              time instead",
@@ -582,7 +580,7 @@ fn every_node_that_is_not_supported_is_named_at_once() {
 #[test]
 fn what_does_not_meet_is_refused_by_name() {
     let refused = |input, nodes, w: &[TensorProto], outputs: &[&str], expected: &str| {
-        let f = Folder::new("onnx");
+        let f = ModelFolder::new("onnx");
         f.put("net.onnx", model(&[input], nodes, w.to_vec(), outputs, 17));
         assert_eq!(f.mistakes(), [expected]);
     };
@@ -591,17 +589,16 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("MatMul", "m", &["x", "w"])],
         &[weights("w", &[5, 2])],
         &["m_out"],
-        "net.onnx: node m (MatMul): values of [N, 4] and weights [5, 2] do not meet",
+        "net.onnx: node m (MatMul): values of [N, 4] and weights [5, 2] do not match",
     );
-    // Sizes that meet, but in a way that is not supported.
+    // Sizes that match in ONNX, but in a way that is not supported.
     refused(
         IMAGE,
         vec![node("MatMul", "m", &["x", "w"])],
         &[weights("w", &[2, 1, 8, 5])],
         &["m_out"],
         "net.onnx: node m (MatMul): values of [N, 3, 8, 8] with weights [2, 1, 8, 5]: expected \
-         one matrix of weights, or a \
-         matrix for each n of values of [N, n, rows, columns]",
+         one matrix of weights, or a matrix for each n of values of [N, n, rows, columns]",
     );
     let pool = |sizes: [i64; 2]| with_ints(node("MaxPool", "p", &["x"]), "kernel_shape", &sizes);
     refused(
@@ -613,16 +610,15 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[],
         &["a_out"],
-        "net.onnx: node a (Add): values of [N, 3, 1, 8] and [N, 3, 8, 1]: each would be repeated \
-         along an axis of the other; \
-         one of the two may be",
+        "net.onnx: node a (Add): values of [N, 3, 1, 8] and [N, 3, 8, 1]: each would have to be \
+         repeated along an axis of the other; only one of them may be",
     );
     refused(
         IMAGE,
         vec![pool([2, 8]), node("Add", "a", &["x", "p_out"])],
         &[],
         &["a_out"],
-        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 3, 7, 1] do not go together",
+        "net.onnx: node a (Add): the sizes of [N, 3, 8, 8] and [N, 3, 7, 1] do not match",
     );
     refused(
         IMAGE,
@@ -632,16 +628,17 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[],
         &["a_out"],
-        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: sizes are counted from the \
-         last axis, so the records \
-         of one would meet another axis of the other",
+        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: axes are matched from the \
+         last one on, so the axis of the records would be matched with another axis; give both as \
+         many axes",
     );
     refused(
         VECTOR,
         vec![node("MatMul", "m", &["x", "x"])],
         &[],
         &["m_out"],
-        "net.onnx: node m (MatMul): the product of two values that are computed is not supported",
+        "net.onnx: node m (MatMul): the product of two values computed from the record is not \
+         supported",
     );
     refused(
         IMAGE,
@@ -649,7 +646,7 @@ fn what_does_not_meet_is_refused_by_name() {
         &[weights("w", &[4, 2, 3, 3])],
         &["c_out"],
         "net.onnx: node c (Conv): [N, 3, 8, 8] with weights [4, 2, 3, 3] and group 1: channels do \
-         not meet",
+         not match",
     );
     refused(
         IMAGE,
@@ -664,9 +661,8 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("Add", "a", &["x", "w"])],
         &[weights("w", &[2, 3, 8, 8])],
         &["a_out"],
-        "net.onnx: node a (Add): a constant of sizes [2, 3, 8, 8] does not go with a value of [N, \
-         3, 8, 8]: it has a \
-         row for each record",
+        "net.onnx: node a (Add): a constant of sizes [2, 3, 8, 8] does not match a value of [N, \
+         3, 8, 8]: it has a row for each record",
     );
     refused(
         IMAGE,
@@ -680,7 +676,8 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("Relu", "r", &["y"])],
         &[],
         &["r_out"],
-        "net.onnx: node r (Relu): it reads y, which nothing before it gives",
+        "net.onnx: node r (Relu): its input y is no input, no initialiser and no output of an \
+         earlier node",
     );
     let mut infinite = weights("w", &[4, 2]);
     infinite.float_data[3] = f32::INFINITY;
@@ -710,9 +707,9 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[weights("w", &[4, 2])],
         &["a_out", "b_out", "m_out", "c_out"],
-        "net.onnx: expected numbers of each of 4 outputs, or a label and its probabilities; found \
-         classes (b_out, \
-         c_out): \"output\": {\"name\": …} in the JSON beside the model takes one output alone",
+        "net.onnx: expected 4 outputs of numbers, or a label and its probabilities, found classes \
+         (b_out, c_out); \"output\": {\"name\": …} in the JSON beside the model selects one \
+         output",
     );
     let open: (&str, &[Option<i64>]) = ("x", &[None, Some(3), None, Some(8)]);
     refused(
@@ -720,9 +717,8 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("Relu", "a", &["x"])],
         &[],
         &["a_out"],
-        "net.onnx: input x: expected sizes that are known at build time behind that of the \
-         records, found [N, 3, ?, 8]: \
-         export the model with a fixed size of its input",
+        "net.onnx: input x: expected fixed sizes behind the number of records, found [N, 3, ?, \
+         8]: export the model with a fixed size of its input",
     );
     refused(
         VECTOR,
@@ -732,15 +728,15 @@ fn what_does_not_meet_is_refused_by_name() {
         ],
         &[],
         &["b_out"],
-        "net.onnx: node b (Relu): what is computed of classes cannot be computed with",
+        "net.onnx: node b (Relu): a predicted class cannot be the input of another operation",
     );
 }
 
-/// Behind a mistake sizes go on where the model states them or the operation keeps them, so that
-/// one bake names all.
+/// Behind a mistake sizes are assumed where the model states them or the operation keeps them, so
+/// that one bake reports all mistakes.
 #[test]
 fn mistakes_behind_mistakes_are_named_at_once() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     let nodes = vec![
         node("Erf", "a", &["x"]),
         node("Conv", "b", &["a_out", "w"]),
@@ -765,10 +761,10 @@ fn mistakes_behind_mistakes_are_named_at_once() {
     let wrong = |node: &str, sizes: &str| {
         format!(
             "net.onnx: node {node} (Conv): {sizes} with weights [4, 2, 3, 3] and group 1: \
-             channels do not meet"
+             channels do not match"
         )
     };
-    // Nobody says what an operation gives that nobody knows.
+    // The output of an unknown operation has no known size.
     assert_eq!(found.len(), 5, "{found:?}");
     assert!(
         found.contains(&wrong("b", "[N, 3, 8, 8]"))
@@ -783,7 +779,7 @@ fn mistakes_behind_mistakes_are_named_at_once() {
 
 #[test]
 fn what_is_no_model_or_of_another_kind_is_refused() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     f.put("net.onnx", "not a model");
     assert!(
         f.mistakes()[0].starts_with("net.onnx: not an ONNX model"),
@@ -813,12 +809,9 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     );
     assert_eq!(
         f.mistakes(),
-        [
-            "net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter makes \
-             another of it"
-        ]
+        ["net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter converts it"]
     );
-    // What a record cannot have, of all inputs.
+    // Types and sizes that a record cannot have, in all inputs.
     let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[]), ("z", &[None, Some(3), None])];
     f.put(
         "net.onnx",
@@ -833,11 +826,10 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     assert_eq!(
         f.mistakes(),
         [
-            "net.onnx: input y: expected sizes, the first that of the records, found none: export \
-             the model with them",
-            "net.onnx: input z: expected sizes that are known at build time behind that of the \
-             records, found [N, 3, ?]: \
-             export the model with a fixed size of its input",
+            "net.onnx: input y: expected sizes, of which the first is the number of records, \
+             found none: export the model with its sizes",
+            "net.onnx: input z: expected fixed sizes behind the number of records, found [N, 3, \
+             ?]: export the model with a fixed size of its input",
         ]
     );
     let inputs: [(&str, &[Option<i64>]); 3] =
@@ -855,9 +847,9 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     assert_eq!(
         f.mistakes(),
         [
-            "net.onnx: expected inputs of as many records, found x [N, 4] and y [1, 4]: a record \
-             has a part of every \
-             input; export the model with one first size of all"
+            "net.onnx: expected inputs with the same number of records, found x [N, 4] and y [1, \
+             4]: a record has a part of every input; export the model with the same first size \
+             for all inputs"
         ]
     );
     f.put(
@@ -885,7 +877,7 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
         f.mistakes(),
         ["net.onnx: it has no layers: scaling its input and a final function are all that it does"]
     );
-    // What the outputs do not need is not looked at.
+    // Nodes that no output depends on are not read.
     let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
     assert!(f.read().is_ok());
@@ -902,7 +894,7 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
 /// A prefix of every model, and models with a byte changed: refused or read, never a panic.
 #[test]
 fn no_bytes_are_too_bad() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     let (mut read, mut refused) = (0, 0);
     for name in ["cnn", "sk_mlp", "halves"] {
         let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).unwrap();
@@ -918,7 +910,11 @@ fn no_bytes_are_too_bad() {
 
 #[test]
 fn data_beside_the_model_is_read_watched_and_kept_inside() {
-    let ((network, tensors, ..), files) = read(&folder().join("external.onnx")).unwrap();
+    let path = folder().join("external.onnx");
+    let ReadModel {
+        network, tensors, ..
+    } = read(&path).unwrap();
+    let files = fixtures::outcome(&path).files;
     let names: Vec<_> = files
         .iter()
         .map(|f| f.file_name().unwrap().to_str().unwrap())
@@ -926,7 +922,7 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
     assert_eq!(names, ["external.onnx", "external.weights"]);
     assert_eq!((network.width, tensors.len()), (4, 4));
     let outside = |location: &str, more: &[(&str, &str)]| {
-        let f = Folder::new("onnx");
+        let f = ModelFolder::new("onnx");
         let mut w = weights("w", &[4, 2]);
         w.float_data.clear();
         w.data_location = Some(DataLocation::EXTERNAL);
@@ -953,7 +949,7 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
             .map_err(|m| m.join("; ").replace(&format!("{}/", f.path.display()), ""))
     };
     let refused = "net.onnx: initialiser w: its data is in a file outside of the model's folder, \
-        which is not read: ";
+                   which is not read: ";
     for location in ["../data", "/etc/hostname", "a/../../data", "link"] {
         assert_eq!(outside(location, &[]), Err(format!("{refused}{location}")));
     }
@@ -978,15 +974,24 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
 
 #[test]
 fn a_json_beside_the_model_says_what_it_cannot() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     f.copy("pixels_last");
-    let ((plain, tensors, ..), _) = f.read().unwrap();
+    let ReadModel {
+        network: plain,
+        tensors,
+        ..
+    } = f.read().unwrap();
     f.put(
         "net.json",
         r#"{"name": "animals", "labels": ["a","b","c","d","e","f"],
             "input": {"order": "chw", "mean": [1, 2, 3], "std": [2, 4, 8]}}"#,
     );
-    let ((said, scaled, ..), files) = f.read().unwrap();
+    let ReadModel {
+        network: said,
+        tensors: scaled,
+        ..
+    } = f.read().unwrap();
+    let files = f.files();
     assert!(
         files.iter().any(|f| f.ends_with("net.json")),
         "it is watched"
@@ -995,7 +1000,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
         (&*said.name, said.labels.len(), said.order),
         ("animals", 6, InputOrder::Chw)
     );
-    // The same image, scaled, in the model's own order.
+    // Scaled records of this image in the model's own order give equal scores.
     let raw: Vec<f64> = (0..189).map(|i| f64::from(i % 17)).collect();
     let mut own = vec![0.0; 189];
     for (i, v) in raw.iter().enumerate() {
@@ -1035,10 +1040,8 @@ fn a_json_beside_the_model_says_what_it_cannot() {
         f.mistakes(),
         [
             "net.json: one output without a final Sigmoid: say what it means with \"output\": \
-             {\"kind\": \"binary\"} (a \
-          score, class 1 above the threshold) or \"output\": {\"kind\": \"values\"} (a number), \
-          in net.json beside the \
-          model"
+             {\"kind\": \"binary\"} (a score, class 1 above the threshold) or \"output\": \
+             {\"kind\": \"values\"} (a number), in net.json beside the model"
         ]
     );
     // Golden vectors of the framework.
@@ -1049,7 +1052,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
     );
     copy("mobile.inputs.npy", "in.npy");
     copy("mobile.outputs.npy", "out.npy");
-    let ((_, _, golden, _), _) = f.read().unwrap();
+    let golden = f.read().unwrap().golden;
     assert!(golden.given && golden.count == 4);
     let mut wrong = std::fs::read(folder().join("mobile.outputs.npy")).unwrap();
     let last = wrong.len() - 1;
@@ -1062,13 +1065,15 @@ fn a_json_beside_the_model_says_what_it_cannot() {
     );
 }
 
-/// Logarithms of probabilities stay where numbers are asked for, and go where classes are.
+/// Logarithms of probabilities stay in a network of numbers, and are removed from one of classes.
 #[test]
 fn a_final_log_softmax_is_kept_for_numbers() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     f.copy("mlp")
         .put("net.json", r#"{"output": {"kind": "values"}}"#);
-    let ((network, tensors, ..), _) = f.read().unwrap();
+    let ReadModel {
+        network, tensors, ..
+    } = f.read().unwrap();
     assert_eq!(network.graph.nodes.last().unwrap().op.name(), "log_softmax");
     let (x, expected) = (&rows("mlp.inputs.npy")[0], &rows("mlp.outputs.npy")[0]);
     for (f, e) in network.scores(&tensors, x).iter().zip(expected) {
@@ -1101,7 +1106,7 @@ fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
 /// Sigmoids divided by their sum, and a label that is looked up twice.
 #[test]
 fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     let normalizer =
         |norm: &str, input: &str| with_text(node("Normalizer", "n", &[input]), "norm", norm);
     let mut ints = with_texts(
@@ -1136,7 +1141,9 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
         "net.onnx",
         model(&[VECTOR], nodes, vec![w], &["e2_out", "n_out"], 17),
     );
-    let ((network, tensors, ..), _) = f.read().unwrap();
+    let ReadModel {
+        network, tensors, ..
+    } = f.read().unwrap();
     assert_eq!(
         (network.output.kind, network.output.activation),
         (Kind::Classes, FinalActivation::None)
@@ -1163,12 +1170,12 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
         (
             "L2",
             "s_out",
-            "norm: expected L1 (of probabilities), found L2: it takes a root or a maximum",
+            "norm: expected L1 (of probabilities), found L2",
         ),
         (
             "L1",
             "x",
-            "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)",
+            "norm L1: expected values that are never below 0 (behind a sigmoid or a softmax)",
         ),
     ] {
         let nodes = vec![node("Sigmoid", "s", &["x"]), normalizer(norm, input)];
@@ -1180,10 +1187,10 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
     }
 }
 
-/// A label alone: the scores are what it is the arg-max of.
+/// A label is the only output: the scores are those that it is the arg-max of.
 #[test]
 fn a_label_alone_is_a_class() {
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     let nodes = vec![
         node("MatMul", "m", &["x", "w"]),
         with_int(node("Softmax", "s", &["m_out"]), "axis", 1),
@@ -1199,13 +1206,13 @@ fn a_label_alone_is_a_class() {
             17,
         ),
     );
-    let ((network, ..), _) = f.read().unwrap();
+    let ReadModel { network, .. } = f.read().unwrap();
     assert_eq!(
         (network.output.kind, network.output.activation),
         (Kind::Classes, FinalActivation::Softmax)
     );
     assert_eq!(network.graph.nodes.len(), 1);
-    // Scores of other values are no probabilities of that label.
+    // The scores of other values do not belong to that label.
     let nodes = vec![
         node("MatMul", "m", &["x", "w"]),
         with_int(node("ArgMax", "a", &["m_out"]), "axis", 1),
@@ -1223,11 +1230,11 @@ fn a_label_alone_is_a_class() {
     );
     assert_eq!(
         f.mistakes(),
-        ["net.onnx: the class and the scores (a_out, r_out) are not of the same values"]
+        ["net.onnx: outputs a_out, r_out: the class is computed from other values than the scores"]
     );
 }
 
-/// Refused operations that are listed too.
+/// Refused operations that the list of node tests has too.
 const REFUSED: [&str; 8] = [
     "ConvTranspose",
     "GRU",
@@ -1239,9 +1246,8 @@ const REFUSED: [&str; 8] = [
     "Scan",
 ];
 
-/// The operation of a node test, where it is a listed one; `None` for others, and for what is made
-/// of several nodes.
-fn tested(model: &Model) -> Option<String> {
+/// The operation of a node test; `None` if it is not listed, or if the test has several nodes.
+fn tested(model: &OnnxModel) -> Option<String> {
     let graph = model.model.graph.as_ref()?;
     let [node] = &graph.node[..] else { return None };
     let op = node.op_type.clone()?;
@@ -1250,14 +1256,14 @@ fn tested(model: &Model) -> Option<String> {
     (listed && !training).then_some(op)
 }
 
-/// A tensor of a file of a node test.
+/// Reads a tensor of a node test.
 fn tensor(path: &Path) -> Option<TensorProto> {
     TensorProto::decode(ValueReader::from_buf(std::fs::read(path).ok()?)).ok()
 }
 
-/// Runs a node test: every input but the first is an initialiser. What it says is a line of the
-/// manifest.
-fn node_test(folder: &Path, mut model: Model) -> String {
+/// Runs a node test, with every input but the first as an initialiser. Returns the result for the
+/// list of node tests.
+fn node_test(folder: &Path, mut model: OnnxModel) -> String {
     let data = folder.join("test_data_set_0");
     let graph = model.model.graph.as_mut().unwrap();
     let first = tensor(&data.join("input_0.pb"));
@@ -1275,14 +1281,17 @@ fn node_test(folder: &Path, mut model: Model) -> String {
         root: folder,
         read: &mut files,
     };
-    let place = Place {
+    let place = ModelPlace {
         file: "model.onnx",
         folder,
         values: true,
         output: None,
     };
     let lowered = lower(&model, &place, &mut files, &mut mistakes);
-    let Some((draft, order, tail, _)) = lowered else {
+    let Some(Lowered {
+        draft, order, tail, ..
+    }) = lowered
+    else {
         assert!(!mistakes.lines.is_empty());
         return format!("refused: {}", mistakes.lines.join("; "));
     };
@@ -1335,7 +1344,7 @@ fn node_test(folder: &Path, mut model: Model) -> String {
             others
                 .iter()
                 .for_each(|o| expected.extend(row(&numbers(o).1)));
-            // Values are not rounded to the halves that a model may ask for.
+            // The model may compute in halves, which values are not rounded to here.
             let bound = match output.data_type {
                 Some(DataType::FLOAT16) => 2f64.powi(-11),
                 Some(DataType::BFLOAT16) => 2f64.powi(-8),
@@ -1358,7 +1367,7 @@ fn node_test(folder: &Path, mut model: Model) -> String {
 fn node_tests_of_the_package_are_as_listed() {
     let nodes = crate::models::needs("onnx");
     let mut lines = Vec::new();
-    // Beside the node tests stand modules of PyTorch as it once exported them.
+    // Beside the node tests there are modules that an old PyTorch exported.
     for (list, every) in [
         (nodes.clone(), false),
         (nodes.with_file_name("pytorch-converted"), true),
@@ -1367,12 +1376,12 @@ fn node_tests_of_the_package_are_as_listed() {
             let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else {
                 continue;
             };
-            let Ok(mut model) = Model::parse(&bytes) else {
+            let Ok(mut model) = OnnxModel::parse(&bytes) else {
                 continue;
             };
             if every {
-                // Of operation set 6; what they use of it is the same in set 7, but for slopes and
-                // old attributes.
+                // They are of operation set 6. What they use is the same in set 7, except slopes
+                // and old attributes.
                 model
                     .model
                     .opset_import
@@ -1397,7 +1406,7 @@ fn node_tests_of_the_package_are_as_listed() {
     agrees(&folder().join("nodes.txt"), &(lines.join("\n") + "\n"));
 }
 
-/// Whether a file is as it should be; `MORTONNET_BLESS=1` writes it anew.
+/// Fails if a file differs from its expected text. `MORTONNET_BLESS=1` writes it instead.
 fn agrees(path: &Path, expected: &str) {
     if std::env::var_os("MORTONNET_BLESS").is_some() {
         std::fs::write(path, expected).unwrap();
@@ -1411,8 +1420,8 @@ fn agrees(path: &Path, expected: &str) {
     );
 }
 
-/// The table of docs/ONNX.md: for each operation, how many node tests pass, and what of it is
-/// refused.
+/// The table of docs/ONNX.md: for each operation the number of node tests that pass, and the
+/// reasons of those that are refused.
 #[test]
 fn the_table_of_the_document_is_that_of_the_manifest() {
     let manifest = std::fs::read_to_string(folder().join("nodes.txt")).unwrap();
@@ -1509,7 +1518,7 @@ fn whole(name: &str, kind: DataType, dims: &[Option<i64>]) -> ValueInfoProto {
 fn mistakes(bytes: Vec<u8>, change: impl Fn(&mut GraphProto)) -> Vec<String> {
     let mut model = ModelProto::parse_buf(&bytes).unwrap();
     change(model.graph.as_mut().unwrap());
-    let f = Folder::new("onnx");
+    let f = ModelFolder::new("onnx");
     f.put("net.onnx", model.write_buf().unwrap());
     f.mistakes()
 }
@@ -1526,7 +1535,8 @@ fn invalid_files_are_refused_by_name() {
         )
     };
     let twice = |g: &mut GraphProto| g.node.push(node("Neg", "a", &["x"]));
-    let message = "net.onnx: node a (Neg): it gives a_out, which something before it gives already";
+    let message = "net.onnx: node a (Neg): its output a_out is also an input, an initialiser or \
+                   the output of an earlier node";
     assert_eq!(mistakes(relu(), twice), [message]);
     let twice = |g: &mut GraphProto| {
         g.initializer
@@ -1557,8 +1567,7 @@ fn integers_that_floats_would_compute_differently_are_refused() {
     for op in ["Add", "Sub", "Mul", "Div", "MatMul"] {
         let message = format!(
             "net.onnx: node a ({op}): INT32 values are computed as floats, which neither wrap nor \
-             truncate: Cast them to \
-             FLOAT before it"
+             truncate: Cast them to FLOAT before it"
         );
         assert_eq!(of(op, DataType::INT32), [message]);
     }
@@ -1573,8 +1582,8 @@ fn integers_that_floats_would_compute_differently_are_refused() {
     );
 }
 
-/// Elements that are picked by a product are still integers: a type that wraps is refused behind
-/// them.
+/// Integers that a product selects are still integers, and operations that may wrap are refused
+/// behind them.
 #[test]
 fn picked_elements_keep_their_type() {
     for dims in [
@@ -1614,10 +1623,7 @@ fn training_mode_of_old_sets_is_refused() {
         ),
         |_| (),
     );
-    assert!(
-        found[0].contains("which it has in training mode"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("as in training mode"), "{found:?}");
 }
 
 #[test]
@@ -1640,13 +1646,12 @@ fn constants_that_grow_without_bound_are_refused() {
         |_| (),
     );
     assert!(
-        found[0].starts_with("net.onnx: node e (Expand): a constant of sizes [16384, 16384]:"),
+        found[0].starts_with("net.onnx: node e (Expand): a constant of sizes [16384, 16384] is"),
         "{found:?}"
     );
 }
 
-/// ONNX Runtime gives the largest integer, ONNX's reference wraps around: neither is what a network
-/// means.
+/// ONNX Runtime gives the largest integer, ONNX's reference wraps around. Such a result is refused.
 #[test]
 fn reductions_that_leave_their_type_are_refused() {
     for op in ["ReduceSum", "ReduceProd"] {
@@ -1658,7 +1663,7 @@ fn reductions_that_leave_their_type_are_refused() {
                 node("Add", "a", &["x", "c_out"]),
             ];
             let w = integers("w", DataType::INT32, numbers);
-            let f = Folder::new("onnx");
+            let f = ModelFolder::new("onnx");
             f.put("net.onnx", model(&[VECTOR], nodes, vec![w], &["a_out"], 17));
             f.read().err().map(|_| f.mistakes())
         };
@@ -1666,13 +1671,13 @@ fn reductions_that_leave_their_type_are_refused() {
             "net.onnx: node r ({op}): {op} of INT32: the result leaves the range of the type"
         );
         assert_eq!(of(&[i32::MAX, 2]), Some(vec![message]));
-        // Other numbers are computed: what is left is no network, since it only adds to its input.
+        // Constants in range are computed. The rest is no network, since it only adds to its input.
         let within = of(&[i32::MAX / 2, 1, 2]).unwrap_or_default().concat();
         assert!(!within.contains("leaves the range"), "{op}: {within}");
     }
 }
 
-/// Every operation that is computed of constants, in every type that ONNX Runtime computes it in.
+/// Every operation on constants, in every type that ONNX Runtime has it in.
 #[test]
 fn constants_are_computed_in_their_own_types() {
     fixtures::check(

@@ -1,13 +1,18 @@
-//! Operations whose windows run over an image: convolution, pooling, means along axes.
+//! Operations with windows over an image: convolution, pooling, reductions along axes.
 
-use super::node::{Node, live};
+use super::node::{OnnxNode, live};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::operations::{self, MOST, Reduction, image};
-use crate::bake::front::value::{Live, inner_axis, standard};
+use crate::bake::front::value::{Live, inner_axes, standard};
 use crate::ir::op::{Border, Op, Pool, Window};
 
-/// An attribute of one number for each axis of the image.
-fn list(node: &Node<'_>, name: &str, axes: usize, default: usize) -> Result<Vec<usize>, String> {
+/// An attribute with one number for each axis of the image.
+fn list(
+    node: &OnnxNode<'_>,
+    name: &str,
+    axes: usize,
+    default: usize,
+) -> Result<Vec<usize>, String> {
     let Some(found) = node.ints(name) else {
         return Ok(vec![default; axes]);
     };
@@ -21,8 +26,8 @@ fn list(node: &Node<'_>, name: &str, axes: usize, default: usize) -> Result<Vec<
     }
 }
 
-/// The window of a node whose kernel has the sizes `size`, over the image of `x`.
-fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
+/// The window of a node, of sizes `size`, over the image of `x`.
+fn window(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
     let (axes, mut size) = (size.len(), size.to_vec());
     let (mut stride, dilation) = (
         list(node, "strides", axes, 1)?,
@@ -69,14 +74,14 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
             before[i] + image[i] + after[i],
             (size[i] - 1) * dilation[i] + 1,
         );
-        // A single window that ends outside of the border: a mean counts nothing there, with its
-        // border or without.
+        // With `ceil_mode` one window may end outside of the border. A mean never counts elements
+        // there, so the window is cut to the image with its border.
         if (1..stride[i]).contains(&covered.saturating_sub(all)) {
             size[i] = all.div_ceil(dilation[i]);
             stride[i] = all;
         }
     }
-    // One axis is that of the columns.
+    // A single axis is that of the columns.
     let two = |v: &[usize], one: usize| if let [x] = *v { (one, x) } else { (v[0], v[1]) };
     let ((top, left), (bottom, right)) = (two(&before, 0), two(&after, 0));
     Ok(Window {
@@ -93,7 +98,7 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
     })
 }
 
-pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = image(&x)?;
     let weights = node.needed(1, "weights")?;
@@ -119,7 +124,7 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
     }
     if groups == 0 || x.dims[0] != groups * group || outputs % groups != 0 {
         return Err(format!(
-            "{} with weights {:?} and group {groups}: channels do not meet",
+            "{} with weights {:?} and group {groups}: channels do not match",
             x.shown(),
             weights.dims
         ));
@@ -140,10 +145,10 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
     if biases.len() != outputs {
         return Err(format!("expected {outputs} biases, found {}", biases.len()));
     }
-    operations::convolution(b, &node.name, &x, (turned, biases), window, groups)
+    operations::convolution(b, &node.name, &x, turned, biases, window, groups)
 }
 
-pub(super) fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = image(&x)?;
     if node.gives(1) {
@@ -162,8 +167,8 @@ pub(super) fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     operations::pool(b, &node.name, &x, kind, window)
 }
 
-/// One number of each channel.
-pub(super) fn global(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// `GlobalAveragePool` and `GlobalMaxPool`: one number for each channel.
+pub(super) fn global(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     if x.dims.len() < 2 {
         return Err(format!("expected an image, found {}", x.shown()));
@@ -182,15 +187,11 @@ pub(super) fn global(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let value = b.push(&node.name, Op::Pool { kind, window }, &[from], Vec::new())?;
     let mut dims = vec![1; x.dims.len()];
     dims[0] = x.dims[0];
-    Ok(Live {
-        value,
-        dims,
-        kind: x.kind,
-    })
+    Ok(Live::new(value, dims, x.kind))
 }
 
-/// Mean, maximum or sum along axes that stand side by side.
-pub(super) fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// Mean, maximum or sum along neighbouring axes.
+pub(super) fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = node.ints_of("axes", 1)?.filter(|a| !a.is_empty());
     let Some(axes) = axes else {
@@ -199,10 +200,7 @@ pub(super) fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             _ => Ok(x),
         };
     };
-    let axes = axes
-        .into_iter()
-        .map(|a| inner_axis(a, &x))
-        .collect::<Result<Vec<_>, _>>()?;
+    let axes = inner_axes(&axes, &x)?;
     let of = match node.op() {
         "ReduceMean" => Reduction::Mean,
         "ReduceMax" => Reduction::Max,

@@ -1,31 +1,33 @@
-//! FlatBuffers: tables, vectors and texts of a file, every access checked against its bytes. Depth
-//! is that of the schema, and a vector has no more elements than the file has bytes for: nothing
-//! recurses, nothing runs without end. All vectors together have no more than several times the
-//! file's bytes: many tables may share one, and would take memory for each.
+//! FlatBuffers: tables, vectors and texts of a file. Every access is checked against the file's
+//! bytes.
+//!
+//! Reading always ends: the depth is that of the schema, and a vector has no more elements than the
+//! file has bytes. Many tables may share one vector and take memory for each, so the bytes of all
+//! vectors together are limited to several times the file's.
 
 use std::cell::Cell;
 
-/// A table: fields by number, each of which may be left out.
+/// A table of numbered fields, each of which may be left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'b> {
     bytes: &'b [u8],
-    /// Where it begins.
+    /// The index of its first byte.
     at: usize,
-    /// Where each field stands behind that, two bytes each; 0 for one that is left out.
+    /// The offsets of the fields from there, two bytes each; 0 for a field that is left out.
     fields: &'b [u8],
-    /// Bytes that vectors of the file may have from here on.
+    /// The number of bytes that vectors of the file may still take.
     left: Option<&'b Cell<usize>>,
 }
 
-/// Times that the bytes of a file may be read as elements of vectors.
+/// The bytes of all vectors together may be so many times those of the file.
 const TIMES: usize = 16;
 
-/// Bytes that all vectors of a file of `bytes` may have.
+/// The number of bytes that all vectors of a file may take.
 pub(super) fn most(bytes: &[u8]) -> Cell<usize> {
     Cell::new(bytes.len().saturating_mul(TIMES))
 }
 
-/// `N` bytes at a place.
+/// The `N` bytes from index `at` on.
 fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
     let found = at
         .checked_add(N)
@@ -33,17 +35,25 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
         .and_then(|b| b.try_into().ok());
     found.ok_or_else(|| {
         format!(
-            "cut off or damaged: something should stand at byte {at} of {}",
+            "cut off or damaged: data is missing at byte {at}, the file has {} bytes",
             bytes.len()
         )
     })
 }
 
-/// Where the offset at a place leads.
+/// The index that the offset at `at` points to.
 fn follow(bytes: &[u8], at: usize) -> Result<usize, String> {
     let offset = u32::from_le_bytes(part(bytes, at)?) as usize;
     at.checked_add(offset)
-        .ok_or_else(|| "damaged: an offset leads nowhere".to_string())
+        .ok_or_else(|| "damaged: an offset points outside the file".to_string())
+}
+
+/// The elements of a vector.
+#[derive(Default)]
+struct Elements<'b> {
+    /// The index of the first byte in the file.
+    begin: usize,
+    bytes: &'b [u8],
 }
 
 impl<'b> Table<'b> {
@@ -56,9 +66,6 @@ impl<'b> Table<'b> {
     };
 
     /// The root of a file that begins with an offset and an identifier.
-    ///
-    /// # Errors
-    /// Another identifier, or offsets out of the file.
     pub(super) fn root(
         bytes: &'b [u8],
         identifier: &[u8; 4],
@@ -78,8 +85,8 @@ impl<'b> Table<'b> {
 
     fn at(bytes: &'b [u8], at: usize, left: Option<&'b Cell<usize>>) -> Result<Table<'b>, String> {
         let back = i64::from(i32::from_le_bytes(part(bytes, at)?));
-        let table =
-            usize::try_from(at as i64 - back).map_err(|_| "damaged: an offset leads nowhere")?;
+        let table = usize::try_from(at as i64 - back)
+            .map_err(|_| "damaged: an offset points outside the file")?;
         let size = usize::from(u16::from_le_bytes(part(bytes, table)?));
         let fields = bytes.get(table.saturating_add(4)..table.saturating_add(size));
         let fields = fields.ok_or("cut off or damaged: a table's fields are out of the file")?;
@@ -91,7 +98,7 @@ impl<'b> Table<'b> {
         })
     }
 
-    /// Where a field stands, if it is there.
+    /// The index of a field; `None` if it is left out.
     fn field(&self, n: usize) -> Option<usize> {
         match part::<2>(self.fields, 2 * n).map(u16::from_le_bytes) {
             Ok(offset) if offset > 0 => self.at.checked_add(offset.into()),
@@ -103,45 +110,44 @@ impl<'b> Table<'b> {
         self.field(n).map(|at| part(self.bytes, at)).transpose()
     }
 
-    /// A byte; 0 where it is left out.
+    /// A byte; 0 if it is left out.
     pub(super) fn byte(&self, n: usize) -> Result<u8, String> {
         Ok(self.scalar::<1>(n)?.map_or(0, |b| b[0]))
     }
 
-    /// A truth value; false where it is left out.
+    /// A truth value; false if it is left out.
     pub(super) fn flag(&self, n: usize) -> Result<bool, String> {
         Ok(self.byte(n)? != 0)
     }
 
-    /// An i32.
     pub(super) fn int(&self, n: usize, default: i32) -> Result<i32, String> {
         Ok(self.scalar(n)?.map_or(default, i32::from_le_bytes))
     }
 
-    /// A u32; 0 where it is left out.
+    /// A u32; 0 if it is left out.
     pub(super) fn unsigned(&self, n: usize) -> Result<u32, String> {
         Ok(self.scalar(n)?.map_or(0, u32::from_le_bytes))
     }
 
-    /// A u64; 0 where it is left out.
+    /// A u64; 0 if it is left out.
     pub(super) fn long(&self, n: usize) -> Result<u64, String> {
         Ok(self.scalar(n)?.map_or(0, u64::from_le_bytes))
     }
 
-    /// An f32; 0 where it is left out.
+    /// An f32; 0 if it is left out.
     pub(super) fn float(&self, n: usize) -> Result<f32, String> {
         Ok(self.scalar(n)?.map_or(0.0, f32::from_le_bytes))
     }
 
-    /// A table.
+    /// A field of a table; `None` if it is left out.
     pub(super) fn table(&self, n: usize) -> Result<Option<Table<'b>>, String> {
         self.field(n)
             .map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left))
             .transpose()
     }
 
-    /// Where the elements of a vector begin, and their bytes, `size` each.
-    fn elements(&self, n: usize, size: usize) -> Result<Option<(usize, &'b [u8])>, String> {
+    /// The elements of a vector, `size` bytes each.
+    fn elements(&self, n: usize, size: usize) -> Result<Option<Elements<'b>>, String> {
         let Some(at) = self.field(n) else {
             return Ok(None);
         };
@@ -156,32 +162,38 @@ impl<'b> Table<'b> {
                 self.bytes.len()
             )
         })?;
-        Ok(Some((begin, elements)))
+        Ok(Some(Elements {
+            begin,
+            bytes: elements,
+        }))
     }
 
-    /// A vector of bytes.
+    /// A vector of bytes; `None` if it is left out.
     pub(super) fn bytes(&self, n: usize) -> Result<Option<&'b [u8]>, String> {
-        Ok(self.elements(n, 1)?.map(|e| e.1))
+        Ok(self.elements(n, 1)?.map(|e| e.bytes))
     }
 
-    /// Elements that take memory of their own.
-    fn taken(&self, n: usize, size: usize) -> Result<(usize, &'b [u8]), String> {
-        let (begin, elements) = self.elements(n, size)?.unwrap_or_default();
+    /// The elements of a vector, which are counted because they take memory of their own.
+    fn taken(&self, n: usize, size: usize) -> Result<Elements<'b>, String> {
+        let elements = self.elements(n, size)?.unwrap_or_default();
         if let Some(left) = self.left {
-            let rest = left.get().checked_sub(elements.len()).ok_or_else(|| {
-                format!(
-                    "damaged: its vectors have more than {TIMES} times its {} bytes",
-                    self.bytes.len()
-                )
-            })?;
+            let rest = left
+                .get()
+                .checked_sub(elements.bytes.len())
+                .ok_or_else(|| {
+                    format!(
+                        "damaged: its vectors have more than {TIMES} times its {} bytes",
+                        self.bytes.len()
+                    )
+                })?;
             left.set(rest);
         }
-        Ok((begin, elements))
+        Ok(elements)
     }
 
-    /// A text; none where it is left out.
+    /// A text; empty if it is left out.
     pub(super) fn text(&self, n: usize) -> Result<String, String> {
-        Ok(String::from_utf8_lossy(self.taken(n, 1)?.1).into_owned())
+        Ok(String::from_utf8_lossy(self.taken(n, 1)?.bytes).into_owned())
     }
 
     fn numbers<const N: usize, T>(
@@ -189,32 +201,37 @@ impl<'b> Table<'b> {
         n: usize,
         number: fn([u8; N]) -> T,
     ) -> Result<Vec<T>, String> {
-        let found = self.taken(n, N)?.1;
+        let found = self.taken(n, N)?.bytes;
         found
             .chunks_exact(N)
             .map(|b| Ok(number(part(b, 0)?)))
             .collect()
     }
 
-    /// A vector of i32, empty where it is left out.
+    /// A vector of i32; empty if it is left out.
     pub(super) fn ints(&self, n: usize) -> Result<Vec<i32>, String> {
         self.numbers(n, i32::from_le_bytes)
     }
 
-    /// A vector of i64, empty where it is left out.
+    /// A vector of i32 as i64; empty if it is left out.
+    pub(super) fn longs_of_ints(&self, n: usize) -> Result<Vec<i64>, String> {
+        self.numbers(n, |b| i32::from_le_bytes(b).into())
+    }
+
+    /// A vector of i64; empty if it is left out.
     pub(super) fn longs(&self, n: usize) -> Result<Vec<i64>, String> {
         self.numbers(n, i64::from_le_bytes)
     }
 
-    /// A vector of f32, empty where it is left out.
+    /// A vector of f32; empty if it is left out.
     pub(super) fn floats(&self, n: usize) -> Result<Vec<f32>, String> {
         self.numbers(n, f32::from_le_bytes)
     }
 
-    /// A vector of tables, empty where it is left out.
+    /// A vector of tables; empty if it is left out.
     pub(super) fn tables(&self, n: usize) -> Result<Vec<Table<'b>>, String> {
-        let (begin, found) = self.taken(n, 4)?;
-        (0..found.len() / 4)
+        let Elements { begin, bytes } = self.taken(n, 4)?;
+        (0..bytes.len() / 4)
             .map(|i| Table::at(self.bytes, follow(self.bytes, begin + 4 * i)?, self.left))
             .collect()
     }

@@ -1,33 +1,34 @@
 //! TensorFlow Lite models: the operators of one subgraph, in order. Every tensor is a constant, or
-//! a value of the graph whose first axis is that of the records. Sizes are inferred operator by
+//! a value of the draft whose first axis is the axis of the records. Sizes are inferred operator by
 //! operator.
 //!
-//! Images are pixel by pixel in the file, channel by channel in the graph: each value knows which
-//! of the tensor's axes its own are, and is turned only where an operation asks for another order.
+//! Images are pixel by pixel in the file, and channel by channel in the draft. Each value knows the
+//! tensor's axis of each of its own axes. It is transposed only where an operation needs another
+//! order.
 
 mod flat;
 mod ops;
 mod tensor;
 
 use super::Source;
-use super::beside::{self, Lowered, Place};
+use super::beside::{self, Lowered, ModelInput, ModelPlace};
 use super::builder::Builder;
-use super::constant::{Constant, Element, elements};
+use super::constant::{ConstantTensor, elements};
 use super::tail;
-use super::value::{self, Class, Live, standard};
+use super::value::{Class, Live, ModelValue, standard};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
-use crate::bake::model::Read;
+use crate::bake::model::ReadModel;
 use crate::ir::graph::{Shape, Value};
 use crate::ir::network::InputOrder;
 use flat::Table;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use tensor::Tensor;
+use tensor::{Conversion, TfliteTensor};
 
-/// Operators of values that are computed, by their codes in the schema: name, number of the table
-/// of its options (0: they do not matter).
+/// The supported operators: code in the schema, name, number of the options' table (0: its options
+/// do not matter).
 const OPS: [(i32, &str, u8); 48] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
@@ -79,33 +80,21 @@ const OPS: [(i32, &str, u8); 48] = [
     (152, "RELU_0_TO_1", 0),
 ];
 
-/// Those of them that are computed of constants only.
+/// The operators that are supported on constants only.
 const OF_CONSTANTS: [&str; 3] = ["GATHER", "PACK", "REDUCE_PROD"];
 
-/// Operators that are not supported: code, name, what to use instead.
+/// Operators that are not supported: code in the schema, name, advice.
 const INSTEAD: [(i32, &str, &str); 67] = [
     (5, "DEPTH_TO_SPACE", END),
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (8, "FLOOR", ""),
-    (11, "L2_NORMALIZATION", "use batch normalisation instead"),
-    (
-        12,
-        "L2_POOL_2D",
-        "use AVERAGE_POOL_2D or MAX_POOL_2D instead",
-    ),
-    (
-        13,
-        "LOCAL_RESPONSE_NORMALIZATION",
-        "use batch normalisation instead",
-    ),
+    (11, "L2_NORMALIZATION", BATCH_NORM),
+    (12, "L2_POOL_2D", OTHER_POOL),
+    (13, "LOCAL_RESPONSE_NORMALIZATION", BATCH_NORM),
     (16, "LSTM", TIME),
     (23, "RESIZE_BILINEAR", RESIZE),
     (24, "RNN", TIME),
-    (
-        26,
-        "SPACE_TO_DEPTH",
-        "use a convolution with a stride instead",
-    ),
+    (26, "SPACE_TO_DEPTH", STRIDE),
     (27, "SVDF", TIME),
     (35, "UNIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (37, "BATCH_TO_SPACE_ND", DILATED),
@@ -113,11 +102,7 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (44, "UNIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (46, "BIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (47, "EXP", ""),
-    (
-        48,
-        "TOPK_V2",
-        "let the network end before it: `-o top=K` gives the K most probable classes",
-    ),
+    (48, "TOPK_V2", TOP),
     (51, "DELEGATE", "convert the model for no particular device"),
     (52, "BIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (58, "LESS", ""),
@@ -135,11 +120,7 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (76, "RSQRT", NORM),
     (78, "POW", ""),
     (79, "ARG_MIN", "use ARG_MAX of the negative"),
-    (
-        80,
-        "FAKE_QUANT",
-        "convert the model to integers or to floats",
-    ),
+    (80, "FAKE_QUANT", WITHOUT_FAKES),
     (85, "ONE_HOT", ""),
     (89, "REDUCE_MIN", "use REDUCE_MAX of the negative"),
     (90, "FLOOR_DIV", ""),
@@ -161,98 +142,94 @@ const INSTEAD: [(i32, &str, &str); 67] = [
     (121, "NON_MAX_SUPPRESSION_V5", END),
     (123, "SELECT_V2", ""),
     (124, "DENSIFY", "convert the model without sparsity"),
-    (
-        126,
-        "BATCH_MATMUL",
-        "use FULLY_CONNECTED instead; products of two computed values are not supported",
-    ),
+    (126, "BATCH_MATMUL", PRODUCT),
     (128, "CUMSUM", ""),
     (130, "BROADCAST_TO", ""),
-    (
-        131,
-        "RFFT2D",
-        "compute the spectrum before the records are read",
-    ),
+    (131, "RFFT2D", SPECTRUM),
     (132, "CONV_3D", "use CONV_2D instead"),
-    (
-        133,
-        "IMAG",
-        "compute the spectrum before the records are read",
-    ),
-    (
-        135,
-        "COMPLEX_ABS",
-        "compute the spectrum before the records are read",
-    ),
+    (133, "IMAG", SPECTRUM),
+    (135, "COMPLEX_ABS", SPECTRUM),
     (142, "VAR_HANDLE", TIME),
     (143, "READ_VARIABLE", TIME),
     (144, "ASSIGN_VARIABLE", TIME),
 ];
 
+const SPECTRUM: &str = "compute the spectrum before the records are read";
+const BATCH_NORM: &str = "use batch normalisation instead";
+const OTHER_POOL: &str = "use AVERAGE_POOL_2D or MAX_POOL_2D instead";
+const STRIDE: &str = "use a convolution with a stride instead";
+const TOP: &str = "let the network end before it: `-o top=K` gives the K most probable classes";
+const WITHOUT_FAKES: &str = "convert the model to integers or to floats";
+const PRODUCT: &str =
+    "use FULLY_CONNECTED instead; products of two computed values are not supported";
 const NORM: &str = "use batch normalisation instead of normalising each record";
 const END: &str = "let the network end before it";
 const TEXTS: &str = "texts and indices are no records";
 const TIME: &str = "use convolutions over a window of time instead";
 const RESIZE: &str = "resize images before they are read, or let the network end before it";
 const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then \
-    convolutions keep their \
-    dilation";
+                       convolutions keep their dilation";
 
-/// The code of operators that a program brings along.
+/// The code of operators that are not part of TensorFlow Lite.
 const CUSTOM: i32 = 32;
 
-/// A value that is computed, and its tensor.
+/// A value of the draft with its axes in another order than in its tensor.
 #[derive(Clone, Debug, PartialEq)]
 struct Turned {
-    /// The value. Its sizes are those of the tensor behind the records, in another order.
+    /// The value, with the sizes of the tensor behind the number of records in another order.
     live: Live,
-    /// Which of the tensor's axes behind the records each axis of the value is.
+    /// For each axis of the value the axis of the tensor, counted behind the axis of the records.
     order: Vec<usize>,
 }
 
-/// What a tensor of the model is.
+impl Turned {
+    /// Another value with its axes in the same order.
+    fn with(&self, live: Live) -> Turned {
+        let order = self.order.clone();
+        Turned { live, order }
+    }
+}
+
+/// A tensor of the model.
 #[derive(Clone, Debug, PartialEq)]
-enum Held {
+enum TfliteValue {
     /// Known at build time.
-    Constant(Rc<Constant>),
-    /// Computed of each record.
+    Constant(Rc<ConstantTensor>),
+    /// Computed from each record.
     Live(Turned),
     /// The class of each record.
     Class(Class),
-    /// What cannot be known, for reasons that are reported.
+    /// Not known, because of a mistake that is reported.
     Unknown,
 }
 
-/// An operator.
+/// An operator of the file.
 struct Operator<'b> {
-    /// Its code in the schema.
+    /// The code in the schema.
     code: i32,
-    /// Its name where the schema has none.
+    /// The name of an operator that the schema does not have.
     custom: String,
-    /// Its tensors; -1 for one that is left out.
+    /// Numbers of tensors; -1 for an input that is left out.
     inputs: Vec<i32>,
     outputs: Vec<i32>,
-    /// Its options, and the number of their table.
     options: Table<'b>,
+    /// The number of the options' table.
     kind: u8,
 }
 
-/// A model's one subgraph.
-struct Graph<'b> {
-    tensors: Vec<Tensor<'b>>,
+/// The one subgraph of a model.
+struct Subgraph<'b> {
+    tensors: Vec<TfliteTensor<'b>>,
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     operators: Vec<Operator<'b>>,
-    /// What the model's signature calls inputs and outputs.
+    /// Names of inputs and outputs in the model's signature, by tensor.
     signature: HashMap<i32, String>,
 }
 
-impl<'b> Graph<'b> {
+impl<'b> Subgraph<'b> {
     /// Reads a model.
-    ///
-    /// # Errors
-    /// What is wrong with its bytes, or that it is more than one subgraph.
-    fn read(bytes: &'b [u8], left: &'b Cell<usize>) -> Result<Graph<'b>, String> {
+    fn read(bytes: &'b [u8], left: &'b Cell<usize>) -> Result<Subgraph<'b>, String> {
         let model = Table::root(bytes, b"TFL3", left)?;
         // Model: version 0, operator_codes 1, subgraphs 2, buffers 4.
         let version = model.unsigned(0)?;
@@ -263,8 +240,7 @@ impl<'b> Graph<'b> {
         let [subgraph] = subgraphs[..] else {
             return Err(format!(
                 "expected one subgraph, found {}: convert a model of one function (one \
-                 signature), without choices and \
-                 loops",
+                 signature), without choices and loops",
                 subgraphs.len()
             ));
         };
@@ -273,13 +249,13 @@ impl<'b> Graph<'b> {
         let tensors = tensors
             .iter()
             .enumerate()
-            .map(|(i, t)| Tensor::read(i, t, &buffers, bytes));
+            .map(|(i, t)| TfliteTensor::read(i, t, &buffers, bytes));
         let operators = subgraph
             .tables(3)?
             .iter()
             .map(|o| Operator::read(o, &codes))
             .collect::<Result<_, _>>()?;
-        Ok(Graph {
+        Ok(Subgraph {
             tensors: tensors.collect::<Result<_, _>>()?,
             inputs: subgraph.ints(1)?,
             outputs: subgraph.ints(2)?,
@@ -288,18 +264,18 @@ impl<'b> Graph<'b> {
         })
     }
 
-    /// A tensor by its number.
-    fn tensor(&self, i: i32) -> Option<&Tensor<'b>> {
+    /// The tensor of a number.
+    fn tensor(&self, i: i32) -> Option<&TfliteTensor<'b>> {
         usize::try_from(i).ok().and_then(|i| self.tensors.get(i))
     }
 
-    /// The name of a tensor by its number.
+    /// The name of the tensor of a number.
     fn name(&self, i: i32) -> String {
         self.tensor(i)
             .map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
     }
 
-    /// What an input or an output is called: by the signature, or as its tensor.
+    /// The name of an input or output: that in the signature, or that of the tensor.
     fn called(&self, i: i32) -> String {
         self.signature
             .get(&i)
@@ -307,7 +283,7 @@ impl<'b> Graph<'b> {
             .unwrap_or_else(|| self.name(i))
     }
 
-    /// The operators that these outputs need.
+    /// The operators that these outputs depend on.
     fn needed(&self, outputs: impl Iterator<Item = i32>) -> HashSet<usize> {
         let mut tensors: HashSet<i32> = outputs.collect();
         let mut needed = HashSet::new();
@@ -321,7 +297,7 @@ impl<'b> Graph<'b> {
     }
 }
 
-/// The names of a signature, where there is one.
+/// The names in the signature, by tensor.
 fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
     // Model: signature_defs 7. SignatureDef: inputs 0, outputs 1. TensorMap: name 0, tensor_index
     // 1.
@@ -352,13 +328,11 @@ impl<'b> Operator<'b> {
         })
     }
 
-    /// Its name.
+    /// The name, for messages.
     fn name(&self) -> String {
-        let known = OPS
-            .iter()
-            .map(|o| (o.0, o.1))
-            .chain(INSTEAD.iter().map(|o| (o.0, o.1)));
-        match known.into_iter().find(|o| o.0 == self.code) {
+        let supported = OPS.iter().map(|&(code, name, _)| (code, name));
+        let others = INSTEAD.iter().map(|&(code, name, _)| (code, name));
+        match supported.chain(others).find(|(code, _)| *code == self.code) {
             Some((_, name)) => name.into(),
             None if self.code == CUSTOM => format!("custom {}", self.custom),
             None => format!("operator code {}", self.code),
@@ -366,18 +340,16 @@ impl<'b> Operator<'b> {
     }
 }
 
-/// An operator with what its inputs are, as operations see it.
-struct Node<'n> {
-    /// Its operation.
+/// An operator with its inputs.
+struct OperatorNode<'n> {
     op: &'static str,
-    /// Its name in the graph: that of its output.
+    /// The name of its nodes in the draft: that of its output.
     name: String,
-    /// Its inputs; `None` where one is left out.
-    inputs: Vec<Option<Held>>,
-    /// Its options.
+    /// `None` where an input is left out.
+    inputs: Vec<Option<TfliteValue>>,
     options: Table<'n>,
-    /// Its output.
-    output: &'n Tensor<'n>,
+    /// The tensor of its first output.
+    output: &'n TfliteTensor<'n>,
 }
 
 /// Reads a TensorFlow Lite model.
@@ -385,14 +357,14 @@ pub(super) fn read(
     source: &Source<'_>,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Read> {
+) -> Option<ReadModel> {
     let left = flat::most(source.bytes);
     beside::read(
         source,
         "LOGISTIC",
         files,
         mistakes,
-        |place, _, mistakes| match Graph::read(source.bytes, &left) {
+        |place, _, mistakes| match Subgraph::read(source.bytes, &left) {
             Ok(graph) => lower(&graph, place, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
@@ -402,123 +374,127 @@ pub(super) fn read(
     )
 }
 
-/// What becomes of a model. All mistakes are reported.
-fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
+/// Makes a draft of a model. All mistakes are reported.
+fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
     let (before, file) = (mistakes.lines.len(), place.file);
-    let mut known: HashMap<i32, Held> = HashMap::new();
-    let wanted = match place.wanted(graph.outputs.iter().map(|&o| (o, graph.called(o)))) {
-        Ok(wanted) => wanted,
-        Err(e) => {
-            mistakes.add(file, e);
-            return None;
-        }
-    };
+    let wanted = place
+        .wanted(graph.outputs.iter().map(|&o| (o, graph.called(o))))
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
+    let mut known: HashMap<i32, TfliteValue> = HashMap::new();
     let inputs = inputs(graph, file, &mut known, mistakes);
-    let order = inputs.as_ref().map_or(InputOrder::Chw, |i| i.1);
-    let mut builder = inputs.map(|i| i.0);
-    let needed = graph.needed(wanted.iter().map(|w| w.0));
-    for (i, operator) in graph
-        .operators
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| needed.contains(i))
-    {
-        let name = operator
-            .outputs
-            .first()
-            .map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
-        let place = format!("{file}: operator {i} ({}), output {name}", operator.name());
-        let outputs = check(operator, &place, mistakes)
-            .and_then(|op| Some((op, operands(graph, operator, &mut known, &place, mistakes)?)))
-            .and_then(|(op, inputs)| {
-                let Some(output) = operator.outputs.first().and_then(|&o| graph.tensor(o)) else {
-                    mistakes.add(&place, "damaged: it has no output");
-                    return None;
-                };
-                let node = Node {
-                    op,
-                    name,
-                    inputs,
-                    options: operator.options,
-                    output,
-                };
-                let builder = builder.as_mut()?;
-                ops::compute(builder, &node)
-                    .map_err(|e| mistakes.add(&place, hinted(e)))
-                    .ok()
-            });
+    let (mut builder, order) = match inputs {
+        Some((builder, order)) => (Some(builder), order),
+        None => (None, InputOrder::Chw),
+    };
+    let needed = graph.needed(wanted.iter().map(|(output, _)| *output));
+    for (i, operator) in graph.operators.iter().enumerate() {
+        if !needed.contains(&i) {
+            continue;
+        }
+        let outputs = outputs_of(graph, i, &mut builder, &mut known, file, mistakes);
         let mut outputs = outputs.unwrap_or_default().into_iter();
+        let wrong = mistakes.lines.len() > before;
         for &o in &operator.outputs {
-            // The sizes that the model states stand for what a mistake has left out, so that
-            // mistakes behind it are found too.
-            let wrong = mistakes.lines.len() > before;
             let assumed = || {
-                let tensor = graph.tensor(o)?;
-                let sizes = tensor
-                    .dims
-                    .get(1..)?
-                    .iter()
-                    .map(|&d| usize::try_from(d).ok());
-                let live = builder
-                    .as_mut()
-                    .filter(|_| wrong)?
-                    .assumed(&tensor.name, sizes.collect::<Option<_>>()?)?;
-                Some(Held::Live(Turned {
-                    order: (0..live.dims.len()).collect(),
-                    live,
-                }))
+                let builder = builder.as_mut().filter(|_| wrong)?;
+                assumed(graph.tensor(o)?, builder)
             };
-            let value = outputs.next().or_else(assumed).unwrap_or(Held::Unknown);
-            known.insert(o, value);
+            let value = outputs.next().or_else(assumed);
+            known.insert(o, value.unwrap_or(TfliteValue::Unknown));
         }
     }
     if mistakes.lines.len() > before {
         return None;
     }
-    let mut builder = builder?;
-    let mut outputs: Vec<(String, value::Value)> = Vec::new();
+    let lowered = finish(graph, builder?, wanted, &known, place.values, order)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
+    notes(graph, file, mistakes);
+    Some(lowered)
+}
+
+/// Computes the outputs of operator `i`; `None` behind a mistake.
+fn outputs_of(
+    graph: &Subgraph<'_>,
+    i: usize,
+    builder: &mut Option<Builder>,
+    known: &mut HashMap<i32, TfliteValue>,
+    file: &str,
+    mistakes: &mut Mistakes,
+) -> Option<Vec<TfliteValue>> {
+    let operator = &graph.operators[i];
+    let first = operator.outputs.first();
+    let name = first.map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
+    let place = format!("{file}: operator {i} ({}), output {name}", operator.name());
+    let op = check(operator, &place, mistakes)?;
+    let inputs = operands(graph, operator, known, &place, mistakes)?;
+    let Some(output) = first.and_then(|&o| graph.tensor(o)) else {
+        mistakes.add(&place, "damaged: it has no output");
+        return None;
+    };
+    let node = OperatorNode {
+        op,
+        name,
+        inputs,
+        options: operator.options,
+        output,
+    };
+    ops::compute(builder.as_mut()?, &node)
+        .map_err(|e| mistakes.add(&place, hinted(e)))
+        .ok()
+}
+
+/// A value of the sizes that the model states, in place of one that a mistake has left out:
+/// mistakes behind it are found too.
+fn assumed(tensor: &TfliteTensor<'_>, builder: &mut Builder) -> Option<TfliteValue> {
+    let sizes = tensor.dims.get(1..)?.iter();
+    let dims = sizes
+        .map(|&d| usize::try_from(d).ok())
+        .collect::<Option<_>>()?;
+    let live = builder.assumed(&tensor.name, dims)?;
+    Some(TfliteValue::Live(Turned {
+        order: (0..live.dims.len()).collect(),
+        live,
+    }))
+}
+
+/// The draft of a model whose operators are all computed.
+fn finish(
+    graph: &Subgraph<'_>,
+    mut builder: Builder,
+    wanted: Vec<(i32, String)>,
+    known: &HashMap<i32, TfliteValue>,
+    values: bool,
+    order: InputOrder,
+) -> Result<Lowered, String> {
+    let mut outputs: Vec<(String, ModelValue)> = Vec::new();
     for (o, name) in wanted {
         let value = match known.get(&o) {
-            Some(Held::Live(t)) => match ops::plain(&mut builder, &name, t) {
-                Ok(live) => value::Value::Live(live),
-                Err(e) => {
-                    mistakes.add(format_args!("{file}: output {name}"), e);
-                    return None;
-                }
-            },
-            Some(Held::Class(class)) => value::Value::Class(class.clone()),
-            Some(Held::Constant(c)) => value::Value::Constant(c.clone()),
-            Some(Held::Unknown) => value::Value::Unknown,
-            None if graph.tensor(o).is_some_and(Tensor::known) => {
-                value::Value::Constant(Rc::new(Constant::ints(vec![], vec![0])))
+            Some(TfliteValue::Live(turned)) => {
+                let plain = ops::plain(&mut builder, &name, turned);
+                ModelValue::Live(plain.map_err(|e| format!("output {name}: {e}"))?)
             }
-            None => value::Value::Unknown,
+            Some(TfliteValue::Class(class)) => ModelValue::Class(class.clone()),
+            Some(TfliteValue::Constant(c)) => ModelValue::Constant(c.clone()),
+            None if graph.tensor(o).is_some_and(TfliteTensor::known) => {
+                ModelValue::Constant(Rc::new(ConstantTensor::ints(vec![], vec![0])))
+            }
+            Some(TfliteValue::Unknown) | None => ModelValue::Unknown,
         };
         outputs.push((name, value));
     }
     let Builder {
         mut draft, inputs, ..
     } = builder;
-    let made = tail::tail(&mut draft, &outputs, place.values).and_then(|tail| {
-        draft.graph.outputs = vec![tail.value].into();
-        beside::finished(draft, order, tail, inputs)
-    });
-    match made {
-        Ok(made) => {
-            notes(graph, file, mistakes);
-            Some(made)
-        }
-        Err(e) => {
-            mistakes.add(file, e);
-            None
-        }
-    }
+    let tail = tail::tail(&mut draft, &outputs, values)?;
+    draft.graph.outputs = vec![tail.value].into();
+    beside::finished(draft, order, tail, inputs)
 }
 
-/// With what helps where a model computes with the number of its records.
+/// Adds advice to a mistake in the number of records.
 fn hinted(mistake: String) -> String {
-    match mistake.contains("number of records") || mistake.contains("must stay that of the records")
-    {
+    match mistake.contains("number of records") || mistake.contains("must stay the ") {
         true => {
             format!("{mistake}; convert the model with one record (`keras.Input(…, batch_size=1)`)")
         }
@@ -526,71 +502,107 @@ fn hinted(mistake: String) -> String {
     }
 }
 
-/// What whoever builds should know of quantisation.
-fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
-    if graph
-        .tensors
-        .iter()
-        .any(|t| t.quantised.is_some() && !t.float())
-    {
+/// Notes on quantization for whoever builds.
+fn notes(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
+    let quantised = |t: &TfliteTensor<'_>| t.quantised.is_some() && !t.float();
+    if graph.tensors.iter().any(quantised) {
         mistakes.note(
             file,
             "quantised: computed in f32 with the weights that its integers stand for; classes may \
-             differ from the integer \
-             interpreter's in close cases",
+             differ from the integer interpreter's in close cases",
         );
     }
-    let transform = |i: i32| {
-        graph
-            .tensor(i)
-            .filter(|t| !t.float())
-            .and_then(Tensor::transform)
-    };
-    let quantised: Vec<_> = graph
+    let of_integers = |i: i32| graph.tensor(i).filter(|t| !t.float());
+    let converted: Vec<(String, Conversion)> = graph
         .inputs
         .iter()
-        .filter_map(|&i| Some((graph.called(i), transform(i)?)))
+        .filter_map(|&i| Some((graph.called(i), of_integers(i)?.transform()?)))
         .collect();
-    if let (true, [_, ..]) = (graph.inputs.len() > 1, &quantised[..]) {
-        let each = quantised
-            .iter()
-            .map(|(name, (scale, summand))| format!("{name} · {scale} + {summand}"));
-        mistakes.note(
-            file,
-            format_args!(
-                "a record's values are the real numbers that the integers of its inputs stand \
-                 for: {}",
-                each.collect::<Vec<_>>().join(", ")
-            ),
-        );
-    } else if let [(_, (scale, summand))] = quantised[..] {
-        mistakes.note(
+    match &converted[..] {
+        [] => {}
+        [(_, Conversion { scale, summand })] if graph.inputs.len() == 1 => mistakes.note(
             file,
             format_args!(
                 "a record's values are the real numbers that the integers of its input stand for; \
-                 with \
-                 {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} in the JSON beside \
-                 it they are those integers"
+                 with {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} in the JSON \
+                 beside it they are those integers"
             ),
-        );
+        ),
+        several => {
+            let each = several.iter().map(|(name, Conversion { scale, summand })| {
+                format!("{name} · {scale} + {summand}")
+            });
+            mistakes.note(
+                file,
+                format_args!(
+                    "a record's values are the real numbers that the integers of its inputs stand \
+                     for: {}",
+                    each.collect::<Vec<_>>().join(", ")
+                ),
+            );
+        }
     }
 }
 
-/// The builder with the model's inputs, whose first axis is that of the records, and the order of a
-/// record's values. The channels of the one input, if it is an image, come last in the file and
-/// first in the graph.
+/// A builder with the model's inputs, which are added to `known`, and the order of a record's
+/// values. The channels of a single image are last in the file and first in the draft.
 fn inputs(
-    graph: &Graph<'_>,
+    graph: &Subgraph<'_>,
     file: &str,
-    known: &mut HashMap<i32, Held>,
+    known: &mut HashMap<i32, TfliteValue>,
     mistakes: &mut Mistakes,
 ) -> Option<(Builder, InputOrder)> {
+    let inputs = declared_inputs(graph, file, known, mistakes)?;
+    let records = inputs[0].records;
+    let (values, order) = match &inputs[..] {
+        [one] => {
+            let (shape, order) = match one.dims[..] {
+                [h, w, c] if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
+                [h, w, c] => (Shape { c, h, w }, InputOrder::Hwc),
+                _ => (standard(&one.dims), InputOrder::Chw),
+            };
+            let name = "input".into();
+            (vec![Value { name, shape }], order)
+        }
+        _ => {
+            let value = |(&i, input): (&i32, &ModelInput)| Value {
+                name: graph.called(i).into(),
+                shape: standard(&input.dims),
+            };
+            let values = graph.inputs.iter().zip(&inputs).map(value);
+            (values.collect(), InputOrder::Chw)
+        }
+    };
+    let alone = inputs.len() == 1;
+    let (builder, values) = Builder::new(values, records)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
+    for ((&i, ModelInput { dims, kind, .. }), value) in graph.inputs.iter().zip(inputs).zip(values)
+    {
+        let (dims, order) = match dims[..] {
+            [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
+            _ => (dims.clone(), (0..dims.len()).collect()),
+        };
+        let live = Live { value, dims, kind };
+        known.insert(i, TfliteValue::Live(Turned { live, order }));
+    }
+    Some((builder, order))
+}
+
+/// The declarations of all inputs, which must have the same number of records; `None` behind a
+/// mistake.
+fn declared_inputs(
+    graph: &Subgraph<'_>,
+    file: &str,
+    known: &mut HashMap<i32, TfliteValue>,
+    mistakes: &mut Mistakes,
+) -> Option<Vec<ModelInput>> {
     if graph.inputs.is_empty() {
         mistakes.add(file, "expected an input, found none");
     }
-    let mut inputs: Vec<Input> = Vec::new();
+    let mut inputs: Vec<ModelInput> = Vec::new();
     for (k, &i) in graph.inputs.iter().enumerate() {
-        known.insert(i, Held::Unknown);
+        known.insert(i, TfliteValue::Unknown);
         let (place, name) = (format!("{file}: input {}", graph.name(i)), graph.called(i));
         let twice = graph.inputs[..k]
             .iter()
@@ -603,84 +615,31 @@ fn inputs(
     if inputs.is_empty() || inputs.len() < graph.inputs.len() {
         return None;
     }
-    let names = || graph.inputs.iter().map(|&i| graph.called(i));
     let records = inputs[0].records;
     if inputs.iter().any(|i| i.records != records) {
-        let shown = |i: &Input| {
-            i.records
-                .map_or("any number".to_string(), |n| n.to_string())
+        let shown = |(&i, input): (&i32, &ModelInput)| {
+            let records = input.records.map(|n| n.to_string());
+            let records = records.unwrap_or("any number".into());
+            format!("{} has {records}", graph.called(i))
         };
-        let sizes = names()
-            .zip(&inputs)
-            .map(|(name, i)| format!("{name} has {}", shown(i)));
+        let each: Vec<String> = graph.inputs.iter().zip(&inputs).map(shown).collect();
         mistakes.add(
             file,
             format_args!(
-                "expected inputs of as many records ({}): a record has a part of every input; \
-                 convert the model with one \
-                 first size of all",
-                sizes.collect::<Vec<_>>().join(", ")
+                "expected inputs with the same number of records, found {}: a record has a part \
+                 of every input; convert the model with the same first size for all inputs",
+                each.join(", ")
             ),
         );
         return None;
     }
-    let (values, order) = match &inputs[..] {
-        [one] => {
-            let (shape, order) = match one.dims[..] {
-                [h, w, c] if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
-                [h, w, c] => (Shape { c, h, w }, InputOrder::Hwc),
-                _ => (standard(&one.dims), InputOrder::Chw),
-            };
-            (
-                vec![Value {
-                    name: "input".into(),
-                    shape,
-                }],
-                order,
-            )
-        }
-        _ => {
-            let value = |(name, i): (String, &Input)| Value {
-                name: name.into(),
-                shape: standard(&i.dims),
-            };
-            (names().zip(&inputs).map(value).collect(), InputOrder::Chw)
-        }
-    };
-    let alone = inputs.len() == 1;
-    let (builder, values) = Builder::new(values, records)
-        .map_err(|e| mistakes.add(file, e))
-        .ok()?;
-    for ((&i, Input { dims, kind, .. }), value) in graph.inputs.iter().zip(inputs).zip(values) {
-        let (dims, order) = match dims[..] {
-            [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
-            _ => (dims.clone(), (0..dims.len()).collect()),
-        };
-        known.insert(
-            i,
-            Held::Live(Turned {
-                live: Live { value, dims, kind },
-                order,
-            }),
-        );
-    }
-    Some((builder, order))
+    Some(inputs)
 }
 
-/// An input of the model.
-struct Input {
-    /// The first size, where it is stated.
-    records: Option<usize>,
-    /// Sizes behind it.
-    dims: Vec<usize>,
-    /// The type that its values are computed in.
-    kind: Element,
-}
-
-/// What the model says of an input.
-fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Option<Input> {
+/// Reads the declaration of an input.
+fn input(graph: &Subgraph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Option<ModelInput> {
     let Some(tensor) = graph.tensor(i) else {
-        mistakes.add(place, "damaged: there is no such tensor");
+        mistakes.add(place, "damaged: the model has no tensor of this number");
         return None;
     };
     if !tensor.readable() || tensor.kind() == "BOOL" {
@@ -702,7 +661,7 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
     let Some((&first, rest)) = sizes.split_first() else {
         mistakes.add(
             place,
-            "expected sizes, the first that of the records, found none",
+            "expected sizes, of which the first is the number of records, found none",
         );
         return None;
     };
@@ -714,8 +673,7 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
         mistakes.add(
             place,
             format_args!(
-                "expected sizes that are known at build time behind that of the records, found \
-                 {sizes:?}: convert the \
+                "expected fixed sizes behind the number of records, found {sizes:?}: convert the \
                  model with a fixed size of its input"
             ),
         );
@@ -726,23 +684,23 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
         mistakes.add(
             place,
             format_args!(
-                "damaged: its sizes are {:?} here and {sizes:?} there",
+                "damaged: its shape is {:?}, its shape signature {sizes:?}",
                 tensor.dims
             ),
         );
         return None;
     }
     let records = usize::try_from(first).ok().filter(|&n| n > 0);
-    Some(Input {
+    Some(ModelInput {
         records,
         dims,
         kind: tensor.computed(),
     })
 }
 
-/// The name of an operator that is known; another is reported.
+/// The name of a supported operator. Others are reported.
 fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Option<&'static str> {
-    match OPS.iter().find(|o| o.0 == operator.code) {
+    match OPS.iter().find(|(code, ..)| *code == operator.code) {
         Some(&(_, name, kind)) if kind == 0 || operator.kind == 0 || operator.kind == kind => {
             Some(name)
         }
@@ -751,7 +709,7 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
             None
         }
         None => {
-            let instead = match INSTEAD.iter().find(|o| o.0 == operator.code) {
+            let instead = match INSTEAD.iter().find(|(code, ..)| *code == operator.code) {
                 Some(&(_, _, instead)) if !instead.is_empty() => instead,
                 _ if operator.code == CUSTOM => "convert the model with builtin operators only",
                 _ => "docs/TFLITE.md lists what is",
@@ -762,14 +720,14 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
     }
 }
 
-/// What the inputs of an operator are; `None` where one is not known for reasons that are reported.
+/// The inputs of an operator; `None` behind a mistake.
 fn operands(
-    graph: &Graph<'_>,
+    graph: &Subgraph<'_>,
     operator: &Operator<'_>,
-    known: &mut HashMap<i32, Held>,
+    known: &mut HashMap<i32, TfliteValue>,
     place: &str,
     mistakes: &mut Mistakes,
-) -> Option<Vec<Option<Held>>> {
+) -> Option<Vec<Option<TfliteValue>>> {
     let mut inputs = Vec::new();
     let mut complete = true;
     for &i in &operator.inputs {
@@ -784,22 +742,26 @@ fn operands(
             let Some(tensor) = tensor else {
                 mistakes.add(
                     place,
-                    format_args!("it reads {}, which nothing before it gives", graph.name(i)),
+                    format_args!(
+                        "its input {} is no input, no constant and no output of an earlier \
+                         operator",
+                        graph.name(i)
+                    ),
                 );
-                return Some(Held::Unknown);
+                return Some(TfliteValue::Unknown);
             };
             let held = match tensor.constant() {
-                Ok(constant) => Held::Constant(Rc::new(constant)),
+                Ok(constant) => TfliteValue::Constant(Rc::new(constant)),
                 Err(e) => {
                     mistakes.add(format_args!("{place}: input {}", tensor.name), e);
-                    Held::Unknown
+                    TfliteValue::Unknown
                 }
             };
             known.insert(i, held.clone());
             Some(held)
         });
         match held {
-            Some(Held::Unknown) | None => complete = false,
+            Some(TfliteValue::Unknown) | None => complete = false,
             held => inputs.push(held),
         }
     }

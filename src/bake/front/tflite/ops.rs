@@ -1,53 +1,56 @@
-//! The operators, one function each.
+//! The operators of TensorFlow Lite, one function each.
 
-use super::{Held, Node, OF_CONSTANTS, Turned};
+use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned};
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
+use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::front::fold;
-use crate::bake::front::operations::{self, MOST, Reduction};
-use crate::bake::front::value::{Class, Live, axis, inner_axis};
+use crate::bake::front::listed;
+use crate::bake::front::operations::{self, Around, MOST, Reduction};
+use crate::bake::front::value::{
+    Class, Live, axis, inner_axes, inner_axis, inner_permutation, permutation,
+};
 use crate::ir::op::{Activation, Arithmetic, Border, Float, Pool, SoftmaxOf, Window};
 use std::rc::Rc;
 
-impl Node<'_> {
-    fn input(&self, i: usize) -> Option<&Held> {
+impl OperatorNode<'_> {
+    fn input(&self, i: usize) -> Option<&TfliteValue> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
-    /// Input `i`, which is computed.
+    /// Input `i`, which must be computed from the record.
     fn live(&self, i: usize) -> Result<&Turned, String> {
         match self.input(i) {
-            Some(Held::Live(turned)) => Ok(turned),
-            Some(Held::Class(_)) => {
-                Err("what is computed of classes cannot be computed with".into())
+            Some(TfliteValue::Live(turned)) => Ok(turned),
+            Some(TfliteValue::Class(_)) => {
+                Err("a predicted class cannot be the input of another operation".into())
             }
-            Some(Held::Constant(_)) => Err(format!(
-                "input {i}: expected one that is computed, found a constant"
+            Some(TfliteValue::Constant(_)) => Err(format!(
+                "input {i}: expected a value computed from the record, found a constant"
             )),
-            Some(Held::Unknown) | None => {
+            Some(TfliteValue::Unknown) | None => {
                 Err(format!("input {i}: expected a value, found nothing"))
             }
         }
     }
 
-    /// Input `i` as a constant, if it is there.
-    fn constant(&self, i: usize, what: &str) -> Result<Option<&Rc<Constant>>, String> {
+    /// Input `i`, which must be a constant if it is there.
+    fn constant(&self, i: usize, what: &str) -> Result<Option<&Rc<ConstantTensor>>, String> {
         match self.input(i) {
             None => Ok(None),
-            Some(Held::Constant(c)) => Ok(Some(c)),
+            Some(TfliteValue::Constant(c)) => Ok(Some(c)),
             Some(_) => Err(format!(
-                "expected {what} that is known at build time, found one that is computed"
+                "expected {what} that is a constant, found a value computed from the record"
             )),
         }
     }
 
-    /// The same, which must be there.
-    fn needed(&self, i: usize, what: &str) -> Result<&Rc<Constant>, String> {
+    /// Input `i`, which must be there and a constant.
+    fn needed(&self, i: usize, what: &str) -> Result<&Rc<ConstantTensor>, String> {
         self.constant(i, what)?
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
-    /// An option of an i32, which is a count.
+    /// An option of an i32, from 1 to [`MOST`].
     fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
         let found = self.options.int(field, default)?;
         match usize::try_from(found) {
@@ -59,104 +62,72 @@ impl Node<'_> {
     }
 }
 
-/// Operators that give of integers exactly what they say.
-const OF_INTEGERS: [&str; 22] = [
-    "ARG_MAX",
-    "CAST",
-    "CONCATENATION",
-    "EXPAND_DIMS",
-    "MAXIMUM",
-    "MAX_POOL_2D",
-    "MINIMUM",
-    "PAD",
-    "PADV2",
-    "QUANTIZE",
-    "REDUCE_MAX",
-    "RELU",
-    "RELU6",
-    "RESHAPE",
-    "SHAPE",
-    "SLICE",
-    "SPLIT",
-    "SPLIT_V",
-    "SQUEEZE",
-    "STRIDED_SLICE",
-    "TRANSPOSE",
-    "UNPACK",
-];
+/// The operators whose result on integers is exact when computed as floats.
+const OF_INTEGERS: &str = "ARG_MAX CAST CONCATENATION EXPAND_DIMS MAXIMUM MAX_POOL_2D MINIMUM PAD \
+                           PADV2 QUANTIZE REDUCE_MAX RELU RELU6 RESHAPE SHAPE SLICE SPLIT SPLIT_V \
+                           SQUEEZE STRIDED_SLICE TRANSPOSE UNPACK";
 
-/// What an operator gives.
-pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Held>, String> {
+/// Computes the outputs of an operator.
+pub(super) fn compute(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+) -> Result<Vec<TfliteValue>, String> {
     let parts = matches!(node.op, "SPLIT" | "SPLIT_V" | "UNPACK");
-    match parts && node.inputs.iter().any(|i| matches!(i, Some(Held::Live(_)))) {
-        true => Ok(split(b, node)?.into_iter().map(Held::Live).collect()),
+    let mut inputs = node.inputs.iter().flatten();
+    match parts && inputs.any(|i| matches!(i, TfliteValue::Live(_))) {
+        true => Ok(split(b, node)?.into_iter().map(TfliteValue::Live).collect()),
         false => Ok(vec![one(b, node)?]),
     }
 }
 
-/// What an operator with one output gives.
-fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
-    let constants: Option<Vec<&Constant>> = node
-        .inputs
-        .iter()
-        .flatten()
-        .map(|i| {
-            if let Held::Constant(c) = i {
-                Some(&**c)
-            } else {
-                None
-            }
-        })
-        .collect();
-    if let Some(constants) = constants.filter(|c| !c.is_empty()) {
-        return Ok(Held::Constant(Rc::new(of_constants(node, &constants)?)));
+/// Computes an operator with one output.
+fn one(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
+    let constant = |i: &'_ TfliteValue| match i {
+        TfliteValue::Constant(c) => Some(c.clone()),
+        _ => None,
+    };
+    let constants: Option<Vec<Rc<ConstantTensor>>> =
+        node.inputs.iter().flatten().map(constant).collect();
+    match constants {
+        Some(constants) if !constants.is_empty() => {
+            let inputs: Vec<&ConstantTensor> = constants.iter().map(|c| &**c).collect();
+            let folded = of_constants(node, &inputs)?;
+            Ok(TfliteValue::Constant(Rc::new(folded)))
+        }
+        _ => of_live(b, node),
     }
-    if let Some(Held::Class(class)) = node.input(0) {
+}
+
+/// Computes an operator with at least one input that is computed from the record.
+fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
+    if let Some(TfliteValue::Class(class)) = node.input(0) {
         return match node.op {
-            "CAST" | "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" => Ok(Held::Class(class.clone())),
-            _ => Err("what is computed of classes cannot be computed with".into()),
+            "CAST" | "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" => Ok(TfliteValue::Class(class.clone())),
+            _ => Err("a predicted class cannot be the input of another operation".into()),
         };
     }
     if OF_CONSTANTS.contains(&node.op) {
-        return Err("it is not supported of values that are computed, only of constants".into());
+        return Err(
+            "it is supported on constants only, not on values computed from the record".into(),
+        );
     }
-    if let Some(Held::Live(x)) = node
-        .inputs
-        .iter()
-        .flatten()
-        .find(|i| matches!(i, Held::Live(_)))
-    {
-        let kind = x.live.kind;
-        if !kind.float() && !OF_INTEGERS.contains(&node.op) {
-            return Err(format!(
-                "{} values are computed as floats, which neither wrap nor truncate: CAST them to \
-                 FLOAT32 before it",
-                kind.name()
-            ));
-        }
-    }
+    check_types(node)?;
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
-        // Real numbers are computed with.
+        // Values are the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => node.live(0)?.clone(),
         "CAST" => cast(node)?,
         "ADD" | "SUB" | "MUL" | "DIV" => arithmetic(b, node)?,
         "MAXIMUM" | "MINIMUM" => limit(b, node)?,
         "NEG" => {
             let x = node.live(0)?;
-            Turned {
-                live: b.scale(&node.name, &x.live, &[-1.0], &[0.0])?,
-                ..x.clone()
-            }
+            x.with(b.scale(&node.name, &x.live, &[-1.0], &[0.0])?)
         }
         "PRELU" => {
             let (x, slope) = (node.live(0)?, node.needed(1, "a slope")?);
             let slope = turned(slope, &x.order);
-            Turned {
-                live: operations::prelu(b, &node.name, &x.live, &slope)?,
-                ..x.clone()
-            }
+            x.with(operations::prelu(b, &node.name, &x.live, &slope)?)
         }
         "CONV_2D" | "DEPTHWISE_CONV_2D" => convolution(b, node)?,
         "AVERAGE_POOL_2D" | "MAX_POOL_2D" => pool(b, node)?,
@@ -171,16 +142,29 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
         "SLICE" => slice(b, node)?,
         _ => {
             let x = node.live(0)?;
-            Turned {
-                live: b.activation(&node.name, &x.live, activation(node)?)?,
-                ..x.clone()
-            }
+            x.with(b.activation(&node.name, &x.live, activation(node)?)?)
         }
     };
-    Ok(Held::Live(turned))
+    Ok(TfliteValue::Live(turned))
 }
 
-/// A value with its axes in the order `want` of the tensor's.
+/// Refuses integers in an operation whose result differs for floats.
+fn check_types(node: &OperatorNode<'_>) -> Result<(), String> {
+    let first = node.inputs.iter().flatten().find_map(|i| match i {
+        TfliteValue::Live(x) => Some(x.live.kind),
+        _ => None,
+    });
+    match first {
+        Some(kind) if !kind.float() && !listed(OF_INTEGERS, node.op) => Err(format!(
+            "{} values are computed as floats, which neither wrap nor truncate: CAST them to \
+             FLOAT32 before it",
+            kind.name()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A value with its axes in the order `want` of the tensor's axes.
 fn arranged(b: &mut Builder, name: &str, x: &Turned, want: &[usize]) -> Result<Live, String> {
     let at: Vec<usize> = want
         .iter()
@@ -189,13 +173,13 @@ fn arranged(b: &mut Builder, name: &str, x: &Turned, want: &[usize]) -> Result<L
     b.transpose(name, &x.live, &at)
 }
 
-/// A value with its axes in the tensor's order.
+/// A value with its axes in the order of the tensor.
 pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
     let order: Vec<usize> = (0..x.order.len()).collect();
     arranged(b, name, x, &order)
 }
 
-/// A value in the order of its tensor's axes.
+/// A value whose axes already are in the order of the tensor.
 fn straight(live: Live) -> Turned {
     Turned {
         order: (0..live.dims.len()).collect(),
@@ -203,7 +187,7 @@ fn straight(live: Live) -> Turned {
     }
 }
 
-/// The tensor's sizes behind the records.
+/// The sizes of the tensor behind the number of records.
 fn dims(x: &Turned) -> Vec<usize> {
     let mut dims = vec![0; x.order.len()];
     x.order
@@ -213,17 +197,13 @@ fn dims(x: &Turned) -> Vec<usize> {
     dims
 }
 
-/// Sizes of a tensor for messages.
+/// The sizes of the tensor for messages.
 fn shown(x: &Turned) -> String {
-    Live {
-        dims: dims(x),
-        ..x.live.clone()
-    }
-    .shown()
+    x.live.with_dims(dims(x)).shown()
 }
 
-/// A constant that goes with values element by element, its axes as those of a value in this order.
-fn turned(c: &Constant, order: &[usize]) -> Constant {
+/// Transposes the operand of an element-wise operation to the order of a value's axes.
+fn turned(c: &ConstantTensor, order: &[usize]) -> ConstantTensor {
     let rank = order.len() + 1;
     let Some(ahead) = rank.checked_sub(c.dims.len()).filter(|_| c.len() > 1) else {
         return c.clone();
@@ -235,27 +215,23 @@ fn turned(c: &Constant, order: &[usize]) -> Constant {
     fold::transpose(&whole, &order)
 }
 
-/// The axis of a value that an axis of its tensor is.
-///
-/// # Errors
-/// Of the axis of the records.
+/// Converts an axis of the tensor to one of the value.
 fn position(x: &Turned, axis: i64) -> Result<usize, String> {
-    let a = inner_axis(
-        axis,
-        &Live {
-            dims: dims(x),
-            ..x.live.clone()
-        },
-    )?;
+    let a = inner_axis(axis, &x.live.with_dims(dims(x)))?;
     x.order
         .iter()
         .position(|&o| o == a)
         .ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
 }
 
-/// The value behind the activation that is part of an operator. Where the integers of a sum begin
-/// at 0, what is below is lost without one too: converters may leave out what this makes needless.
-fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<Live, String> {
+/// Applies the activation that is part of an operator. A quantized sum whose zero point is its
+/// lowest integer loses what is below 0, so converters may leave out a ReLU there.
+fn fused(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    live: Live,
+    field: usize,
+) -> Result<Live, String> {
     let code = node.options.byte(field)?;
     let sum = matches!(
         node.op,
@@ -283,7 +259,7 @@ fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<L
     b.activation(&node.name, &live, a)
 }
 
-fn activation(node: &Node<'_>) -> Result<Activation, String> {
+fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
     Ok(match node.op {
         "RELU" => Activation::Relu,
         "RELU6" => operations::clip(0.0, 6.0),
@@ -303,7 +279,7 @@ fn activation(node: &Node<'_>) -> Result<Activation, String> {
     })
 }
 
-fn cast(node: &Node<'_>) -> Result<Turned, String> {
+fn cast(node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     match node.output {
         to if to.quantised.is_some() => Err("it is not supported of quantised values".into()),
@@ -323,20 +299,13 @@ fn cast(node: &Node<'_>) -> Result<Turned, String> {
     }
 }
 
-/// The sizes of a value, the number of records among them.
-fn shape(b: &Builder, node: &Node<'_>) -> Result<Held, String> {
-    let x = node.live(0)?;
-    let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
-    let rest = dims(x).into_iter().map(|d| Int::Known(d as i64));
-    let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
-    Ok(Held::Constant(Rc::new(Constant {
-        kind: node.output.element(),
-        dims: vec![data.len()],
-        data: Data::Ints(data),
-    })))
+/// `SHAPE`: the sizes of a tensor, the number of records among them.
+fn shape(b: &Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
+    let shape = b.shape_constant(&dims(node.live(0)?), node.output.element());
+    Ok(TfliteValue::Constant(Rc::new(shape)))
 }
 
-fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
+fn argmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     let x = node.live(0)?;
     let of = node.needed(1, "an axis")?.integers()?;
     let &[of] = &of[..] else {
@@ -349,7 +318,7 @@ fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
             shown(x)
         ));
     }
-    Ok(Held::Class(Class {
+    Ok(TfliteValue::Class(Class {
         scores: plain(b, &node.name, x)?.value,
         labels: None,
     }))
@@ -365,32 +334,30 @@ fn arithmetic_of(op: &str) -> Arithmetic {
     }
 }
 
-/// Element by element: with a constant, or of two values.
-fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+/// Element-wise arithmetic with a constant, or on two values.
+fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let (of, name) = (arithmetic_of(node.op), &node.name);
     let (live, order) = match (node.input(0), node.input(1)) {
-        (Some(Held::Live(x)), Some(Held::Constant(c))) => {
+        (Some(TfliteValue::Live(x)), Some(TfliteValue::Constant(c))) => {
             let c = turned(c, &x.order);
             (
                 operations::with_constant(b, name, of, &x.live, &c, false)?,
                 &x.order,
             )
         }
-        (Some(Held::Constant(c)), Some(Held::Live(x))) => {
+        (Some(TfliteValue::Constant(c)), Some(TfliteValue::Live(x))) => {
             let c = turned(c, &x.order);
             (
                 operations::with_constant(b, name, of, &x.live, &c, true)?,
                 &x.order,
             )
         }
-        (Some(Held::Live(x)), Some(Held::Live(y))) => {
+        (Some(TfliteValue::Live(x)), Some(TfliteValue::Live(y))) => {
             if x.order.len() != y.order.len() {
-                return Err(operations::apart(
-                    (&shown(x), &x.live.dims),
-                    (&shown(y), &y.live.dims),
-                ));
+                let (shown_x, shown_y) = (shown(x), shown(y));
+                return Err(operations::mismatch(&x.live, &shown_x, &y.live, &shown_y));
             }
-            // In the order of the larger.
+            // Both get the order of the larger one.
             let order = if y.live.len() > x.live.len() {
                 &y.order
             } else {
@@ -407,26 +374,23 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     })
 }
 
-/// The smaller or the larger of each element and one number.
-fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+/// `MINIMUM` and `MAXIMUM` of each element and one number.
+fn limit(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let (x, c) = match (node.input(0), node.input(1)) {
-        (Some(Held::Live(x)), Some(Held::Constant(c)))
-        | (Some(Held::Constant(c)), Some(Held::Live(x))) => (x, c),
-        _ => return Err("of two values that are computed it is not supported".into()),
+        (Some(TfliteValue::Live(x)), Some(TfliteValue::Constant(c)))
+        | (Some(TfliteValue::Constant(c)), Some(TfliteValue::Live(x))) => (x, c),
+        _ => return Err("it is not supported on two values computed from the record".into()),
     };
     let n = c.number()?;
     let a = match node.op {
         "MINIMUM" => operations::clip(f64::NEG_INFINITY, n),
         _ => operations::clip(n, f64::INFINITY),
     };
-    Ok(Turned {
-        live: b.activation(&node.name, &x.live, a)?,
-        ..x.clone()
-    })
+    Ok(x.with(b.activation(&node.name, &x.live, a)?))
 }
 
-/// The image of input 0, its channels first.
-fn image(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+/// Input 0 as an image, its channels first.
+fn image(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Live, String> {
     let x = node.live(0)?;
     if x.order.len() != 3 {
         return Err(format!("expected [N, H, W, C], found {}", shown(x)));
@@ -434,7 +398,7 @@ fn image(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     arranged(b, &node.name, x, &[2, 0, 1])
 }
 
-/// A value of an image, as its tensor has it.
+/// A value of an image whose tensor has its channels last.
 fn of_image(live: Live) -> Turned {
     Turned {
         live,
@@ -442,19 +406,20 @@ fn of_image(live: Live) -> Turned {
     }
 }
 
-/// A window of `size`, `stride` and `dilation` with the padding of field 0 over the image of `x`.
+/// A window over the image of `x`. Its padding is field 0 of the options.
 fn window(
-    node: &Node<'_>,
+    node: &OperatorNode<'_>,
     x: &Live,
     size: (usize, usize),
     stride: (usize, usize),
     dilation: (usize, usize),
 ) -> Result<Window, String> {
     let border = match node.options.byte(0)? {
-        // What is more stands below and to the right.
+        // An odd row or column of the border is below or to the right.
         0 => {
-            let rows = operations::same(x.dims[1], size.0, stride.0, dilation.0);
-            let cols = operations::same(x.dims[2], size.1, stride.1, dilation.1);
+            let [(height, width), (down, right), (dy, dx)] = [size, stride, dilation];
+            let rows = operations::same(x.dims[1], height, down, dy);
+            let cols = operations::same(x.dims[2], width, right, dx);
             let (top, left) = (rows / 2, cols / 2);
             Border {
                 top,
@@ -475,8 +440,8 @@ fn window(
     })
 }
 
-/// The biases of input 2; zeros where there are none.
-fn biases(node: &Node<'_>, outputs: usize) -> Result<Vec<f64>, String> {
+/// The biases of input 2, or zeros.
+fn biases(node: &OperatorNode<'_>, outputs: usize) -> Result<Vec<f64>, String> {
     let Some(c) = node.constant(2, "biases")? else {
         return Ok(vec![0.0; outputs]);
     };
@@ -487,7 +452,7 @@ fn biases(node: &Node<'_>, outputs: usize) -> Result<Vec<f64>, String> {
     }
 }
 
-fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let depthwise = node.op == "DEPTHWISE_CONV_2D";
     let x = image(b, node)?;
     let weights = node.needed(1, "weights")?;
@@ -500,7 +465,7 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let channels = x.dims[0];
     let meet = || {
         format!(
-            "{} with weights {:?}: channels do not meet",
+            "{} with weights {:?}: channels do not match",
             shown(&of_image(x.clone())),
             weights.dims
         )
@@ -534,11 +499,11 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     );
     let window = window(node, &x, (height, width), stride, dilation)?;
     let biases = biases(node, outputs)?;
-    let live = operations::convolution(b, &node.name, &x, (numbers, biases), window, groups)?;
+    let live = operations::convolution(b, &node.name, &x, numbers, biases, window, groups)?;
     Ok(of_image(fused(b, node, live, 3 + more)?))
 }
 
-fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = image(b, node)?;
     // Pool2DOptions: padding 0, stride_w 1, stride_h 2, filter_width 3, filter_height 4, activation
     // 5.
@@ -557,7 +522,7 @@ fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     Ok(of_image(fused(b, node, live, 5)?))
 }
 
-fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     // FullyConnectedOptions: activation 0, weights_format 1, keep_num_dims 2.
     if node.options.byte(1)? != 0 {
         return Err("weights_format: expected DEFAULT, found SHUFFLED4x16INT8".into());
@@ -583,15 +548,14 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         } else {
             0
         };
-        return Ok(straight(Live {
-            dims: [vec![1; ahead], vec![outputs]].concat(),
-            ..live
-        }));
+        return Ok(straight(
+            live.with_dims([vec![1; ahead], vec![outputs]].concat()),
+        ));
     }
     let last = sizes.len().saturating_sub(1);
     if sizes.last() != Some(&inputs) {
         return Err(format!(
-            "values of {} and weights {:?} do not meet",
+            "values of {} and weights {:?} do not match",
             shown(x),
             weights.dims
         ));
@@ -602,7 +566,7 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
             shown(x)
         ));
     }
-    // The axis of the sum is that of the channels: one product for each of the others.
+    // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
     let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
     let from = arranged(b, &node.name, x, &order)?;
     let y = operations::pointwise(b, &node.name, &from, numbers, outputs)?;
@@ -618,23 +582,17 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     })
 }
 
-fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let axes = node.needed(1, "axes")?.integers()?;
-    let inner = Live {
-        dims: dims(x),
-        ..x.live.clone()
-    };
-    let mut axes = axes
-        .into_iter()
-        .map(|a| inner_axis(a, &inner))
-        .collect::<Result<Vec<_>, _>>()?;
+    let inner = x.live.with_dims(dims(x));
+    let mut axes = inner_axes(&axes, &inner)?;
     axes.sort_unstable();
     axes.dedup();
     if axes.is_empty() {
         return Ok(x.clone());
     }
-    // Those that are reduced stand side by side.
+    // The reduced axes must be neighbours.
     let mut at: Vec<usize> = axes
         .iter()
         .filter_map(|a| x.order.iter().position(|o| o == a))
@@ -661,7 +619,7 @@ fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let live = operations::reduce(b, &node.name, &live, at, of, keep)?;
     let order = match keep {
         true => order,
-        // The axes that are left count anew.
+        // The remaining axes are numbered again.
         false => order
             .iter()
             .filter(|a| !axes.contains(a))
@@ -671,7 +629,7 @@ fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     Ok(Turned { live, order })
 }
 
-fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn softmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let a = position(x, -1)?;
     let mut live = x.live.clone();
@@ -690,14 +648,11 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         }
     }
     let around = Builder::around(&live, a);
-    Ok(Turned {
-        live: operations::softmax(b, &node.name, &live, around, of)?,
-        ..x.clone()
-    })
+    Ok(x.with(operations::softmax(b, &node.name, &live, around, of)?))
 }
 
-/// Other sizes. Where they differ by ones only, the axes stay in their order.
-fn reshape(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+/// Changes the sizes of a tensor. If only sizes of 1 come and go, the value stays as it is.
+fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let (old, new) = (dims(x), sizes_of(b, node, x)?);
     let long = |dims: &[usize]| (0..dims.len()).filter(|&a| dims[a] > 1).collect::<Vec<_>>();
@@ -711,41 +666,23 @@ fn reshape(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     order.extend((0..new.len()).filter(|a| new[*a] == 1));
     let dims = order.iter().map(|&a| new[a]).collect();
     Ok(Turned {
-        live: Live {
-            dims,
-            ..x.live.clone()
-        },
+        live: x.live.with_dims(dims),
         order,
     })
 }
 
-/// The sizes behind the records that a reshape asks for.
-fn sizes_of(b: &Builder, node: &Node<'_>, x: &Turned) -> Result<Vec<usize>, String> {
+/// The sizes behind the number of records that a reshape asks for.
+fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Vec<usize>, String> {
     let old = dims(x);
-    let whole: Vec<usize> = std::iter::once(usize::MAX)
-        .chain(old.iter().copied())
-        .collect();
-    let changed = |op: &str, axes: Option<&[i64]>| {
-        // The records count as more than one.
-        let dims = fold::squeezed(op, &whole, axes).map_err(|e| {
-            let records = e.contains(&usize::MAX.to_string());
-            if records {
-                "axis 0 is that of the records".to_string()
-            } else {
-                e
-            }
-        })?;
-        match dims.split_first() {
-            Some((&usize::MAX, rest)) => Ok(rest.to_vec()),
-            _ => Err("the first axis must stay that of the records".into()),
-        }
-    };
     match node.op {
         "SQUEEZE" => {
-            let axes: Vec<i64> = node.options.ints(0)?.into_iter().map(i64::from).collect();
-            changed("Squeeze", Some(&axes[..]).filter(|a| !a.is_empty()))
+            let axes = node.options.longs_of_ints(0)?;
+            operations::squeezed("Squeeze", &old, Some(&axes[..]).filter(|a| !a.is_empty()))
         }
-        "EXPAND_DIMS" => changed("Unsqueeze", Some(&node.needed(1, "an axis")?.integers()?)),
+        "EXPAND_DIMS" => {
+            let axes = node.needed(1, "an axis")?.integers()?;
+            operations::squeezed("Unsqueeze", &old, Some(&axes))
+        }
         _ => {
             let target = match node.constant(1, "a shape")? {
                 Some(c) => match &c.data {
@@ -759,51 +696,31 @@ fn sizes_of(b: &Builder, node: &Node<'_>, x: &Turned) -> Result<Vec<usize>, Stri
                     .map(|i| Int::Known(i.into()))
                     .collect(),
             };
-            b.reshape(
-                &Live {
-                    dims: old,
-                    ..x.live.clone()
-                },
-                &target,
-                true,
-            )
+            b.reshape(&x.live.with_dims(old), &target, true)
         }
     }
 }
 
-/// Nothing moves: the axes have other places.
-fn transpose(node: &Node<'_>) -> Result<Turned, String> {
+/// `TRANSPOSE`: the value stays as it is, and its axes become other axes of the tensor.
+fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let rank = x.order.len() + 1;
     let order = node.needed(1, "an order of axes")?.integers()?;
-    let order = order
-        .into_iter()
-        .map(|a| axis(a, rank))
-        .collect::<Result<Vec<_>, _>>()?;
-    if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-        return Err(format!(
-            "perm: expected every axis of {rank} once, found {order:?}"
-        ));
-    }
-    if order[0] != 0 {
-        return Err(format!(
-            "perm {order:?}: the first axis must stay that of the records"
-        ));
-    }
-    let place = |a: &usize| order.iter().position(|&o| o == a + 1).map(|i| i - 1);
+    let order = inner_permutation(&order, rank)?;
+    let place = |a: &usize| order.iter().position(|o| o == a);
     Ok(Turned {
         order: x.order.iter().filter_map(place).collect(),
         ..x.clone()
     })
 }
 
-fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     if node
         .inputs
         .iter()
-        .any(|i| matches!(i, Some(Held::Constant(_))))
+        .any(|i| matches!(i, Some(TfliteValue::Constant(_))))
     {
-        return Err("a constant beside values that are computed is not supported".into());
+        return Err("a constant beside values computed from the record is not supported".into());
     }
     let first = node.live(0)?;
     // ConcatenationOptions: axis 0, activation 1.
@@ -813,7 +730,7 @@ fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         let part = node.live(i)?;
         if part.order.len() != first.order.len() {
             return Err(format!(
-                "values of {} and {} do not go together",
+                "the sizes of {} and {} do not match",
                 shown(first),
                 shown(part)
             ));
@@ -827,7 +744,7 @@ fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     })
 }
 
-fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn pad(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let pads = node.needed(1, "paddings")?;
     let rank = x.order.len() + 1;
@@ -854,22 +771,26 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     if pads[..2] != [0, 0] {
         return Err("paddings: records cannot be padded".into());
     }
-    let around: Vec<(usize, usize)> = x
-        .order
-        .iter()
-        .map(|a| (pads[2 * a + 2], pads[2 * a + 3]))
-        .collect();
-    Ok(Turned {
-        live: operations::pad(b, &node.name, &x.live, &around, value)?,
-        ..x.clone()
-    })
+    let around = |&a: &usize| Around {
+        before: pads[2 * a + 2],
+        behind: pads[2 * a + 3],
+    };
+    let around: Vec<Around> = x.order.iter().map(around).collect();
+    Ok(x.with(operations::pad(b, &node.name, &x.live, &around, value)?))
 }
 
-/// What a strided slice takes of each axis, and whether that axis stays. `None`: all of it.
-type Taken = Vec<(Option<Vec<usize>>, bool)>;
+/// The part of an axis that a strided slice selects.
+#[derive(Clone)]
+struct Taken {
+    /// The indices; `None` for the whole axis.
+    at: Option<Vec<usize>>,
+    /// False if the axis, of one index, is left out of the result.
+    stays: bool,
+}
 
-/// What a strided slice takes of a tensor of these sizes; that of the records is `usize::MAX`.
-fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
+/// The part of each axis that a strided slice selects. The size of the axis of the records is
+/// `usize::MAX`.
+fn taken(node: &OperatorNode<'_>, sizes: &[usize]) -> Result<Vec<Taken>, String> {
     // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3,
     // shrink_axis_mask 4, offset 5.
     let mask = |n: usize| node.options.int(n, 0);
@@ -891,13 +812,20 @@ fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
     {
         return Err("expected as many begins as ends and strides, and no more than axes".into());
     }
-    let mut taken: Taken = vec![(None, true); sizes.len()];
+    let whole = Taken {
+        at: None,
+        stays: true,
+    };
+    let mut taken = vec![whole; sizes.len()];
     for (a, &n) in sizes.iter().enumerate().take(begin.len()) {
         let bit = |mask: i32| mask >> a & 1 == 1;
         if bit(shrunk) {
             let i = axis(begin[a], n)
-                .map_err(|_| format!("expected an index of {n}, found {}", begin[a]))?;
-            taken[a] = (Some(vec![i]), false);
+                .map_err(|_| format!("expected one of {n} indices, found {}", begin[a]))?;
+            taken[a] = Taken {
+                at: Some(vec![i]),
+                stays: false,
+            };
             continue;
         }
         let back = strides[a] < 0;
@@ -912,49 +840,48 @@ fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
             end[a]
         };
         if n == usize::MAX {
-            // All records, in their order.
+            // Only a slice of all records in their order is supported.
             if strides[a] != 1 || from != 0 || (to != i64::MAX && to < 1) {
-                return Err("axis 0 is that of the records".into());
+                return Err("axis 0 is the axis of the records".into());
             }
             continue;
         }
-        taken[a].0 = Some(fold::sliced(from, to, strides[a], n)?);
+        taken[a].at = Some(fold::sliced(from, to, strides[a], n)?);
     }
     Ok(taken)
 }
 
-fn strided_slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn strided_slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
     let sizes: Vec<usize> = std::iter::once(usize::MAX).chain(dims(&x)).collect();
     if node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
-        return Err("axis 0 is that of the records".into());
+        return Err("axis 0 is the axis of the records".into());
     }
     let taken = taken(node, &sizes)?;
-    for (a, (at, _)) in taken.iter().enumerate().skip(1) {
-        let Some(at) = at else { continue };
+    for (a, taken) in taken.iter().enumerate().skip(1) {
+        let Some(at) = &taken.at else { continue };
         if at.is_empty() {
-            return Err(format!("nothing of axis {a} of {} is left", shown(&x)));
+            return Err(format!("the slice of axis {a} of {} is empty", shown(&x)));
         }
         let place = position(&x, a as i64)?;
         x.live = operations::along(b, &node.name, &x.live, place, at)?;
     }
-    // Axes that do not stay are of size 1.
-    let left: Vec<usize> = (0..x.order.len()).filter(|a| taken[a + 1].1).collect();
-    let kept: Vec<(usize, usize)> = x
-        .order
-        .iter()
-        .zip(&x.live.dims)
-        .filter_map(|(a, &d)| left.iter().position(|l| l == a).map(|new| (new, d)))
-        .collect();
-    let dims = kept.iter().map(|k| k.1).collect();
+    let left: Vec<usize> = (0..x.order.len()).filter(|a| taken[a + 1].stays).collect();
+    let (mut order, mut dims) = (Vec::new(), Vec::new());
+    for (a, &d) in x.order.iter().zip(&x.live.dims) {
+        if let Some(new) = left.iter().position(|l| l == a) {
+            order.push(new);
+            dims.push(d);
+        }
+    }
     Ok(Turned {
-        live: Live { dims, ..x.live },
-        order: kept.into_iter().map(|k| k.0).collect(),
+        live: x.live.with_dims(dims),
+        order,
     })
 }
 
-/// So many elements of each axis from one on; -1: to the end.
-fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+/// `SLICE`: so many elements of each axis from a beginning on; -1 stands for all up to the end.
+fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
     let (begins, counts) = (
         node.needed(1, "begins")?.integers()?,
@@ -967,7 +894,7 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         ));
     }
     if begins[0] != 0 || counts[0] == 0 {
-        return Err("axis 0 is that of the records".into());
+        return Err("axis 0 is the axis of the records".into());
     }
     for (a, n) in dims(&x).into_iter().enumerate() {
         let (begin, count) = (begins[a + 1], counts[a + 1]);
@@ -981,7 +908,7 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         let (Some(first), Some(end)) = (first, end) else {
             let shown = shown(&x);
             return Err(format!(
-                "{count} elements from {begin} on of axis {} of {shown} are not there",
+                "expected a part of axis {} of {shown}, found {count} elements from {begin} on",
                 a + 1
             ));
         };
@@ -994,8 +921,8 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     Ok(x)
 }
 
-/// Parts one behind the other along an axis; of UNPACK that axis goes.
-fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
+/// Cuts a value into parts along an axis, which UNPACK leaves out of the results.
+fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String> {
     let axis_of = |i: usize| {
         let axes = node.needed(i, "an axis")?.integers()?;
         let &[axis] = &axes[..] else {
@@ -1019,7 +946,7 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
                 .filter(|&&s| s >= 0)
                 .fold(0i64, |sum, &s| sum.saturating_add(s));
             let rest = n as i64 - stated;
-            // No size at all where it is none.
+            // A wrong size becomes 0, which is refused below.
             let size = |&s: &i64| {
                 usize::try_from(if s == -1 { rest } else { s })
                     .ok()
@@ -1038,7 +965,7 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
         || (node.op == "UNPACK" && sizes.len() != n)
     {
         return Err(format!(
-            "parts of {sizes:?} along axis {axis} of {} do not meet",
+            "expected parts along axis {axis} of {} that add up to its size, found {sizes:?}",
             shown(x)
         ));
     }
@@ -1063,13 +990,14 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
     Ok(parts)
 }
 
-/// What an operator makes of constants alone.
-fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, String> {
+/// Computes an operator on constants alone.
+fn of_constants(
+    node: &OperatorNode<'_>,
+    inputs: &[&ConstantTensor],
+) -> Result<ConstantTensor, String> {
     let input = |i: usize| {
-        inputs
-            .get(i)
-            .copied()
-            .ok_or_else(|| format!("expected an input {i}, found nothing"))
+        let found = inputs.get(i).copied();
+        found.ok_or_else(|| format!("expected an input {i}, found nothing"))
     };
     let first = input(0)?;
     let activation = match node.op {
@@ -1082,7 +1010,7 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
     }
     let two = |op: &str| fold::two(op, first, input(1)?);
     match node.op {
-        // Integers that stand for real numbers have become those.
+        // Constants hold the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
         "CAST" => first.cast(node.output.computed()),
         "ADD" => two("Add"),
@@ -1094,17 +1022,17 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         "NEG" => fold::one("Neg", first),
         "SHAPE" => {
             let dims: Vec<i64> = first.dims.iter().map(|&d| d as i64).collect();
-            Constant::ints(vec![dims.len()], dims).cast(node.output.element())
+            ConstantTensor::ints(vec![dims.len()], dims).cast(node.output.element())
         }
         "RESHAPE" => {
             let target = match input(1) {
                 Ok(c) => c.integers()?,
-                Err(_) => node.options.ints(0)?.into_iter().map(i64::from).collect(),
+                Err(_) => node.options.longs_of_ints(0)?,
             };
             fold::reshape(first, &target, true)
         }
         "SQUEEZE" => {
-            let axes: Vec<i64> = node.options.ints(0)?.into_iter().map(i64::from).collect();
+            let axes = node.options.longs_of_ints(0)?;
             let axes = Some(&axes[..]).filter(|a| !a.is_empty());
             Ok(first.with_dims(fold::squeezed("Squeeze", &first.dims, axes)?))
         }
@@ -1113,71 +1041,66 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
             Ok(first.with_dims(fold::squeezed("Unsqueeze", &first.dims, Some(&axes))?))
         }
         "TRANSPOSE" => {
-            let rank = first.dims.len();
-            let order = input(1)?.integers()?;
-            let order = order
-                .into_iter()
-                .map(|a| axis(a, rank))
-                .collect::<Result<Vec<_>, _>>()?;
-            if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
-                return Err(format!("perm: expected every axis of {rank} once"));
-            }
+            let order = permutation(&input(1)?.integers()?, first.dims.len())?;
             Ok(fold::transpose(first, &order))
         }
         "CONCATENATION" => fold::concat(inputs, node.options.int(0, 0)?.into()),
-        // PackOptions: axis 1.
-        "PACK" => {
-            let a = axis(node.options.int(1, 0)?.into(), first.dims.len() + 1)?;
-            let with = |c: &&Constant| {
-                let mut dims = c.dims.clone();
-                dims.insert(a.min(dims.len()), 1);
-                c.with_dims(dims)
-            };
-            let parts: Vec<Constant> = inputs.iter().map(with).collect();
-            fold::concat(&parts.iter().collect::<Vec<_>>(), a as i64)
-        }
+        "PACK" => pack(node, inputs),
         // GatherOptions: axis 0, batch_dims 1.
         "GATHER" if node.options.int(1, 0)? == 0 => {
             fold::gather(first, input(1)?, node.options.int(0, 0)?.into())
         }
-        "REDUCE_PROD" if first.dims.len() <= 1 => {
-            let Data::Ints(v) = &first.data else {
-                return Err("expected integers".into());
-            };
-            let product = v.iter().try_fold(Int::Known(1), |a, &b| {
-                fold::integers("Mul", first.kind, a, b)
-            })?;
-            let dims = if node.options.flag(0)? {
-                vec![1; first.dims.len()]
-            } else {
-                vec![]
-            };
-            Ok(Constant {
-                kind: first.kind,
-                dims,
-                data: Data::Ints(vec![product]),
-            })
-        }
-        "STRIDED_SLICE" => {
-            let taken = taken(node, &first.dims)?;
-            let mut result = first.clone();
-            for (a, (at, _)) in taken.iter().enumerate() {
-                let Some(at) = at else { continue };
-                let at = Constant::ints(vec![at.len()], at.iter().map(|&i| i as i64).collect());
-                result = fold::gather(&result, &at, a as i64)?;
-            }
-            let dims: Vec<usize> = result
-                .dims
-                .iter()
-                .zip(&taken)
-                .filter(|(_, t)| t.1)
-                .map(|(&d, _)| d)
-                .collect();
-            match elements(&dims) == Some(result.len()) {
-                true => Ok(result.with_dims(dims)),
-                false => Err("what is left has other sizes".into()),
-            }
-        }
-        _ => Err("of constants alone it is not computed".into()),
+        "REDUCE_PROD" if first.dims.len() <= 1 => product(node, first),
+        "STRIDED_SLICE" => slice_of_constant(node, first),
+        _ => Err("it is not supported on constants alone".into()),
+    }
+}
+
+/// `PACK`: constants concatenated along a new axis.
+fn pack(node: &OperatorNode<'_>, inputs: &[&ConstantTensor]) -> Result<ConstantTensor, String> {
+    // PackOptions: axis 1.
+    let along = node.options.int(1, 0)?.into();
+    let a = axis(along, inputs.first().map_or(0, |c| c.dims.len()) + 1)?;
+    let with = |c: &&ConstantTensor| {
+        let mut dims = c.dims.clone();
+        dims.insert(a.min(dims.len()), 1);
+        c.with_dims(dims)
+    };
+    let parts: Vec<ConstantTensor> = inputs.iter().map(with).collect();
+    fold::concat(&parts.iter().collect::<Vec<_>>(), a as i64)
+}
+
+/// `REDUCE_PROD` of a vector: the product of all elements.
+fn product(node: &OperatorNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, String> {
+    let Data::Ints(v) = &c.data else {
+        return Err("expected integers".into());
+    };
+    let mut factors = v.iter();
+    let product = factors.try_fold(Int::Known(1), |a, &b| fold::integers("Mul", c.kind, a, b))?;
+    let keep = node.options.flag(0)?;
+    Ok(ConstantTensor::new(
+        c.kind,
+        if keep { vec![1; c.dims.len()] } else { vec![] },
+        Data::Ints(vec![product]),
+    ))
+}
+
+/// `STRIDED_SLICE` of a constant.
+fn slice_of_constant(
+    node: &OperatorNode<'_>,
+    c: &ConstantTensor,
+) -> Result<ConstantTensor, String> {
+    let taken = taken(node, &c.dims)?;
+    let mut result = c.clone();
+    for (a, taken) in taken.iter().enumerate() {
+        let Some(at) = &taken.at else { continue };
+        let at = ConstantTensor::ints(vec![at.len()], at.iter().map(|&i| i as i64).collect());
+        result = fold::gather(&result, &at, a as i64)?;
+    }
+    let stays = result.dims.iter().zip(&taken).filter(|(_, t)| t.stays);
+    let dims: Vec<usize> = stays.map(|(&d, _)| d).collect();
+    match elements(&dims) == Some(result.len()) {
+        true => Ok(result.with_dims(dims)),
+        false => Err("an axis of a size other than 1 cannot be left out".into()),
     }
 }

@@ -1,12 +1,11 @@
-//! Tensors of a model: sizes, type, quantisation, and the numbers of those that are known at build
-//! time.
+//! Tensors of a model: sizes, type, quantization, and the numbers of constants.
 
 use super::flat::Table;
-use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
+use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::front::fold;
 use crate::ir::half;
 
-/// Types of numbers that are read, by their codes in the schema: name, bytes.
+/// The types of numbers that are read: code in the schema, name, bytes.
 const KINDS: [(u8, &str, usize); 9] = [
     (0, "FLOAT32", 4),
     (1, "FLOAT16", 2),
@@ -19,7 +18,7 @@ const KINDS: [(u8, &str, usize); 9] = [
     (10, "FLOAT64", 8),
 ];
 
-/// Names of the others.
+/// The types that are not read: code in the schema, name.
 const OTHERS: [(u8, &str); 12] = [
     (5, "STRING"),
     (8, "COMPLEX64"),
@@ -38,48 +37,52 @@ const OTHERS: [(u8, &str); 12] = [
 /// Integers that stand for real numbers: (integer − zero point) · scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quantised {
-    /// One for all numbers, or one for each index along the axis.
+    /// One scale for all numbers, or one for each index along the axis.
     scales: Vec<f32>,
-    /// As many, or one for all, or none, which are 0.
+    /// A zero point for each scale, or one for all, or none, which stands for 0.
     zeros: Vec<i64>,
-    /// That axis.
+    /// The axis of the scales.
     axis: i32,
 }
 
-/// A tensor.
+/// Converts integers to real numbers: integer · scale + summand.
+#[derive(Clone, Copy)]
+pub(super) struct Conversion {
+    pub(super) scale: f32,
+    pub(super) summand: f32,
+}
+
+/// A tensor of the file.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor<'b> {
-    /// Its name in messages.
+pub(super) struct TfliteTensor<'b> {
+    /// The name in messages.
     pub(super) name: String,
-    /// Its type.
+    /// The code of its type.
     kind: u8,
-    /// Its sizes.
+    /// The sizes of the axes.
     pub(super) dims: Vec<i32>,
-    /// The same with -1 for those that are open, or nothing.
+    /// The sizes with -1 for those that are not fixed; may be empty.
     pub(super) signature: Vec<i32>,
-    /// What its integers stand for.
+    /// The numbers that its integers stand for.
     pub(super) quantised: Option<Quantised>,
-    /// What cannot be read of it.
+    /// The reason why the tensor cannot be used.
     refused: Option<&'static str>,
-    /// Its numbers, if it has some.
+    /// The numbers of a constant.
     data: Option<&'b [u8]>,
 }
 
-impl<'b> Tensor<'b> {
-    /// Reads tensor `i`, whose numbers may stand in `buffers` or behind them in the `file`.
-    ///
-    /// # Errors
-    /// What is wrong with its bytes.
+impl<'b> TfliteTensor<'b> {
+    /// Reads tensor `i`, whose numbers may be in `buffers` or behind them in the `file`.
     pub(super) fn read(
         i: usize,
         table: &Table<'b>,
         buffers: &[Table<'b>],
         file: &'b [u8],
-    ) -> Result<Tensor<'b>, String> {
+    ) -> Result<TfliteTensor<'b>, String> {
         // Tensor: shape 0, type 1, buffer 2, name 3, quantization 4, is_variable 5, sparsity 6,
         // shape_signature 7, external_buffer 10.
         let name = table.text(3)?;
-        // The names of what was fused stand side by side.
+        // A fused tensor has several names, separated by semicolons.
         let name = match name.split(';').next().unwrap_or("") {
             "" => format!("tensor {i}"),
             name => name.to_string(),
@@ -125,7 +128,7 @@ impl<'b> Tensor<'b> {
                 })?);
             }
         }
-        Ok(Tensor {
+        Ok(TfliteTensor {
             name,
             kind: table.byte(1)?,
             dims: table.ints(0)?,
@@ -136,17 +139,19 @@ impl<'b> Tensor<'b> {
         })
     }
 
-    /// Its type's name.
+    /// The name of its type.
     pub(super) fn kind(&self) -> String {
-        let known = KINDS
+        let mut all = KINDS
             .iter()
-            .map(|k| (k.0, k.1))
-            .chain(OTHERS)
-            .find(|k| k.0 == self.kind);
-        known.map_or_else(|| format!("type {}", self.kind), |k| k.1.to_string())
+            .map(|&(code, name, _)| (code, name))
+            .chain(OTHERS);
+        match all.find(|(code, _)| *code == self.kind) {
+            Some((_, name)) => name.to_string(),
+            None => format!("type {}", self.kind),
+        }
     }
 
-    /// The type of its numbers, where it is read.
+    /// The type of its numbers.
     pub(super) fn element(&self) -> Element {
         match self.kind {
             1 => Element::F16,
@@ -161,7 +166,7 @@ impl<'b> Tensor<'b> {
         }
     }
 
-    /// The type that values are computed in: quantised ones are real numbers.
+    /// The type that values are computed in: f32 for quantized ones.
     pub(super) fn computed(&self) -> Element {
         if self.quantised.is_some() {
             Element::F32
@@ -170,27 +175,27 @@ impl<'b> Tensor<'b> {
         }
     }
 
-    /// Whether it is of floats.
+    /// True if its numbers are floats.
     pub(super) fn float(&self) -> bool {
         matches!(self.kind, 0 | 1 | 10)
     }
 
-    /// Whether its numbers are of a type that is read.
+    /// True if numbers of its type are read.
     pub(super) fn readable(&self) -> bool {
-        KINDS.iter().any(|k| k.0 == self.kind)
+        KINDS.iter().any(|(code, ..)| *code == self.kind)
     }
 
-    /// What keeps it from being used, if something does.
+    /// The reason why the tensor cannot be used, if there is one.
     pub(super) fn refused(&self) -> Option<&'static str> {
         self.refused
     }
 
-    /// Whether its numbers are in the file.
+    /// True if its numbers are in the file.
     pub(super) fn known(&self) -> bool {
         self.data.is_some() || self.dims.contains(&0)
     }
 
-    /// The range that its integers stand for, where 0 is its lower end: what goes below is lost.
+    /// The largest number that its 8-bit integers stand for, where the smallest one is 0.
     pub(super) fn not_negative(&self) -> Option<f32> {
         let lowest = match self.kind {
             3 => 0,
@@ -205,28 +210,29 @@ impl<'b> Tensor<'b> {
         }
     }
 
-    /// Scale and summand that make real numbers of its integers, where all have the same.
-    pub(super) fn transform(&self) -> Option<(f32, f32)> {
+    /// The conversion of its integers to real numbers, where it is the same for all.
+    pub(super) fn transform(&self) -> Option<Conversion> {
         let q = self.quantised.as_ref()?;
         match q.scales[..] {
-            [scale] => Some((scale, -scale * q.zeros.first().map_or(0.0, |&z| z as f32))),
+            [scale] => Some(Conversion {
+                scale,
+                summand: -scale * q.zeros.first().map_or(0.0, |&z| z as f32),
+            }),
             _ => None,
         }
     }
 
-    /// Its numbers; those that are quantised become the real ones.
-    ///
-    /// # Errors
-    /// What keeps it from being read.
-    pub(super) fn constant(&self) -> Result<Constant, String> {
+    /// The numbers of a constant. Quantized integers become the numbers that they stand for.
+    pub(super) fn constant(&self) -> Result<ConstantTensor, String> {
         if let Some(refused) = self.refused {
             return Err(refused.into());
         }
         let dims: Option<Vec<usize>> = self.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
         let dims =
             dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", self.dims))?;
-        let count = elements(&dims).ok_or_else(|| format!("{dims:?} are too many numbers"))?;
-        let Some((_, _, size)) = KINDS.iter().find(|k| k.0 == self.kind) else {
+        let count =
+            elements(&dims).ok_or_else(|| format!("a tensor of {dims:?} has too many numbers"))?;
+        let Some((_, _, size)) = KINDS.iter().find(|(code, ..)| *code == self.kind) else {
             return Err(format!("numbers of type {} are not supported", self.kind()));
         };
         let data = self.data.unwrap_or(&[]);
@@ -255,15 +261,11 @@ impl<'b> Tensor<'b> {
             3 | 6 => Data::Ints(parts.map(|b| Int::Known(wide(b) as i64)).collect()),
             _ => Data::Ints(parts.map(|b| Int::Known(signed(b))).collect()),
         };
-        let constant = Constant {
-            kind: self.element(),
-            dims,
-            data,
-        };
+        let constant = ConstantTensor::new(self.element(), dims, data);
         let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
             return Ok(constant);
         };
-        let scales = Constant::floats(
+        let scales = ConstantTensor::floats(
             vec![q.scales.len()],
             q.scales.iter().map(|&s| s.into()).collect(),
         );
@@ -272,9 +274,8 @@ impl<'b> Tensor<'b> {
             [zero] => vec![zero; q.scales.len()],
             ref zeros => zeros.to_vec(),
         };
-        let zeros = Constant::ints(vec![zeros.len()], zeros);
-        // A list has one axis, whatever number the converter gave it: biases keep that of their
-        // weights.
+        let zeros = ConstantTensor::ints(vec![zeros.len()], zeros);
+        // Converters give biases the axis of their weights, but a vector has only one.
         let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
         fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
     }

@@ -1,8 +1,9 @@
-//! Models of `tests/tflite` against what the interpreter makes of the same records, and what is
-//! refused.
+//! Models of `tests/tflite` against TensorFlow Lite's interpreter on the same records, and models
+//! that are refused.
 
 use super::{INSTEAD, OPS};
-use crate::bake::front::fixtures::{self, Folder, Outputs, read_with_notes};
+use crate::bake::front::fixtures::{self, ModelFolder, Outcome, Outputs, outcome};
+use crate::bake::model::ReadModel;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, named};
 use std::path::PathBuf;
 
@@ -31,15 +32,13 @@ const CNN: (&str, &str) = (
 const RESIDUAL: (&str, &str) = (
     "3×8×8-8×8×8-8×8×8-8×8×8-12×4×4-12×4×4-12×4×4-10 relu",
     "convolution relu convolution relu convolution add relu convolution relu convolution \
-     convolution add relu \
-     average_pool affine",
+     convolution add relu average_pool affine",
 );
 
 const MOBILE: (&str, &str) = (
     "3×16×16-8×8×8-16×8×8-4-16-16×4×4-12×4×4-5 hard_swish,clip,relu,clip,hard_swish",
     "convolution hard_swish convolution clip average_pool affine relu affine clip scale multiply \
-     convolution hard_swish \
-     convolution hard_swish average_pool affine",
+     convolution hard_swish convolution hard_swish average_pool affine",
 );
 
 #[test]
@@ -64,8 +63,8 @@ fn networks_give_what_their_models_give() {
             (
                 "7-7-7-7-7-7-7-7-7-7-7 gelu,gelu_tanh,elu,leaky_relu,clip,tanh,clip,sigmoid,clip",
                 "affine gelu affine gelu_tanh affine elu affine leaky_relu affine clip affine \
-                 tanh affine clip scale clip \
-                 sigmoid scale divide affine add affine clip subtract multiply affine",
+                 tanh affine clip scale clip sigmoid scale divide affine add affine clip subtract \
+                 multiply affine",
             ),
             CLASSES,
             Logarithms,
@@ -75,8 +74,7 @@ fn networks_give_what_their_models_give() {
             (
                 "2×5×9-4×5×9-3×4×5-2×3×5-6",
                 "convolution concat pad convolution softmax slice slice concat transpose \
-                 convolution transpose reshape \
-                 transpose reshape average_pool affine",
+                 convolution transpose reshape transpose reshape average_pool affine",
             ),
             CLASSES,
             Scores,
@@ -138,16 +136,15 @@ fn networks_give_what_their_models_give() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Inputs one behind the other in a record, outputs one behind the other in its scores, called as
-/// the signature does.
+/// A record has a part of every input, and its scores a part of every output, with the names of the
+/// signature.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
     let network = check(
         "several",
         "64-3×6×5-2×6×5-5-3 relu,sigmoid,tanh",
         "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine \
-         tanh concat affine softmax \
-         transpose transpose reshape reshape concat",
+         tanh concat affine softmax transpose transpose reshape reshape concat",
         (Kind::Values, FinalActivation::None),
         Outputs::Scores,
         1e-4,
@@ -163,8 +160,8 @@ fn several_inputs_and_outputs_are_parts_of_one() {
         "splits",
         "2×6×6-6×6×6-5-3×3×3-5 relu,tanh",
         "convolution slice slice relu subtract slice slice affine slice slice slice slice slice \
-         slice slice slice transpose \
-         reshape reshape reshape concat reshape transpose convolution tanh slice slice affine add",
+         slice slice slice transpose reshape reshape reshape concat reshape transpose convolution \
+         tanh slice slice affine add",
         CLASSES,
         Outputs::Scores,
         1e-4,
@@ -172,8 +169,8 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
-/// The interpreter rounds activations to integers: scores are as close as those are, classes the
-/// same where scores are apart.
+/// The interpreter rounds activations to integers. Scores are equal within that rounding, and
+/// classes are equal if the scores are farther apart.
 #[test]
 fn quantised_models_are_computed_in_floats() {
     use Outputs::*;
@@ -200,8 +197,8 @@ fn quantised_models_are_computed_in_floats() {
         |(name, (shape, ops), meaning, how, bound, ends): (&str, (&str, &str), _, _, f64, bool)| {
             let network = check(name, shape, ops, meaning, how, bound);
             let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
-            let (read, _, mistakes) = read_with_notes(&path);
-            let (_, tensors, ..) = read.unwrap();
+            let Outcome { read, mistakes, .. } = outcome(&path);
+            let tensors = read.unwrap().tensors;
             let rows = |what: &str| fixtures::rows(&path.with_extension(what));
             let mut compared = 0;
             for (x, expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
@@ -218,7 +215,7 @@ fn quantised_models_are_computed_in_floats() {
                 }
             }
             assert!(compared > 2 || name == "implied", "{name}: {compared}");
-            let notes = &mistakes.notes;
+            let notes = mistakes.notes;
             assert_eq!(notes.len(), 1 + usize::from(ends), "{notes:?}");
             assert!(
                 notes[0].contains("computed in f32 with the weights that its integers stand for")
@@ -235,22 +232,32 @@ fn quantised_models_are_computed_in_floats() {
     assert!(wrong.is_empty(), "{wrong:?}");
     let path = fixtures::folder("tflite").join("cnn_f16.tflite");
     assert!(
-        read_with_notes(&path).2.notes.is_empty(),
+        outcome(&path).mistakes.notes.is_empty(),
         "halves are no integers"
     );
 }
 
-/// With what the note says in the JSON, records are the integers of the model's input.
+/// With the members that the note states in the JSON, records are the integers of the model's
+/// input.
 #[test]
 fn a_json_beside_the_model_makes_records_of_integers() {
     let path = fixtures::folder("tflite").join("cnn_uint8_ends.tflite");
-    let (read, _, mistakes) = read_with_notes(&path);
-    let (real, tensors, ..) = read.unwrap();
+    let Outcome { read, mistakes, .. } = outcome(&path);
+    let ReadModel {
+        network: real,
+        tensors,
+        ..
+    } = read.unwrap();
     let note = &mistakes.notes[1];
     let json = &note[note.find('{').unwrap()..=note.rfind('}').unwrap()];
-    let f = Folder::new("tflite");
+    let f = ModelFolder::new("tflite");
     f.copy("cnn_uint8_ends").put("net.json", json);
-    let ((whole, scaled, ..), files) = f.read().unwrap();
+    let ReadModel {
+        network: whole,
+        tensors: scaled,
+        ..
+    } = f.read().unwrap();
+    let files = f.files();
     assert!(
         files.iter().any(|f| f.ends_with("net.json")),
         "it is watched"
@@ -271,17 +278,17 @@ fn a_json_beside_the_model_makes_records_of_integers() {
             assert!((a - b).abs() < 1e-3, "{a} {b}");
         }
     }
-    // Channel by channel, if that is how records come.
+    // Records may come channel by channel.
     f.copy("cnn")
         .put("net.json", r#"{"input": {"order": "chw"}}"#);
-    let ((network, ..), _) = f.read().unwrap();
+    let ReadModel { network, .. } = f.read().unwrap();
     assert_eq!(network.order, InputOrder::Chw);
 }
 
 #[test]
 fn all_that_is_not_supported_is_named_at_once() {
     let refused = |name: &str, expected: &[&str]| {
-        let f = Folder::new("tflite");
+        let f = ModelFolder::new("tflite");
         let expected: Vec<String> = expected
             .iter()
             .map(|e| format!("net.tflite: {e}"))
@@ -292,19 +299,15 @@ fn all_that_is_not_supported_is_named_at_once() {
         "operators",
         &[
             "operator 0 (CONV_2D), output Relu: fused_activation_function: expected NONE, RELU, \
-             RELU_N1_TO_1, RELU6 or \
-             TANH, found SIGN_BIT",
+             RELU_N1_TO_1, RELU6 or TANH, found SIGN_BIT",
             "operator 1 (custom Quaternion), output Elu: it is not supported: convert the model \
-             with builtin operators \
-             only",
+             with builtin operators only",
             "operator 2 (RESIZE_BILINEAR), output MaxPool2d: it is not supported: resize images \
-             before they are read, or \
-             let the network end before it",
+             before they are read, or let the network end before it",
             "operator 3 (operator code 205), output Conv2D_11: it is not supported: \
              docs/TFLITE.md lists what is",
             "operator 4 (UNIDIRECTIONAL_SEQUENCE_LSTM), output Tanh: it is not supported: use \
-             convolutions over a window \
-             of time instead",
+             convolutions over a window of time instead",
         ],
     );
     refused(
@@ -329,8 +332,7 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "inputs",
         &[
-            "input x: expected sizes that are known at build time behind that of the records, \
-             found [-1, -1, 6, 2]: \
+            "input x: expected fixed sizes behind the number of records, found [-1, -1, 6, 2]: \
              convert the model with a fixed size of its input",
             "input MaxPool2d: expected numbers, found BOOL",
         ],
@@ -338,9 +340,9 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "records_of_inputs",
         &[
-            "expected inputs of as many records (x has any number, Relu has 4): a record has a \
-             part of every input; \
-             convert the model with one first size of all",
+            "expected inputs with the same number of records, found x has any number, Relu has 4: \
+             a record has a part of every input; convert the model with the same first size for \
+             all inputs",
         ],
     );
     refused(
@@ -360,8 +362,7 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "open_size",
         &[
-            "input x: expected sizes that are known at build time behind that of the records, \
-             found [-1, -1, 6, 2]: \
+            "input x: expected fixed sizes behind the number of records, found [-1, -1, 6, 2]: \
              convert the model with a fixed size of its input",
         ],
     );
@@ -370,7 +371,7 @@ fn all_that_is_not_supported_is_named_at_once() {
         "outputs",
         &["two outputs are called Identity_1: their values could not be told apart"],
     );
-    let f = Folder::new("tflite");
+    let f = ModelFolder::new("tflite");
     f.put("net.tflite", "no model at all");
     assert_eq!(
         f.mistakes(),
@@ -385,14 +386,14 @@ fn all_that_is_not_supported_is_named_at_once() {
     f.put("net.tflite", [8, 0, 0]);
     assert_eq!(
         f.mistakes(),
-        ["net.tflite: cut off or damaged: something should stand at byte 4 of 3"]
+        ["net.tflite: cut off or damaged: data is missing at byte 4, the file has 3 bytes"]
     );
 }
 
 /// A prefix of every model, and models with a byte changed: refused or read, never a panic.
 #[test]
 fn no_bytes_are_too_bad() {
-    let f = Folder::new("tflite");
+    let f = ModelFolder::new("tflite");
     let (mut read, mut refused) = (0, 0);
     for (name, step) in [
         ("label", 1),
@@ -413,12 +414,16 @@ fn no_bytes_are_too_bad() {
     assert!(read > 200 && refused > 1000, "{read} {refused}");
 }
 
-/// The document names every operator that is read or that has a way around it.
+/// docs/TFLITE.md names every operator that is supported or that there is advice on.
 #[test]
 fn the_document_names_every_operator() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/TFLITE.md");
     let text = std::fs::read_to_string(path).unwrap();
-    for name in OPS.iter().map(|o| o.1).chain(INSTEAD.iter().map(|o| o.1)) {
+    for name in OPS
+        .iter()
+        .map(|(_, name, _)| *name)
+        .chain(INSTEAD.iter().map(|(_, name, _)| *name))
+    {
         assert!(
             text.contains(&format!("`{name}`")),
             "docs/TFLITE.md does not name {name}"
@@ -426,17 +431,18 @@ fn the_document_names_every_operator() {
     }
 }
 
-/// Networks of the shapes of MLPerf Tiny, as `tests/zoo/make.py` writes them: the build compares
-/// what it computes with the scores beside them, of either file.
+/// Networks of the shapes of MLPerf Tiny, which `tests/zoo/make.py` writes in both formats. The
+/// build compares its scores with those beside each file.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_the_same_in_either_format() {
     let folder = crate::models::needs("zoo");
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
         let [onnx, lite] = ["onnx", "tflite"].map(|format| {
-            let ((network, _, golden, _), _) =
-                fixtures::read(&folder.join(format!("{name}.{format}")))
-                    .unwrap_or_else(|e| panic!("{e:?}"));
+            let ReadModel {
+                network, golden, ..
+            } = fixtures::read(&folder.join(format!("{name}.{format}")))
+                .unwrap_or_else(|e| panic!("{e:?}"));
             assert!(golden.given && golden.count > 2, "{name}.{format}");
             assert_eq!(network.order, InputOrder::Chw, "{name}.{format}");
             let ops: Vec<&str> = network.graph.nodes.iter().map(|n| n.op.name()).collect();

@@ -1,0 +1,422 @@
+//! The keys of a JSON that say what a model's input and output mean: names, labels, order, scaling,
+//! kind of output.
+
+use super::Mistakes;
+use super::json::Object;
+use super::model::ModelFacts;
+use crate::ir::graph::Shape;
+use crate::ir::network::{FinalActivation, InputOrder, Kind, Output, Transform};
+use std::collections::HashSet;
+
+/// The keys that a network JSON, and the JSON beside a model of another format, may have.
+pub(crate) const KEYS: [&str; 6] = ["name", "labels", "features", "input", "output", "check"];
+
+/// The keys of `input`. The first is for files that state the shape there.
+const INPUT_KEYS: [&str; 6] = ["shape", "order", "scale", "offset", "mean", "std"];
+
+/// The keys of `output`. The first is for files beside a model, which may have several outputs.
+const OUTPUT_KEYS: [&str; 4] = ["name", "kind", "activation", "threshold"];
+
+/// The meaning of a model's input and output.
+pub(super) struct Meaning {
+    pub(super) name: String,
+    pub(super) labels: Vec<String>,
+    pub(super) features: Vec<String>,
+    pub(super) output: Output,
+    pub(super) order: InputOrder,
+    pub(super) transform: Transform,
+}
+
+impl Meaning {
+    /// Reads the keys of `o`, with what the model itself says where a key is left out. `None`
+    /// behind a mistake.
+    pub(super) fn read(
+        o: &Object<'_>,
+        facts: &ModelFacts,
+        mistakes: &mut Mistakes,
+    ) -> Option<Meaning> {
+        let name = o.text("name", mistakes).unwrap_or(&facts.name).to_string();
+        let labels = o.texts("labels", mistakes);
+        let labels = labels.unwrap_or_else(|| facts.labels.clone());
+        let features = o.texts("features", mistakes).unwrap_or_default();
+        let mut reader = MeaningReader { o, facts, mistakes };
+        let output = reader.output();
+        let input = reader.input();
+        reader.check_counts(&labels, &features, output);
+        reader.check_names(&name, &labels, &features);
+        let (order, transform) = input?;
+        Some(Meaning {
+            name,
+            labels,
+            features,
+            output: output?,
+            order,
+            transform,
+        })
+    }
+}
+
+/// Reads keys of a JSON, and reports mistakes.
+struct MeaningReader<'m, 'v> {
+    o: &'m Object<'v>,
+    facts: &'m ModelFacts,
+    mistakes: &'m mut Mistakes,
+}
+
+impl MeaningReader<'_, '_> {
+    /// Checks that there are as many features as inputs, and as many labels as classes or outputs.
+    fn check_counts(&mut self, labels: &[String], features: &[String], output: Option<Output>) {
+        let mut check = |key: &str, names: &[String], expected: usize| {
+            if !names.is_empty() && names.len() != expected {
+                self.mistakes.add(
+                    self.o.at(key),
+                    format_args!("expected {expected} names, found {}", names.len()),
+                );
+            }
+        };
+        if let Some(shape) = self.facts.input_shape {
+            check("features", features, shape.len());
+        }
+        if let (Some(output), Some(shape)) = (output, self.facts.output_shape) {
+            let binary = output.kind == Kind::Binary;
+            check("labels", labels, if binary { 2 } else { shape.len() });
+        }
+    }
+
+    /// Checks the names of the network, of its classes or outputs, and of its inputs.
+    fn check_names(&mut self, name: &String, labels: &[String], features: &[String]) {
+        for (key, names) in [
+            ("name", std::slice::from_ref(name)),
+            ("labels", labels),
+            ("features", features),
+        ] {
+            if let Some(bad) = names
+                .iter()
+                .find(|n| n.is_empty() || n.contains(|c: char| c.is_control()))
+            {
+                self.mistakes.add(
+                    self.o.at(key),
+                    format_args!(
+                        "{bad:?}: expected a name without line breaks and control characters"
+                    ),
+                );
+            }
+        }
+        // The program takes a first line with the name of a feature for a header, unless that name
+        // is a number.
+        if let (Some(first), true) = (
+            features.first(),
+            features.iter().all(|f| f.trim().parse::<f64>().is_ok()),
+        ) {
+            self.mistakes.add(
+                self.o.at("features"),
+                format_args!(
+                    "expected names that are not all numbers, found \"{first}\" and the like: a \
+                     CSV header of them cannot be told from a record; give names, or leave out \
+                     both the key and the header"
+                ),
+            );
+        }
+        for (key, names) in [("labels", labels), ("features", features)] {
+            // Files of expected labels may have blanks around them.
+            let mut seen = HashSet::new();
+            if let Some(twice) = names.iter().find(|name| !seen.insert(name.trim())) {
+                let blanks =
+                    if *twice == twice.trim() && names.iter().filter(|n| *n == twice).count() > 1 {
+                        ""
+                    } else {
+                        ", with other blanks"
+                    };
+                self.mistakes.add(
+                    self.o.at(key),
+                    format_args!("\"{twice}\" appears twice{blanks}"),
+                );
+            }
+        }
+        let number =
+            |(i, label): &(usize, &String)| label.trim().parse::<usize>().is_ok_and(|n| n != *i);
+        if let Some((i, label)) = labels.iter().enumerate().find(number) {
+            self.mistakes.note(
+                self.o.at("labels"),
+                format_args!(
+                    "class {i} is called \"{label}\": -o class prints the index {i}, -o label the \
+                     label {label}; --expect reads numbers as labels if all labels are numbers, \
+                     and says so"
+                ),
+            );
+        }
+    }
+
+    /// The meaning of the output: the key `output`, or what the model itself says.
+    fn output(&mut self) -> Option<Output> {
+        let Some(value) = self.o.get("output") else {
+            return self.facts.output.or_else(|| self.default_output());
+        };
+        let keys = &OUTPUT_KEYS[usize::from(self.facts.shaped)..];
+        let out = Object::new(value, self.o.at("output"), keys, self.mistakes)?;
+        if out.text("name", self.mistakes).is_some() && out.get("kind").is_none() {
+            for key in ["activation", "threshold"] {
+                if out.get(key).is_some() {
+                    self.mistakes
+                        .add(out.at(key), "expected the key \"kind\" beside it");
+                }
+            }
+            return self.facts.output.or_else(|| self.default_output());
+        }
+        out.require("kind", self.mistakes);
+        let kinds = [Kind::Classes, Kind::Binary, Kind::Multilabel, Kind::Values];
+        let kind = out.text("kind", self.mistakes).and_then(|t| {
+            let kind = kinds.into_iter().find(|k| k.name() == t);
+            if kind.is_none() {
+                self.mistakes.add(
+                    out.at("kind"),
+                    format_args!("expected classes, binary, multilabel or values, found \"{t}\""),
+                );
+            }
+            kind
+        });
+        let named = [
+            FinalActivation::Softmax,
+            FinalActivation::Sigmoid,
+            FinalActivation::None,
+        ];
+        let activation = out.text("activation", self.mistakes).and_then(|t| {
+            let activation = named.into_iter().find(|a| a.name() == t);
+            if activation.is_none() {
+                self.mistakes.add(
+                    out.at("activation"),
+                    format_args!("expected softmax, sigmoid or none, found \"{t}\""),
+                );
+            }
+            activation
+        });
+        let threshold = out.number("threshold", self.mistakes);
+        let kind = kind?;
+        self.check_kind(&out, kind, activation);
+        self.check_threshold(&out, kind, activation, threshold);
+        let default = match kind {
+            Kind::Classes => FinalActivation::Softmax,
+            Kind::Binary | Kind::Multilabel => FinalActivation::Sigmoid,
+            Kind::Values => FinalActivation::None,
+        };
+        let activation = self.facts.last.or(activation).unwrap_or(default);
+        if activation == FinalActivation::Softmax && matches!(kind, Kind::Binary | Kind::Multilabel)
+        {
+            self.mistakes.add(
+                out.at("activation"),
+                format_args!(
+                    "expected sigmoid or none for {} outputs, found softmax",
+                    kind.name()
+                ),
+            );
+        }
+        Some(Output {
+            kind,
+            activation,
+            threshold: threshold.unwrap_or(0.5),
+        })
+    }
+
+    /// Checks that the kind of output that the key `output` states fits the model.
+    fn check_kind(&mut self, out: &Object<'_>, kind: Kind, activation: Option<FinalActivation>) {
+        if kind != Kind::Values && !self.facts.outputs.is_empty() {
+            let way = match self.facts.shaped {
+                true => "",
+                false => "; \"name\" beside it selects one of them",
+            };
+            self.mistakes.add(
+                out.at("kind"),
+                format_args!(
+                    "expected values, as the network has {} outputs, found {}{way}",
+                    self.facts.outputs.len(),
+                    kind.name()
+                ),
+            );
+        }
+        if let (Some(last), Some(activation)) = (self.facts.last, activation) {
+            if last != activation {
+                self.mistakes.add(
+                    out.at("activation"),
+                    format_args!(
+                        "the layers end in {}, this says {}; keep one of them",
+                        last.name(),
+                        activation.name()
+                    ),
+                );
+            }
+        }
+        match (kind, self.facts.output_shape.map(Shape::len)) {
+            (Kind::Binary, Some(outputs)) if outputs != 1 => self.mistakes.add(
+                out.at("kind"),
+                format_args!(
+                    "binary takes 1 output, the last layer has {outputs}; two or more are \
+                     \"classes\" or \"multilabel\""
+                ),
+            ),
+            (Kind::Classes, Some(1)) => self.mistakes.add(
+                out.at("kind"),
+                "expected at least 2 outputs for classes, found 1; use \"binary\" or \"values\"",
+            ),
+            _ => {}
+        }
+    }
+
+    /// Checks that the kind of output has a threshold, and that it is a probability.
+    fn check_threshold(
+        &mut self,
+        out: &Object<'_>,
+        kind: Kind,
+        activation: Option<FinalActivation>,
+        threshold: Option<f64>,
+    ) {
+        let Some(threshold) = threshold else { return };
+        if !matches!(kind, Kind::Binary | Kind::Multilabel) {
+            self.mistakes.add(
+                out.at("threshold"),
+                "only binary and multilabel outputs have a threshold",
+            );
+        }
+        if !(0.0..=1.0).contains(&threshold) && activation != Some(FinalActivation::None) {
+            self.mistakes.add(
+                out.at("threshold"),
+                format_args!("expected a probability from 0 to 1, found {threshold}"),
+            );
+        }
+    }
+
+    /// The meaning of the output that follows from the last layer alone.
+    fn default_output(&mut self) -> Option<Output> {
+        let output = |kind, activation| {
+            Some(Output {
+                kind,
+                activation,
+                threshold: 0.5,
+            })
+        };
+        match (self.facts.output_shape?, self.facts.last) {
+            (Shape { c: 1, h: 1, w: 1 }, Some(FinalActivation::Sigmoid)) => {
+                output(Kind::Binary, FinalActivation::Sigmoid)
+            }
+            (Shape { c: 1, h: 1, w: 1 }, _) => {
+                self.mistakes.add(
+                    self.o.place(),
+                    format_args!(
+                        "one output without a final {}: say what it means with \"output\": \
+                         {{\"kind\": \"binary\"}} (a score, class 1 above the threshold) or \
+                         \"output\": {{\"kind\": \"values\"}} (a number){}",
+                        self.facts.sigmoid, self.facts.keys_in
+                    ),
+                );
+                None
+            }
+            (Shape { h: 1, w: 1, .. }, last) => {
+                output(Kind::Classes, last.unwrap_or(FinalActivation::Softmax))
+            }
+            // The pixels of an image are numbers, not classes.
+            (_, last) => output(Kind::Values, last.unwrap_or(FinalActivation::None)),
+        }
+    }
+
+    /// The key `input`: order and scaling of a record's values.
+    fn input(&mut self) -> Option<(InputOrder, Transform)> {
+        let Some(value) = self.o.get("input") else {
+            return Some((self.facts.order, Transform::Identity));
+        };
+        let keys = &INPUT_KEYS[usize::from(!self.facts.shaped)..];
+        let i = Object::new(value, self.o.at("input"), keys, self.mistakes)?;
+        let order = match i.text("order", self.mistakes) {
+            None => self.facts.order,
+            Some("chw") => InputOrder::Chw,
+            Some("hwc") => InputOrder::Hwc,
+            Some(name) => {
+                self.mistakes.add(
+                    i.at("order"),
+                    format_args!("expected chw or hwc, found \"{name}\""),
+                );
+                return None;
+            }
+        };
+        let mut numbers = |key: &str, default: f64| {
+            let list = i
+                .numbers(key, self.mistakes)
+                .unwrap_or_else(|| vec![default]);
+            self.per_value(&i, key, list, order)
+        };
+        let (scale, offset) = (numbers("scale", 1.0), numbers("offset", 0.0));
+        let (mean, std) = (numbers("mean", 0.0), numbers("std", 1.0));
+        let has = |key| i.get(key).is_some();
+        let transform = match (has("scale") || has("offset"), has("mean") || has("std")) {
+            (true, true) => {
+                self.mistakes.add(
+                    i.place(),
+                    "expected scale and offset, or mean and std, found some of both",
+                );
+                return None;
+            }
+            (false, false) if has("order") || has("shape") => Transform::Identity,
+            (false, false) => {
+                self.mistakes
+                    .add(i.place(), "expected scale and offset, or mean and std");
+                return None;
+            }
+            (true, false) => {
+                self.check_nonzero(&i, "scale", &scale);
+                Transform::ScaleOffset {
+                    scale: scale.into(),
+                    offset: offset.into(),
+                }
+            }
+            (false, true) => {
+                self.check_nonzero(&i, "std", &std);
+                Transform::MeanStd {
+                    mean: mean.into(),
+                    std: std.into(),
+                }
+            }
+        };
+        Some((order, transform))
+    }
+
+    /// One number for all values of a record or one for each, from a list that may have one for
+    /// each channel.
+    fn per_value(
+        &mut self,
+        i: &Object<'_>,
+        key: &str,
+        list: Vec<f64>,
+        order: InputOrder,
+    ) -> Vec<f64> {
+        let Some(shape) = self.facts.input_shape else {
+            return list;
+        };
+        if list.len() == 1 || list.len() == shape.len() {
+            return list;
+        }
+        if list.len() == shape.c {
+            let channel = |i| order.element(shape, i) / (shape.h * shape.w);
+            return (0..shape.len()).map(|i| list[channel(i)]).collect();
+        }
+        let channels = match shape.len() == shape.c || shape.c == 1 {
+            true => String::new(),
+            false => format!(", or {}, one per channel", shape.c),
+        };
+        self.mistakes.add(
+            i.at(key),
+            format_args!(
+                "expected one number or {}, one per input{channels}, found {}",
+                shape.len(),
+                list.len()
+            ),
+        );
+        list
+    }
+
+    fn check_nonzero(&mut self, i: &Object<'_>, key: &str, list: &[f64]) {
+        if let Some(at) = list.iter().position(|&v| v == 0.0) {
+            self.mistakes.add(
+                i.at(key),
+                format_args!("entry {at} is 0; leave a constant input out of the network instead"),
+            );
+        }
+    }
+}

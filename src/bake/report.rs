@@ -1,0 +1,73 @@
+//! The text that a build prints about what it has baked.
+
+use super::Baked;
+use crate::ir::network::named;
+use crate::ir::plan::Plan;
+use crate::planner;
+use crate::planner::fit::Fit;
+use crate::registry::EngineKind;
+
+impl Baked {
+    /// The lines that a build prints: the network (`why` it is this one where nobody asked for it),
+    /// its costs in a program of `block` bytes for architecture `arch`, notes, and the effect of
+    /// rounding.
+    pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
+        let (n, plan) = (&self.network, &self.plan);
+        let mut shape = n.shape();
+        for (what, values) in [("inputs", &n.inputs), ("outputs", &n.outputs)] {
+            if !values.is_empty() {
+                shape += &format!(", {what} {}", named(values));
+            }
+        }
+        let engine = match plan.engine {
+            EngineKind::Host => "the CPU",
+            EngineKind::OpenCl => "OpenCL devices",
+        };
+        let mut lines = vec![
+            format!(
+                "baked {}{why}: layers {shape}, {} bytes of weights, for {engine} (plan {})",
+                n.name,
+                plan.constant_bytes(),
+                plan.name
+            ),
+            self.costs(arch, block),
+        ];
+        lines.extend(self.notes.iter().cloned());
+        let weights = n.weights.name();
+        lines.extend(
+            self.rounding
+                .iter()
+                .map(|r| format!("weights as {weights}: {r}")),
+        );
+        lines
+    }
+
+    /// Memory, expected time and bytes in the program file, in a line.
+    fn costs(&self, arch: &str, block: usize) -> String {
+        let (plan, library) = (&self.plan, &self.library);
+        let fit = |plan: &Plan| Fit::of(plan, library, (arch, 1), self.network.flop());
+        let full = fit(plan);
+        let recipe = library.plan(&plan.name).ok();
+        let single = recipe.and_then(|r| planner::plan(&self.network, r, library, Some(1)).ok());
+        let single = single.map(|plan| fit(&plan));
+        let mut text = format!(
+            "memory: {} bytes for {} records at once",
+            full.memory.total(),
+            full.batch
+        );
+        if let Some(single) = &single {
+            text += &format!(", {} bytes for a single one", single.memory.total());
+        }
+        if let Some((class, us)) = full.modelled {
+            let core = match plan.engine {
+                EngineKind::Host => "one core of ",
+                EngineKind::OpenCl => "",
+            };
+            text += &format!("; expected time on {core}{class}: {us:.2} µs a record");
+            if let Some((_, us)) = single.and_then(|s| s.modelled) {
+                text += &format!(", {us:.2} µs for a single one");
+            }
+        }
+        text + &format!("; {block} bytes of the program file (--info shows all plans)")
+    }
+}
