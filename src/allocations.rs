@@ -109,21 +109,21 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         std::path::Path::new("/etc/OpenCL/vendors/pocl.icd").exists(),
         "PoCL is missing: tests/run installs it"
     );
-    let run = |format, output, timed, traced, hop| AllocationCase {
+    let cases = [
+        (Format::Csv, OutputFormat::Class, false, false, None),
+        (Format::U8, OutputFormat::Json, false, false, None),
+        (Format::U8, OutputFormat::Scores, true, false, None),
+        (Format::Csv, OutputFormat::Class, true, true, None),
+        (Format::Csv, OutputFormat::Class, false, false, Some(WINDOW)),
+        (Format::U8, OutputFormat::Class, false, false, Some(3)),
+    ]
+    .map(|(format, output, timed, traced, hop)| AllocationCase {
         format,
         output,
         timed,
         traced,
         hop,
-    };
-    let cases = [
-        run(Format::Csv, OutputFormat::Class, false, false, None),
-        run(Format::U8, OutputFormat::Json, false, false, None),
-        run(Format::U8, OutputFormat::Scores, true, false, None),
-        run(Format::Csv, OutputFormat::Class, true, true, None),
-        run(Format::Csv, OutputFormat::Class, false, false, Some(WINDOW)),
-        run(Format::U8, OutputFormat::Class, false, false, Some(3)),
-    ];
+    });
     let both = DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]);
     for (device, plan) in [
         (DeviceWish::Host, Some("host")),
@@ -212,16 +212,12 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
         hop,
     });
     let mut bad = |why: &Error| panic!("{why}");
+    let shape = rows.map_or(shape, |rows| shape.of_rows(rows).unwrap());
     let stream = Stream {
         format: Some(case.format),
-        shape: rows.map_or(shape, |rows| shape.of_rows(rows).unwrap()),
-        writer: &mut writer,
         bad: Some(&mut bad),
-        left: None,
-        expected: None,
-        expected_scores: None,
         times: case.traced.then_some(&mut times),
-        asked: None,
+        ..Stream::new(shape, &mut writer)
     };
     let inputs = [Ok(("memory".to_string(), source))].into_iter();
     let summary = stream.run(running.engine.as_mut(), inputs).unwrap();

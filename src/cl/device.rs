@@ -26,7 +26,6 @@ pub(crate) struct Devices {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceKind {
     Gpu,
-    /// The host's processor.
     Cpu,
     /// For example a DSP.
     Accelerator,
@@ -281,6 +280,13 @@ impl Questions {
     }
 }
 
+/// Asks for the preferred and the native vector width of each type.
+macro_rules! widths {
+    ($questions:ident: $($name:literal $preferred:ident $native:ident)*) => {
+        [$(($name, $questions.uint($preferred).ok(), $questions.uint($native).ok()),)*]
+    };
+}
+
 impl Device {
     fn ask(
         library: &'static ClLibrary,
@@ -359,7 +365,6 @@ impl Device {
             name,
             failed,
         };
-        let widths = |name, preferred, native| (name, q.uint(preferred).ok(), q.uint(native).ok());
         Details {
             cache: q.ulong(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE).ok(),
             cache_kind: match q.uint(CL_DEVICE_GLOBAL_MEM_CACHE_TYPE) {
@@ -369,43 +374,15 @@ impl Device {
                 _ => None,
             },
             cache_line: q.uint(CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE).ok(),
-            vectors: [
-                widths(
-                    "char",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR,
-                ),
-                widths(
-                    "short",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT,
-                ),
-                widths(
-                    "int",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_INT,
-                ),
-                widths(
-                    "long",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG,
-                ),
-                widths(
-                    "half",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF,
-                ),
-                widths(
-                    "float",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT,
-                ),
-                widths(
-                    "double",
-                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE,
-                    CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE,
-                ),
-            ],
+            vectors: widths! { q:
+                "char" CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR
+                "short" CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT
+                "int" CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT CL_DEVICE_NATIVE_VECTOR_WIDTH_INT
+                "long" CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG
+                "half" CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF
+                "float" CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
+                "double" CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE
+            },
         }
     }
 

@@ -45,7 +45,6 @@ impl ClError {
         ClError { failed }
     }
 
-    /// Sets the detail.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.failed.detail = detail.into();
         self
@@ -152,7 +151,8 @@ impl From<ClError> for crate::error::Error {
     }
 }
 
-/// The advice if PoCL has no device or builds nothing. Its device is the CPU, which is always there.
+/// The advice if PoCL has no device or builds nothing. Its device is the CPU, which is always
+/// there.
 const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \
     XDG_CACHE_HOME/pocl, else HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
     write to";

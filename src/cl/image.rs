@@ -20,7 +20,7 @@ pub(crate) enum Channel {
     Float,
     /// Half precision: bits for the host, floats for kernels.
     Half,
-    /// Signed whole numbers.
+    /// Signed bytes: whole numbers for host and kernels.
     Byte,
 }
 

@@ -1,8 +1,8 @@
 //! Finds the OpenCL library at run time and loads its entry points.
 //!
 //! The program does not link against OpenCL, so it also starts on a machine without it. The error
-//! lists every library that was tried and the reason why it failed: "no OpenCL" on a board is nearly
-//! always a wrong file name, a missing `.icd` file or a library for the wrong word size.
+//! lists every library that was tried and the reason why it failed: "no OpenCL" on a board is
+//! nearly always a wrong file name, a missing `.icd` file or a library for the wrong word size.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -20,56 +20,24 @@ use crate::escape;
 /// The environment variable that names the OpenCL library. If it is set, no other is tried.
 pub(crate) const VARIABLE: &str = "MORTONNET_OPENCL";
 
-/// The file names to try, in this order: an ICD loader first, then the drivers' own libraries (Mali,
-/// PowerVR, VideoCore).
-const NAMES: [&str; 10] = [
-    "libOpenCL.so.1",
-    "libOpenCL.so",
-    "libmali.so",
-    "libmali.so.1",
-    "libMali.so",
-    "libMaliOpenCL.so.1",
-    "libGLES_mali.so",
-    "libPVROCL.so.1",
-    "libPVROCL.so",
-    "libVC4CL.so",
-];
+/// The file names to try, separated by blanks and in this order: an ICD loader first, then the
+/// drivers' own libraries (Mali, PowerVR, VideoCore).
+const NAMES: &str = "\
+    libOpenCL.so.1 libOpenCL.so libmali.so libmali.so.1 libMali.so libMaliOpenCL.so.1 \
+    libGLES_mali.so libPVROCL.so.1 libPVROCL.so libVC4CL.so";
 
 /// The folders of boards outside the dynamic loader's search path: those of distributions, makers
-/// and Android.
-const FOLDERS: [&str; 31] = [
-    "/usr/lib/arm-linux-gnueabihf",
-    "/usr/lib/arm-linux-gnueabihf/mali-egl",
-    "/usr/lib/arm-linux-gnueabihf/mali",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu/mali-egl",
-    "/usr/lib/aarch64-linux-gnu/mali",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/riscv64-linux-gnu",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/lib/mali-egl",
-    "/usr/lib/mali",
-    "/usr/local/lib/arm-linux-gnueabihf",
-    "/usr/local/lib/aarch64-linux-gnu",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-    "/opt/vc/lib",
-    "/opt/mali/lib",
-    "/opt/rocm/lib",
-    "/system/vendor/lib64",
-    "/system/vendor/lib64/egl",
-    "/system/vendor/lib",
-    "/system/vendor/lib/egl",
-    "/vendor/lib64",
-    "/vendor/lib64/egl",
-    "/vendor/lib",
-    "/vendor/lib/egl",
-    "/system/lib64",
-    "/system/lib64/egl",
-    "/system/lib",
-    "/system/lib/egl",
-];
+/// and Android, separated by blanks.
+const FOLDERS: &str = "\
+    /usr/lib/arm-linux-gnueabihf /usr/lib/arm-linux-gnueabihf/mali-egl \
+    /usr/lib/arm-linux-gnueabihf/mali /usr/lib/aarch64-linux-gnu \
+    /usr/lib/aarch64-linux-gnu/mali-egl /usr/lib/aarch64-linux-gnu/mali /usr/lib/x86_64-linux-gnu \
+    /usr/lib/riscv64-linux-gnu /usr/lib /usr/lib64 /usr/lib/mali-egl /usr/lib/mali \
+    /usr/local/lib/arm-linux-gnueabihf /usr/local/lib/aarch64-linux-gnu /usr/local/lib \
+    /usr/local/lib64 /opt/vc/lib /opt/mali/lib /opt/rocm/lib /system/vendor/lib64 \
+    /system/vendor/lib64/egl /system/vendor/lib /system/vendor/lib/egl /vendor/lib64 \
+    /vendor/lib64/egl /vendor/lib /vendor/lib/egl /system/lib64 /system/lib64/egl /system/lib \
+    /system/lib/egl";
 
 /// Turns `Option<F>` into `F`: in opencl-sys the type of every entry point is optional.
 pub(super) trait Pointer {
@@ -228,11 +196,11 @@ impl fmt::Debug for ClLibrary {
 
 /// Returns the plain names, then each name in each folder.
 fn search_list() -> Vec<String> {
-    let bare = NAMES.iter().map(|n| n.to_string());
+    let names = || NAMES.split_whitespace();
     let full = FOLDERS
-        .iter()
-        .flat_map(|folder| NAMES.iter().map(move |n| format!("{folder}/{n}")));
-    bare.chain(full).collect()
+        .split_whitespace()
+        .flat_map(|folder| names().map(move |name| format!("{folder}/{name}")));
+    names().map(str::to_string).chain(full).collect()
 }
 
 /// Opens the first library of the list that has every required entry point and a platform.
@@ -538,8 +506,8 @@ mod tests {
     #[test]
     fn the_search_list_starts_with_plain_names() {
         let list = search_list();
-        assert_eq!(list.len(), NAMES.len() * (FOLDERS.len() + 1));
+        assert_eq!(list.len(), 10 * (31 + 1));
         assert_eq!(list[0], "libOpenCL.so.1");
-        assert!(list[NAMES.len()..].iter().all(|p| p.starts_with('/')));
+        assert!(list[10..].iter().all(|p| p.starts_with('/')));
     }
 }

@@ -9,7 +9,7 @@ use opencl_sys::*;
 
 use super::error::{ClError, check, made};
 use super::loader::Handle;
-use super::queue::{Event, MapLock, Queue, Times, event_times, release_event, wait_event};
+use super::queue::{Event, MapLock, Queue, Times, event_times, release_event, wait_event, wanted};
 
 /// The access of kernels to a buffer or an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,7 +282,8 @@ impl ClBuffer {
             buffer: self,
             region: Some(region),
         };
-        // SAFETY: the map is complete and allows writing. It is the only one until `mapped` is gone.
+        // SAFETY: the map is complete and allows writing. It is the only one until `mapped` is
+        // gone.
         fill(unsafe { region.slice_mut() });
         mapped.now()
     }
@@ -393,11 +394,7 @@ impl ClBuffer {
         self.memory.free_for(CALL, &lock)?;
         let mut code = CL_SUCCESS;
         let mut event = ptr::null_mut();
-        let wanted = if blocking {
-            ptr::null_mut()
-        } else {
-            &mut event as *mut cl_event
-        };
+        let wanted = wanted(!blocking, &mut event);
         // SAFETY: the range lies within the buffer, and nothing else of it is mapped.
         let pointer = unsafe {
             (queue.api().clEnqueueMapBuffer)(
@@ -451,11 +448,7 @@ pub(super) fn unmap(
     const CALL: &str = "clEnqueueUnmapMemObject";
     let queue = memory.queue();
     let mut raw = ptr::null_mut();
-    let wanted = if event.is_some() {
-        &mut raw as *mut cl_event
-    } else {
-        ptr::null_mut()
-    };
+    let wanted = wanted(event.is_some(), &mut raw);
     // SAFETY: the pointer was mapped on this queue. It is unmapped once: the callers give it up.
     let code = unsafe {
         (queue.api().clEnqueueUnmapMemObject)(

@@ -8,94 +8,55 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Nodes by name (`*` stands for a number), with the GPU and the usual source of its OpenCL library.
+const MAKERS_MALI: &str =
+    "libmali.so of the board's maker (Odroid: mali-fbdev or mali-x11; Rockchip: libmali)";
+const MAKERS_POWERVR: &str = "libPVROCL.so of the board's maker";
+const QUALCOMM: &str = "libOpenCL.so of Qualcomm's or the board's image (qcom-adreno)";
+const VIVANTE: &str = "libOpenCL.so of the board's image (NXP: imx-gpu-viv)";
+const NVIDIA: &str =
+    "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1";
+const NOUVEAU: &str = "NVIDIA's own driver, with nvidia-opencl-icd";
+const TEGRA: &str = "NVIDIA has none for it; PoCL can use CUDA";
+const VC4CL: &str = "VC4CL, built from its sources";
+const ROCM: &str = "rocm-opencl-icd or mesa-opencl-icd, with ocl-icd-libopencl1";
+const MESA: &str = "mesa-opencl-icd, with ocl-icd-libopencl1";
+const PANFROST: &str =
+    "mesa-opencl-icd with RUSTICL_ENABLE=panfrost, or the maker's libmali.so and kernel driver";
+const V3D: &str = "mesa-opencl-icd with RUSTICL_ENABLE=v3d, where Mesa is new enough";
+const ETNAVIV: &str = "mesa-opencl-icd with RUSTICL_ENABLE=etnaviv, where Mesa is new enough";
+const FREEDRENO: &str = "mesa-opencl-icd with RUSTICL_ENABLE=freedreno";
+const RADEONSI: &str = "mesa-opencl-icd with RUSTICL_ENABLE=radeonsi, or rocm-opencl-icd";
+const INTEL: &str = "intel-opencl-icd, with ocl-icd-libopencl1";
+
+/// Nodes by name (`*` stands for a number), with the GPU and the usual source of its OpenCL
+/// library.
 const NODES: [(&str, &str, &str); 10] = [
-    (
-        "mali*",
-        "ARM Mali",
-        "libmali.so of the board's maker (Odroid: mali-fbdev or mali-x11; Rockchip: libmali)",
-    ),
-    (
-        "kgsl-3d0",
-        "Qualcomm Adreno",
-        "libOpenCL.so of Qualcomm's or the board's image (qcom-adreno)",
-    ),
-    (
-        "nvidia*",
-        "NVIDIA",
-        "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1",
-    ),
-    (
-        "nvhost-gpu",
-        "NVIDIA Tegra",
-        "NVIDIA has none for it; PoCL can use CUDA",
-    ),
-    (
-        "galcore",
-        "Vivante",
-        "libOpenCL.so of the board's image (NXP: imx-gpu-viv)",
-    ),
-    ("vchiq", "VideoCore IV", "VC4CL, built from its sources"),
-    ("pvrsrvkm", "PowerVR", "libPVROCL.so of the board's maker"),
-    ("pvr_sync", "PowerVR", "libPVROCL.so of the board's maker"),
-    (
-        "kfd",
-        "AMD",
-        "rocm-opencl-icd or mesa-opencl-icd, with ocl-icd-libopencl1",
-    ),
-    (
-        "dri/renderD*",
-        "",
-        "mesa-opencl-icd, with ocl-icd-libopencl1",
-    ),
+    ("mali*", "ARM Mali", MAKERS_MALI),
+    ("kgsl-3d0", "Qualcomm Adreno", QUALCOMM),
+    ("nvidia*", "NVIDIA", NVIDIA),
+    ("nvhost-gpu", "NVIDIA Tegra", TEGRA),
+    ("galcore", "Vivante", VIVANTE),
+    ("vchiq", "VideoCore IV", VC4CL),
+    ("pvrsrvkm", "PowerVR", MAKERS_POWERVR),
+    ("pvr_sync", "PowerVR", MAKERS_POWERVR),
+    ("kfd", "AMD", ROCM),
+    ("dri/renderD*", "", MESA),
 ];
 
 /// Kernel drivers of render nodes, with the GPU and the usual source of its OpenCL library.
 const DRIVERS: [(&str, &str, &str); 12] = [
-    (
-        "panfrost",
-        "ARM Mali",
-        "mesa-opencl-icd with RUSTICL_ENABLE=panfrost, or the maker's libmali.so and kernel driver",
-    ),
-    (
-        "panthor",
-        "ARM Mali",
-        "mesa-opencl-icd with RUSTICL_ENABLE=panfrost, or the maker's libmali.so and kernel driver",
-    ),
+    ("panfrost", "ARM Mali", PANFROST),
+    ("panthor", "ARM Mali", PANFROST),
     ("lima", "ARM Mali-4xx", "none, it cannot run OpenCL"),
-    (
-        "v3d",
-        "VideoCore VI or VII",
-        "mesa-opencl-icd with RUSTICL_ENABLE=v3d, where Mesa is new enough",
-    ),
-    ("vc4", "VideoCore IV", "VC4CL, built from its sources"),
-    (
-        "msm",
-        "Qualcomm Adreno",
-        "mesa-opencl-icd with RUSTICL_ENABLE=freedreno",
-    ),
-    (
-        "etnaviv",
-        "Vivante",
-        "mesa-opencl-icd with RUSTICL_ENABLE=etnaviv, where Mesa is new enough",
-    ),
-    ("i915", "Intel", "intel-opencl-icd, with ocl-icd-libopencl1"),
-    ("xe", "Intel", "intel-opencl-icd, with ocl-icd-libopencl1"),
-    (
-        "amdgpu",
-        "AMD",
-        "mesa-opencl-icd with RUSTICL_ENABLE=radeonsi, or rocm-opencl-icd",
-    ),
-    (
-        "nouveau",
-        "NVIDIA",
-        "NVIDIA's own driver, with nvidia-opencl-icd",
-    ),
-    (
-        "nvidia",
-        "NVIDIA",
-        "the driver's libnvidia-opencl.so.1 (nvidia-opencl-icd), with ocl-icd-libopencl1",
-    ),
+    ("v3d", "VideoCore VI or VII", V3D),
+    ("vc4", "VideoCore IV", VC4CL),
+    ("msm", "Qualcomm Adreno", FREEDRENO),
+    ("etnaviv", "Vivante", ETNAVIV),
+    ("i915", "Intel", INTEL),
+    ("xe", "Intel", INTEL),
+    ("amdgpu", "AMD", RADEONSI),
+    ("nouveau", "NVIDIA", NOUVEAU),
+    ("nvidia", "NVIDIA", NVIDIA),
 ];
 
 /// Returns a line for each GPU node of this machine that this process cannot open. `served` is true

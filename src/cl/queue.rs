@@ -135,11 +135,7 @@ impl Queue {
             return Err(refused(kernel, CL_INVALID_CONTEXT, why));
         }
         let mut raw = ptr::null_mut();
-        let wanted = if event.is_some() {
-            &mut raw as *mut cl_event
-        } else {
-            ptr::null_mut()
-        };
+        let wanted = wanted(event.is_some(), &mut raw);
         let lock = self.lock_maps();
         self.check_memory(kernel, &lock)?;
         // SAFETY: queue and kernel are alive and of one context. Both size arrays have
@@ -375,6 +371,11 @@ impl fmt::Debug for Event {
             "Event(empty)"
         })
     }
+}
+
+/// Returns the place where a call leaves its event, or null if no event is wanted.
+pub(super) fn wanted(event: bool, place: &mut cl_event) -> *mut cl_event {
+    if event { place } else { ptr::null_mut() }
 }
 
 /// Waits for an event and checks how its command ended: some drivers report no error when they wait

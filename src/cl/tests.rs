@@ -123,7 +123,8 @@ impl ShimFolder {
         out.to_str().unwrap().to_string()
     }
 
-    /// Returns the shim in front of the library of the search list. It logs calls to the file `log`.
+    /// Returns the shim in front of the library of the search list. It logs calls to the file
+    /// `log`.
     fn shim(&self, fail: &str, more: &[&str]) -> &'static ClLibrary {
         let real = ClLibrary::open().expect("the tests need OpenCL").path();
         let mut options = vec![
@@ -408,7 +409,8 @@ fn everything_is_released() {
         assert!(count(create) > 0);
         assert_eq!(count(create), count(release), "{create}");
     }
-    // The numbers are equal: the blocking map of the constant has no event, but the last kernel has.
+    // The numbers are equal: the blocking map of the constant has no event, but the last kernel
+    // has.
     assert_eq!(count("clReleaseEvent"), count("clEnqueueMapBuffer"));
 }
 
@@ -734,28 +736,11 @@ fn kernels_know_their_limits() {
     buffer.read(0, &mut x).unwrap();
     assert!((0..N).all(|i| x[i] == (i ^ 7) as f32), "{x:?}");
 
-    assert_eq!(
-        queue
-            .launch(&turn, &[N], Some(&[16]), None)
-            .unwrap_err()
-            .code,
-        -54
-    );
-    assert_eq!(
-        queue
-            .launch(&turn, &[60], Some(&[8]), None)
-            .unwrap_err()
-            .code,
-        -54
-    );
-    assert_eq!(
-        queue
-            .launch(&turn, &[N], Some(&[8, 1]), None)
-            .unwrap_err()
-            .code,
-        -54
-    );
-    assert_eq!(queue.launch(&turn, &[], None, None).unwrap_err().code, -53);
+    let code = |global: &[usize], local| queue.launch(&turn, global, local, None).unwrap_err().code;
+    assert_eq!(code(&[N], Some(&[16])), -54);
+    assert_eq!(code(&[60], Some(&[8])), -54);
+    assert_eq!(code(&[N], Some(&[8, 1])), -54);
+    assert_eq!(code(&[], None), -53);
     let error = program.kernel("nothing").unwrap_err().to_string();
     assert_eq!(
         error,
@@ -818,7 +803,8 @@ fn binaries_come_back() {
     assert!(!binary.as_bytes().is_empty());
     let again = Program::from_binary(queue.context(), "test.cl", &binary, "").unwrap();
     again.kernel("add").unwrap();
-    // The cache keeps binaries in files. A file that others may write is refused, as is an empty one.
+    // The cache keeps binaries in files. A file that others may write is refused, as is an empty
+    // one.
     let folder = ShimFolder::new();
     let file = folder.file("binary");
     std::fs::write(&file, binary.as_bytes()).unwrap();

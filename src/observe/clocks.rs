@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(crate) struct HostTimes {
     /// Before the call that enqueued the command.
     pub(crate) before: u64,
-    /// After that call.
+    /// After the call that enqueued the command.
     pub(crate) after: u64,
     /// When the host saw that the command was done.
     pub(crate) done: u64,

@@ -236,7 +236,6 @@ impl StepClock {
 /// The part of a stream that one of several devices computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberTimes {
-    /// Records answered.
     pub(crate) records: u64,
     pub(crate) batches: u64,
     /// Time during which the device had a batch.

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) enum ProfileFormat {
     /// A table for people.
     Table,
-    /// One JSON object.
+    /// One JSON object on one line.
     Json,
     /// Chrome's trace events, for timelines.
     Trace,

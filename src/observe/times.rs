@@ -22,7 +22,7 @@ pub(crate) struct StreamTimes {
     /// Finding records and, unless the engine's threads do it, decoding their numbers. Without
     /// `read`.
     pub(crate) parse: Duration,
-    /// Waiting for input.
+    /// Waiting for input to arrive.
     pub(crate) wait: Duration,
     /// Handing batches to the engine and waiting for it. The rest of the computation runs at the
     /// same time as `parse`.
@@ -30,7 +30,6 @@ pub(crate) struct StreamTimes {
     /// Turning answers into text and writing it.
     pub(crate) write: Duration,
     pub(crate) batches: u64,
-    /// Records answered.
     pub(crate) records: u64,
     /// One for each batch, from the start of its parsing until its answers are written.
     pub(crate) latencies: Latencies,

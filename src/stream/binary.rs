@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ir::npy::{self, Dtype, Header};
 use crate::simd::deferred::Refusal;
 
-/// The binary formats.
+/// The formats of binary records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BinaryFormat {
     /// Bytes without a header.

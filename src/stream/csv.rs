@@ -248,10 +248,7 @@ fn numbers<N: Number>(
     let (mut at, mut i, mut run) = (0, 0, 0);
     while i < width {
         if at > line.len() {
-            return Err(Mistake {
-                field: i + 1,
-                what: MistakeKind::TooFew,
-            });
+            return Err(Mistake::new(i + 1, MistakeKind::TooFew));
         }
         if i == run {
             let (count, bytes) = coding.decoder.integers(&line[at..], &mut values[i..]);
@@ -279,10 +276,7 @@ fn numbers<N: Number>(
                 let field = CsvField::at(line, at);
                 let value = number::parse::<N>(trim(field.content));
                 (
-                    value.ok_or(Mistake {
-                        field: i + 1,
-                        what: MistakeKind::NotANumber,
-                    })?,
+                    value.ok_or(Mistake::new(i + 1, MistakeKind::NotANumber))?,
                     field.end,
                 )
             }
@@ -293,10 +287,7 @@ fn numbers<N: Number>(
         at = end + 1;
     }
     if at <= line.len() {
-        return Err(Mistake {
-            field: width + 1,
-            what: MistakeKind::TooMany,
-        });
+        return Err(Mistake::new(width + 1, MistakeKind::TooMany));
     }
     Ok(())
 }
@@ -306,10 +297,7 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
     if x.is_finite() {
         Ok(x)
     } else {
-        Err(Mistake {
-            field: i + 1,
-            what: MistakeKind::NotFinite,
-        })
+        Err(Mistake::new(i + 1, MistakeKind::NotFinite))
     }
 }
 
@@ -412,24 +400,15 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
             .get(found)
             .is_some_and(|name| *name != field.text())
         {
-            return Err(Mistake {
-                field: found + 1,
-                what: MistakeKind::OtherName,
-            });
+            return Err(Mistake::new(found + 1, MistakeKind::OtherName));
         }
         found += 1;
         if found > shape.width {
-            return Err(Mistake {
-                field: found,
-                what: MistakeKind::TooManyNames,
-            });
+            return Err(Mistake::new(found, MistakeKind::TooManyNames));
         }
     }
     if found < shape.width {
-        return Err(Mistake {
-            field: found + 1,
-            what: MistakeKind::TooFewNames,
-        });
+        return Err(Mistake::new(found + 1, MistakeKind::TooFewNames));
     }
     Ok(())
 }
@@ -455,6 +434,10 @@ enum MistakeKind {
 const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw records)";
 
 impl Mistake {
+    fn new(field: usize, what: MistakeKind) -> Mistake {
+        Mistake { field, what }
+    }
+
     /// Returns the refusal of `line`, a record of `width` numbers.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
         let message = self.message(line, width, &[], coding.plain(), coding.rows, coding.keys);

@@ -67,16 +67,10 @@ pub(crate) struct InputShape<'a> {
 impl<'a> InputShape<'a> {
     /// Returns the input of `network`.
     pub(crate) fn of(network: &'a Network) -> Self {
-        let Network {
-            width,
-            features,
-            transform,
-            ..
-        } = network;
         InputShape {
-            width: *width,
-            features,
-            transform,
+            width: network.width,
+            features: &network.features,
+            transform: &network.transform,
             rows: None,
             keys: 0,
         }

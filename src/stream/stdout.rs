@@ -1,4 +1,4 @@
-//! The standard output.
+//! The standard output, and the errors of writing to it.
 
 use crate::error::{Error, ErrorKind};
 use crate::sys::io::{wait_writable, was_open};

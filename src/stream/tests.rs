@@ -319,14 +319,9 @@ fn run_on<S: Source>(
     let mut writer = ResultWriter::new(&mut out, output, VALUES);
     let stream = Stream {
         format,
-        shape: input.shape(),
-        writer: &mut writer,
         bad: if mark { Some(&mut bad) } else { None },
         left: Some(&mut left),
-        expected: None,
-        expected_scores: None,
-        times: None,
-        asked: None,
+        ..Stream::new(input.shape(), &mut writer)
     };
     let result = stream
         .run(&mut engine, sources.into_iter())
@@ -506,8 +501,8 @@ fn an_error_comes_after_the_answers_before_it() {
     }
 }
 
-/// Records of different formats share a batch. Each is decoded by its own format, and an error names
-/// its own place.
+/// Records of different formats share a batch. Each is decoded by its own format, and an error
+/// names its own place.
 #[test]
 fn files_of_different_formats_share_batches() {
     for batch in [1, 2, 3, 5, 100] {
@@ -610,17 +605,9 @@ fn a_nan_score_names_the_record_in_the_input() {
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, VALUES);
         let input = TestInput::new(1);
-        let shape = input.shape();
         let stream = Stream {
             format,
-            shape,
-            writer: &mut writer,
-            bad: None,
-            left: None,
-            expected: None,
-            expected_scores: None,
-            times: None,
-            asked: None,
+            ..Stream::new(input.shape(), &mut writer)
         };
         let files = match format {
             None => [
@@ -947,15 +934,8 @@ fn a_record_is_answered_before_more_input_is_awaited() {
         let input = TestInput::new(1);
         let mut times = StreamTimes::default();
         let stream = Stream {
-            format: None,
-            shape: input.shape(),
-            writer: &mut writer,
-            bad: None,
-            left: None,
-            expected: None,
-            expected_scores: None,
             times: Some(&mut times),
-            asked: None,
+            ..Stream::new(input.shape(), &mut writer)
         };
         let summary = stream
             .run(&mut engine, [Ok(("stdin".to_string(), source))].into_iter())
@@ -1094,15 +1074,10 @@ fn classes_and_scores_are_compared_on_the_way() {
     let mut ignore = |_: &Error| ();
     let mut writer = ResultWriter::new(&mut out, OutputFormat::Class, spec);
     let stream = Stream {
-        format: None,
-        shape: input.shape(),
-        writer: &mut writer,
         bad: Some(&mut ignore),
-        left: None,
         expected: Some(&mut expected),
         expected_scores: Some(&mut scores),
-        times: None,
-        asked: None,
+        ..Stream::new(input.shape(), &mut writer)
     };
     // The scores are the sum and the first number: class 1 wins if the second number is negative.
     stream

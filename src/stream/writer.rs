@@ -20,7 +20,6 @@ const BUFFER: usize = 1 << 16;
 /// The decision about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prediction<'a> {
-    /// One class.
     Class(u32),
     /// The classes of a `Multilabel` network, in rising order.
     Set(&'a [u32]),

@@ -1,5 +1,6 @@
 //! Safe interfaces to the system and the linker: the baked block (linked or appended), readiness of
-//! file descriptors, owners of files, signals, threads, memory, and a watchdog over calls that hang.
+//! file descriptors, owners of files, signals, threads, memory, and a watchdog over calls that
+//! hang.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "appended")]

@@ -106,7 +106,6 @@ pub(crate) enum Foreign {
 }
 
 impl Foreign {
-    /// Returns the message.
     pub(crate) fn text(&self) -> String {
         match self {
             Foreign::Owner(owner) => {

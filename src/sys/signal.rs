@@ -61,8 +61,8 @@ pub(crate) fn serve_stops() {
 }
 
 /// Installs the handler again. The compiler in many OpenCL drivers (LLVM in PoCL and Mesa) installs
-/// its own when it first runs, which may be at a launch. That handler passes on signals to stop, but
-/// drops SIGUSR1.
+/// its own when it first runs, which may be at a launch. That handler passes on signals to stop,
+/// but drops SIGUSR1.
 pub(crate) fn keep() {
     let served = SERVED.load(SeqCst);
     ALL.into_iter()

@@ -1,13 +1,13 @@
 //! A watchdog over calls of a driver that may hang.
 //!
-//! One thread makes the calls of a run, one at a time, within [`call`]. The count of begun and ended
-//! calls is odd during a call. The watchdog's thread reads the count at every tick. If it stays the
-//! same for too long, the call hangs. Then the thread that changes the count first owns the run:
-//! the calling thread if the call returns, or the watchdog. If it is the watchdog, the calling
-//! thread waits for ever as soon as its call returns.
+//! One thread makes the calls of a run, one at a time, within [`call`]. The count of begun and
+//! ended calls is odd during a call. The watchdog's thread reads the count at every tick. If it
+//! stays the same for too long, the call hangs. Then the thread that changes the count first owns
+//! the run: the calling thread if the call returns, or the watchdog. If it is the watchdog, the
+//! calling thread waits for ever as soon as its call returns.
 //!
-//! Time is counted in ticks that the watchdog has slept, so a stopped process or a sleeping board is
-//! not taken for a hanging driver. Between calls the watchdog sleeps without ticks.
+//! Time is counted in ticks that the watchdog has slept, so a stopped process or a sleeping board
+//! is not taken for a hanging driver. Between calls the watchdog sleeps without ticks.
 
 use super::thread::{self, Serve, Thread};
 use std::io;
@@ -216,8 +216,8 @@ struct Watchdog {
     on_hang: OnHang,
 }
 
-/// Starts watching. If a call hangs, `hung` runs on the watchdog's thread and finishes the run. Then
-/// the process ends, even if other threads still run.
+/// Starts watching. If a call hangs, `hung` runs on the watchdog's thread and finishes the run.
+/// Then the process ends, even if other threads still run.
 pub(crate) fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> io::Result<()> {
     let Some(_) = tick() else { return Ok(()) };
     let on_hang = Box::new(hung);

@@ -46,18 +46,15 @@ fn start(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
         summary.batches,
         summary.marked
     );
-    let phases: Vec<String> = running
-        .phases
-        .times
-        .iter()
-        .map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3))
+    let phases = running.phases.times.iter();
+    let phases: Vec<String> = phases
+        .map(|(n, d)| format!("{}:{}", quoted(n), us(*d)))
         .collect();
+    let (startup, phases) = (us(profile.totals.startup), phases.join(","));
+    let first = times.first.map_or("null".into(), us);
     let _ = write!(
         s,
-        ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
-        ms(profile.totals.startup) * 1e3,
-        phases.join(","),
-        number(times.first.map(|d| ms(d) * 1e3))
+        ",\"startup_us\":{startup},\"startup_phases_us\":{{{phases}}},\"first_batch_us\":{first}"
     );
     if let Some(origins) = &running.phases.origins {
         s += &kernel_cache(origins);
@@ -67,12 +64,11 @@ fn start(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
 
 fn kernel_cache(origins: &Origins) -> String {
     let notes: Vec<String> = origins.notes.iter().map(|n| quoted(n)).collect();
+    let (result, notes) = (origins.word(), notes.join(","));
+    let Origins { hits, misses, .. } = origins;
     format!(
-        ",\"kernel_cache\":{{\"result\":\"{}\",\"hits\":{},\"misses\":{},\"notes\":[{}]}}",
-        origins.word(),
-        origins.hits,
-        origins.misses,
-        notes.join(",")
+        ",\"kernel_cache\":{{\"result\":\"{result}\",\"hits\":{hits},\"misses\":{misses},\
+         \"notes\":[{notes}]}}"
     )
 }
 
@@ -115,28 +111,17 @@ fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepCl
 
 /// The stream's times, and the end of the object.
 fn end(s: &mut String, profile: &RunProfile<'_>, times: &StreamTimes) {
-    let latency = |percent| {
-        times
-            .latencies
-            .percentile(percent)
-            .map_or("null".into(), us)
-    };
+    let latency = |percent| times.latencies.percentile(percent);
+    let latency = |percent| latency(percent).map_or("null".into(), us);
+    let [median, p95, p99] = [50.0, 95.0, 99.0].map(latency);
+    let [read, parse, wait] = [times.read, times.parse, times.wait].map(us);
+    let [engine, decode, write] = [times.engine, profile.decoding(), times.write].map(us);
+    let (elapsed, speed) = (us(profile.totals.elapsed), profile.records_per_second());
     let _ = writeln!(
         s,
-        ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"decode_us\":{},\
-         \"write_us\":{},\"latency_us\":{{\"median\":{},\"p95\":{},\"p99\":{}}},\
-         \"elapsed_us\":{},\"records_per_s\":{:.1}}}",
-        us(times.read),
-        us(times.parse),
-        us(times.wait),
-        us(times.engine),
-        us(profile.decoding()),
-        us(times.write),
-        latency(50.0),
-        latency(95.0),
-        latency(99.0),
-        us(profile.totals.elapsed),
-        profile.records_per_second()
+        ",\"read_us\":{read},\"parse_us\":{parse},\"wait_us\":{wait},\"engine_us\":{engine},\
+         \"decode_us\":{decode},\"write_us\":{write},\"latency_us\":{{\"median\":{median},\
+         \"p95\":{p95},\"p99\":{p99}}},\"elapsed_us\":{elapsed},\"records_per_s\":{speed:.1}}}"
     );
 }
 
@@ -159,13 +144,13 @@ fn us(d: Duration) -> String {
     number(Some(ms(d) * 1e3))
 }
 
-/// A JSON number, or null.
+/// Returns a JSON number, or `null` for none, NaN and infinities.
 fn number(x: Option<f64>) -> String {
     x.filter(|x| x.is_finite())
         .map_or("null".into(), |x| format!("{x:.3}"))
 }
 
-/// A JSON string.
+/// Returns a text as a JSON string, with its quotes.
 pub(crate) fn quoted(text: &str) -> String {
     let mut s = String::from("\"");
     for c in text.chars() {

@@ -3,7 +3,7 @@
 use super::{DeviceProfile, RunProfile, ms, run_us};
 use crate::baked::network;
 use crate::observe::profile::{StepClock, StepTimes};
-use crate::observe::times::StreamTimes;
+use crate::observe::times::{StreamTimes, Summary};
 use std::fmt::Write;
 
 /// Returns the whole table. `times`: of the stream, if they were taken.
@@ -24,72 +24,51 @@ pub(super) fn text(profile: &RunProfile<'_>, times: Option<&StreamTimes>) -> Str
         );
     }
     stream(&mut s, profile, times);
+    let (elapsed, speed) = (ms(profile.totals.elapsed), profile.records_per_second());
     let _ = writeln!(
         s,
-        "end to end {:.3} ms, {:.0} records/s without start-up",
-        ms(profile.totals.elapsed),
-        profile.records_per_second()
+        "end to end {elapsed:.3} ms, {speed:.0} records/s without start-up"
     );
     s
 }
 
 /// Network, device, and the times of start-up.
 fn start(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>) {
-    let running = &profile.running;
-    let _ = writeln!(
-        s,
-        "profile of {} on {}, plan {}",
-        network().name,
-        running.device,
-        profile.plans()
-    );
-    let phases: Vec<String> = running
-        .phases
-        .times
-        .iter()
-        .map(|(n, d)| format!("{n} {:.3}", ms(*d)))
-        .collect();
-    let _ = writeln!(
-        s,
-        "start-up   {:.3} ms: {}",
-        ms(profile.totals.startup),
-        phases.join(", ")
-    );
-    if let Some(first) = times.and_then(|t| t.first) {
-        let _ = writeln!(
-            s,
-            "           then {:.3} ms for the first batch, from its input to its answers",
-            ms(first)
-        );
+    let (running, plans) = (&profile.running, profile.plans());
+    let (model, device) = (&network().name, running.device);
+    let _ = writeln!(s, "profile of {model} on {device}, plan {plans}");
+    let phases = running.phases.times.iter();
+    let phases: Vec<String> = phases.map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
+    let (took, phases) = (ms(profile.totals.startup), phases.join(", "));
+    let _ = writeln!(s, "start-up   {took:.3} ms: {phases}");
+    const INDENT: &str = "           ";
+    if let Some(first) = times.and_then(|t| t.first).map(ms) {
+        let what = "for the first batch, from its input to its answers";
+        let _ = writeln!(s, "{INDENT}then {first:.3} ms {what}");
     }
     if let Some(o) = &running.phases.origins {
         let _ = writeln!(s, "kernels    {}", o.line());
         for note in &o.notes {
-            let _ = writeln!(s, "           {note}");
+            let _ = writeln!(s, "{INDENT}{note}");
         }
     }
     if running.laid_out_again > 0 {
-        let _ = writeln!(
-            s,
-            "           {} constants were laid out again: the plan is not the baked one",
-            running.laid_out_again
-        );
+        let constants = running.laid_out_again;
+        let why = "constants were laid out again: the plan is not the baked one";
+        let _ = writeln!(s, "{INDENT}{constants} {why}");
     }
 }
 
 /// The work of a device that shares the records with others.
 fn work(s: &mut String, profile: &RunProfile<'_>, device: &DeviceProfile<'_>) {
     let Some(t) = &device.times else { return };
+    let (name, plan, busy) = (device.device, &device.plan.name, ms(t.busy));
+    let (share, speed) = (100.0 * profile.share(device), device.records_per_second(t));
+    let (records, batches) = (t.records, t.batches);
     let _ = writeln!(
         s,
-        "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} records/s",
-        device.device,
-        device.plan.name,
-        t.records,
-        t.batches,
-        100.0 * profile.share(device),
-        ms(t.busy),
-        device.records_per_second(t)
+        "\n{name}, plan {plan}: {records} records in {batches} batches ({share:.1} %), busy for \
+         {busy:.3} ms, {speed:.0} records/s"
     );
     if let Some(why) = &t.failed {
         let _ = writeln!(s, "failed: {why}");
@@ -99,19 +78,15 @@ fn work(s: &mut String, profile: &RunProfile<'_>, device: &DeviceProfile<'_>) {
 /// One line for each step of a device's plan.
 fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
     let all = run_us(clock);
+    let head = [
+        "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share",
+    ];
+    let [calls, first, queued, wait, mean, median, p95, gflops, share] = head;
     let _ = writeln!(
         s,
-        "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
-        "step (µs)",
-        "calls",
-        "first",
-        "queued",
-        "wait",
-        "mean",
-        "median",
-        "95th",
-        "GFLOPS",
-        "share"
+        "\n{:<26}{calls:>7}{first:>9}{queued:>9}{wait:>9}{mean:>9}{median:>9}{p95:>9}{gflops:>9}\
+         {share:>7}",
+        "step (µs)"
     );
     // A variant of the plan that had nothing to do has no lines.
     let idle = |t: &StepTimes| t.missed > 0 && t.run.count() == 0 && t.run.first_us().is_none();
@@ -140,43 +115,37 @@ fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
 
 /// The stream's times, latencies and bad records.
 fn stream(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>) {
-    let summary = profile.totals.summary;
+    let Summary {
+        records,
+        batches,
+        marked,
+    } = profile.totals.summary;
     if let Some(times) = times {
+        let [read, parse, wait] = [times.read, times.parse, times.wait].map(ms);
+        let [engine, decode, write] = [times.engine, profile.decoding(), times.write].map(ms);
         let _ = writeln!(
             s,
-            "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for \
-             input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
-            summary.records,
-            summary.batches,
-            ms(times.read),
-            ms(times.parse),
-            ms(times.wait),
-            ms(times.engine),
-            ms(profile.decoding()),
-            ms(times.write)
+            "\nstream     {records} records in {batches} batches; reading {read:.3} ms, parsing \
+             {parse:.3}, waiting for input {wait:.3}, engine {engine:.3} (its threads parsed for \
+             {decode:.3}), writing {write:.3}"
         );
         let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
+        let [p50, p95, p99] = [50.0, 95.0, 99.0].map(latency);
         let _ = writeln!(
             s,
-            "latency    of a batch, from reading its first record to writing its answers: p50 {} \
-             µs, p95 {}, p99 {}",
-            latency(50.0),
-            latency(95.0),
-            latency(99.0)
+            "latency    of a batch, from reading its first record to writing its answers: p50 \
+             {p50} µs, p95 {p95}, p99 {p99}"
         );
     } else {
         let _ = writeln!(
             s,
-            "stream     {} records in {} batches; where the time goes is measured with --profile",
-            summary.records, summary.batches
+            "stream     {records} records in {batches} batches; where the time goes is measured \
+             with --profile"
         );
     }
-    if summary.marked > 0 {
-        let _ = writeln!(
-            s,
-            "           {} of the records are bad: answered with \"error\"",
-            summary.marked
-        );
+    if marked > 0 {
+        let what = "of the records are bad: answered with \"error\"";
+        let _ = writeln!(s, "           {marked} {what}");
     }
 }
 

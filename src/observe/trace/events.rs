@@ -177,7 +177,7 @@ fn end_list(s: &mut String, end: &str) {
     s.push_str(end);
 }
 
-/// Nanoseconds as microseconds.
+/// Returns nanoseconds as a text in microseconds.
 fn us(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

@@ -120,70 +120,33 @@ fn what_people_write() {
 
 #[test]
 fn what_people_get_wrong() {
-    let cases = [
-        (
-            2,
-            "1,2\n3,1.x\n",
-            "stdin:2:2: expected a number, found \"1.x\"",
-        ),
-        (2, "1,2\n\n3,\n", "stdin:3:2: expected a number, found \"\""),
-        (2, "1,2\n3", "stdin:2:2: expected 2 numbers, the line has 1"),
-        (
-            1,
-            "1\n3,4",
-            "stdin:2:2: expected 1 number, found a 2nd: \"4\"",
-        ),
-        (
-            2,
-            "1,2,\n",
-            "stdin:1:3: expected 2 numbers, found a 3rd: \"\"",
-        ),
-        (
-            2,
-            "1,2\n1,nan\n",
-            "stdin:2:2: expected a finite number, found \"nan\"",
-        ),
-        (
-            2,
-            "nan,nan\n",
-            "stdin:1:1: expected a finite number, found \"nan\"",
-        ),
-        (
-            2,
-            "1,\" -inf\"\n",
-            "stdin:1:2: expected a finite number, found \" -inf\"",
-        ),
-        (
-            2,
-            "1,1e39\n",
-            "stdin:1:2: expected a number that fits f32, found \"1e39\"",
-        ),
-        (2, "1,2\na,b\n", "stdin:2:1: expected a number, found \"a\""),
-        (
-            2,
-            "1.x,2.x\n",
-            "stdin:1:1: expected a number, found \"1.x\"",
-        ),
-        (
-            2,
-            "1,0x10\n",
-            "stdin:1:2: expected a number, found \"0x10\"",
-        ),
-        (2, "1,2 3\n", "stdin:1:2: expected a number, found \"2 3\""),
-        (
-            2,
-            "1,\"2\n",
-            "stdin:1:2: expected a number, found \"\\\"2\"",
-        ),
-        (3, "a,b\n", "stdin:1:3: expected 3 names, the header has 2"),
-        (
-            1,
-            "a,b\n",
-            "stdin:1:2: expected 1 name, the header has a 2nd: \"b\"",
-        ),
-    ];
-    for (width, text, expected) in cases {
-        assert_eq!(message(width, text), expected, "{text:?}");
+    // The numbers of a line, the text with `/` for line ends, the place, the message.
+    let cases = r#"
+2 | 1,2/3,1.x/    | 2:2 | expected a number, found "1.x"
+2 | 1,2//3,/      | 3:2 | expected a number, found ""
+2 | 1,2/3         | 2:2 | expected 2 numbers, the line has 1
+1 | 1/3,4         | 2:2 | expected 1 number, found a 2nd: "4"
+2 | 1,2,/         | 1:3 | expected 2 numbers, found a 3rd: ""
+2 | 1,2/1,nan/    | 2:2 | expected a finite number, found "nan"
+2 | nan,nan/      | 1:1 | expected a finite number, found "nan"
+2 | 1," -inf"/    | 1:2 | expected a finite number, found " -inf"
+2 | 1,1e39/       | 1:2 | expected a number that fits f32, found "1e39"
+2 | 1,2/a,b/      | 2:1 | expected a number, found "a"
+2 | 1.x,2.x/      | 1:1 | expected a number, found "1.x"
+2 | 1,0x10/       | 1:2 | expected a number, found "0x10"
+2 | 1,2 3/        | 1:2 | expected a number, found "2 3"
+2 | 1,"2/         | 1:2 | expected a number, found "\"2"
+3 | a,b/          | 1:3 | expected 3 names, the header has 2
+1 | a,b/          | 1:2 | expected 1 name, the header has a 2nd: "b""#;
+    for case in cases.lines().skip(1) {
+        let parts: Vec<&str> = case.split('|').map(str::trim).collect();
+        let text = parts[1].replace('/', "\n");
+        let expected = format!("stdin:{}: {}", parts[2], parts[3]);
+        assert_eq!(
+            message(parts[0].parse().unwrap(), &text),
+            expected,
+            "{case}"
+        );
     }
     let long = format!("1,{}\n", "x".repeat(50));
     assert_eq!(

@@ -241,12 +241,8 @@ fn values() {
         line(OutputFormat::Json, &sigmoid, &[0.0]),
         "{\"record\":0,\"scores\":[0.5]}"
     );
-    for output in [
-        OutputFormat::Class,
-        OutputFormat::Label,
-        OutputFormat::Probs,
-        OutputFormat::Top(1),
-    ] {
+    for name in ["class", "label", "probs", "top=1"] {
+        let output = OutputFormat::parse(name).unwrap();
         let error = try_line(output, &VALUES, None, &[1.0]).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().ends_with("use -o scores or -o json"));
@@ -268,14 +264,8 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
         // A class of the device beside scores that are not finite.
         (Some(0), &[1.0, -inf], "found a score of -inf"),
     ] {
-        for output in [
-            OutputFormat::Class,
-            OutputFormat::Label,
-            OutputFormat::Scores,
-            OutputFormat::Probs,
-            OutputFormat::Top(1),
-            OutputFormat::Json,
-        ] {
+        for name in ["class", "label", "scores", "probs", "top=1", "json"] {
+            let output = OutputFormat::parse(name).unwrap();
             let error = try_line(output, &CLASSES, class, scores).unwrap_err();
             assert_eq!(error.exit_code(), 1);
             let error = error.to_string();
