@@ -50,14 +50,6 @@ fn main() {
         println!("cargo::rerun-if-changed={path}");
     }
     micro_kernels();
-    if cargo("PROFILE") == "release"
-        && ["OS", "ENV", "ARCH"].map(|about| cargo(&format!("CARGO_CFG_TARGET_{about}")))
-            == ["linux", "gnu", "x86_64"]
-    {
-        // The index of unwinding tables has 12 KB and is not used: a panic ends the program, and
-        // libraries have tables of their own.
-        println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
-    }
     let out = PathBuf::from(cargo("OUT_DIR"));
     if std::env::var_os("CARGO_FEATURE_APPENDED").is_some() {
         if std::env::var_os("CARGO_FEATURE_BAKE").is_some() {

@@ -8,7 +8,7 @@
 //! network    network with graph; whether the golden vectors came with it
 //! plan       plan; where each constant starts in its section; steps of each plan of the library
 //! library    kernels, recipes, device classes
-//! sources    kernel sources: path, text. Compressed by LZ4 behind its size (u32)
+//! sources    kernel sources: path, text
 //! constants  each in its plan's layout, at a multiple of a page
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
@@ -36,7 +36,7 @@ pub(crate) const PAGE: usize = 4096;
 const ALIGN: usize = 64;
 
 /// A section of the block. The first three have the types [`NetworkSection`], [`PlanSection`] and
-/// [`crate::registry::Library`], the sources are compressed [`KernelSources`].
+/// [`crate::registry::Library`], the sources are [`KernelSources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Network,
@@ -136,11 +136,6 @@ pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
 
 fn parsed<T: Wire>(section: Section, bytes: &'static [u8]) -> Result<T, String> {
     wire::value(bytes).map_err(|_| format!("its {} cannot be read", section.name()))
-}
-
-/// Encodes the section of sources.
-pub(crate) fn compressed(sources: &KernelSources) -> Vec<u8> {
-    lz4_flex::block::compress_prepend_size(&wire::bytes(sources))
 }
 
 /// The entry of a section in the header.
@@ -243,10 +238,7 @@ impl Block {
     /// # Errors
     /// The section is damaged.
     pub(crate) fn sources(self) -> Result<KernelSources, String> {
-        self.check(Section::Sources)?;
-        let bytes = lz4_flex::block::decompress_size_prepended(self.section(Section::Sources));
-        // If decompression fails, an empty text is parsed, which fails, too.
-        parsed(Section::Sources, bytes.unwrap_or_default().leak())
+        self.read(Section::Sources)
     }
 
     /// Checks every section.

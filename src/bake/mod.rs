@@ -407,7 +407,7 @@ impl Baked {
             &wire::bytes(&network),
             &wire::bytes(&plan),
             &wire::bytes(&self.library),
-            &block::compressed(&self.sources),
+            &wire::bytes(&self.sources),
             &self.constants.bytes,
             &inputs,
             &scores,

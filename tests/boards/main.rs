@@ -261,7 +261,24 @@ fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
 #[test]
 fn old_systems_have_what_is_needed() {
     for (board, program) in BOARDS.iter().zip(digits()) {
+        let headers = readelf(&["-hlW"], program);
         let dynamic = readelf(&["-dW"], program);
+        let line = |text: &str, words: &[&str]| {
+            text.lines()
+                .any(|l| words.iter().all(|word| l.contains(word)))
+        };
+        assert!(
+            line(&headers, &["Type:", "DYN"]),
+            "{}: fixed addresses",
+            board.name
+        );
+        let read_only = line(&headers, &["GNU_RELRO"]) && line(&dynamic, &["BIND_NOW"]);
+        assert!(read_only, "{}: partial RELRO", board.name);
+        assert!(
+            line(&headers, &["GNU_STACK", "RW "]),
+            "{}: an executable stack",
+            board.name
+        );
         let needed: Vec<&str> = dynamic
             .lines()
             .filter(|l| l.contains("(NEEDED)"))

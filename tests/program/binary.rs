@@ -34,6 +34,27 @@ fn only_system_libraries_are_needed() {
     }
 }
 
+/// The system may load the program at any address, the tables that the loader fills are read-only
+/// after start, and the stack is not executable.
+#[test]
+fn the_program_is_hardened() {
+    let output = Command::new("readelf")
+        .args(["-hldW", DIGITS])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |words: &[&str]| {
+        text.lines()
+            .any(|l| words.iter().all(|word| l.contains(word)))
+    };
+    assert!(line(&["Type:", "DYN"]), "fixed addresses: {text}");
+    assert!(
+        line(&["GNU_RELRO"]) && line(&["BIND_NOW"]),
+        "partial RELRO: {text}"
+    );
+    assert!(line(&["GNU_STACK", "RW "]), "an executable stack: {text}");
+}
+
 /// Makes the release build in `folder` with these arguments.
 pub fn release(folder: &str, args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
