@@ -1,0 +1,170 @@
+//! How each kernel of the library walks through its matrices.
+
+use crate::baked::library;
+use crate::ir::layout::Layout;
+use crate::registry::{Kernel, Most, Operand, Operation, lcm};
+
+/// How a kernel walks through its matrices. A unit computes one tile at a time. It is a work-item,
+/// or a work-group that stages its operands in local memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pattern {
+    /// Name of the kernel in the library.
+    pub(super) codename: String,
+    /// Layouts of the left operand, the right operand and the result.
+    pub(super) layouts: [Layout; 3],
+    /// Height, common dimension and width are multiples of these.
+    pub(super) align: [usize; 3],
+    /// The largest problem that the kernel is for.
+    pub(super) most: Most,
+    /// Rows and columns of the result that a unit computes at a time.
+    pub(super) tile: [usize; 2],
+    /// Work-group: units along dimension 0, which runs fastest, and along dimension 1.
+    pub(super) group: [usize; 2],
+    /// Work-items of a work-group. They count against the threads that a core holds at a time.
+    pub(super) items: usize,
+    /// The dimension, 0 or 1, that runs over the rows of the result.
+    pub(super) row_dimension: usize,
+    /// Terms of the sum that an iteration of the k loop takes.
+    pub(super) k_step: usize,
+    /// Tiles that a unit takes in turn, along rows and columns. The tiles of the group's other
+    /// units lie between one and the next.
+    pub(super) turns: [usize; 2],
+    /// Terms of the sum that a unit takes of one tile before it goes to the next.
+    pub(super) block: usize,
+}
+
+/// Stands for all work-items, tiles or terms that there are.
+pub(super) const WHOLE: usize = usize::MAX;
+
+/// BLOCK in `panel.cl` of matmul and affine: terms that a unit takes of a panel before it goes to
+/// its next tile.
+const PANEL_BLOCK: usize = 512;
+
+impl Pattern {
+    /// The pattern of `kernel` by its entry in the library. For a kernel for several layers it is
+    /// the pattern of the first layer. `None` if the kernel computes no product, or runs on the
+    /// host engine, whose loops depend on the processor.
+    ///
+    /// A kernel whose work-group the driver chooses gets 32 × 1. A kernel that is measured with
+    /// many work-groups gets 4 × 16, the one that ARM's table 1.2 and the thesis end at.
+    pub(super) fn of(kernel: &Kernel) -> Option<Pattern> {
+        let r = &kernel.restrictions;
+        let (Some(a), Some(b), Some(to), true) = (&r.a, &r.b, &r.r, kernel.operation.is_product())
+        else {
+            return None;
+        };
+        kernel.source.as_ref()?;
+        // Kernels of few records take any layout. Plans use them with records one after the other.
+        let layout = |o: &&Operand| {
+            o.representation
+                .clone()
+                .or(kernel.of_few().then_some(Layout::C))
+        };
+        let layouts = [a, b, to].iter().map(layout).collect::<Option<Vec<_>>>()?;
+        let (down, across) = match r.work_group {
+            _ if !r.sweep.is_empty() => (4, 16),
+            Some(group) => r.dimensions(group),
+            None => (32, 1),
+        };
+        let (scale_rows, scale_cols) = r.scale;
+        let mut pattern = Pattern {
+            codename: kernel.codename.to_string(),
+            layouts: layouts.try_into().ok()?,
+            align: [
+                lcm(a.row_align, to.row_align),
+                lcm(a.col_align, b.row_align),
+                lcm(b.col_align, to.col_align),
+            ],
+            most: r.most,
+            tile: [scale_rows, scale_cols],
+            group: [down, across],
+            items: down * across,
+            row_dimension: usize::from(r.columns_first),
+            k_step: a.col_align,
+            turns: [1, 1],
+            block: WHOLE,
+        };
+        pattern.follow_tile(kernel);
+        Some(pattern)
+    }
+
+    /// Adapts the pattern of single work-items to a kernel whose work-group has a tile.
+    fn follow_tile(&mut self, kernel: &Kernel) {
+        let r = &kernel.restrictions;
+        let [scale_rows, scale_cols] = self.tile;
+        let panel = kernel
+            .source
+            .as_ref()
+            .is_some_and(|s| s.ends_with("panel.cl"));
+        match (r.tile, kernel.operation) {
+            // A work-group that stages its operands reads each element once: BK, TILE or SLICES
+            // terms at a time, all of a record, or one term for each work-item.
+            (tile, operation) if r.needs.local_bytes > 0 => {
+                let [down, across] = self.group;
+                let (rows, cols) = r.dimensions((down, across));
+                let (rows, cols) = tile.unwrap_or((scale_rows * rows, scale_cols * cols));
+                self.tile = [rows, cols];
+                self.group = [1, 1];
+                let of_record = matches!(operation, Operation::Pair | Operation::Layers);
+                let all = if of_record { WHOLE } else { self.items };
+                let define = |name: &str| kernel.define(name);
+                let step = define("BK").or(define("TILE")).or(define("SLICES"));
+                self.k_step = step.unwrap_or(all);
+            }
+            // A work-group has the records of its tile, and goes down all rows.
+            (Some((_, cols)), Operation::Layers) => {
+                self.group = [self.items * scale_cols / cols, cols / scale_cols];
+                self.turns = [WHOLE, 1];
+            }
+            // For CPUs, whose cores hold one work-item. Its work-items number themselves anew,
+            // records first, and take as many tiles as a group has panels.
+            (Some((rows, _)), _) if panel => {
+                self.items = WHOLE;
+                self.row_dimension = 1;
+                self.turns = [1, rows / scale_rows];
+                self.block = PANEL_BLOCK;
+            }
+            _ => {}
+        }
+    }
+
+    /// Height, common dimension and width of the product that stands for a size: square, as far as
+    /// the kernel's largest problem allows.
+    pub(super) fn sizes(&self, size: usize) -> [usize; 3] {
+        let within = |n: usize, most: usize| if most == 0 { n } else { n.min(most) };
+        let l = within(size, self.most.l);
+        let mut h = within(within(size, self.most.h), self.most.weights / l);
+        if h < size {
+            h = h / self.align[0] * self.align[0];
+        }
+        [h, l, size]
+    }
+}
+
+/// Morton 4-2 with four of its chunks side by side, for sizes with many factors 2: a layout that no
+/// kernel has.
+pub(super) const MORTON_8_2: &str = "(morton_8_2)";
+
+/// The pattern of a kernel, or of [`MORTON_8_2`].
+pub(super) fn pattern(codename: &str) -> Option<Pattern> {
+    if codename == MORTON_8_2 {
+        let mut p = pattern("matmul_morton_4_2")?;
+        p.codename = codename.to_string();
+        p.layouts[0] = Layout::parse("R_8_4_R_2_4_R").ok()?;
+        p.layouts[1] = Layout::parse("C_4_8_C_4_2_C").ok()?;
+        p.align = [8, 4, 8];
+        return Some(p);
+    }
+    let (_, kernel) = library().kernel(codename)?;
+    Pattern::of(kernel)
+}
+
+/// Every product of the library, in its order, and [`MORTON_8_2`].
+pub(super) fn patterns() -> Vec<Pattern> {
+    library()
+        .kernels
+        .iter()
+        .filter_map(Pattern::of)
+        .chain(pattern(MORTON_8_2))
+        .collect()
+}
