@@ -12,7 +12,7 @@ use crate::lab::layout::{self, Drawing};
 use crate::lab::network::NetworkBench;
 use crate::lab::render::OutputFormat;
 use crate::lab::tune::Tune;
-use crate::lab::{Bench, CacheModel, KernelBench, Page, Target};
+use crate::lab::{Bench, BenchTarget, CacheModel, KernelBench, Page};
 use std::ffi::OsStr;
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ fn names(arguments: &mut Arguments) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Takes the device. A list is refused because its devices would share the records.
+/// One device: a list shares records among devices, which is not what is measured.
 fn target(arguments: &mut Arguments, action: &str) -> Result<Target, Error> {
     let (device, compute_units) = arguments.device()?;
     match device.is_several() {
@@ -314,7 +314,7 @@ fn target(arguments: &mut Arguments, action: &str) -> Result<Target, Error> {
             "device",
             &format!("{action} measures one device: name one"),
         )),
-        false => Ok(Target {
+        false => Ok(BenchTarget {
             device,
             compute_units,
         }),

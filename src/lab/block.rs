@@ -4,22 +4,20 @@ use crate::block::{Block, NetworkSection, PlanSection, Section, SectionEntry, VE
 use crate::ir::network::{Network, named};
 use crate::ir::plan::Plan;
 use crate::registry::Library;
-use std::fmt::Write;
+use std::borrow::Cow;
+use std::fmt::{Debug, Write};
 
-/// All of it as text: a line for each section, value, node, constant, buffer and step.
+/// The block as text: a line for each section, value, node, constant, buffer and step.
 ///
 /// # Errors
-/// What is not as it was written.
+/// A part of the block differs from what the build wrote.
 pub(crate) fn text(block: Block) -> Result<String, String> {
     block.verify()?;
     let (network, (given, range)): NetworkSection = block.read(Section::Network)?;
     let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
     let library: Library = block.read(Section::Library)?;
-    let sources = block.sources()?;
-    let mut s = String::new();
-    let _ = writeln!(
-        s,
-        "block version {VERSION}, {} bytes, SHA-256 {}",
+    let mut s = format!(
+        "block version {VERSION}, {} bytes, SHA-256 {}\n",
         block.len(),
         block.hash()
     );
@@ -31,11 +29,26 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
         } = block.entry(section);
         let _ = writeln!(
             s,
-            "section {}: {bytes} bytes at {offset}, SHA-256 {}",
-            section.name(),
-            hex(hash)
+            "section {name}: {bytes} bytes at {offset}, SHA-256 {hash}"
         );
     }
+    put_network(&mut s, &network, format_args!("{given}, {range:?}"));
+    put_plan(&mut s, &plan, &offsets);
+    put_library(&mut s, &library, &steps);
+    for (path, text) in block.sources()?.iter() {
+        let _ = writeln!(s, "source {path}, {} bytes", text.len());
+    }
+    Ok(s)
+}
+
+/// Writes `name`, a number and the item for each of the items.
+fn list<T: Debug>(s: &mut String, name: &str, items: &[T]) {
+    for (i, item) in items.iter().enumerate() {
+        let _ = writeln!(s, "{name} {i} {item:?}");
+    }
+}
+
+fn put_network(s: &mut String, network: &Network, golden: std::fmt::Arguments) {
     let Network {
         name,
         hash,
@@ -47,47 +60,28 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
         features,
         transform,
         folded,
-        ..
-    } = &network;
-    let Network {
         weights,
         inputs,
         outputs,
-        ..
-    } = &network;
+    } = network;
     let _ = writeln!(
         s,
-        "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}"
-    );
-    let _ = writeln!(s, "output {output:?}, labels {labels:?}");
-    let _ = writeln!(
-        s,
-        "input {order:?}, {transform:?}, folded {folded}, features {features:?}"
-    );
-    let _ = writeln!(s, "golden vectors given {given}, {range:?}");
-    let _ = writeln!(
-        s,
-        "graph inputs {:?} ({}), outputs {:?} ({})",
+        "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}\n\
+         output {output:?}, labels {labels:?}\n\
+         input {order:?}, {transform:?}, folded {folded}, features {features:?}\n\
+         golden vectors given {golden}\n\
+         graph inputs {:?} ({}), outputs {:?} ({})",
         graph.inputs,
         named(inputs),
         graph.outputs,
         named(outputs)
     );
-    graph
-        .values
-        .iter()
-        .enumerate()
-        .for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
-    graph
-        .tensors
-        .iter()
-        .enumerate()
-        .for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));
-    graph
-        .nodes
-        .iter()
-        .enumerate()
-        .for_each(|(i, n)| _ = writeln!(s, "node {i} {n:?}"));
+    list(s, "value", &graph.values);
+    list(s, "tensor", &graph.tensors);
+    list(s, "node", &graph.nodes);
+}
+
+fn put_plan(s: &mut String, plan: &Plan, offsets: &[usize]) {
     let Plan {
         name,
         engine,
@@ -97,49 +91,38 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
         arena_bytes,
         arena_bound,
         ..
-    } = &plan;
+    } = plan;
     let _ = writeln!(
         s,
         "plan {name:?} on {engine}, batch {batch}, padded {padded_batch}, granule {granule}, \
-         arena {arena_bytes} bytes, \
-         bound {arena_bound}"
+         arena {arena_bytes} bytes, bound {arena_bound}"
     );
-    for (i, (c, offset)) in plan.constants.iter().zip(offsets.iter()).enumerate() {
+    for (i, (c, offset)) in plan.constants.iter().zip(offsets).enumerate() {
         let _ = writeln!(s, "constant {i} at {offset} {c:?}");
     }
-    plan.buffers
-        .iter()
-        .enumerate()
-        .for_each(|(i, b)| _ = writeln!(s, "buffer {i} {b:?}"));
-    plan.steps
-        .iter()
-        .enumerate()
-        .for_each(|(i, step)| _ = writeln!(s, "step {i} {step:?}"));
-    plan.few.iter().for_each(|few| _ = writeln!(s, "{few:?}"));
+    list(s, "buffer", &plan.buffers);
+    list(s, "step", &plan.steps);
+    if let Some(few) = &plan.few {
+        let _ = writeln!(s, "{few:?}");
+    }
+}
+
+fn put_library(s: &mut String, library: &Library, steps: &[(Cow<'static, str>, usize)]) {
     let _ = writeln!(s, "library {}", library.hash);
-    library
-        .kernels
-        .iter()
-        .for_each(|k| _ = writeln!(s, "kernel {k:?}"));
+    for k in library.kernels.iter() {
+        let _ = writeln!(s, "kernel {k:?}");
+    }
     for p in library.plans.iter() {
-        let n = steps
-            .iter()
-            .find(|(name, _)| *name == p.name)
-            .map_or(0, |n| n.1);
+        let known = steps.iter().find(|(name, _)| *name == p.name);
+        let n = known.map_or(0, |(_, n)| *n);
         let _ = writeln!(s, "recipe, {n} steps here, {p:?}");
     }
-    library
-        .devices
-        .iter()
-        .for_each(|d| _ = writeln!(s, "device class {d:?}"));
-    library
-        .hosts
-        .iter()
-        .for_each(|h| _ = writeln!(s, "host class {h:?}"));
-    sources
-        .iter()
-        .for_each(|(path, text)| _ = writeln!(s, "source {path}, {} bytes", text.len()));
-    Ok(s)
+    for d in library.devices.iter() {
+        let _ = writeln!(s, "device class {d:?}");
+    }
+    for h in library.hosts.iter() {
+        let _ = writeln!(s, "host class {h:?}");
+    }
 }
 
 #[cfg(test)]

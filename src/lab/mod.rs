@@ -29,13 +29,13 @@ use crate::registry::{Kernel, Operation};
 use crate::sys::signal;
 use case::{Lab, Trouble};
 use layout::Drawing;
-use live::{Live, stopped};
+use live::{Live, Progress, stopped};
 use network::NetworkBench;
 use render::OutputFormat;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use table::{Cell, Plot, Report, Row, Section};
+use table::{Cell, Report, Section};
 
 /// What `mortonnet bench` was asked for.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) enum Bench {
 
 /// The device that is measured.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct BenchTarget {
     /// `--device`
     pub(crate) device: DeviceWish,
     /// `--compute-units`
@@ -76,7 +76,7 @@ pub(crate) struct KernelBench {
     /// Operations and kernels; empty is everything.
     pub(crate) names: Vec<String>,
     /// Device.
-    pub(crate) target: Target,
+    pub(crate) target: BenchTarget,
     /// `--kernels`
     pub(crate) sources: Sources,
     /// `--library`
@@ -103,7 +103,7 @@ pub(crate) struct CacheModel {
     /// What `--cache` says of the caches.
     pub(crate) described: String,
     /// The device whose caches are meant, if one was asked for.
-    pub(crate) target: Target,
+    pub(crate) target: BenchTarget,
     /// Sizes instead of the usual ones.
     pub(crate) sizes: Vec<usize>,
     /// Where the report goes.
@@ -230,20 +230,22 @@ impl KernelBench {
         let device = self.target.device()?;
         let mut lab = Lab::new(&device, self.sources.clone())?;
         live.head(host::head(&device))?;
-        let mut unsound = Vec::new();
         if self.inputs {
             live.section(inputs_of_all(&mut lab, &kernels)?)?;
             return live.end(&device.name);
         }
         let budget = Budget::new(self.time_limit.filter(|_| !self.check));
-        let (checks, checked) =
-            check_all(&mut lab, &kernels, &mut unsound, (&budget, live.progress));
-        live.section(checks)?;
+        let Checks {
+            section,
+            checked,
+            mut unsound,
+        } = check_all(&mut lab, &kernels, &budget, live.progress);
+        live.section(section)?;
         if !self.check && !stopped() {
             let sound: Vec<&Kernel> = kernels
                 .into_iter()
                 .take(checked)
-                .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
+                .filter(|k| !unsound.iter().any(|u| u.kernel == *k.codename))
                 .collect();
             let wrong = tables::Tables::new(&mut lab, sound, self, budget, &mut live).run()?;
             unsound.extend(wrong);
@@ -335,7 +337,7 @@ fn is(kernel: &Kernel, name: &str) -> bool {
         || kernel.aliases.iter().any(|a| a == name)
 }
 
-impl Target {
+impl BenchTarget {
     /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first
     /// device.
     fn device(&self) -> Result<Device, Error> {
@@ -350,133 +352,104 @@ impl Target {
     }
 }
 
-/// The hash of what the checks of every kernel hand to the device.
+/// The table with the hash of everything that the checks of each kernel hand to the device.
 fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
-    let row = |kernel: &&Kernel| {
-        let hash = lab.inputs(kernel, &groups(kernel));
-        let hash =
-            hash.map_err(|trouble| Error::device(format!("{}: {trouble}", kernel.codename)))?;
-        Ok(Row {
-            label: kernel.codename.to_string(),
-            cells: vec![Cell::Text(hash)],
-        })
-    };
-    Ok(Section {
-        id: "inputs".into(),
-        title: "Inputs of the checks".into(),
-        rows_are: "kernel".into(),
-        unit: String::new(),
-        larger_is_better: false,
-        columns: vec!["hash".into()],
-        rows: kernels.iter().map(row).collect::<Result<_, Error>>()?,
-        notes: vec![
-            "Sources without comments, options, arguments, ranges, expected scores; nothing was \
-             launched."
-                .into(),
-        ],
-        plot: Plot::None,
-    })
+    let mut section = Section::new("inputs", "Inputs of the checks", "kernel", "");
+    section.columns.push("hash".into());
+    section.note(
+        "Sources without comments, options, arguments, ranges, expected scores; nothing was \
+         launched.",
+    );
+    for kernel in kernels {
+        let hash = lab
+            .inputs(kernel, &groups(kernel))
+            .map_err(|trouble| Error::device(format!("{}: {trouble}", kernel.codename)))?;
+        section.row(&*kernel.codename, vec![Cell::Text(hash)]);
+    }
+    Ok(section)
 }
 
-/// Verifies every kernel, in every work-group of its sweep, until half of the time is over; gives
-/// how many it was.
-fn check_all(
-    lab: &mut Lab,
-    kernels: &[&Kernel],
-    unsound: &mut Vec<Unsound>,
-    (budget, progress): (&Budget, live::Progress),
-) -> (Section, usize) {
-    let mut rows: Vec<Row> = Vec::new();
-    let mut checked = 0;
+/// The results of all checks.
+struct Checks {
+    section: Section,
+    /// Kernels that were checked before half of the time was over.
+    checked: usize,
+    unsound: Vec<Unsound>,
+}
+
+/// Verifies every kernel, in every work-group of its sweep, until half of the time is over.
+fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Progress) -> Checks {
+    let mut section = Section::new("check", "Checked against float64", "kernel", "");
+    section.columns = vec!["result".into(), "what it adds".into()];
+    section.note(format!(
+        "Sizes around every tile, {}, results poisoned with NaN; bound for products: \
+         2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element.",
+        match lab.simulated {
+            true => "buffers of exactly their size",
+            false => "canaries around every buffer",
+        }
+    ));
+    let (mut checked, mut unsound) = (0, Vec::new());
     for (n, kernel) in kernels.iter().enumerate() {
         if stopped() {
             break;
         }
+        let name = kernel.codename.to_string();
         if budget.half.is_some_and(|half| Instant::now() >= half) {
             let why = "neither checked nor timed: half of the time is over (--time-limit, --full)";
-            let cells = vec![
-                Cell::Skipped(why.into()),
-                Cell::Text(kernel.about.to_string()),
-            ];
-            rows.push(Row {
-                label: kernel.codename.to_string(),
-                cells,
-            });
+            section.row(
+                name,
+                vec![Cell::Skipped(why.into()), Cell::text(&*kernel.about)],
+            );
             continue;
         }
         checked = n + 1;
-        progress.show(&format!(
-            "checking {}/{} {}",
-            n + 1,
-            kernels.len(),
-            kernel.codename
-        ));
-        let groups = groups(kernel);
-        let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
-        for &group in &groups {
-            match lab.check(kernel, group) {
-                Ok(error) => worst = worst.max(error),
-                Err(Trouble::Refused(why)) => refused.push(why),
-                // A wrong result in one work-group counts for more than a failure in another one.
-                Err(wrong @ Trouble::Wrong(_)) if !matches!(trouble, Some(Trouble::Wrong(_))) => {
-                    trouble = Some(wrong);
-                }
-                Err(other) => trouble = trouble.or(Some(other)),
-            }
-        }
-        let cell = match trouble {
-            Some(trouble) => {
-                // The compiler's log stands at the end.
-                let text = trouble
-                    .to_string()
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .to_string();
-                unsound.push(Unsound {
-                    kernel: kernel.codename.to_string(),
-                    trouble,
-                });
-                Cell::Text(text)
-            }
-            None if refused.len() == groups.len() => Cell::Skipped(refused.swap_remove(0)),
-            None => Cell::Text(format!("right, largest error {worst:.3} of the bound")),
-        };
-        let about = Cell::Text(format!(
-            "{}{}{}",
-            kernel.about,
-            if kernel.document.is_empty() { "" } else { "; " },
-            kernel.document
-        ));
-        rows.push(Row {
-            label: kernel.codename.to_string(),
-            cells: vec![cell, about],
+        progress.show(&format!("checking {}/{} {name}", n + 1, kernels.len()));
+        let cell = check_groups(lab, kernel).unwrap_or_else(|trouble| {
+            // The compiler's log stands at the end.
+            let text = trouble.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let kernel = name.clone();
+            unsound.push(Unsound { kernel, trouble });
+            Cell::text(first)
         });
+        let between = if kernel.document.is_empty() { "" } else { "; " };
+        let about = format!("{}{between}{}", kernel.about, kernel.document);
+        section.row(name, vec![cell, Cell::Text(about)]);
     }
-    let section = Section {
-        id: "check".into(),
-        title: "Checked against float64".into(),
-        rows_are: "kernel".into(),
-        unit: String::new(),
-        larger_is_better: false,
-        columns: vec!["result".into(), "what it adds".into()],
-        rows,
-        notes: vec![format!(
-            "Sizes around every tile, {}, results poisoned with NaN; bound for products: \
-                 2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element.",
-            if lab.simulated {
-                "buffers of exactly their size"
-            } else {
-                "canaries around every buffer"
+    Checks {
+        section,
+        checked,
+        unsound,
+    }
+}
+
+/// Verifies a kernel in every work-group of its sweep. Returns the cell of its result.
+fn check_groups(lab: &mut Lab, kernel: &Kernel) -> Result<Cell, Trouble> {
+    let groups = groups(kernel);
+    let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
+    for &group in &groups {
+        match lab.check(kernel, group) {
+            Ok(error) => worst = worst.max(error),
+            Err(Trouble::Refused(why)) => refused.push(why),
+            // A wrong result in one work-group counts for more than a failure in another one.
+            Err(wrong @ Trouble::Wrong(_)) if !matches!(trouble, Some(Trouble::Wrong(_))) => {
+                trouble = Some(wrong);
             }
-        )],
-        plot: Plot::None,
-    };
-    (section, checked)
+            Err(other) => trouble = trouble.or(Some(other)),
+        }
+    }
+    match trouble {
+        Some(trouble) => Err(trouble),
+        None if refused.len() == groups.len() => Ok(Cell::Skipped(refused.swap_remove(0))),
+        None => Ok(Cell::Text(format!(
+            "right, largest error {worst:.3} of the bound"
+        ))),
+    }
 }
 
 /// The work-groups that a kernel is tried with: its own, or those of its sweep.
-pub(crate) fn groups(kernel: &Kernel) -> Vec<case::Group> {
+pub(crate) fn groups(kernel: &Kernel) -> Vec<case::WorkGroup> {
     let r = &kernel.restrictions;
     if r.sweep.is_empty() {
         vec![r.work_group]
@@ -503,39 +476,31 @@ impl Page {
     }
 }
 
-/// The kernels that were not timed: the wrong ones, those that the driver refused, and those that
-/// failed otherwise, each with their number.
+/// The message about the kernels that were not timed: the wrong ones, those that the driver refused
+/// and those that failed otherwise, each group with its number.
 fn verdict(unsound: &[Unsound]) -> String {
-    let mut text = String::new();
+    let group = |trouble: &Trouble| match trouble {
+        Trouble::Wrong(_) => "computing something else",
+        Trouble::Driver(_) => "refused by the driver",
+        Trouble::Refused(_) | Trouble::Failed(_) | Trouble::Slow(_) => "failing before they ran",
+    };
+    let mut texts = Vec::new();
     for what in [
         "computing something else",
         "refused by the driver",
         "failing before they ran",
     ] {
-        let belongs = |u: &&Unsound| {
-            what == match u.trouble {
-                Trouble::Wrong(_) => "computing something else",
-                Trouble::Driver(_) => "refused by the driver",
-                Trouble::Refused(_) | Trouble::Failed(_) | Trouble::Slow(_) => {
-                    "failing before they ran"
-                }
-            }
-        };
         let list: Vec<String> = unsound
             .iter()
-            .filter(belongs)
+            .filter(|u| group(&u.trouble) == what)
             .map(|u| format!("\n{}: {}", u.kernel, u.trouble))
             .collect();
         if !list.is_empty() {
-            let between = if text.is_empty() { "" } else { "\n" };
-            text += &format!(
-                "{between}kernels {what} here, not timed: {}{}",
-                list.len(),
-                list.concat()
-            );
+            let (count, list) = (list.len(), list.concat());
+            texts.push(format!("kernels {what} here, not timed: {count}{list}"));
         }
     }
-    text
+    texts.join("\n")
 }
 
 #[cfg(test)]
@@ -551,18 +516,20 @@ mod tests {
         let mut lab = Lab::new(&devices.devices[0], Sources::default()).unwrap();
         let kernels = chosen(&["bias".into()], &[]).unwrap();
         for (limit, expected) in [(Some(Duration::ZERO), 0), (None, kernels.len())] {
-            let mut unsound = Vec::new();
-            let progress = (&Budget::new(limit), live::Progress::new());
-            let (section, checked) = check_all(&mut lab, &kernels, &mut unsound, progress);
+            let Checks {
+                section,
+                checked,
+                unsound,
+            } = check_all(&mut lab, &kernels, &Budget::new(limit), Progress::new());
             assert_eq!(
                 (checked, section.rows.len(), unsound.len()),
                 (expected, kernels.len(), 0)
             );
-            let skipped = |r: &&Row| matches!(&r.cells[0], Cell::Skipped(why) if why.contains("half of the time"));
-            assert_eq!(
-                section.rows.iter().filter(skipped).count(),
-                kernels.len() - expected
+            let results = section.rows.iter().map(|row| &row.cells[0]);
+            let skipped = results.filter(
+                |cell| matches!(cell, Cell::Skipped(why) if why.contains("half of the time")),
             );
+            assert_eq!(skipped.count(), kernels.len() - expected);
         }
     }
 

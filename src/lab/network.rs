@@ -5,8 +5,8 @@ use super::live::{Progress, STOPPED, stopped};
 use super::reference;
 use super::render::{OutputFormat, json_string};
 use super::shapes::generated;
-use super::table::{Cell, Measured, Plot, Row, Section};
-use super::{Budget, KernelBench, Target, too_long};
+use super::table::{Cell, Measured, Plot, Section};
+use super::{BenchTarget, Budget, KernelBench, too_long};
 use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::engine::Engine;
@@ -16,9 +16,10 @@ use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
 use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::ir::graph::Shape;
+use crate::ir::graph::{Node, Shape, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::Op;
+use crate::ir::plan::Step;
 use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
@@ -30,102 +31,119 @@ use std::time::Instant;
 /// Records of a batch where nothing else is said: the thesis's.
 pub(crate) const BATCH: usize = 100;
 
-/// What measures a network: it runs on a device and is fed random records.
+/// A network on a device, fed with random records and timed.
 pub(crate) struct Harness {
-    /// The engine.
     pub(crate) engine: Box<dyn Engine>,
-    /// The model's plan name and launches of a batch.
+    /// Name of the plan.
     pub(crate) plan: String,
     /// Launches (or host steps) of a batch.
     pub(crate) launches: usize,
     /// Flop of a record.
     pub(crate) flop: u64,
     records: Vec<f32>,
-    /// As found when the scores were checked.
+    /// The classes of the batch whose scores were checked.
     classes: Vec<Option<u32>>,
     width: usize,
     batch: usize,
 }
 
-/// Why a batch is left out of whose longest launch, in microseconds, and of which as a whole, in
-/// seconds, so much is known.
-pub(crate) type Refuses<'r> = &'r dyn Fn(f64, f64) -> Option<String>;
+/// The network that a harness runs, and how it runs it.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) weights: &'a [Vec<f32>],
+    /// The device; `None` for the host.
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) recipe: &'a PlanRecipe,
+    pub(crate) batch: usize,
+    /// True if each step is timed.
+    pub(crate) timed: bool,
+    pub(crate) sources: &'a Sources,
+}
 
-/// Nothing is left out: it was asked for by its name.
-const ANYTHING: Refuses = &|_, _| None;
+/// Predicted times of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prediction {
+    /// Microseconds of the longest launch.
+    pub(crate) longest: f64,
+    /// Seconds of the whole batch.
+    pub(crate) all: f64,
+}
 
-/// Records out of a batch that tell how long it takes, one part of so many.
+/// Returns the reason why a batch with these times is left out, if it is.
+pub(crate) type Refuses<'r> = &'r dyn Fn(Prediction) -> Option<String>;
+
+/// Leaves nothing out, for a network that was asked for by its name.
+const ANYTHING: Refuses = &|_| None;
+
+/// A batch is predicted from one of this many parts of its records.
 const PART: usize = 8;
 
+impl Setting<'_> {
+    fn model(&self) -> Result<Model, Error> {
+        let (network, batch) = (self.network.clone(), Some(self.batch));
+        Model::new(network, self.weights, self.recipe, library(), batch).map_err(Error::device)
+    }
+
+    /// Starts an engine, and counts the launches of a batch.
+    fn start(&self, model: &Model, wanted: Wanted) -> Result<(Box<dyn Engine>, usize), Error> {
+        let Some(device) = self.device else {
+            let engine = HostEngine::new(model.clone(), threads(), self.timed)?;
+            return Ok((Box::new(engine), model.plan.full().len()));
+        };
+        // Variants come and go: their programs would push those of the network out of the cache.
+        let sources = self.sources.uncached();
+        let mut phases = Phases::default();
+        let engine = OpenClEngine::new(device, model, wanted, self.timed, &sources, &mut phases)?;
+        let (steps, _) = engine.plan().variant(self.batch);
+        Ok((Box::new(engine), steps.len()))
+    }
+}
+
 impl Harness {
-    /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a
-    /// batch against float64. `refuses` is asked before a whole batch runs on a device. `classes`
-    /// adds the arg-max.
-    pub(crate) fn new(
-        (network, weights): (&Network, &[Vec<f32>]),
-        device: Option<&Device>,
-        recipe: &PlanRecipe,
-        (batch, timed): (usize, bool),
-        sources: &Sources,
-        refuses: Refuses,
-    ) -> Result<Harness, Error> {
-        let model = Model::new(network.clone(), weights, recipe, library(), Some(batch))
-            .map_err(Error::device)?;
-        let (plan, launches) = (model.plan.name.to_string(), model.plan.full().len());
+    /// Starts a network, and checks the answers of a batch against float64. `refuses` is asked
+    /// before a whole batch runs on a device. The arg-max is a part of the plan if the network's
+    /// output is classes.
+    pub(crate) fn new(setting: Setting, refuses: Refuses) -> Result<Harness, Error> {
+        let Setting {
+            network,
+            weights,
+            device,
+            batch,
+            ..
+        } = setting;
+        let model = setting.model()?;
         let wanted = Wanted {
             scores: true,
             classes: network.output.kind == Kind::Classes,
         };
-        // Variants come and go: their programs would push those of the network out of the cache.
-        let sources = sources.uncached();
-        let start = |wanted| -> Result<(Box<dyn Engine>, usize), Error> {
-            Ok(match device {
-                Some(d) => {
-                    let engine = OpenClEngine::new(
-                        d,
-                        &model,
-                        wanted,
-                        timed,
-                        &sources,
-                        &mut Phases::default(),
-                    )?;
-                    let launches = engine.plan().variant(batch).0.len();
-                    (Box::new(engine), launches)
-                }
-                None => (
-                    Box::new(HostEngine::new(model.clone(), threads(), timed)?),
-                    launches,
-                ),
-            })
-        };
-        let (engine, launches) = start(wanted)?;
+        let (engine, launches) = setting.start(&model, wanted)?;
         let mut random = reference::fresh();
-        let records = (0..batch * network.width).map(|_| random.float()).collect();
-        let width = network.width;
         let mut harness = Harness {
             engine,
-            plan,
+            plan: model.plan.name.to_string(),
             launches,
             flop: network.flop(),
-            records,
+            records: (0..batch * network.width).map(|_| random.float()).collect(),
             classes: Vec::new(),
-            width,
+            width: network.width,
             batch,
         };
         if device.is_some() {
-            let (longest, all) = harness.predict(&model)?;
-            refuses(longest, all / 1e6).map_or(Ok(()), |why| Err(Error::device(why)))?;
+            let refused = refuses(harness.predict(&model)?);
+            refused.map_or(Ok(()), |why| Err(Error::device(why)))?;
         }
         harness.check(network, weights)?;
         harness.classes = (0..batch)
             .map(|n| harness.engine.answer(0, n).class)
             .collect();
         if device.is_some() && wanted.classes {
-            // From host to host the classes are all that is wanted: scores stay where they are.
-            (harness.engine, harness.launches) = start(Wanted {
+            // From host to host only the classes are wanted: scores stay on the device.
+            let classes = Wanted {
                 scores: false,
                 classes: true,
-            })?;
+            };
+            (harness.engine, harness.launches) = setting.start(&model, classes)?;
         }
         Ok(harness)
     }
@@ -137,9 +155,9 @@ impl Harness {
         Ok(())
     }
 
-    /// Microseconds of the longest launch of a batch, and of all, out of a part of its records:
-    /// launches are as long as their shares of the work.
-    fn predict(&mut self, model: &Model) -> Result<(f64, f64), Error> {
+    /// Predicts the times of a batch from a part of its records. Launches take the same share of the
+    /// time as of the work.
+    fn predict(&mut self, model: &Model) -> Result<Prediction, Error> {
         // Few records may have kernels of their own.
         let part = (self.batch / PART)
             .max(self.engine.few() + 1)
@@ -151,26 +169,25 @@ impl Harness {
             let start = Instant::now();
             self.engine.resident(part)?;
             let us = start.elapsed().as_secs_f64() * 1e6;
-            all = all
-                .min(us * model.plan.columns(self.batch) as f64 / model.plan.columns(part) as f64);
+            let columns = |records| model.plan.columns(records) as f64;
+            all = all.min(us * columns(self.batch) / columns(part));
             if too_long(all).is_none() {
                 break;
             }
         }
-        let steps = &model.plan.steps[model.plan.variant(self.batch).0];
-        let work: u64 = steps.iter().map(|s| s.flop).sum();
-        let most = steps.iter().map(|s| s.flop).max().unwrap_or(0);
-        Ok((
-            all * if work > 0 {
-                most as f64 / work as f64
-            } else {
-                1.0
-            },
-            all,
-        ))
+        let (steps, _) = model.plan.variant(self.batch);
+        let flop = || model.plan.steps[steps.clone()].iter().map(|s| s.flop);
+        let share = match flop().sum::<u64>() {
+            0 => 1.0,
+            work => flop().max().unwrap_or(0) as f64 / work as f64,
+        };
+        Ok(Prediction {
+            longest: all * share,
+            all: all / 1e6,
+        })
     }
 
-    /// Runs a batch: the scores of its first and last record against float64.
+    /// Runs a batch, and compares the scores of its first and last record with float64.
     fn check(&mut self, network: &Network, weights: &[Vec<f32>]) -> Result<(), Error> {
         self.fill()?;
         self.engine.submit(0, self.batch)?;
@@ -206,9 +223,9 @@ impl Harness {
             .collect()
     }
 
-    /// The share of the cores' measured peak that a batch with resident input reaches: its flop
-    /// over those that one core could have done in the CPU time that all threads took. The median
-    /// of twenty batches, each beside a measurement of the peak.
+    /// The share of the cores' measured peak that a batch with resident input reaches: its flop over
+    /// the flop that one core could have done in the CPU time of all threads. It is the median of
+    /// twenty batches, each beside a measurement of the peak.
     fn share_of_peak(&mut self) -> Result<f64, Error> {
         let shares: Result<Vec<f64>, Error> = (0..20)
             .map(|_| {
@@ -222,42 +239,43 @@ impl Harness {
         Ok(quantile(&shares?, 0.5))
     }
 
-    /// Microseconds of `runs` batches to classes on the host: from records in plain order in any
-    /// memory, and from records in the engine's slot (where the stream's readers put them). The
-    /// last classes are compared with those that were found when the scores were checked.
-    pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        let mut sum = 0u64;
-        let times: Result<_, Error> = (0..=runs)
-            .map(|_| {
-                let start = Instant::now();
-                self.fill()?;
-                let filled = Instant::now();
-                self.engine.submit(0, self.batch)?;
-                self.engine.collect(0)?;
-                sum += (0..self.batch)
-                    .map(|n| u64::from(self.engine.answer(0, n).class.unwrap_or(0)))
-                    .sum::<u64>();
-                Ok((
-                    start.elapsed().as_secs_f64() * 1e6,
-                    filled.elapsed().as_secs_f64() * 1e6,
-                ))
-            })
-            .skip(1)
-            .collect();
+    /// Times `runs` batches from records on the host to classes on the host. The classes of the last
+    /// one are compared with those of the batch whose scores were checked.
+    pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<HostTimes, Error> {
+        let (mut sum, mut times) = (0u64, HostTimes::default());
+        for run in 0..=runs {
+            let start = Instant::now();
+            self.fill()?;
+            let filled = Instant::now();
+            self.engine.submit(0, self.batch)?;
+            self.engine.collect(0)?;
+            sum += (0..self.batch)
+                .map(|n| u64::from(self.engine.answer(0, n).class.unwrap_or(0)))
+                .sum::<u64>();
+            if run > 0 {
+                times.all.push(start.elapsed().as_secs_f64() * 1e6);
+                times.from_slot.push(filled.elapsed().as_secs_f64() * 1e6);
+            }
+        }
         std::hint::black_box(sum);
-        if self
-            .classes
-            .iter()
-            .enumerate()
-            .any(|(n, &c)| self.engine.answer(0, n).class != c)
-        {
+        let differs = |(n, &class): (usize, &Option<u32>)| self.engine.answer(0, n).class != class;
+        if self.classes.iter().enumerate().any(differs) {
             return Err(Error::check(format!(
                 "plan {}: other classes than with scores",
                 self.plan
             )));
         }
-        times
+        Ok(times)
     }
+}
+
+/// Microseconds of batches from records on the host to classes on the host.
+#[derive(Default)]
+pub(crate) struct HostTimes {
+    /// From records in plain order in any memory.
+    pub(crate) all: Vec<f64>,
+    /// From records in the engine's slot, where the stream's readers put them.
+    from_slot: Vec<f64>,
 }
 
 /// The value below which `share` of the sorted times lie.
@@ -296,23 +314,22 @@ pub(crate) fn recipe_for(
 /// `mortonnet bench network`
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkBench {
-    /// Device.
-    pub(crate) target: Target,
+    pub(crate) target: BenchTarget,
     /// `--kernels`
     pub(crate) sources: Sources,
     /// Least number of timed batches.
     pub(crate) repeat: usize,
-    /// How the row is printed.
+    /// Format of the printed row.
     pub(crate) output: OutputFormat,
-    /// Records of a batch.
+    /// Records of a batch; `None` for [`BATCH`].
     pub(crate) batch: Option<usize>,
-    /// Plan.
+    /// `--plan`; `None` for the plan of the device's class.
     pub(crate) plan: Option<String>,
     /// `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
     pub(crate) shape: Option<String>,
-    /// How weights are stored, else as they were baked (`--shape`: f32).
+    /// Type that weights are stored as; `None` for the baked one (with `--shape`, f32).
     pub(crate) weights: Option<Precision>,
-    /// From records on the host to classes on the host.
+    /// True to time from records on the host to classes on the host.
     pub(crate) host: bool,
 }
 
@@ -322,80 +339,45 @@ impl NetworkBench {
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let device = match self.target.device {
-            DeviceWish::Host => None,
-            // Nothing asked for: the device of the plan, else the host.
-            DeviceWish::Auto if self.target.compute_units.is_none() => {
-                let plan = self.plan.as_deref().map(|p| {
-                    if p == "baked" {
-                        &*crate::baked::plan().name
-                    } else {
-                        p
-                    }
-                });
-                match plan
-                    .map(|p| library().plan(p).map_err(Error::usage))
-                    .transpose()?
-                {
-                    Some(p) if p.engine == EngineKind::OpenCl => Some(self.target.device()?),
-                    _ => None,
-                }
-            }
-            _ => Some(self.target.device()?),
-        };
+        let device = self.device()?;
         if let (None, Some(folder)) = (&device, &self.sources.folder) {
             return Err(Error::usage(format!(
-                "--kernels {}: bench network runs on the host here, and the host no OpenCL \
-                 kernel: add --device opencl",
+                "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: \
+                 add --device opencl",
                 crate::escape::path(folder)
             )));
         }
         self.sources.check()?;
-        let kind = if self.host {
-            Kind::Classes
-        } else {
-            Kind::Values
-        };
-        let (network, weights) = match &self.shape {
-            Some(shape) => {
-                generated(shape, kind).map_err(|e| Error::usage(format!("--shape: {e}")))?
-            }
-            None => {
-                let mut network = network().clone();
-                network.output.kind = kind;
-                (network, baked_tensors())
-            }
-        };
-        let (mut network, mut weights) = (network, weights);
-        if let Some(precision) = self.weights {
-            network.weights = precision;
-        }
-        // What the plan stores is what float64 is compared with.
-        values::round(network.weights, &network.graph, &mut weights);
-        let recipe = recipe_for(device.as_ref(), self.plan.as_deref())?;
+        let (network, weights) = self.network()?;
         let batch = self.batch.unwrap_or(BATCH);
-        let mut harness = Harness::new(
-            (&network, &weights),
-            device.as_ref(),
-            recipe,
-            (batch, false),
-            &self.sources,
-            ANYTHING,
-        )?;
+        let setting = Setting {
+            network: &network,
+            weights: &weights,
+            device: device.as_ref(),
+            recipe: recipe_for(device.as_ref(), self.plan.as_deref())?,
+            batch,
+            timed: false,
+            sources: &self.sources,
+        };
+        let mut harness = Harness::new(setting, ANYTHING)?;
         self.sources.check_read(&format!("plan {}", harness.plan))?;
         let runs = runs_for(&mut harness, self.repeat)?;
-        let (times, from_slot) = if self.host {
-            harness.host_to_host(runs)?
-        } else {
-            (harness.resident(runs)?, Vec::new())
+        let times = match self.host {
+            true => harness.host_to_host(runs)?,
+            false => HostTimes {
+                all: harness.resident(runs)?,
+                from_slot: Vec::new(),
+            },
         };
         if !self.host {
             harness.check(&network, &weights)?;
         }
-        let median = quantile(&times, 0.5);
-        let name = device
-            .as_ref()
-            .map_or(format!("host {} threads", threads()), |d| d.name.clone());
+        let median = quantile(&times.all, 0.5);
+        let gflops = harness.flop as f64 * batch as f64 / median / 1e3;
+        let name = match &device {
+            Some(device) => device.name.clone(),
+            None => format!("host {} threads", threads()),
+        };
         let mut values = vec![
             ("network", network.name.to_string()),
             ("device", name.replace(',', " ")),
@@ -403,45 +385,81 @@ impl NetworkBench {
             ("batch", batch.to_string()),
             ("launches", harness.launches.to_string()),
             ("median_us", format!("{median:.2}")),
-            ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
-            (
-                "gflops",
-                format!("{:.3}", harness.flop as f64 * batch as f64 / median / 1e3),
-            ),
+            ("p95_us", format!("{:.2}", quantile(&times.all, 0.95))),
+            ("gflops", format!("{gflops:.3}")),
         ];
         if device.is_none() && !self.host {
             values.push(("peak_share", format!("{:.3}", harness.share_of_peak()?)));
         }
         if self.host {
-            values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
+            let from_slot = quantile(&times.from_slot, 0.5);
+            values.push(("from_slot_us", format!("{from_slot:.2}")));
         }
-        let names: Vec<&str> = values.iter().map(|v| v.0).collect();
-        let row: Vec<&str> = values.iter().map(|v| &*v.1).collect();
-        let text = match self.output {
+        print(&self.row(&values))
+    }
+
+    /// The device; `None` for the host. Without a wish it is the device of the plan, else the host.
+    fn device(&self) -> Result<Option<Device>, Error> {
+        match self.target.device {
+            DeviceWish::Host => Ok(None),
+            DeviceWish::Auto if self.target.compute_units.is_none() => {
+                let name = match self.plan.as_deref() {
+                    None => return Ok(None),
+                    Some("baked") => &*crate::baked::plan().name,
+                    Some(name) => name,
+                };
+                let plan = library().plan(name).map_err(Error::usage)?;
+                (plan.engine == EngineKind::OpenCl)
+                    .then(|| self.target.device())
+                    .transpose()
+            }
+            _ => self.target.device().map(Some),
+        }
+    }
+
+    /// The network with weights as the plan stores them: float64 computes with the same ones.
+    fn network(&self) -> Result<(Network, Tensors), Error> {
+        let kind = match self.host {
+            true => Kind::Classes,
+            false => Kind::Values,
+        };
+        let (mut network, mut weights) = match &self.shape {
+            Some(shape) => {
+                generated(shape, kind).map_err(|e| Error::usage(format!("--shape: {e}")))?
+            }
+            None => (network().clone(), baked_tensors()),
+        };
+        network.output.kind = kind;
+        if let Some(precision) = self.weights {
+            network.weights = precision;
+        }
+        values::round(network.weights, &network.graph, &mut weights);
+        Ok((network, weights))
+    }
+
+    /// The row in the format that was asked for.
+    fn row(&self, values: &[(&str, String)]) -> String {
+        let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+        let row: Vec<&str> = values.iter().map(|(_, value)| &**value).collect();
+        match self.output {
             OutputFormat::Json => {
-                let pairs: Vec<String> = values
-                    .iter()
-                    .map(|(n, v)| format!("\"{n}\":{}", json(n, v)))
-                    .collect();
+                let pair = |(n, v): &(&str, String)| format!("\"{n}\":{}", json(n, v));
+                let pairs: Vec<String> = values.iter().map(pair).collect();
                 format!("{{{}}}\n", pairs.join(","))
             }
             OutputFormat::Md => {
                 let line = vec!["---"; names.len()].join(" | ");
-                format!(
-                    "| {} |\n| {line} |\n| {} |\n",
-                    names.join(" | "),
-                    row.join(" | ")
-                )
+                let (names, row) = (names.join(" | "), row.join(" | "));
+                format!("| {names} |\n| {line} |\n| {row} |\n")
             }
             OutputFormat::Csv | OutputFormat::Table => {
                 format!("{}\n{}\n", names.join(","), row.join(","))
             }
-        };
-        print(&text)
+        }
     }
 }
 
-/// A value of the row as JSON: whatever they look like, names are texts; numbers that JSON does not
+/// A value of the row as JSON. Names are texts whatever they look like. Numbers that JSON does not
 /// have are null.
 fn json(name: &str, value: &str) -> String {
     let mut text = String::new();
@@ -453,7 +471,7 @@ fn json(name: &str, value: &str) -> String {
     text
 }
 
-/// As many runs as fit into about two seconds, at least `--repeat`.
+/// Returns the runs that fit into about two seconds, at least `--repeat`.
 fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     let one = harness
         .resident(3)?
@@ -463,29 +481,19 @@ fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
-/// The thesis's table 10.5: the network, ms on the board's GPU, ms of NumPy on its CPU.
-const TABLE_10_5: [(&str, f64, f64); 4] = [
-    ("partial-mnist", 1.99, 38.14),
-    ("partial-cifar", 0.66, 11.20),
-    ("full-mnist", 129.33, 3705.50),
-    ("full-cifar", 506.15, 19673.92),
-];
-
-/// What bounds the documents' networks.
+/// The limits of the documents' networks.
 pub(crate) struct Guard<'g> {
-    /// The time that is left, and of a launch.
     pub(crate) budget: &'g Budget,
-    /// Where it is said what runs.
+    /// Shows the network that runs.
     pub(crate) progress: Progress,
 }
 
-/// Batches of a network that are timed at most, and those that tell how long they take and check
-/// them.
+/// Most batches of a network that are timed, with those that predict the time and check the scores.
 const BATCHES: f64 = 56.0;
 
 impl Guard<'_> {
-    /// Why a batch is left out of whose longest launch and of which as a whole so much is known.
-    fn refuses(&self, longest: f64, all: f64) -> Option<String> {
+    /// Returns the reason why a batch with these times is left out, if it is.
+    fn refuses(&self, Prediction { longest, all }: Prediction) -> Option<String> {
         // Batches are timed for two seconds, or as many as are asked for.
         self.budget
             .refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
@@ -494,408 +502,455 @@ impl Guard<'_> {
     /// Says what runs next, unless the run was stopped or its time is over.
     fn goes_on(&self, what: &str) -> Result<(), Error> {
         self.progress.show(what);
-        match stopped() {
-            true => Err(Error::device(STOPPED)),
-            false => self
-                .budget
-                .refuses(0.0, 0.0)
-                .map_or(Ok(()), |why| Err(Error::device(why))),
+        let why = match stopped() {
+            true => Some(STOPPED.into()),
+            false => self.budget.refuses(0.0, 0.0),
+        };
+        why.map_or(Ok(()), |why| Err(Error::device(why)))
+    }
+}
+
+/// The measured and the nominal peak of a device in GFLOPS, as far as they are known.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peaks {
+    pub(crate) measured: Option<f64>,
+    pub(crate) nominal: Option<f64>,
+}
+
+/// The tables of the thesis's networks, measured on one device.
+pub(crate) struct NetworkTables<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) peaks: Peaks,
+    pub(crate) options: &'a KernelBench,
+    pub(crate) guard: Guard<'a>,
+}
+
+/// The row of a network in table 10.5 of the thesis.
+struct DocumentRow {
+    network: &'static str,
+    /// Milliseconds on the board's GPU.
+    device: f64,
+    /// Milliseconds of NumPy on the board's CPU.
+    numpy: f64,
+}
+
+const fn document_row(network: &'static str, device: f64, numpy: f64) -> DocumentRow {
+    DocumentRow {
+        network,
+        device,
+        numpy,
+    }
+}
+
+const TABLE_10_5: [DocumentRow; 4] = [
+    document_row("partial-mnist", 1.99, 38.14),
+    document_row("partial-cifar", 0.66, 11.20),
+    document_row("full-mnist", 129.33, 3705.50),
+    document_row("full-cifar", 506.15, 19673.92),
+];
+
+fn cell(found: &Result<Measured, Error>) -> Cell {
+    match found {
+        Ok(m) => Cell::Measured(*m),
+        Err(e) => Cell::Skipped(e.to_string()),
+    }
+}
+
+impl NetworkTables<'_> {
+    /// Figure 10.1 and table 10.5: four networks.
+    pub(crate) fn thesis_10(&self) -> Result<Section, Error> {
+        self.four(&TABLE_10_5)
+    }
+
+    /// Figures 6.1 and 6.2: the baseline, kernel by kernel.
+    pub(crate) fn thesis_6(&self) -> Result<Section, Error> {
+        self.breakdown(1000)
+    }
+
+    fn setting<'s>(
+        &'s self,
+        (network, weights): &'s (Network, Tensors),
+        device: Option<&'s Device>,
+        recipe: &'s PlanRecipe,
+        batch: usize,
+        timed: bool,
+    ) -> Setting<'s> {
+        Setting {
+            network,
+            weights,
+            device,
+            recipe,
+            batch,
+            timed,
+            sources: &self.options.sources,
         }
     }
-}
 
-/// Figures 6.1 and 6.2 (the baseline, kernel by kernel) of the thesis, and its figure 10.1 and
-/// table 10.5 (four networks).
-pub(crate) fn sections(
-    device: &Device,
-    peaks: (Option<f64>, Option<f64>),
-    (options, [ten, six]): (&KernelBench, [bool; 2]),
-    guard: &Guard,
-    put: &mut dyn FnMut(Section) -> Result<(), Error>,
-) -> Result<(), Error> {
-    if ten {
-        put(four(device, peaks, options, guard, &TABLE_10_5)?)?;
-    }
-    if six {
-        put(breakdown(device, options, guard, 1000)?)?;
-    }
-    Ok(())
-}
-
-fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        rows_are: rows_are.into(),
-        unit: "ms".into(),
-        larger_is_better: false,
-        columns: Vec::new(),
-        rows: Vec::new(),
-        notes: Vec::new(),
-        plot,
-    }
-}
-
-/// The networks of `document` under the thesis's last plan, under the plan of the device's class,
-/// and on the host.
-fn four(
-    device: &Device,
-    (peak, nominal): (Option<f64>, Option<f64>),
-    options: &KernelBench,
-    guard: &Guard,
-    document: &[(&str, f64, f64)],
-) -> Result<Section, Error> {
-    let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
-    let mut s = section("thesis_10", title, "network", Plot::None);
-    let mut recipes = vec![recipe_for(Some(device), Some("thesis-morton"))?];
-    let own = recipe_for(Some(device), options.plan.as_deref())?;
-    if own.name != recipes[0].name {
-        recipes.push(own);
-    }
-    for recipe in &recipes {
-        s.columns.push(recipe.name.to_string());
-        s.columns.push(format!("{}, kernels alone", recipe.name));
-        s.columns.push(format!("{}, of nominal peak", recipe.name));
-    }
-    s.columns
-        .extend(["host engine".into(), format!("host engine / {}", own.name)]);
-    let document_columns = [
-        "Mali-T628, document",
-        "NumPy on the board, document",
-        "times faster, document",
-    ];
-    s.columns.extend(document_columns.map(String::from));
-    for &(name, on_device, numpy) in document {
-        let (network, weights) = generated(name, Kind::Values).map_err(Error::usage)?;
-        let flop = network.flop() as f64 * BATCH as f64;
-        let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
-            guard.goes_on(&format!("{name}, plan {}", recipe.name))?;
-            let refuses = |longest, all| guard.refuses(longest, all);
-            let (of, sources) = ((&network, &*weights), &options.sources);
-            let mut harness = Harness::new(of, device, recipe, (BATCH, false), sources, &refuses)?;
-            let runs = runs_for(&mut harness, options.repeat)?.min(50);
-            let ms: Vec<f64> = harness.resident(runs)?.iter().map(|us| us / 1e3).collect();
-            let m = measured(&ms);
-            let percent = peak
-                .filter(|_| device.is_some())
-                .map(|peak| flop / m.value / 1e4 / peak);
-            Ok(Measured { percent, ..m })
-        };
-        // Device time of all steps, by batch.
-        let kernels_alone = |recipe: &PlanRecipe| -> Result<Measured, Error> {
-            guard.goes_on(&format!("{name}, plan {}, kernels alone", recipe.name))?;
-            let refuses = |longest, all| guard.refuses(longest, all);
-            let (of, sources) = ((&network, &*weights), &options.sources);
-            let mut harness =
-                Harness::new(of, Some(device), recipe, (BATCH, true), sources, &refuses)?;
-            let (each, _) = steps(&mut harness, &network, &weights, recipe, options)?;
-            let runs = each.first().map_or(0, |(_, ms)| ms.len());
-            let sums: Vec<f64> = (0..runs)
-                .map(|run| each.iter().map(|(_, ms)| ms[run]).sum())
-                .collect();
-            Ok(measured(&sums))
-        };
-        let cell = |found: &Result<Measured, Error>| match found {
-            Ok(m) => Cell::Measured(*m),
-            Err(e) => Cell::Skipped(e.to_string()),
-        };
-        let (mut cells, mut last) = (Vec::new(), None);
+    /// The networks of `document` under the thesis's last plan, under the plan of the device's
+    /// class, and on the host.
+    fn four(&self, document: &[DocumentRow]) -> Result<Section, Error> {
+        let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
+        let mut s = Section::new("thesis_10", title, "network", "ms");
+        let mut recipes = vec![recipe_for(Some(self.device), Some("thesis-morton"))?];
+        let own = recipe_for(Some(self.device), self.options.plan.as_deref())?;
+        if own.name != recipes[0].name {
+            recipes.push(own);
+        }
         for recipe in &recipes {
-            let found = measure(Some(device), recipe);
+            s.columns.push(recipe.name.to_string());
+            s.columns.push(format!("{}, kernels alone", recipe.name));
+            s.columns.push(format!("{}, of nominal peak", recipe.name));
+        }
+        s.columns.extend([
+            "host engine".into(),
+            format!("host engine / {}", own.name),
+            "Mali-T628, document".into(),
+            "NumPy on the board, document".into(),
+            "times faster, document".into(),
+        ]);
+        for row in document {
+            s.row(row.network, self.network_cells(row, &recipes)?);
+        }
+        s.note(
+            "Resident input, from the first enqueue to the end of the last step, arg-max left out. \
+             Percent: flop (2 a multiply-add, padding not counted) in this time, of the measured \
+             peak.",
+        );
+        s.note(
+            "Kernels alone: device time of all steps of a batch, added up; what the plan's own \
+             column has beyond it are launches and the gaps between kernels.",
+        );
+        s.note(format!(
+            "Columns are plans; the document's system is thesis-morton. Host engine: {} threads.",
+            threads()
+        ));
+        Ok(s)
+    }
+
+    /// The cells of a network: each plan, the host, the document.
+    fn network_cells(
+        &self,
+        row: &DocumentRow,
+        recipes: &[&PlanRecipe],
+    ) -> Result<Vec<Cell>, Error> {
+        let network @ (one, _) = &generated(row.network, Kind::Values).map_err(Error::usage)?;
+        let flop = one.flop() as f64 * BATCH as f64;
+        let (mut cells, mut last) = (Vec::new(), None);
+        for recipe in recipes {
+            let setting = self.setting(network, Some(self.device), recipe, BATCH, false);
+            let found = self.batch_time(setting);
             last = found.as_ref().ok().map(|m| m.value);
             cells.push(cell(&found));
-            cells.push(cell(&kernels_alone(recipe)));
+            let timed = Setting {
+                timed: true,
+                ..setting
+            };
+            cells.push(cell(&self.kernels_alone(timed)));
             let share = last
-                .zip(nominal)
+                .zip(self.peaks.nominal)
                 .map(|(ms, peak)| format!("{:.1} %", flop / ms / 1e4 / peak));
             cells.push(share.map_or(Cell::Empty, Cell::Text));
         }
-        let host = measure(None, recipe_for(None, None)?);
+        let recipe = recipe_for(None, None)?;
+        let host = self.batch_time(self.setting(network, None, recipe, BATCH, false));
         cells.push(cell(&host));
         let ratio = last
             .zip(host.ok())
             .map(|(ms, host)| format!("{:.2}", host.value / ms));
         cells.push(ratio.map_or(Cell::Empty, Cell::Text));
-        cells.extend([on_device, numpy, numpy / on_device].map(Cell::Document));
-        s.rows.push(Row {
-            label: name.into(),
-            cells,
-        });
+        cells.extend([row.device, row.numpy, row.numpy / row.device].map(Cell::Document));
+        Ok(cells)
     }
-    s.notes =
-        vec![
-        "Resident input, from the first enqueue to the end of the last step, arg-max left out. \
-         Percent: flop (2 a \
-         multiply-add, padding not counted) in this time, of the measured peak."
-            .into(),
-        "Kernels alone: device time of all steps of a batch, added up; what the plan's own column \
-         has beyond it are launches \
-         and the gaps between kernels."
-            .into(),
-        format!("Columns are plans; the document's system is thesis-morton. Host engine: {} \
-            threads.", threads()),
-    ];
-    Ok(s)
-}
 
-/// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by
-/// plain loops.
-fn breakdown(
-    device: &Device,
-    options: &KernelBench,
-    guard: &Guard,
-    records: usize,
-) -> Result<Section, Error> {
-    let title = format!(
-        "The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)"
-    );
-    let mut s = section("thesis_6", &title, "step", Plot::Bars);
-    let (network, weights) = generated("baseline", Kind::Values).map_err(Error::usage)?;
-    let sides = [
-        ("thesis-baseline", Some(device)),
-        ("thesis-morton", Some(device)),
-        ("host", None),
-    ];
-    // For each side: milliseconds of each step, in order, and from the first enqueue to the end of
-    // the last step.
-    let mut found: Vec<(String, Result<Steps, Error>)> = Vec::new();
-    for (plan, device) in sides {
-        let recipe = recipe_for(device, Some(plan))?;
-        let name = if device.is_some() {
-            plan.to_string()
-        } else {
-            "host engine".into()
-        };
-        let refuses = |longest, all| guard.refuses(longest, all);
-        let (of, sources) = ((&network, &*weights), &options.sources);
-        let harness = guard
-            .goes_on(&format!("baseline, plan {plan}"))
-            .and_then(|()| Harness::new(of, device, recipe, (records, true), sources, &refuses));
-        found.push((
-            name,
-            harness
-                .and_then(|mut harness| steps(&mut harness, &network, &weights, recipe, options)),
-        ));
+    /// Milliseconds of a batch with resident input, on a device with the share of its peak.
+    fn batch_time(&self, setting: Setting) -> Result<Measured, Error> {
+        let (name, plan) = (&setting.network.name, &setting.recipe.name);
+        self.guard.goes_on(&format!("{name}, plan {plan}"))?;
+        let mut harness = Harness::new(setting, &|times| self.guard.refuses(times))?;
+        let runs = runs_for(&mut harness, self.options.repeat)?.min(50);
+        let ms: Vec<f64> = harness.resident(runs)?.iter().map(|us| us / 1e3).collect();
+        let m = measured(&ms);
+        let flop = harness.flop as f64 * BATCH as f64;
+        let peak = self.peaks.measured.filter(|_| setting.device.is_some());
+        Ok(Measured {
+            percent: peak.map(|peak| flop / m.value / 1e4 / peak),
+            ..m
+        })
     }
-    let sequential = guard.goes_on("baseline, by plain loops").and_then(|()| {
-        // A part of the records tells how long all of them take.
-        let part = records.div_ceil(PART * PART);
-        let start = Instant::now();
-        sequential_steps(&network, &weights, part, 1);
-        let all = start.elapsed().as_secs_f64() * (SEQUENTIAL * records / part) as f64;
-        let refused = guard.budget.refuses(0.0, all).map(Error::device);
-        refused.map_or_else(
-            || Ok(sequential_steps(&network, &weights, records, SEQUENTIAL)),
-            Err,
-        )
-    });
-    found.push(("sequential CPU".into(), sequential));
-    for (column, (_, side)) in found.iter().enumerate() {
-        for (label, _) in side.iter().flat_map(|side| &side.0) {
-            if !s.rows.iter().any(|r| r.label == *label) {
-                s.rows.push(Row {
-                    label: label.clone(),
-                    cells: vec![Cell::Empty; found.len()],
-                });
-            }
+
+    /// Device time of all steps of a batch, added up.
+    fn kernels_alone(&self, setting: Setting) -> Result<Measured, Error> {
+        let (name, plan) = (&setting.network.name, &setting.recipe.name);
+        self.guard
+            .goes_on(&format!("{name}, plan {plan}, kernels alone"))?;
+        let steps = self.step_times(setting)?.steps;
+        let runs = steps.first().map_or(0, |step| step.ms.len());
+        let sums: Vec<f64> = (0..runs)
+            .map(|run| steps.iter().map(|step| step.ms[run]).sum())
+            .collect();
+        Ok(measured(&sums))
+    }
+
+    /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by
+    /// plain loops.
+    fn breakdown(&self, records: usize) -> Result<Section, Error> {
+        let title = format!(
+            "The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)"
+        );
+        let mut s = Section {
+            plot: Plot::Bars,
+            ..Section::new("thesis_6", &title, "step", "ms")
+        };
+        let network = generated("baseline", Kind::Values).map_err(Error::usage)?;
+        let mut found: Vec<Result<StepTimes, Error>> = Vec::new();
+        for (column, plan, device) in [
+            ("thesis-baseline", "thesis-baseline", Some(self.device)),
+            ("thesis-morton", "thesis-morton", Some(self.device)),
+            ("host engine", "host", None),
+        ] {
+            let recipe = recipe_for(device, Some(plan))?;
+            let setting = self.setting(&network, device, recipe, records, true);
+            let times = self.guard.goes_on(&format!("baseline, plan {plan}"));
+            found.push(times.and_then(|()| self.step_times(setting)));
+            s.columns.push(column.into());
         }
-        for row in &mut s.rows {
-            if let Ok((steps, _)) = side {
-                if let Some((_, ms)) = steps.iter().find(|step| step.0 == row.label) {
-                    row.cells[column] = Cell::Measured(measured(ms));
+        found.push(self.plain_loops(&network, records));
+        s.columns.push("sequential CPU".into());
+        for (column, side) in found.iter().enumerate() {
+            for step in side.iter().flat_map(|side| &side.steps) {
+                let known = s.rows.iter().position(|r| r.label == step.label);
+                let at = known.unwrap_or_else(|| {
+                    s.row(&step.label, vec![Cell::Empty; found.len()]);
+                    s.rows.len() - 1
+                });
+                if s.rows[at].cells[column] == Cell::Empty {
+                    s.rows[at].cells[column] = Cell::Measured(measured(&step.ms));
                 }
             }
         }
+        let total = |side: &Result<StepTimes, Error>| match side {
+            Ok(times) => Cell::Measured(measured(&times.total)),
+            Err(e) => Cell::Skipped(e.to_string()),
+        };
+        s.row("total", found.iter().map(total).collect());
+        s.note(
+            "Steps: device time. Total: from the first enqueue to the end of the last step, so \
+             launches and the gaps between kernels count. The host engine's steps are fused, and \
+             the times of its threads are added up; its total is wall time.",
+        );
+        s.note(
+            "Sequential CPU: plain loops over row-major floats on one thread, as the \
+             thesis-baseline kernels compute.",
+        );
+        s.note("The document has these times as bars without numbers.");
+        Ok(s)
     }
-    let total = found.iter().map(|(_, side)| match side {
-        Ok((_, ms)) => Cell::Measured(measured(ms)),
-        Err(e) => Cell::Skipped(e.to_string()),
-    });
-    s.rows.push(Row {
-        label: "total".into(),
-        cells: total.collect(),
-    });
-    s.columns = found.into_iter().map(|(name, _)| name).collect();
-    s.notes = vec![
-        "Steps: device time. Total: from the first enqueue to the end of the last step, so \
-         launches and the gaps between \
-         kernels count. The host engine's steps are fused, and the times of its threads are added \
-         up; its total is \
-         wall time."
-            .into(),
-        "Sequential CPU: plain loops over row-major floats on one thread, as the thesis-baseline \
-         kernels compute."
-            .into(),
-        "The document has these times as bars without numbers.".into(),
-    ];
-    Ok(s)
-}
 
-/// Milliseconds of each step and of all of them, by run.
-type Steps = (Vec<(String, Vec<f64>)>, Vec<f64>);
-
-/// `layer 2 matmul`
-fn label(layer: usize, operation: &str) -> String {
-    format!("layer {layer} {operation}")
-}
-
-/// Times of the steps of a timed network.
-fn steps(
-    harness: &mut Harness,
-    network: &Network,
-    weights: &[Vec<f32>],
-    recipe: &PlanRecipe,
-    options: &KernelBench,
-) -> Result<Steps, Error> {
-    let model = Model::new(
-        network.clone(),
-        weights,
-        recipe,
-        library(),
-        Some(harness.batch),
-    )
-    .map_err(Error::device)?;
-    let names = model
-        .plan
-        .steps
-        .iter()
-        .map(|s| label(s.node, s.operation.name()));
-    let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
-    harness.resident(1)?;
-    let mut total = Vec::new();
-    for _ in 0..options.repeat.max(3) {
-        harness.engine.forget_times();
+    /// The times of the baseline network by plain loops, if they fit into the budget.
+    fn plain_loops(
+        &self,
+        network: &(Network, Tensors),
+        records: usize,
+    ) -> Result<StepTimes, Error> {
+        self.guard.goes_on("baseline, by plain loops")?;
+        // A part of the records predicts the time of all of them.
+        let part = records.div_ceil(PART * PART);
         let start = Instant::now();
-        harness.engine.resident(harness.batch)?;
-        total.push(start.elapsed().as_secs_f64() * 1e3);
-        let clock = harness.engine.step_times();
-        for ((_, ms), times) in all.iter_mut().zip(clock.iter().flat_map(|c| &c.steps)) {
-            ms.push(times.run.total_us() / 1e3);
+        sequential_steps(network, part, 1);
+        let all = start.elapsed().as_secs_f64() * (SEQUENTIAL * records / part) as f64;
+        match self.guard.budget.refuses(0.0, all) {
+            Some(why) => Err(Error::device(why)),
+            None => Ok(sequential_steps(network, records, SEQUENTIAL)),
         }
     }
-    Ok((all, total))
+
+    /// The times of the steps of a network.
+    fn step_times(&self, setting: Setting) -> Result<StepTimes, Error> {
+        let mut harness = Harness::new(setting, &|times| self.guard.refuses(times))?;
+        let model = setting.model()?;
+        let step = |s: &Step| OneStep::new(s.node, s.operation.name());
+        let mut times = StepTimes {
+            steps: model.plan.steps.iter().map(step).collect(),
+            total: Vec::new(),
+        };
+        harness.resident(1)?;
+        for _ in 0..self.options.repeat.max(3) {
+            harness.engine.forget_times();
+            let start = Instant::now();
+            harness.engine.resident(harness.batch)?;
+            times.total.push(start.elapsed().as_secs_f64() * 1e3);
+            let clock = harness.engine.step_times();
+            let clocks = clock.iter().flat_map(|c| &c.steps);
+            for (step, clock) in times.steps.iter_mut().zip(clocks) {
+                step.ms.push(clock.run.total_us() / 1e3);
+            }
+        }
+        Ok(times)
+    }
 }
 
-/// Runs of [`sequential`].
+/// The times of a step.
+struct OneStep {
+    label: String,
+    /// Milliseconds by run.
+    ms: Vec<f64>,
+}
+
+impl OneStep {
+    /// A step without times, labelled like `layer 2 matmul`.
+    fn new(layer: usize, operation: &str) -> OneStep {
+        OneStep {
+            label: format!("layer {layer} {operation}"),
+            ms: Vec::new(),
+        }
+    }
+}
+
+/// The times of each step and of all of them.
+struct StepTimes {
+    steps: Vec<OneStep>,
+    /// Milliseconds by run.
+    total: Vec<f64>,
+}
+
+/// Runs of the plain loops that are timed.
 const SEQUENTIAL: usize = 3;
 
-/// The same by [`sequential`].
-fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize, runs: usize) -> Steps {
+/// The times of a network by plain loops.
+fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -> StepTimes {
     let mut random = reference::Random::new(records as u64);
+    let (network, weights) = network;
     let input: Vec<f32> = (0..network.width * records)
         .map(|_| random.float())
         .collect();
-    let mut all: Vec<(String, Vec<f64>)> = Vec::new();
-    let mut total = Vec::new();
-    for run in 0..runs {
+    let mut times = StepTimes {
+        steps: Vec::new(),
+        total: Vec::new(),
+    };
+    for _ in 0..runs {
         let start = Instant::now();
-        let (scores, steps) = sequential(network, weights, &input, records);
-        total.push(start.elapsed().as_secs_f64() * 1e3);
-        std::hint::black_box(scores);
-        for (i, (name, ms)) in steps.into_iter().enumerate() {
-            if run == 0 {
-                all.push((name, Vec::new()));
+        let mut loops = PlainLoops::new(network, weights, records);
+        std::hint::black_box(loops.run(&input));
+        times.total.push(start.elapsed().as_secs_f64() * 1e3);
+        if times.steps.is_empty() {
+            times.steps = loops.steps;
+        } else {
+            for (step, new) in times.steps.iter_mut().zip(loops.steps) {
+                step.ms.extend(new.ms);
             }
-            all[i].1.push(ms);
         }
     }
-    (all, total)
+    times
 }
 
-/// A network by plain loops on one thread: matrices row major, records as columns. The scores, and
-/// milliseconds of each step.
-fn sequential(
-    network: &Network,
-    weights: &[Vec<f32>],
-    input: &[f32],
+/// A network by plain loops on one thread: matrices row major, records as columns.
+struct PlainLoops<'a> {
+    network: &'a Network,
+    weights: &'a [Vec<f32>],
     records: usize,
-) -> (Vec<f32>, Vec<(String, f64)>) {
-    let graph = &network.graph;
-    let (mut all, mut steps) = (vec![Vec::new(); graph.values.len()], Vec::new());
-    all[graph.inputs[0]] = input.to_vec();
-    let mut timed = |layer: usize, operation: &str, work: &mut dyn FnMut()| {
+    /// The values of the graph that are computed so far.
+    values: Vec<Vec<f32>>,
+    steps: Vec<OneStep>,
+}
+
+impl<'a> PlainLoops<'a> {
+    fn new(network: &'a Network, weights: &'a [Vec<f32>], records: usize) -> PlainLoops<'a> {
+        PlainLoops {
+            network,
+            weights,
+            records,
+            values: vec![Vec::new(); network.graph.values.len()],
+            steps: Vec::new(),
+        }
+    }
+
+    /// Computes all nodes, and returns the scores.
+    fn run(&mut self, input: &[f32]) -> Vec<f32> {
+        let graph = &self.network.graph;
+        self.values[graph.inputs[0]] = input.to_vec();
+        for (i, node) in graph.nodes.iter().enumerate() {
+            self.values[node.output] = match node.op {
+                Op::Affine => self.affine(i, node),
+                Op::Activation(a) => {
+                    let mut result = self.values[node.inputs[0]].clone();
+                    self.timed(i, a.name(), || {
+                        for v in &mut result {
+                            *v = a.apply(f64::from(*v)) as f32;
+                        }
+                    });
+                    result
+                }
+                op => self.other(i, node, op),
+            };
+        }
+        let output = graph.outputs.first();
+        output.map_or(Vec::new(), |&v| std::mem::take(&mut self.values[v]))
+    }
+
+    fn timed(&mut self, layer: usize, operation: &str, work: impl FnOnce()) {
         let start = Instant::now();
         work();
-        steps.push((label(layer, operation), start.elapsed().as_secs_f64() * 1e3));
-    };
-    for (i, node) in graph.nodes.iter().enumerate() {
-        let values: &Vec<f32> = &all[node.inputs[0]];
-        let result = match node.op {
-            Op::Affine => {
-                let (w, biases) = (&weights[node.tensors[0]], &weights[node.tensors[1]]);
-                let (outputs, inputs) = (biases.len(), w.len() / biases.len().max(1));
-                let mut result = vec![0.0f32; outputs * records];
-                timed(i, Operation::Matmul.name(), &mut || {
-                    for (row, results) in result.chunks_exact_mut(records).enumerate() {
-                        for (col, r) in results.iter_mut().enumerate() {
-                            let mut sum = 0.0;
-                            for k in 0..inputs {
-                                sum += w[row * inputs + k] * values[k * records + col];
-                            }
-                            *r = sum;
-                        }
-                    }
-                });
-                timed(i, Operation::Bias.name(), &mut || {
-                    for (results, bias) in result.chunks_exact_mut(records).zip(biases) {
-                        results.iter_mut().for_each(|r| *r += bias);
-                    }
-                });
-                result
-            }
-            Op::Activation(a) => {
-                let mut result = values.clone();
-                timed(i, a.name(), &mut || {
-                    result
-                        .iter_mut()
-                        .for_each(|v| *v = a.apply(f64::from(*v)) as f32);
-                });
-                result
-            }
-            op => {
-                let shape = graph.values[node.output].shape;
-                let mut result = vec![0.0f32; shape.len() * records];
-                let column = |value: usize, col: usize| -> Vec<f64> {
-                    all[value]
-                        .iter()
-                        .skip(col)
-                        .step_by(records)
-                        .map(|&v| f64::from(v))
-                        .collect()
-                };
-                let arrays = graph.arrays(node, weights);
-                let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
-                timed(i, op.name(), &mut || {
-                    for col in 0..records {
-                        let inputs: Vec<Vec<f64>> =
-                            node.inputs.iter().map(|&v| column(v, col)).collect();
-                        let inputs: Vec<(&[f64], Shape)> = inputs
-                            .iter()
-                            .zip(&*node.inputs)
-                            .map(|(x, &v)| (&x[..], graph.values[v].shape))
-                            .collect();
-                        let of = op.reference(&inputs, &arrays, shape);
-                        result
-                            .iter_mut()
-                            .skip(col)
-                            .step_by(records)
-                            .zip(of)
-                            .for_each(|(r, x)| *r = x as f32);
-                    }
-                });
-                result
-            }
-        };
-        all[node.output] = result;
+        let mut step = OneStep::new(layer, operation);
+        step.ms.push(start.elapsed().as_secs_f64() * 1e3);
+        self.steps.push(step);
     }
-    (
-        graph
-            .outputs
-            .first()
-            .map(|&v| std::mem::take(&mut all[v]))
-            .unwrap_or_default(),
-        steps,
-    )
+
+    fn affine(&mut self, layer: usize, node: &Node) -> Vec<f32> {
+        let records = self.records;
+        let values = std::mem::take(&mut self.values[node.inputs[0]]);
+        let (w, biases) = (
+            &self.weights[node.tensors[0]],
+            &self.weights[node.tensors[1]],
+        );
+        let (outputs, inputs) = (biases.len(), w.len() / biases.len().max(1));
+        let mut result = vec![0.0f32; outputs * records];
+        self.timed(layer, Operation::Matmul.name(), || {
+            for (row, results) in result.chunks_exact_mut(records).enumerate() {
+                for (col, r) in results.iter_mut().enumerate() {
+                    let mut sum = 0.0;
+                    for k in 0..inputs {
+                        sum += w[row * inputs + k] * values[k * records + col];
+                    }
+                    *r = sum;
+                }
+            }
+        });
+        self.timed(layer, Operation::Bias.name(), || {
+            for (results, bias) in result.chunks_exact_mut(records).zip(biases) {
+                results.iter_mut().for_each(|r| *r += bias);
+            }
+        });
+        self.values[node.inputs[0]] = values;
+        result
+    }
+
+    /// A node by the float64 reference, record by record.
+    fn other(&mut self, layer: usize, node: &Node, op: Op) -> Vec<f32> {
+        let (graph, records) = (&self.network.graph, self.records);
+        let values = std::mem::take(&mut self.values);
+        let shape = graph.values[node.output].shape;
+        let mut result = vec![0.0f32; shape.len() * records];
+        let column = |value: usize, col: usize| -> Vec<f64> {
+            let column = values[value].iter().skip(col).step_by(records);
+            column.map(|&v| f64::from(v)).collect()
+        };
+        let arrays = graph.arrays(node, self.weights);
+        let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
+        self.timed(layer, op.name(), || {
+            for col in 0..records {
+                let inputs: Vec<Vec<f64>> = node.inputs.iter().map(|&v| column(v, col)).collect();
+                let shapes = node.inputs.iter().map(|&v| graph.values[v].shape);
+                let inputs: Vec<(&[f64], Shape)> =
+                    inputs.iter().map(|x| &x[..]).zip(shapes).collect();
+                let found = op.reference(&inputs, &arrays, shape);
+                for (r, x) in result.iter_mut().skip(col).step_by(records).zip(found) {
+                    *r = x as f32;
+                }
+            }
+        });
+        self.values = values;
+        result
+    }
 }
 
 /// Median and half the distance between the quartiles; one value has no such distance.
@@ -929,7 +984,7 @@ mod tests {
     fn options() -> KernelBench {
         KernelBench {
             names: Vec::new(),
-            target: Target {
+            target: BenchTarget {
                 device: DeviceWish::Auto,
                 compute_units: None,
             },
@@ -951,10 +1006,23 @@ mod tests {
 
     static FREE: LazyLock<Budget> = LazyLock::new(|| Budget::new(None));
 
-    fn guard(budget: &Budget) -> Guard<'_> {
-        Guard {
-            budget,
-            progress: Progress::new(),
+    /// The tables of a device whose peaks are 100 and 200 GFLOPS.
+    fn tables<'a>(
+        device: &'a Device,
+        options: &'a KernelBench,
+        budget: &'a Budget,
+    ) -> NetworkTables<'a> {
+        NetworkTables {
+            device,
+            peaks: Peaks {
+                measured: Some(100.0),
+                nominal: Some(200.0),
+            },
+            options,
+            guard: Guard {
+                budget,
+                progress: Progress::new(),
+            },
         }
     }
 
@@ -965,29 +1033,30 @@ mod tests {
         let device = pocl();
         let recipe = recipe_for(Some(&device), Some("thesis-morton")).unwrap();
         let start = |refuses: Refuses| {
-            let sources = Sources::default();
-            Harness::new(
-                (&network, &weights),
-                Some(&device),
+            let setting = Setting {
+                network: &network,
+                weights: &weights,
+                device: Some(&device),
                 recipe,
-                (40, false),
-                &sources,
-                refuses,
-            )
+                batch: 40,
+                timed: false,
+                sources: &Sources::default(),
+            };
+            Harness::new(setting, refuses)
         };
-        let asked = std::cell::Cell::new((0.0, 0.0));
-        let harness = start(&|longest, all| {
-            asked.set((longest, all));
+        let asked = std::cell::Cell::new(Prediction::default());
+        let harness = start(&|times| {
+            asked.set(times);
             None
         });
         assert!(harness.is_ok());
-        let (longest, all) = asked.get();
+        let Prediction { longest, all } = asked.get();
         // 100×100 of 11000 multiply-adds are in the longest launch, and what is padded.
         assert!(
             (0.85..0.95).contains(&(longest / (all * 1e6))),
             "{longest} {all}"
         );
-        let Err(e) = start(&|_, _| too_long(8e6)) else {
+        let Err(e) = start(&|_| too_long(8e6)) else {
             panic!("it runs")
         };
         assert_eq!(
@@ -995,7 +1064,7 @@ mod tests {
             "a launch would take about 8.0 s, more than 1 s"
         );
         let over = Budget::new(Some(std::time::Duration::ZERO));
-        let s = breakdown(&device, &options(), &guard(&over), 32);
+        let s = tables(&device, &options(), &over).breakdown(32);
         let cells: Vec<Cell> = s.unwrap().rows.into_iter().flat_map(|r| r.cells).collect();
         assert!(
             cells.iter().all(|c| matches!(c, Cell::Skipped(_))),
@@ -1040,7 +1109,10 @@ mod tests {
     /// Shapes whose sizes have the same sum have other weights.
     #[test]
     fn generated_networks_differ() {
-        let first = |shape| generated(shape, Kind::Values).unwrap().1[0][0];
+        let first = |shape| {
+            let (_, weights) = generated(shape, Kind::Values).unwrap();
+            weights[0][0]
+        };
         let mut found: Vec<f32> = ["8-6-4", "6-8-4", "4-8-6", "9-5-4", "10-8"]
             .map(first)
             .to_vec();
@@ -1057,8 +1129,9 @@ mod tests {
         let (network, weights) = generated("7-5-3:tanh", Kind::Values).unwrap();
         const RECORDS: usize = 4;
         let input: Vec<f32> = (0..7 * RECORDS).map(|i| (i as f32 * 0.37).sin()).collect();
-        let (scores, steps) = sequential(&network, &weights, &input, RECORDS);
-        let names: Vec<&str> = steps.iter().map(|s| &*s.0).collect();
+        let mut loops = PlainLoops::new(&network, &weights, RECORDS);
+        let scores = loops.run(&input);
+        let names: Vec<&str> = loops.steps.iter().map(|s| &*s.label).collect();
         assert_eq!(
             names,
             [
@@ -1083,14 +1156,9 @@ mod tests {
         let device = pocl();
         let own = &*recipe_for(Some(&device), None).unwrap().name;
         assert_ne!(own, "thesis-morton");
-        let s = four(
-            &device,
-            (Some(100.0), Some(200.0)),
-            &options(),
-            &guard(&FREE),
-            &TABLE_10_5[1..2],
-        )
-        .unwrap();
+        let s = tables(&device, &options(), &FREE)
+            .four(&TABLE_10_5[1..2])
+            .unwrap();
         let row = &s.rows[0];
         assert_eq!(row.label, "partial-cifar");
         for plan in ["thesis-morton", own] {
@@ -1124,7 +1192,7 @@ mod tests {
             plan: Some("thesis-morton".into()),
             ..options()
         };
-        let s = four(&pocl(), (None, None), &once, &guard(&FREE), &[]).unwrap();
+        let s = tables(&device, &once, &FREE).four(&[]).unwrap();
         assert_eq!(
             s.columns.iter().filter(|c| *c == "thesis-morton").count(),
             1
@@ -1133,7 +1201,7 @@ mod tests {
 
     #[test]
     fn figure_6_has_totals_a_sequential_cpu_and_real_spreads() {
-        let s = breakdown(&pocl(), &options(), &guard(&FREE), 32).unwrap();
+        let s = tables(&pocl(), &options(), &FREE).breakdown(32).unwrap();
         assert_eq!(
             s.columns,
             [

@@ -1,19 +1,19 @@
-//! What a benchmark found, ready to be printed: sections of tables with numbers, their spread, and
-//! what was left out.
+//! The results of a benchmark, ready to be printed: sections of tables with numbers, their spread,
+//! and the reasons why cells were skipped.
 
 /// A report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
-    /// The device and the program, a name and a text each, in order.
+    /// Names and texts about the device and the program, in order.
     pub(crate) head: Vec<(String, String)>,
-    /// The tables.
     pub(crate) sections: Vec<Section>,
 }
 
-/// How a section is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The way in which a section is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plot {
-    /// Not at all.
+    /// No plot.
+    #[default]
     None,
     /// A line per column over the rows' labels (numbers), as the thesis's figures.
     Lines,
@@ -25,50 +25,89 @@ pub(crate) enum Plot {
 }
 
 /// One table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Section {
     /// Short name, unique in the report, for files and for comparing two reports: `thesis_8_2`.
     pub(crate) id: String,
-    /// Heading.
     pub(crate) title: String,
-    /// What the rows are: `size`, `shape`, `kernel`.
+    /// Heading of the rows' labels: `size`, `shape`, `kernel`.
     pub(crate) rows_are: String,
     /// Unit of the values: `GFLOPS`, `ms`, `pixels/s relative to char`.
     pub(crate) unit: String,
-    /// Whether larger values are better (GFLOPS) or smaller ones (ms).
+    /// True if larger values are better (GFLOPS), false if smaller ones are (ms).
     pub(crate) larger_is_better: bool,
     /// Headings of the columns.
     pub(crate) columns: Vec<String>,
-    /// Rows.
     pub(crate) rows: Vec<Row>,
-    /// Remarks below the table: conventions, what was not reached and why.
+    /// Remarks below the table: conventions, and what was not reached and why.
     pub(crate) notes: Vec<String>,
-    /// How it is drawn.
     pub(crate) plot: Plot,
 }
 
-/// One row.
+impl Section {
+    /// An empty section without a plot, in which smaller values are better.
+    pub(crate) fn new(id: &str, title: &str, rows_are: &str, unit: &str) -> Section {
+        Section {
+            id: id.into(),
+            title: title.into(),
+            rows_are: rows_are.into(),
+            unit: unit.into(),
+            ..Section::default()
+        }
+    }
+
+    pub(crate) fn row(&mut self, label: impl Into<String>, cells: Vec<Cell>) {
+        self.rows.push(Row::new(label, cells));
+    }
+
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+/// One row, with a cell for each column.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// Its label.
     pub(crate) label: String,
-    /// A cell for each column.
     pub(crate) cells: Vec<Cell>,
+}
+
+impl Row {
+    pub(crate) fn new(label: impl Into<String>, cells: Vec<Cell>) -> Row {
+        Row {
+            label: label.into(),
+            cells,
+        }
+    }
 }
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
-    /// Nothing belongs here.
+    /// The row has no such value.
     Empty,
-    /// Words.
     Text(String),
-    /// Measured here.
+    /// A value that was measured in this run.
     Measured(Measured),
     /// A figure of the document, for comparison.
     Document(f64),
-    /// Not measured: why.
+    /// The reason why the value was not measured.
     Skipped(String),
+}
+
+impl Cell {
+    /// A value of one run.
+    pub(crate) fn once(value: f64) -> Cell {
+        Cell::Measured(Measured {
+            value,
+            runs: 1,
+            ..Measured::default()
+        })
+    }
+
+    pub(crate) fn text(text: impl Into<String>) -> Cell {
+        Cell::Text(text.into())
+    }
 }
 
 /// A measured value.
@@ -76,14 +115,14 @@ pub(crate) enum Cell {
 pub(crate) struct Measured {
     /// The median, in the section's unit.
     pub(crate) value: f64,
-    /// Half the distance between the quartiles, in the section's unit; none where one run is all
-    /// there is, or where the value is no median.
+    /// Half the distance between the quartiles, in the section's unit. `None` if there was one run,
+    /// or if the value is no median.
     pub(crate) spread: Option<f64>,
-    /// Runs behind the median, the first one not among them.
+    /// Runs behind the median, without the first run.
     pub(crate) runs: u32,
     /// The first run, in the section's unit.
     pub(crate) first: Option<f64>,
-    /// Percent of what this device can do at most (the measured peak).
+    /// Percent of the measured peak of this device.
     pub(crate) percent: Option<f64>,
     /// Largest error of the check, in units of the bound (at most 1).
     pub(crate) error: Option<f64>,

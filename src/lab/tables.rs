@@ -1,11 +1,11 @@
-//! The documents' tables on this device: which kernels at which sizes, in which shape.
+//! The documents' tables, measured on this device.
 
 use super::Unsound;
-use super::case::{self, Group, Lab, LaunchTimes, Trouble};
+use super::case::{self, Lab, LaunchTimes, TimedCase, Timing, Trouble, WorkGroup};
 use super::live::{Live, STOPPED, stopped};
-use super::network::{Guard, measured, quantile};
+use super::network::{Guard, NetworkTables, Peaks, measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
-use super::{Budget, KernelBench, groups, network};
+use super::{Budget, KernelBench, groups};
 use crate::baked::library;
 use crate::engine::opencl;
 use crate::error::Error;
@@ -175,7 +175,7 @@ const BY_SIZE: &[BySize] = &[
     },
 ];
 
-/// What a cell has of the launches in all work-group sizes of a sweep.
+/// The figure of a cell that stands for all work-groups of a sweep.
 #[derive(Clone, Copy, PartialEq)]
 enum Over {
     /// The best work-group's median.
@@ -199,6 +199,12 @@ struct ArmKind {
 
 /// Sizes of ARM's tables 1.3 and 1.4.
 const ARM_DOCUMENT: [usize; 6] = [96, 192, 384, 768, 1440, 2880];
+
+impl ArmKind {
+    fn has(&self, kernel: &Kernel) -> bool {
+        self.kernels.contains(&&*kernel.codename)
+    }
+}
 
 const fn arm(
     name: &'static str,
@@ -293,31 +299,22 @@ const SOBEL_COLUMNS: [&str; 6] = [
     "load-store words a cycle, document",
 ];
 
-/// The kernels of a table of the documents that can be asked for by its name; none for the tables
-/// of networks.
+/// The kernels of a documents' table by its name. The list is empty for the tables of networks.
 pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     let by = |wanted: &dyn Fn(&Kernel) -> bool| {
+        let kernels = library().kernels.iter();
         Some(
-            library()
-                .kernels
-                .iter()
+            kernels
                 .filter(|k| k.source.is_some() && wanted(k))
                 .collect(),
         )
     };
     let named = |names: &[&str]| by(&|k| names.contains(&&*k.codename));
+    let of_kinds = |kinds: &[ArmKind]| by(&|k| kinds.iter().any(|kind| kind.has(k)));
     match table {
         "arm_1_1" => by(&|k| k.operation == Operation::Sobel),
-        "arm_1_3" => by(&|k| {
-            ARM_1_3
-                .iter()
-                .any(|kind| kind.kernels.contains(&&*k.codename))
-        }),
-        "arm_1_4" => by(&|k| {
-            ARM_1_4
-                .iter()
-                .any(|kind| kind.kernels.contains(&&*k.codename))
-        }),
+        "arm_1_3" => of_kinds(&ARM_1_3),
+        "arm_1_4" => of_kinds(&ARM_1_4),
         "thesis_9_1" => by(&|k| BIAS.contains(&k.operation)),
         "thesis_9_2" => by(&|k| ACTIVATIONS.contains(&k.operation)),
         "sdk" => named(&[SDK]),
@@ -338,6 +335,9 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// The operations of figure 9.1, and those of figure 9.2.
 const BIAS: [Operation; 1] = [Operation::Bias];
 const ACTIVATIONS: [Operation; 3] = [Operation::Sigmoid, Operation::Relu, Operation::Activation];
+
+/// The kernel of figure 12.1.
+const ORDER: &str = "order_probe";
 
 /// The kernel of the SDK's table, and those of the tutorial's.
 const SDK: &str = "matmul_sgemm";
@@ -361,31 +361,66 @@ const SOBEL_EMPTY: usize = 16;
 /// one.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
-/// Sobel, ARM's table 1.1 on the Mali-T604: pixels per cycle; the largest work-group; arithmetic
-/// and load-store words of a work-item.
-const SOBEL_DOCUMENT: [(&str, f64, u32, [u32; 2]); 8] = [
-    ("sobel_char", 0.3, 256, [13, 7]),
-    ("sobel_char8", 1.8, 128, [17, 9]),
-    ("sobel_char16", 1.8, 64, [21, 7]),
-    ("sobel_char8_load16", 2.2, 128, [18, 5]),
-    ("sobel_char16_swizzle", 2.6, 128, [32, 8]),
-    ("sobel_2xchar8", 2.1, 128, [29, 14]),
-    ("sobel_2xchar8_load16", 2.5, 128, [32, 7]),
-    ("sobel_3xchar8", 1.4, 64, [39, 19]),
+/// A row of ARM's table 1.1, the Sobel filter on the Mali-T604.
+struct SobelRow {
+    kernel: &'static str,
+    /// Pixels per cycle.
+    rate: f64,
+    largest_group: u32,
+    /// Words of a work-item.
+    arithmetic: u32,
+    load_store: u32,
+}
+
+const fn sobel_row(
+    kernel: &'static str,
+    rate: f64,
+    largest_group: u32,
+    [arithmetic, load_store]: [u32; 2],
+) -> SobelRow {
+    SobelRow {
+        kernel,
+        rate,
+        largest_group,
+        arithmetic,
+        load_store,
+    }
+}
+
+/// ARM's table 1.1.
+const SOBEL_DOCUMENT: [SobelRow; 8] = [
+    sobel_row("sobel_char", 0.3, 256, [13, 7]),
+    sobel_row("sobel_char8", 1.8, 128, [17, 9]),
+    sobel_row("sobel_char16", 1.8, 64, [21, 7]),
+    sobel_row("sobel_char8_load16", 2.2, 128, [18, 5]),
+    sobel_row("sobel_char16_swizzle", 2.6, 128, [32, 8]),
+    sobel_row("sobel_2xchar8", 2.1, 128, [29, 14]),
+    sobel_row("sobel_2xchar8_load16", 2.5, 128, [32, 7]),
+    sobel_row("sobel_3xchar8", 1.4, 64, [39, 19]),
 ];
 
-/// What a kernel took, or why it was not run.
-type Outcome = Result<(LaunchTimes, f64), String>;
+/// The times of a kernel, or the reason why it was not run.
+type Outcome = Result<TimedCase, String>;
 
 /// A case that was tried.
 struct Done {
     kernel: String,
-    group: Group,
+    group: WorkGroup,
     real: Problem,
     outcome: Outcome,
-    /// Microseconds of a launch, also where one was enough.
+    /// Microseconds of a launch. They are known even if one launch was enough.
     us: Option<f64>,
-    /// Seconds that everything about it took.
+    /// Seconds of everything about the case.
+    all: f64,
+}
+
+/// The cost of a case that was measured, or is predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cost {
+    work: f64,
+    /// Microseconds of a launch.
+    us: f64,
+    /// Seconds of everything about the case.
     all: f64,
 }
 
@@ -394,47 +429,66 @@ fn work(p: Problem) -> f64 {
     p.h as f64 * p.w as f64 * p.l.max(1) as f64
 }
 
-/// Rows, columns and common dimension of a case that is so small that nothing has to be known
-/// before it runs.
+/// The problem of a product of `size` × `size` matrices.
+fn cube(size: usize) -> Problem {
+    Problem {
+        h: size,
+        w: size,
+        l: size,
+    }
+}
+
+/// The problem of an image of `size` × `size` pixels.
+fn square(size: usize) -> Problem {
+    Problem { l: 0, ..cube(size) }
+}
+
+/// Rows, columns and common dimension of a case so small that it needs no prediction.
 const SMALL: usize = 128;
 
-/// What of more than so many times its work a case says nothing.
+/// A case predicts nothing about cases of more than this many times its work.
 const FAR: f64 = 8.5;
 
-/// What larger cases may take more than their work says: caches that do not hold them.
+/// Steepest growth of the time of a case with its work, as an exponent: caches do not hold large
+/// cases.
 const STEEPEST: f64 = 1.5;
 
-/// Microseconds of a launch, and seconds of everything about it, of a case of `work` out of smaller
-/// cases (work, microseconds, seconds): from the largest of them, as its time grew since the one
-/// before it, at least as its work.
-fn predicted(smaller: &[(f64, f64, f64)], work: f64) -> Option<(f64, f64)> {
+/// Predicts the cost of a case of `work` from the largest of the smaller cases. Its time grows as it
+/// grew since the case before, at least as the work.
+fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     let largest = |below: f64| {
-        let below = smaller.iter().filter(move |c| c.0 < below);
-        below.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
+        let below = smaller.iter().filter(move |c| c.work < below);
+        below.max_by(|a, b| a.work.total_cmp(&b.work).then(a.us.total_cmp(&b.us)))
     };
-    let &(last, us, all) = largest(f64::INFINITY)?;
-    let grew = largest(last).map_or(1.0, |before| (us / before.1).ln() / (last / before.0).ln());
+    let last = largest(f64::INFINITY)?;
+    let grew = largest(last.work).map_or(1.0, |before| {
+        (last.us / before.us).ln() / (last.work / before.work).ln()
+    });
     let grew = if grew.is_nan() {
         1.0
     } else {
         grew.clamp(1.0, STEEPEST)
     };
-    let more = work / last;
-    Some((us * more.powf(grew), all * more))
+    let more = work / last.work;
+    Some(Cost {
+        work,
+        us: last.us * more.powf(grew),
+        all: last.all * more,
+    })
 }
 
 /// A table by size that is to be measured.
-struct Growing<'a> {
+struct SizeTable<'a> {
     id: &'static str,
     title: &'static str,
     kernels: Vec<&'a Kernel>,
     sizes: Vec<usize>,
     document: &'static [(&'static str, &'static [(usize, f64)])],
-    /// Each kernel with the best work-group of its sweep.
+    /// True if each kernel runs in the best work-group of its sweep.
     best: bool,
 }
 
-/// Measures and arranges.
+/// Measures the tables.
 pub(crate) struct Tables<'a, 'p> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
@@ -442,10 +496,9 @@ pub(crate) struct Tables<'a, 'p> {
     budget: Budget,
     live: &'a mut Live<'p>,
     done: Vec<Done>,
-    peak: Option<f64>,
-    nominal: Option<f64>,
+    peaks: Peaks,
     wrong: Vec<Unsound>,
-    /// Tables were named, and nothing else.
+    /// True if tables were named, and nothing else.
     only: bool,
 }
 
@@ -465,21 +518,20 @@ impl<'a, 'p> Tables<'a, 'p> {
             budget,
             live,
             done: Vec::new(),
-            peak: None,
-            nominal: None,
+            peaks: Peaks::default(),
             wrong: Vec::new(),
             only: !options.names.is_empty()
                 && options.names.iter().all(|name| kernels_of(name).is_some()),
         }
     }
 
-    /// Everything that the kernels belong to, within the budget; each table is printed when it is
-    /// finished. Gives the kernels that computed something else when they were timed.
+    /// Measures all tables of the kernels within the budget. Each table is printed when it is
+    /// finished. Returns the kernels that computed something else when they were timed.
     pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
-        let head = self.peaks();
+        let head = self.measure_peaks();
         self.live.head(head)?;
-        // What was asked for comes first. Else cheap tables do, and sweeps over work-groups last,
-        // so that the time is spent on many tables.
+        // Sizes that were asked for come first. Else cheap tables do, and sweeps over work-groups
+        // last, so that the time is spent on many tables.
         if self.options.sizes.is_empty() {
             self.fixed()?;
             self.by_size()?;
@@ -494,37 +546,47 @@ impl<'a, 'p> Tables<'a, 'p> {
         Ok(self.wrong)
     }
 
-    /// Tables whose sizes are those of the documents.
+    /// Measures the tables whose sizes are those of the documents. With `--sizes` they are left out
+    /// unless their kernels, or for products the tables themselves, were named.
     fn fixed(&mut self) -> Result<(), Error> {
         self.shapes()?;
-        if self.options.sizes.is_empty() {
+        let own_sizes = self.options.sizes.is_empty();
+        if own_sizes {
             let sobel = self.sobel();
             self.put(sobel)?;
         }
-        type Table<'a, 'p> = fn(&mut Tables<'a, 'p>) -> Option<Section>;
+        type MeasureTable<'a, 'p> = fn(&mut Tables<'a, 'p>) -> Option<Section>;
         for (id, table) in [
-            ("sdk", Self::sdk as Table<'a, 'p>),
+            ("sdk", Self::sdk as MeasureTable<'a, 'p>),
             ("tutorial", Self::tutorial),
             ("order", Self::order),
         ] {
-            let section = if stopped() || !self.wants(id) {
-                None
-            } else {
-                table(self)
+            let names = &self.options.names;
+            let asked = own_sizes || names.iter().any(|name| name == id || name == ORDER);
+            let section = match asked && self.wants(id) && !stopped() {
+                true => table(self),
+                false => None,
             };
             self.put(section)?;
         }
-        let all = self.options.names.is_empty() && self.options.library.is_none();
-        let wanted = ["thesis_10", "thesis_6"].map(|id| all || (self.only && self.wants(id)));
-        if wanted.contains(&true) {
-            let guard = Guard {
-                budget: &self.budget,
-                progress: self.live.progress,
-            };
-            let peaks = (self.peak, self.nominal);
-            let live = &mut *self.live;
-            let put = &mut |section| live.section(section);
-            network::sections(&self.lab.device, peaks, (self.options, wanted), &guard, put)?;
+        let all = own_sizes && self.options.names.is_empty() && self.options.library.is_none();
+        for id in ["thesis_10", "thesis_6"] {
+            if all || (self.only && self.wants(id)) {
+                let tables = NetworkTables {
+                    device: &self.lab.device,
+                    peaks: self.peaks,
+                    options: self.options,
+                    guard: Guard {
+                        budget: &self.budget,
+                        progress: self.live.progress,
+                    },
+                };
+                let section = match id {
+                    "thesis_10" => tables.thesis_10()?,
+                    _ => tables.thesis_6()?,
+                };
+                self.live.section(section)?;
+            }
         }
         Ok(())
     }
@@ -533,7 +595,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         section.map_or(Ok(()), |section| self.live.section(section))
     }
 
-    /// Whether a table is to be measured: nothing but tables was named, and this is none of them.
+    /// Returns true unless tables were named, nothing else, and not this one.
     fn wants(&self, id: &str) -> bool {
         !self.only || self.options.names.iter().any(|name| name == id)
     }
@@ -545,8 +607,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Measures a case once; a launch is predicted from smaller cases of the same kernel.
-    fn measure(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Outcome {
+    /// Measures a case once. A launch is predicted from smaller cases of the same kernel.
+    fn measure(&mut self, kernel: &'a Kernel, group: WorkGroup, real: Problem) -> Outcome {
         let name = &*kernel.codename;
         let same = |d: &&Done| d.kernel == name && d.group == group && d.real == real;
         if let Some(found) = self.done.iter().find(same) {
@@ -555,30 +617,12 @@ impl<'a, 'p> Tables<'a, 'p> {
         if stopped() {
             return Err(STOPPED.into());
         }
-        let smaller = |done: &[Done], mine: bool| -> Vec<(f64, f64, f64)> {
-            let of = done
-                .iter()
-                .filter(|d| d.kernel == name && work(d.real) <= work(real));
-            let of = of.filter(|d| !mine || d.group == group);
-            of.filter_map(|d| Some((work(d.real), d.us?, d.all)))
-                .collect()
-        };
-        // Another work-group tells more than nothing.
-        let known = |done: &[Done]| {
-            predicted(&smaller(done, true), work(real))
-                .or_else(|| predicted(&smaller(done, false), work(real)))
-        };
-        let large = work(real)
-            > work(Problem {
-                h: SMALL,
-                w: SMALL,
-                l: SMALL,
-            });
-        let near = |done: &[Done]| smaller(done, false).iter().any(|c| c.0 * FAR >= work(real));
+        let large = work(real) > work(cube(SMALL));
+        let near = |c: &Cost| c.work * FAR >= work(real);
         let mut first = Ok(());
-        if large && !near(&self.done) {
-            // Nothing near was measured: a case of half the sizes first, so that nobody waits for
-            // minutes.
+        if large && !self.smaller(name, None, real).iter().any(near) {
+            // Nothing near was measured: a case of half the sizes runs first, so that nobody waits
+            // for minutes.
             let half = |n: usize| n.min(n.div_ceil(2).max(SMALL));
             let half = Problem {
                 h: half(real.h),
@@ -587,86 +631,99 @@ impl<'a, 'p> Tables<'a, 'p> {
             };
             first = self.measure(kernel, group, half).map(drop);
         }
+        // Another work-group tells more than nothing.
+        let known = predicted(&self.smaller(name, Some(group), real), work(real))
+            .or_else(|| predicted(&self.smaller(name, None, real), work(real)));
         let repeats = self.options.repeat.max(1);
-        let refused = match (known(&self.done), first) {
-            (Some((us, all)), _) => self
-                .budget
-                .refuses(us, all.max(us * (repeats + 1) as f64 / 1e6)),
-            // What nothing is known of may take any time.
+        let refused = match (known, first) {
+            (Some(Cost { us, all, .. }), _) => {
+                let all = all.max(us * (repeats + 1) as f64 / 1e6);
+                self.budget.refuses(us, all)
+            }
+            // A case about which nothing is known may take any time.
             (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
             (None, _) => self.budget.refuses(0.0, 0.0),
         };
         let of_time = self.budget.left().map_or(String::new(), |left| {
             format!("{:>4} s left: ", left.as_secs())
         });
-        self.live
-            .progress
-            .show(&format!("{of_time}{name} {}", case::shape(real)));
+        let progress = self.live.progress;
+        progress.show(&format!("{of_time}{name} {}", case::shape(real)));
         let start = Instant::now();
         let mut us = None;
         let outcome = match refused {
             Some(why) => Err(why),
             None => {
-                let found = self
-                    .lab
-                    .time(kernel, group, real, (repeats, self.budget.longest()));
+                let longest = self.budget.longest();
+                let timing = Timing { repeats, longest };
+                let found = self.lab.time(kernel, group, real, timing);
                 us = match &found {
-                    Ok((times, _)) => Some(quantile(&times.run, 0.5)),
+                    Ok(timed) => Some(quantile(&timed.times.run, 0.5)),
                     Err(Trouble::Slow(us)) => Some(*us),
                     Err(_) => None,
                 };
-                found.map_err(|trouble| {
-                    let text = trouble.to_string();
-                    if matches!(trouble, Trouble::Wrong(_))
-                        && !self.wrong.iter().any(|u| u.kernel == name)
-                    {
-                        self.wrong.push(Unsound {
-                            kernel: name.to_string(),
-                            trouble,
-                        });
-                    }
-                    text
-                })
+                found.map_err(|trouble| self.reason(name, trouble))
             }
         };
-        let all = start.elapsed().as_secs_f64();
-        let kernel = name.to_string();
         self.done.push(Done {
-            kernel,
+            kernel: name.to_string(),
             group,
             real,
             outcome: outcome.clone(),
             us,
-            all,
+            all: start.elapsed().as_secs_f64(),
         });
         outcome
     }
 
-    /// GFLOPS of a product: flop as its entry of the library counts them.
-    fn gflops(&mut self, kernel: &'a Kernel, group: Group, size: usize) -> Cell {
-        let real = Problem {
-            h: size,
-            w: size,
-            l: size,
+    /// The costs of a kernel's measured cases with at most the work of `real`, in one work-group or
+    /// in all.
+    fn smaller(&self, name: &str, group: Option<WorkGroup>, real: Problem) -> Vec<Cost> {
+        let most = work(real);
+        let cost = |d: &Done| {
+            let of = d.kernel == name && group.is_none_or(|group| d.group == group);
+            let us = d.us.filter(|_| of && work(d.real) <= most)?;
+            Some(Cost {
+                work: work(d.real),
+                us,
+                all: d.all,
+            })
         };
+        self.done.iter().filter_map(cost).collect()
+    }
+
+    /// The reason why a case was not timed. A kernel that computes something else is remembered.
+    fn reason(&mut self, name: &str, trouble: Trouble) -> String {
+        let text = trouble.to_string();
+        let wrong = matches!(trouble, Trouble::Wrong(_));
+        if wrong && !self.wrong.iter().any(|u| u.kernel == name) {
+            let kernel = name.to_string();
+            self.wrong.push(Unsound { kernel, trouble });
+        }
+        text
+    }
+
+    /// GFLOPS of a product: flop as its entry of the library counts them.
+    fn gflops(&mut self, kernel: &'a Kernel, group: WorkGroup, size: usize) -> Cell {
+        let real = cube(size);
         match self.measure(kernel, group, real) {
             Err(why) => Cell::Skipped(why),
-            Ok((times, error)) => {
+            Ok(TimedCase { times, error }) => {
                 let flop = kernel.flop(real) as f64;
                 let rates: Vec<f64> = times.run.iter().map(|us| flop / us / 1e3).collect();
                 let mut m = measured(&rates);
                 m.first = Some(flop / times.first / 1e3);
-                m.percent = self.peak.map(|peak| 100.0 * m.value / peak);
+                m.percent = self.peaks.measured.map(|peak| 100.0 * m.value / peak);
                 m.error = Some(error);
                 Cell::Measured(m)
             }
         }
     }
 
-    fn ms(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Cell {
+    fn ms(&mut self, kernel: &'a Kernel, group: WorkGroup, real: Problem) -> Cell {
         match self.measure(kernel, group, real) {
             Err(why) => Cell::Skipped(why),
-            Ok((times, error)) => {
+            Ok(TimedCase { times, error }) => {
                 let ms: Vec<f64> = times.run.iter().map(|us| us / 1e3).collect();
                 let m = measured(&ms);
                 Cell::Measured(Measured {
@@ -678,80 +735,73 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// What the device can do at most: multiply-adds on vectors in registers, and a copy.
-    fn peaks(&mut self) -> Vec<(String, String)> {
+    /// Measures the peaks of the device: multiply-adds on vectors in registers, and a copy.
+    fn measure_peaks(&mut self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut best = 0.0f64;
-        for kernel in library()
-            .kernels
-            .iter()
-            .filter(|k| k.operation == Operation::Probe)
-        {
-            let copy = kernel.codename.ends_with("copy");
-            // Enough work-items to fill a small device, enough work for its clock to see; 16 times
-            // as much where that takes less than 2 ms: launching is then a part of it, and copies
-            // are of a cache.
-            let small = Problem {
-                h: 1 << 10,
-                w: if copy {
-                    1 << 12
-                } else {
-                    kernel.restrictions.scale.1 << 6
-                },
-                l: if copy { 0 } else { 512 },
+        let probes = library().kernels.iter();
+        for kernel in probes.filter(|k| k.operation == Operation::Probe) {
+            let Some((real, us)) = self.probe(kernel) else {
+                continue;
             };
-            let large = if copy {
-                Problem {
-                    h: small.h << 4,
-                    ..small
-                }
+            let elements = real.h as f64 * real.w as f64;
+            let text = if copies(kernel) {
+                let bytes = 2.0 * 4.0 * elements;
+                format!("{:.2} GB/s, read and written", bytes / us / 1e3)
             } else {
-                Problem {
-                    l: small.l << 4,
-                    ..small
-                }
+                let each = f64::from(kernel.restrictions.flop) * CHAINS;
+                let gflops = each * real.l as f64 * elements / us / 1e3;
+                best = best.max(gflops);
+                format!("{gflops:.2} GFLOPS")
             };
-            let mut real = small;
-            let shortest =
-                |times: &LaunchTimes| times.run.iter().copied().fold(f64::INFINITY, f64::min);
-            let mut found_here = self.measure(kernel, None, small);
-            if found_here
-                .as_ref()
-                .is_ok_and(|(times, _)| shortest(times) < 2000.0)
-            {
-                if let Ok(more) = self.measure(kernel, None, large) {
-                    (real, found_here) = (large, Ok(more));
-                }
-            }
-            if let Ok((times, _)) = found_here {
-                let us = shortest(&times);
-                let text = if copy {
-                    let bytes = 2.0 * 4.0 * real.h as f64 * real.w as f64;
-                    format!("{:.2} GB/s, read and written", bytes / us / 1e3)
-                } else {
-                    let each = f64::from(kernel.restrictions.flop) * CHAINS;
-                    let flop = each * real.l as f64 * real.h as f64 * real.w as f64;
-                    let gflops = flop / us / 1e3;
-                    best = best.max(gflops);
-                    format!("{gflops:.2} GFLOPS")
-                };
-                found.push((format!("peak {}", kernel.codename), text));
-            }
+            found.push((format!("peak {}", kernel.codename), text));
         }
-        self.peak = (best > 0.0).then_some(best);
         let device = &self.lab.device;
-        let class = opencl::class(device);
-        self.nominal = class
-            .map(|c| c.nominal(device.compute_units, device.max_clock))
+        let clock = device.max_clock;
+        let nominal = opencl::class(device)
+            .map(|c| c.nominal(device.compute_units, clock))
             .filter(|&n| n > 0.0);
-        if let Some(nominal) = self.nominal {
-            let clock = device.max_clock;
-            found.push((
-                "peak, nominal".into(),
-                format!("{nominal:.0} GFLOPS, all units at {clock} MHz"),
-            ));
+        self.peaks = Peaks {
+            measured: (best > 0.0).then_some(best),
+            nominal,
+        };
+        if let Some(nominal) = nominal {
+            let text = format!("{nominal:.0} GFLOPS, all units at {clock} MHz");
+            found.push(("peak, nominal".into(), text));
         }
         found
+    }
+
+    /// The problem of a probe of the peak, and the microseconds of its shortest launch. The problem
+    /// has enough work-items to fill a small device and enough work for its clock to see. If that
+    /// takes less than 2 ms, launching is a part of it and copies are of a cache: then 16 times as
+    /// much is measured.
+    fn probe(&mut self, kernel: &'a Kernel) -> Option<(Problem, f64)> {
+        let copy = copies(kernel);
+        let (_, across) = kernel.restrictions.scale;
+        let small = Problem {
+            h: 1 << 10,
+            w: if copy { 1 << 12 } else { across << 6 },
+            l: if copy { 0 } else { 512 },
+        };
+        let large = match copy {
+            true => Problem {
+                h: small.h << 4,
+                ..small
+            },
+            false => Problem {
+                l: small.l << 4,
+                ..small
+            },
+        };
+        let shortest = |timed: TimedCase| timed.times.run.into_iter().fold(f64::INFINITY, f64::min);
+        let us = shortest(self.measure(kernel, None, small).ok()?);
+        if us < 2000.0 {
+            if let Ok(more) = self.measure(kernel, None, large) {
+                return Some((large, shortest(more)));
+            }
+        }
+        Some((small, us))
     }
 
     fn sizes(&self, table: &[usize]) -> Vec<usize> {
@@ -769,7 +819,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         };
         let growing = |id, title, kernels, sizes: &[usize], document| {
             let sizes = self.sizes(sizes);
-            Growing {
+            SizeTable {
                 id,
                 title,
                 kernels,
@@ -783,7 +833,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         let mut tables = Vec::new();
         if named.len() > 1 {
             let table = growing("named", "Products that were named", named, TABLE_8_2, &[]);
-            tables.push(Growing {
+            tables.push(SizeTable {
                 best: true,
                 ..table
             });
@@ -832,13 +882,20 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    fn size_table(&mut self, table: &Growing<'a>) -> Section {
-        let mut columns: Vec<String> = table
-            .kernels
+    fn size_table(&mut self, table: &SizeTable<'a>) -> Section {
+        let figure = |figures: &[(usize, f64)], size: usize| {
+            let at = figures.iter().find(|(s, _)| *s == size);
+            at.map(|&(_, gflops)| gflops)
+        };
+        // Documents without a figure at any of these sizes have no column.
+        let document: Vec<_> = table
+            .document
             .iter()
-            .map(|k| k.codename.to_string())
+            .filter(|(_, figures)| table.sizes.iter().any(|&s| figure(figures, s).is_some()))
             .collect();
-        columns.extend(table.document.iter().map(|d| d.0.to_string()));
+        let kernels = table.kernels.iter().map(|k| k.codename.to_string());
+        let names = document.iter().map(|(name, _)| name.to_string());
+        let columns = kernels.chain(names).collect();
         let mut rows = Vec::new();
         for &size in &table.sizes {
             let mut cells: Vec<Cell> = table
@@ -846,14 +903,10 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .map(|k| self.product(k, size, table.best))
                 .collect();
-            for (_, figures) in table.document {
-                let figure = figures.iter().find(|f| f.0 == size);
-                cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
+            for (_, figures) in &document {
+                cells.push(figure(figures, size).map_or(Cell::Empty, Cell::Document));
             }
-            rows.push(Row {
-                label: size.to_string(),
-                cells,
-            });
+            rows.push(Row::new(size.to_string(), cells));
         }
         let mut s = gflops_section(table.id, table.title, &table.kernels, columns, rows);
         if table.best
@@ -862,8 +915,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .any(|k| !k.restrictions.sweep.is_empty())
         {
-            s.notes
-                .push("Where a kernel has a sweep over work-groups, the best of it.".into());
+            s.note("Where a kernel has a sweep over work-groups, the best of it.");
         }
         s
     }
@@ -882,8 +934,7 @@ impl<'a, 'p> Tables<'a, 'p> {
     fn other_kernels(&self) -> Vec<&'a Kernel> {
         let in_tables = |k: &Kernel| {
             let name = &&*k.codename;
-            BY_SIZE.iter().any(|t| t.kernels.contains(name))
-                || ARM_1_3.iter().any(|a| a.kernels.contains(name))
+            BY_SIZE.iter().any(|t| t.kernels.contains(name)) || ARM_1_3.iter().any(|a| a.has(k))
         };
         let product = |k: &Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
         self.kernels
@@ -920,73 +971,55 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {
-        let kinds: Vec<(&ArmKind, Vec<&'a Kernel>)> = kinds
-            .iter()
-            .map(|kind| {
-                (
-                    kind,
-                    kind.kernels
-                        .iter()
-                        .filter_map(|k| self.has(k))
-                        .collect::<Vec<_>>(),
-                )
-            })
-            .filter(|(_, kernels)| !kernels.is_empty())
-            .collect();
+        let with_kernels = |kind| {
+            let ArmKind { kernels, .. }: &ArmKind = kind;
+            let kernels: Vec<&'a Kernel> = kernels.iter().filter_map(|k| self.has(k)).collect();
+            (!kernels.is_empty()).then_some((kind, kernels))
+        };
+        let kinds: Vec<_> = kinds.iter().filter_map(with_kernels).collect();
         if kinds.is_empty() {
             return None;
         }
-        let columns = kinds
-            .iter()
-            .flat_map(|(k, _)| [k.name.to_string(), format!("{}, document", k.name)]);
-        let columns = columns.collect();
-        let mut rows = Vec::new();
-        for size in self.sizes(ARM_SIZES) {
-            let at = ARM_DOCUMENT.iter().position(|&s| s == size);
+        let sizes = self.sizes(ARM_SIZES);
+        let in_document = |size: usize| ARM_DOCUMENT.iter().position(|&s| s == size);
+        let document = sizes.iter().any(|&size| in_document(size).is_some());
+        let mut s = Section {
+            larger_is_better: true,
+            plot: Plot::Lines,
+            ..Section::new(id, title, "size", "GFLOPS")
+        };
+        for (kind, _) in &kinds {
+            s.columns.push(kind.name.to_string());
+            s.columns
+                .extend(document.then(|| format!("{}, document", kind.name)));
+        }
+        for size in sizes {
             let mut cells = Vec::new();
             for (kind, kernels) in &kinds {
                 cells.push(self.over_groups(kernels, size, kind.over));
-                cells.push(at.map_or(Cell::Empty, |i| Cell::Document(kind.document[i])));
+                let figure = in_document(size).map(|i| Cell::Document(kind.document[i]));
+                cells.extend(document.then(|| figure.unwrap_or(Cell::Empty)));
             }
-            rows.push(Row {
-                label: size.to_string(),
-                cells,
-            });
+            s.row(size.to_string(), cells);
         }
-        let mut s = section(
-            id,
-            title,
-            "size",
-            "GFLOPS",
-            true,
-            columns,
-            rows,
-            Plot::Lines,
-        );
         let all: Vec<&Kernel> = kinds
             .iter()
             .flat_map(|(_, kernels)| kernels.iter().copied())
             .collect();
-        s.notes.push(format!(
+        s.note(format!(
             "Device time, α = 1, β = 0.1; flop by the library: {}; percent of the measured peak. \
-             The document's figures: \
-             Mali-T604.",
+             The document's figures: Mali-T604.",
             counted(&all)
         ));
         if id == "arm_1_3" {
-            s.notes
-                .push("NT, blocked and cache-blocked: the better of 2×4×2 and 1×4×4.".into());
+            s.note("NT, blocked and cache-blocked: the better of 2×4×2 and 1×4×4.");
         }
         Some(s)
     }
 
-    /// What these kernels reach over the work-group sizes of their sweeps.
+    /// The GFLOPS of these kernels over the work-group sizes of their sweeps.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
-        let real = Problem {
-            h: size,
-            w: size,
-            l: size,
-        };
+        let real = cube(size);
         let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());
         for &kernel in kernels {
             for group in groups(kernel) {
@@ -997,7 +1030,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                     Cell::Skipped(reason) => why = reason,
                     _ => {}
                 }
-                if let Ok((times, _)) = self.measure(kernel, group, real) {
+                if let Ok(TimedCase { times, .. }) = self.measure(kernel, group, real) {
                     let flop = kernel.flop(real) as f64;
                     runs.extend(times.run.iter().map(|us| flop / us / 1e3));
                 }
@@ -1011,7 +1044,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             Over::Median => quantile(&runs, 0.5),
             Over::Best => quantile(&runs, 1.0),
         };
-        let percent = self.peak.map(|peak| 100.0 * value / peak);
+        let percent = self.peaks.measured.map(|peak| 100.0 * value / peak);
         Cell::Measured(Measured {
             value,
             percent,
@@ -1020,7 +1053,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         })
     }
 
-    /// Bias and activations on three shapes, in milliseconds.
+    /// Bias and activations on three shapes, in milliseconds. With `--sizes` only the named ones.
     fn shapes(&mut self) -> Result<(), Error> {
         let tables = [
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &BIAS[..]),
@@ -1032,21 +1065,21 @@ impl<'a, 'p> Tables<'a, 'p> {
                 &[Operation::Repack],
             ),
         ];
-        let of = |kernel: &Kernel| tables.iter().position(|t| t.2.contains(&kernel.operation));
+        let table_of = |kernel: &Kernel| {
+            let has = |operations: &[Operation]| operations.contains(&kernel.operation);
+            tables.iter().position(|(_, _, operations)| has(operations))
+        };
         let mut named: Vec<&'a Kernel> = self.named();
-        named.retain(|k| of(k).is_some());
-        // Of one table they stand side by side anyway.
-        if named.iter().any(|k| of(k) != of(named[0])) {
+        named.retain(|k| table_of(k).is_some());
+        // Kernels of one table stand side by side anyway.
+        if named.iter().any(|k| table_of(k) != table_of(named[0])) {
             self.shape_table("named_shapes", "Kernels that were named", named)?;
         }
-        for (id, title, operations) in tables {
-            let kernels = self
-                .kernels
-                .iter()
-                .copied()
-                .filter(|k| operations.contains(&k.operation))
-                .collect();
-            self.shape_table(id, title, kernels)?;
+        let unnamed = self.options.names.is_empty() && !self.options.sizes.is_empty();
+        for (id, title, operations) in tables.into_iter().filter(|_| !unnamed) {
+            let kernels = self.kernels.iter().copied();
+            let kernels = kernels.filter(|k| operations.contains(&k.operation));
+            self.shape_table(id, title, kernels.collect())?;
         }
         Ok(())
     }
@@ -1060,7 +1093,11 @@ impl<'a, 'p> Tables<'a, 'p> {
         if kernels.is_empty() || !self.wants(id) {
             return Ok(());
         }
-        let mut rows = Vec::new();
+        let mut s = Section {
+            columns: SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect(),
+            plot: Plot::Bars,
+            ..Section::new(id, title, "kernel", "ms")
+        };
         for k in kernels {
             let problem = |(h, w): (usize, usize)| {
                 // The arg-max goes down the columns: its operand's rows are the common dimension.
@@ -1070,196 +1107,155 @@ impl<'a, 'p> Tables<'a, 'p> {
                     _ => Problem { h, w, l: 0 },
                 }
             };
-            let cells = SHAPES
-                .map(|s| self.ms(k, k.restrictions.work_group, problem(s)))
-                .to_vec();
-            rows.push(Row {
-                label: k.codename.to_string(),
-                cells,
-            });
+            let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s)));
+            s.row(&*k.codename, cells.to_vec());
         }
-        let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
-        self.live.section(section(
-            id,
-            title,
-            "kernel",
-            "ms",
-            false,
-            columns,
-            rows,
-            Plot::Bars,
-        ))
+        self.live.section(s)
     }
 
     /// The Sobel filter on square images: the document's size, then larger ones until even the
     /// fastest kernel computes for many times as long as a launch takes.
     fn sobel(&mut self) -> Option<Section> {
-        let sobel = self
-            .kernels
-            .iter()
-            .copied()
-            .filter(|k| k.operation == Operation::Sobel);
-        let kernels: Vec<&'a Kernel> = if self.wants("arm_1_1") {
-            sobel.collect()
-        } else {
-            Vec::new()
+        let sobel = self.kernels.iter().copied();
+        let sobel = sobel.filter(|k| k.operation == Operation::Sobel);
+        let kernels: Vec<&'a Kernel> = match self.wants("arm_1_1") {
+            true => sobel.collect(),
+            false => Vec::new(),
         };
         let baseline = *kernels.first()?;
-        let square = |size: usize| Problem {
-            h: size,
-            w: size,
-            l: 0,
-        };
-        let median = |o: &Outcome| o.as_ref().ok().map(|(t, _)| quantile(&t.run, 0.5));
         let (mut sizes, mut launch) = (Vec::new(), None);
         for size in self.sizes(&SOBEL_SIZES) {
             sizes.push(size);
             let times: Vec<f64> = kernels
                 .iter()
-                .filter_map(|k| median(&self.measure(k, k.restrictions.work_group, square(size))))
+                .filter_map(|k| self.sobel_us(k, size))
                 .collect();
             // After a larger image, from whose time nothing about it would be predicted.
-            launch = median(&self.measure(
-                baseline,
-                baseline.restrictions.work_group,
-                square(SOBEL_EMPTY),
-            ));
+            launch = self.sobel_us(baseline, SOBEL_EMPTY);
             let fastest = times.into_iter().fold(f64::INFINITY, f64::min);
             let enough = launch.is_none_or(|us| fastest >= SOBEL_LAUNCHES * us);
             if enough && self.options.sizes.is_empty() {
                 break;
             }
         }
-        let mut columns = Vec::new();
+        let mut s = Section {
+            larger_is_better: true,
+            plot: Plot::Bars,
+            ..Section::new(
+                "arm_1_1",
+                "Sobel filter (ARM, table 1.1)",
+                "kernel",
+                "pixels per second relative to char",
+            )
+        };
         for &size in &sizes {
-            columns.push(format!("{size}×{size}"));
+            s.columns.push(format!("{size}×{size}"));
             if size == SOBEL_SIZES[0] {
-                columns.push("512×512, document (T604)".into());
+                s.columns.push("512×512, document (T604)".into());
             }
-            columns.push(format!("{size}×{size}, million pixels/s"));
+            s.columns.push(format!("{size}×{size}, million pixels/s"));
         }
-        let base = self.has("sobel_char");
-        let mut rows: Vec<Row> = kernels
-            .iter()
-            .map(|k| Row {
-                label: k.codename.to_string(),
-                cells: Vec::new(),
-            })
-            .collect();
-        for &size in &sizes {
-            let pixels = (size * size) as f64;
-            let char = base
-                .and_then(|k| median(&self.measure(k, k.restrictions.work_group, square(size))));
-            for (k, row) in kernels.iter().zip(&mut rows) {
-                let outcome = self.measure(k, k.restrictions.work_group, square(size));
-                row.cells.push(match (&outcome, char) {
-                    (Ok((t, error)), Some(char)) => {
-                        let ratios: Vec<f64> = t.run.iter().map(|us| char / us).collect();
-                        // The median of ratios is not the ratio of medians: char itself is 1.
-                        let value = char / quantile(&t.run, 0.5);
-                        Cell::Measured(Measured {
-                            value,
-                            error: Some(*error),
-                            ..measured(&ratios)
-                        })
-                    }
-                    (Err(why), _) => Cell::Skipped(why.clone()),
-                    _ => Cell::Empty,
-                });
-                if size == SOBEL_SIZES[0] {
-                    let figure = SOBEL_DOCUMENT.iter().find(|d| d.0 == &*k.codename);
-                    let relative = figure.map(|d| Cell::Document(d.1 / SOBEL_DOCUMENT[0].1));
-                    row.cells.push(relative.unwrap_or(Cell::Empty));
-                }
-                let rate = median(&outcome).map(|us| Cell::Text(format!("{:.1}", pixels / us)));
-                row.cells.push(rate.unwrap_or(Cell::Empty));
+        s.columns.extend(SOBEL_COLUMNS.map(String::from));
+        for kernel in kernels {
+            let mut cells = Vec::new();
+            for &size in &sizes {
+                cells.extend(self.sobel_size(kernel, size));
             }
+            cells.extend(self.sobel_words(kernel));
+            s.row(&*kernel.codename, cells);
         }
-        columns.extend(SOBEL_COLUMNS.map(String::from));
-        for (k, row) in kernels.iter().zip(&mut rows) {
-            let (down, across) = k.restrictions.scale;
-            row.cells.push(Cell::Text((down * across).to_string()));
-            let most = self.lab.largest_group(k);
-            row.cells
-                .push(most.map_or(Cell::Empty, |most| Cell::Text(most.to_string())));
-            let figure = SOBEL_DOCUMENT.iter().find(|d| d.0 == &*k.codename);
-            let figures = figure.map(|(_, rate, group, [a, ls])| {
-                // Words a cycle are those of a work-item times work-items a cycle.
-                let a_cycle =
-                    |words: u32| Cell::Document(f64::from(words) * rate / (down * across) as f64);
-                [
-                    Cell::Document((*group).into()),
-                    Cell::Text(format!("{a} + {ls}")),
-                    a_cycle(*a),
-                    a_cycle(*ls),
-                ]
-            });
-            row.cells
-                .extend(figures.map_or_else(|| vec![Cell::Empty; 4], Vec::from));
-        }
-        let mut s = section(
-            "arm_1_1",
-            "Sobel filter (ARM, table 1.1)",
-            "kernel",
-            "pixels per second relative to char",
-            true,
-            columns,
-            rows,
-            Plot::Bars,
-        );
         if let Some(us) = launch {
-            s.notes.push(format!(
+            s.note(format!(
                 "A launch on {SOBEL_EMPTY}×{SOBEL_EMPTY} pixels takes {us:.1} µs: where an image \
-                 takes little more, launches \
-                 are compared. Without --sizes images grow until each kernel takes \
-                 {SOBEL_LAUNCHES} times that."
+                 takes little more, launches are compared. Without --sizes images grow until each \
+                 kernel takes {SOBEL_LAUNCHES} times that."
             ));
         }
-        s.notes.push(
-            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words \
-             a cycle, document: words a \
-             work-item times the document's pixels a cycle over pixels a work-item."
-                .into(),
+        s.note(
+            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words a \
+             cycle, document: words a work-item times the document's pixels a cycle over pixels a \
+             work-item.",
         );
         Some(s)
+    }
+
+    /// Median microseconds of a Sobel kernel on an image.
+    fn sobel_us(&mut self, kernel: &'a Kernel, size: usize) -> Option<f64> {
+        let timed = self.measure(kernel, kernel.restrictions.work_group, square(size));
+        timed.ok().map(|t| quantile(&t.times.run, 0.5))
+    }
+
+    /// The cells of a Sobel kernel on images of one size: relative to the char kernel, the document's
+    /// figure if that is its size, and million pixels a second.
+    fn sobel_size(&mut self, kernel: &'a Kernel, size: usize) -> Vec<Cell> {
+        let char = self
+            .has("sobel_char")
+            .and_then(|char| self.sobel_us(char, size));
+        let outcome = self.measure(kernel, kernel.restrictions.work_group, square(size));
+        let median = outcome.as_ref().ok().map(|t| quantile(&t.times.run, 0.5));
+        let mut cells = vec![match (&outcome, median, char) {
+            (Ok(TimedCase { times, error }), Some(median), Some(char)) => {
+                let ratios: Vec<f64> = times.run.iter().map(|us| char / us).collect();
+                Cell::Measured(Measured {
+                    // The median of ratios is not the ratio of medians: char itself is 1.
+                    value: char / median,
+                    error: Some(*error),
+                    ..measured(&ratios)
+                })
+            }
+            (Err(why), ..) => Cell::Skipped(why.clone()),
+            _ => Cell::Empty,
+        }];
+        if size == SOBEL_SIZES[0] {
+            let relative = |row: &SobelRow| Cell::Document(row.rate / SOBEL_DOCUMENT[0].rate);
+            cells.push(sobel_document(kernel).map_or(Cell::Empty, relative));
+        }
+        let pixels = (size * size) as f64;
+        let rate = median.map(|us| Cell::Text(format!("{:.1}", pixels / us)));
+        cells.push(rate.unwrap_or(Cell::Empty));
+        cells
+    }
+
+    /// The cells of a Sobel kernel below [`SOBEL_COLUMNS`].
+    fn sobel_words(&mut self, kernel: &Kernel) -> Vec<Cell> {
+        let (down, across) = kernel.restrictions.scale;
+        let most = self.lab.largest_group(kernel);
+        let mut cells = vec![
+            Cell::text((down * across).to_string()),
+            most.map_or(Cell::Empty, |most| Cell::text(most.to_string())),
+        ];
+        let figures = sobel_document(kernel).map(|row| {
+            // Words a cycle are those of a work-item times work-items a cycle.
+            let a_cycle =
+                |words: u32| Cell::Document(f64::from(words) * row.rate / (down * across) as f64);
+            vec![
+                Cell::Document(row.largest_group.into()),
+                Cell::Text(format!("{} + {}", row.arithmetic, row.load_store)),
+                a_cycle(row.arithmetic),
+                a_cycle(row.load_store),
+            ]
+        });
+        cells.extend(figures.unwrap_or_else(|| vec![Cell::Empty; 4]));
+        cells
     }
 
     /// Queued, wait and run time of one launch.
     fn sdk(&mut self) -> Option<Section> {
         let kernel = self.has(SDK)?;
-        let real = Problem {
-            h: 1024,
-            w: 1024,
-            l: 1024,
-        };
-        let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
+        let outcome = self.measure(kernel, kernel.restrictions.work_group, cube(1024));
         let cell = |pick: fn(&LaunchTimes) -> &Vec<f64>| match &outcome {
-            Ok((times, _)) => {
+            Ok(TimedCase { times, .. }) => {
                 let ms: Vec<f64> = pick(times).iter().map(|us| us / 1e3).collect();
                 Cell::Measured(measured(&ms))
             }
             Err(why) => Cell::Skipped(why.clone()),
         };
-        let row = |label: &str, own: Cell, document: f64| Row {
-            label: label.into(),
-            cells: vec![own, Cell::Document(document)],
-        };
-        let rows = vec![
-            row("queued", cell(|t| &t.queued), 0.094),
-            row("wait", cell(|t| &t.wait), 0.074),
-            row("run", cell(|t| &t.run), 1316.41),
-        ];
-        let columns = vec!["here".into(), "document".into()];
-        Some(section(
-            "sdk",
-            "sgemm, 1024×1024 (SDK)",
-            "time",
-            "ms",
-            false,
-            columns,
-            rows,
-            Plot::None,
-        ))
+        let mut s = Section::new("sdk", "sgemm, 1024×1024 (SDK)", "time", "ms");
+        s.columns = vec!["here".into(), "document".into()];
+        s.row("queued", vec![cell(|t| &t.queued), Cell::Document(0.094)]);
+        s.row("wait", vec![cell(|t| &t.wait), Cell::Document(0.074)]);
+        s.row("run", vec![cell(|t| &t.run), Cell::Document(1316.41)]);
+        Some(s)
     }
 
     /// Column-major kernels against a serial loop in double precision on the CPU.
@@ -1269,86 +1265,53 @@ impl<'a, 'p> Tables<'a, 'p> {
             return None;
         }
         const SIZE: usize = 512;
+        let title = "512×512, column major (tutorial)";
+        let mut s = Section::new("tutorial", title, "kernel", "ms");
+        s.columns = vec!["time".into(), "times faster".into()];
         let serial = serial_ms::<f64>(SIZE);
-        let mut rows = Vec::new();
+        let faster = |ms: f64| Cell::Text(format!("{:.1}", serial / ms));
         for (label, ms) in [
             ("serial, double, CPU", serial),
             ("serial, float, CPU", serial_ms::<f32>(SIZE)),
         ] {
-            let value = Cell::Measured(Measured {
-                value: ms,
-                runs: 1,
-                ..Measured::default()
-            });
-            rows.push(Row {
-                label: label.into(),
-                cells: vec![value, Cell::Text(format!("{:.1}", serial / ms))],
-            });
+            s.row(label, vec![Cell::once(ms), faster(ms)]);
         }
         for kernel in kernels {
-            let own = self.ms(
-                kernel,
-                kernel.restrictions.work_group,
-                Problem {
-                    h: SIZE,
-                    w: SIZE,
-                    l: SIZE,
-                },
-            );
+            let own = self.ms(kernel, kernel.restrictions.work_group, cube(SIZE));
             let gain = match &own {
-                Cell::Measured(m) => Cell::Text(format!("{:.1}", serial / m.value)),
+                Cell::Measured(m) => faster(m.value),
                 _ => Cell::Empty,
             };
-            rows.push(Row {
-                label: kernel.codename.to_string(),
-                cells: vec![own, gain],
-            });
+            s.row(&*kernel.codename, vec![own, gain]);
         }
-        let columns = vec!["time".into(), "times faster".into()];
-        Some(section(
-            "tutorial",
-            "512×512, column major (tutorial)",
-            "kernel",
-            "ms",
-            false,
-            columns,
-            rows,
-            Plot::None,
-        ))
+        Some(s)
     }
 
     /// The grid of figure 12.1.
     fn order(&mut self) -> Option<Section> {
-        let kernel = self.has("order_probe")?;
+        let kernel = self.has(ORDER)?;
         const SIZE: usize = 33;
         let grid = self.lab.order(kernel, SIZE).ok()?;
-        let rows = grid
-            .chunks_exact(SIZE)
-            .enumerate()
-            .map(|(i, row)| Row {
-                label: i.to_string(),
-                cells: row.iter().map(|n| Cell::Text(n.to_string())).collect(),
-            })
-            .collect();
-        let columns = (0..SIZE).map(|i| i.to_string()).collect();
         let title = "Order in which work-groups of one work-item start (thesis, fig. 12.1)";
-        let mut s = section(
-            "order",
-            title,
-            "global id 0",
-            "",
-            false,
-            columns,
-            rows,
-            Plot::None,
-        );
-        s.notes.push(
+        let mut s = Section::new("order", title, "global id 0", "");
+        s.columns = (0..SIZE).map(|i| i.to_string()).collect();
+        for (i, row) in grid.chunks_exact(SIZE).enumerate() {
+            let cells = row.iter().map(|n| Cell::text(n.to_string()));
+            s.row(i.to_string(), cells.collect());
+        }
+        s.note(
             "Columns are global id 1. Numbered by an atomic counter: the document's kernel is a \
-             race."
-                .into(),
+             race.",
         );
         Some(s)
     }
+}
+
+/// The row of a kernel in ARM's table 1.1.
+fn sobel_document(kernel: &Kernel) -> Option<&'static SobelRow> {
+    SOBEL_DOCUMENT
+        .iter()
+        .find(|row| row.kernel == &*kernel.codename)
 }
 
 /// Milliseconds of the tutorial's three loops over column-major matrices, in one precision.
@@ -1360,21 +1323,26 @@ where
         .map(|i| T::from(((i * 7919) % 1000) as f32 / 500.0 - 1.0))
         .collect();
     let mut result = vec![T::from(0.0); size * size];
-    let seconds = Lab::host_seconds(|| {
-        for j in 0..size {
-            for i in 0..size {
-                result[i + size * j] = (0..size)
-                    .map(|k| values[i + size * k] * values[k + size * j])
-                    .sum();
-            }
+    let start = Instant::now();
+    for j in 0..size {
+        for i in 0..size {
+            result[i + size * j] = (0..size)
+                .map(|k| values[i + size * k] * values[k + size * j])
+                .sum();
         }
-    });
+    }
+    let seconds = start.elapsed().as_secs_f64();
     std::hint::black_box(&result);
     1e3 * seconds
 }
 
 /// Independent multiply-add chains of the peak probe.
 const CHAINS: f64 = 8.0;
+
+/// Returns true if a probe of the peak copies, false if it multiplies and adds.
+fn copies(probe: &Kernel) -> bool {
+    probe.codename.ends_with("copy")
+}
 
 fn gflops_section(
     id: &str,
@@ -1383,24 +1351,21 @@ fn gflops_section(
     columns: Vec<String>,
     rows: Vec<Row>,
 ) -> Section {
-    let mut s = section(
-        id,
-        title,
-        "size",
-        "GFLOPS",
-        true,
+    let mut s = Section {
+        larger_is_better: true,
         columns,
         rows,
-        Plot::Lines,
-    );
+        plot: Plot::Lines,
+        ..Section::new(id, title, "size", "GFLOPS")
+    };
     let flop = counted(kernels);
-    s.notes.push(format!(
+    s.note(format!(
         "Square products, device time; flop by the library: {flop}; percent of the measured peak."
     ));
     s
 }
 
-/// What the entries of `kernels` count as flop of a product.
+/// The flop of a product that the entries of `kernels` count, in words.
 fn counted(kernels: &[&Kernel]) -> String {
     let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
     each.sort_unstable();
@@ -1415,53 +1380,24 @@ fn counted(kernels: &[&Kernel]) -> String {
     format!("{} a multiply-add{more}", each.join(" or "))
 }
 
-#[allow(clippy::too_many_arguments)]
-fn section(
-    id: &str,
-    title: &str,
-    rows_are: &str,
-    unit: &str,
-    larger_is_better: bool,
-    columns: Vec<String>,
-    rows: Vec<Row>,
-    plot: Plot,
-) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        rows_are: rows_are.into(),
-        unit: unit.into(),
-        larger_is_better,
-        columns,
-        rows,
-        notes: Vec::new(),
-        plot,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_launch_takes_as_its_work_says_or_as_it_grew() {
-        let near = |found: Option<(f64, f64)>, us: f64| (found.unwrap().0 / us - 1.0).abs() < 1e-9;
+        let near = |found: Option<Cost>, us: f64| (found.unwrap().us / us - 1.0).abs() < 1e-9;
+        let cost = |work, us| Cost { work, us, all: 0.1 };
         assert_eq!(predicted(&[], 1e6), None);
-        assert!(near(predicted(&[(1e6, 50.0, 0.1)], 8e6), 400.0));
+        assert!(near(predicted(&[cost(1e6, 50.0)], 8e6), 400.0));
         // A launch that is nothing but a launch tells little, a cache that does not hold the
         // operands much.
-        assert!(near(
-            predicted(&[(1e5, 40.0, 0.1), (1e6, 50.0, 0.1)], 8e6),
-            400.0
-        ));
-        assert!(near(
-            predicted(&[(1e6, 50.0, 0.1), (1e4, 0.05, 0.1)], 4e6),
-            400.0
-        ));
+        let launch = [cost(1e5, 40.0), cost(1e6, 50.0)];
+        assert!(near(predicted(&launch, 8e6), 400.0));
+        let steep = [cost(1e6, 50.0), cost(1e4, 0.05)];
+        assert!(near(predicted(&steep, 4e6), 400.0));
         // Two of the same work: the slower one.
-        assert!(near(
-            predicted(&[(1e6, 50.0, 0.1), (1e6, 70.0, 0.1)], 2e6),
-            140.0
-        ));
+        let same = [cost(1e6, 50.0), cost(1e6, 70.0)];
+        assert!(near(predicted(&same, 2e6), 140.0));
     }
 }

@@ -1,11 +1,11 @@
-//! `mortonnet tune`: times what could run the baked network here, host included, and remembers the
-//! fastest.
+//! `mortonnet tune`: times every variant that can run the baked network here, host included, and
+//! remembers the fastest.
 //!
-//! A variant is a plan of the library, with one of its kernels for layers alone (of two: one launch
-//! for all layers, and one for each), or with another work-group out of a kernel's `sweep`. Each is
-//! checked first (a random batch and the golden vectors), then timed from records in plain order to
-//! classes; the fastest few once more, in turns. Later runs use the record of the fastest
-//! ([`tuning`]) unless `--plan baked`.
+//! A variant is a plan of the library, or such a plan with one of its kernels for layers alone (of
+//! two: one launch for all layers, and one for each), or with another work-group out of a kernel's
+//! `sweep`. Each variant is checked first (a random batch and the golden vectors), then timed from
+//! records in plain order to classes. The fastest few are timed once more, in turns. Later runs use
+//! the record of the fastest ([`tuning`]) unless `--plan baked`.
 
 use crate::baked::{self, library, network};
 use crate::cl::{self, ClLibrary, Device};
@@ -19,10 +19,10 @@ use crate::error::{Error, ErrorKind};
 use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::live::Progress;
-use crate::lab::network::{Harness, measured, quantile};
+use crate::lab::network::{Harness, Setting, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
-use crate::lab::table::{Cell, Plot, Report, Row, Section};
-use crate::lab::{Target, too_long};
+use crate::lab::table::{Cell, Report, Section};
+use crate::lab::{BenchTarget, too_long};
 use crate::planner;
 use crate::registry::{DRIVERS_CHOICE, EngineKind, Kernel, Operation, PlanRecipe};
 use std::borrow::Cow;
@@ -32,32 +32,31 @@ use std::time::{Duration, Instant};
 /// `mortonnet tune`
 #[derive(Clone, Debug)]
 pub(crate) struct Tune {
-    /// Device.
-    pub(crate) target: Target,
-    /// `--batch`; else each plan's.
+    pub(crate) target: BenchTarget,
+    /// `--batch`; `None` for the batch of each plan.
     pub(crate) batch: Option<usize>,
     /// `--time-limit`
     pub(crate) time_limit: Duration,
-    /// How the table is printed.
+    /// Format of the table.
     pub(crate) output: OutputFormat,
     /// `--save`: a plan file for MORTONNET_PLAN.
     pub(crate) save: Option<PathBuf>,
-    /// Where kernel sources come from.
+    /// `--kernels`
     pub(crate) sources: Sources,
 }
 
 /// A variant with its times in microseconds.
 struct Timed {
     variant: Variant,
+    /// The running engine; `None` if the variant is out of the race.
     harness: Option<Harness>,
     times: Vec<f64>,
-    /// Why it was not timed.
-    trouble: Option<Trouble>,
+    not_timed: Option<NotTimed>,
 }
 
-/// Why a variant was not timed.
-enum Trouble {
-    /// The time was over.
+/// The reason why a variant was not timed.
+enum NotTimed {
+    /// The time limit in seconds was over.
     Late(u64),
     /// Its answers are wrong.
     Wrong(String),
@@ -65,12 +64,12 @@ enum Trouble {
     Failed(Error),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for NotTimed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Late(seconds) => write!(f, "not tried in the {seconds} s (--time-limit)"),
-            Trouble::Wrong(m) => write!(f, "WRONG: {m}"),
-            Trouble::Failed(e) => e.fmt(f),
+            NotTimed::Late(seconds) => write!(f, "not tried in the {seconds} s (--time-limit)"),
+            NotTimed::Wrong(m) => write!(f, "WRONG: {m}"),
+            NotTimed::Failed(e) => e.fmt(f),
         }
     }
 }
@@ -81,11 +80,12 @@ impl Timed {
     }
 }
 
+/// A recipe that is tried.
 #[derive(Clone)]
 struct Variant {
     on_host: bool,
     label: String,
-    /// The plan of the library that it is one of.
+    /// The plan of the library that the recipe comes from.
     plan: Cow<'static, str>,
     recipe: PlanRecipe,
 }
@@ -105,97 +105,27 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// The variants of one engine that `admits` lets through: plans as they are, the one called `plan`
-/// and the baked one first; then what can be changed of them, in the same order. So a run that has
-/// little time has compared plans.
+/// The variants of one engine that `admits` lets through. Plans as they are come first, led by the
+/// one called `plan` and the baked one, so that a run that has little time has compared plans. Their
+/// changed versions follow in the same order.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
     batch: Option<usize>,
     admits: &dyn Fn(&Plan) -> bool,
 ) -> Vec<Variant> {
-    let mut plans: Vec<&PlanRecipe> = library()
-        .plans
-        .iter()
-        .filter(|p| p.engine == engine)
-        .collect();
+    let plans = library().plans.iter();
+    let mut plans: Vec<&PlanRecipe> = plans.filter(|p| p.engine == engine).collect();
     plans.sort_by_key(|p| (p.name != plan, p.name != baked::plan().name));
-    let mut all: Vec<(&PlanRecipe, String, PlanRecipe)> = Vec::new();
-    for plan in plans {
-        let base = PlanRecipe {
-            batch: batch.unwrap_or(plan.batch),
-            ..plan.clone()
-        };
-        let kernels = |recipe: &PlanRecipe| -> Vec<&'static Kernel> {
-            recipe
-                .kernels
-                .iter()
-                .filter_map(|k| library().kernel(k))
-                .map(|k| k.1)
-                .collect()
-        };
-        let mut recipes = vec![(plan.name.to_string(), base.clone())];
-        let chosen = |k: &&Kernel| matches!(k.operation, Operation::Affine | Operation::Layers);
-        let products: Vec<&Kernel> = kernels(&base).into_iter().filter(chosen).collect();
-        for one in products.iter().filter(|_| products.len() > 1) {
-            let others = |k: &&Kernel| !chosen(k) || k.codename == one.codename;
-            let kept: Vec<_> = kernels(&base)
-                .into_iter()
-                .filter(others)
-                .map(|k| k.codename.clone())
-                .collect();
-            let name = format!("{}: {} alone", plan.name, one.codename);
-            let groups: Vec<_> = base
-                .groups
-                .iter()
-                .filter(|g| kept.contains(&g.0))
-                .cloned()
-                .collect();
-            recipes.push((
-                name,
-                PlanRecipe {
-                    kernels: kept.into(),
-                    groups: groups.into(),
-                    ..base.clone()
-                },
-            ));
-        }
-        for (name, recipe) in recipes.clone() {
-            for kernel in kernels(&recipe) {
-                let groups = kernel
-                    .restrictions
-                    .sweep
-                    .iter()
-                    .filter(|g| Some(**g) != recipe.group(kernel));
-                recipes.extend(groups.map(|&group| {
-                    let name = format!(
-                        "{name}, {} in groups of {}×{}",
-                        kernel.codename, group.0, group.1
-                    );
-                    let mut groups = recipe.groups.to_vec();
-                    groups.retain(|g| g.0 != kernel.codename);
-                    groups.push((kernel.codename.clone(), group));
-                    (
-                        name,
-                        PlanRecipe {
-                            groups: groups.into(),
-                            ..recipe.clone()
-                        },
-                    )
-                }));
-            }
-        }
-        all.extend(
-            recipes
-                .into_iter()
-                .map(|(label, recipe)| (plan, label, recipe)),
-        );
-    }
-    all.sort_by_key(|(plan, label, _)| **label != *plan.name);
+    let mut all: Vec<Variant> = plans
+        .into_iter()
+        .flat_map(|p| candidates(p, batch))
+        .collect();
+    all.sort_by_key(|v| *v.label != *v.plan);
     let mut found: Vec<Variant> = Vec::new();
     let mut seen: Vec<Plan> = Vec::new();
-    for (plan, label, mut recipe) in all {
-        let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else {
+    for mut variant in all {
+        let Ok(lowered) = planner::plan(network(), &variant.recipe, library(), None) else {
             continue;
         };
         let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
@@ -203,24 +133,80 @@ fn variants_of(
             continue;
         }
         seen.push(lowered);
-        if label != recipe.name {
-            recipe.name = tuned_name(&recipe.name).into();
+        if variant.label != variant.recipe.name {
+            variant.recipe.name = tuned_name(&variant.recipe.name).into();
         }
-        found.push(Variant {
-            on_host: engine == EngineKind::Host,
-            label,
-            plan: plan.name.clone(),
-            recipe,
-        });
+        found.push(variant);
     }
     found
 }
 
-/// How many of a device's variants are timed again in turns.
+/// A plan, its versions with one kernel for layers alone, and those with other work-groups.
+fn candidates(plan: &PlanRecipe, batch: Option<usize>) -> Vec<Variant> {
+    let variant = |label: String, recipe: PlanRecipe| Variant {
+        on_host: plan.engine == EngineKind::Host,
+        label,
+        plan: plan.name.clone(),
+        recipe,
+    };
+    let base = PlanRecipe {
+        batch: batch.unwrap_or(plan.batch),
+        ..plan.clone()
+    };
+    let of_layers = |k: &&Kernel| matches!(k.operation, Operation::Affine | Operation::Layers);
+    let kernels = kernels_of(&base);
+    let products: Vec<&Kernel> = kernels.iter().copied().filter(of_layers).collect();
+    let mut all = vec![variant(plan.name.to_string(), base.clone())];
+    for one in products.iter().filter(|_| products.len() > 1) {
+        let stays = |k: &&&Kernel| !of_layers(k) || k.codename == one.codename;
+        let kept: Vec<_> = kernels
+            .iter()
+            .filter(stays)
+            .map(|k| k.codename.clone())
+            .collect();
+        let mut groups = base.groups.to_vec();
+        groups.retain(|(kernel, _)| kept.contains(kernel));
+        let recipe = PlanRecipe {
+            kernels: kept.into(),
+            groups: groups.into(),
+            ..base.clone()
+        };
+        let label = format!("{}: {} alone", plan.name, one.codename);
+        all.push(variant(label, recipe));
+    }
+    for Variant { label, recipe, .. } in all.clone() {
+        for kernel in kernels_of(&recipe) {
+            for &group in kernel.restrictions.sweep.iter() {
+                if Some(group) == recipe.group(kernel) {
+                    continue;
+                }
+                let (name, (rows, cols)) = (&kernel.codename, group);
+                let mut groups = recipe.groups.to_vec();
+                groups.retain(|(kernel, _)| kernel != name);
+                groups.push((name.clone(), group));
+                let recipe = PlanRecipe {
+                    groups: groups.into(),
+                    ..recipe.clone()
+                };
+                let label = format!("{label}, {name} in groups of {rows}×{cols}");
+                all.push(variant(label, recipe));
+            }
+        }
+    }
+    all
+}
+
+/// The kernels of the library that a recipe names.
+fn kernels_of(recipe: &PlanRecipe) -> Vec<&'static Kernel> {
+    let known = recipe.kernels.iter().filter_map(|k| library().kernel(k));
+    known.map(|(_, kernel)| kernel).collect()
+}
+
+/// Variants of a device that are timed again in turns.
 const FINALISTS: usize = 3;
 
 impl Tune {
-    /// Times, prints, remembers.
+    /// Times the variants, prints the table, and remembers the fastest.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -285,32 +271,7 @@ impl Tune {
             self.time_limit.as_secs()
         )];
         notes.extend(without);
-        let mut saved = None;
-        for on_host in [true, false] {
-            let Some((best, how_sure)) = choice(&timed, on_host) else {
-                continue;
-            };
-            let identity = identity(device.as_ref().filter(|_| !on_host));
-            let times = (
-                quantile(&best.times, 0.5),
-                measured(&best.times).spread.unwrap_or_default(),
-            );
-            let (name, label) = (&identity.0, &best.variant.label);
-            notes.push(
-                match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
-                    Ok(file) => format!("{name}: {label} from now on, {how_sure} ({file})"),
-                    Err(why) => format!("{name}: {label}, {how_sure}; but {why}"),
-                },
-            );
-            let faster = saved
-                .as_ref()
-                .is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
-            // What is asked for is saved: the named device's, under `auto` the fastest.
-            if faster || (!on_host && self.target.device != DeviceWish::Auto) {
-                saved = Some((best, identity));
-            }
-        }
-        let Some((best, identity)) = saved else {
+        let Some((best, identity)) = self.remember(&timed, device.as_ref(), &mut notes) else {
             return Err(Error::device(
                 "no plan of the library could run this network here",
             ));
@@ -324,10 +285,8 @@ impl Tune {
                 best.variant.label
             ));
         }
-        let wrong = timed
-            .iter()
-            .filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_))))
-            .count();
+        let wrong = |t: &&Timed| matches!(t.not_timed, Some(NotTimed::Wrong(_)));
+        let wrong = timed.iter().filter(wrong).count();
         print(&render::text(
             &table(&timed, device.as_ref(), notes),
             self.output,
@@ -340,8 +299,87 @@ impl Tune {
         }
     }
 
-    /// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says
-    /// why.
+    /// An error if a file of `--kernels` is the source of no kernel that is tried.
+    fn check_sources(&self, variants: &[Variant]) -> Result<(), Error> {
+        let plan = |v: &Variant| planner::plan(network(), &v.recipe, library(), None).ok();
+        let plans: Vec<Plan> = variants.iter().filter_map(plan).collect();
+        let steps = plans.iter().flat_map(|p| p.steps.iter());
+        let kernels = steps.filter_map(|s| library().kernel(&s.kernel));
+        self.sources.check_for("tune", kernels.map(|(_, k)| k))
+    }
+
+    /// Starts, checks and times all variants. Only the fastest keep their engines.
+    fn first_looks(&self, all: Vec<Variant>, device: Option<&Device>, end: Instant) -> Vec<Timed> {
+        let weights = baked_tensors();
+        let mut timed: Vec<Timed> = Vec::new();
+        let progress = Progress::new();
+        let count = all.len();
+        for (n, variant) in all.into_iter().enumerate() {
+            progress.show(&format!("{}/{count} {}", n + 1, variant.label));
+            let left = end.saturating_duration_since(Instant::now());
+            let mut t = Timed {
+                variant,
+                harness: None,
+                times: Vec::new(),
+                not_timed: None,
+            };
+            // The finalists need a third of the time.
+            if n > 1 && left < self.time_limit / 3 {
+                t.not_timed = Some(NotTimed::Late(self.time_limit.as_secs()));
+            } else if let Err(e) = first_look(&mut t, device, &weights, &self.sources, left / 4) {
+                let why = match e.into_kind() {
+                    Kind::Check(m) => NotTimed::Wrong(m),
+                    other => NotTimed::Failed(other.into()),
+                };
+                (t.harness, t.not_timed) = (None, Some(why));
+            }
+            timed.push(t);
+            keep_the_fastest(&mut timed);
+        }
+        progress.clear();
+        timed
+    }
+
+    /// Remembers the choice for the host and for the device. Returns the one that `--save` writes:
+    /// that of the named device, under `auto` the fastest.
+    fn remember<'t>(
+        &self,
+        timed: &'t [Timed],
+        device: Option<&Device>,
+        notes: &mut Vec<String>,
+    ) -> Option<(&'t Timed, (String, String))> {
+        let mut saved: Option<(&Timed, _)> = None;
+        for on_host in [true, false] {
+            let Some((best, how_sure)) = choice(timed, on_host) else {
+                continue;
+            };
+            let identity = identity(device.filter(|_| !on_host));
+            let spread = measured(&best.times).spread.unwrap_or_default();
+            let times = (quantile(&best.times, 0.5), spread);
+            let Variant {
+                plan,
+                recipe,
+                label,
+                ..
+            } = &best.variant;
+            let (name, _) = &identity;
+            notes.push(match tuning::remember(plan, recipe, &identity, times) {
+                Ok(file) => format!("{name}: {label} from now on, {how_sure} ({file})"),
+                Err(why) => format!("{name}: {label}, {how_sure}; but {why}"),
+            });
+            let faster = match &saved {
+                Some((other, _)) => best.per_record() < other.per_record(),
+                None => true,
+            };
+            if faster || (!on_host && self.target.device != DeviceWish::Auto) {
+                saved = Some((best, identity));
+            }
+        }
+        saved
+    }
+
+    /// The device to tune. Without an OpenCL library `auto` tunes the host alone, and the note gives
+    /// the reason.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
@@ -376,25 +414,25 @@ fn first_look(
     sources: &Sources,
     most: Duration,
 ) -> Result<(), Error> {
-    let device = device.filter(|_| !t.variant.on_host);
-    let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let refuses =
-        |longest, _| too_long(longest).map(|why| format!("{why} (-b: fewer records in a batch)"));
-    let mut harness = Harness::new(
-        (network(), weights),
-        device,
-        recipe,
-        (recipe.batch, false),
+    let setting = Setting {
+        network: network(),
+        weights,
+        device: device.filter(|_| !t.variant.on_host),
+        recipe: &t.variant.recipe,
+        batch: t.variant.recipe.batch,
+        timed: false,
         sources,
-        &refuses,
-    )?;
+    };
+    let mut harness = Harness::new(setting, &|times| {
+        too_long(times.longest).map(|why| format!("{why} (-b: fewer records in a batch)"))
+    })?;
     let report = selftest::run(harness.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
         return Err(Error::check(report.to_string()));
     }
     while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
-        t.times.extend(harness.host_to_host(1)?.0);
+        t.times.extend(harness.host_to_host(1)?.all);
         if start.elapsed() > most {
             break;
         }
@@ -403,10 +441,11 @@ fn first_look(
     Ok(())
 }
 
-/// How much slower than the others a plan may be at the first look to be timed again.
+/// The device's plan and the baked one are timed again if they are at most this many times slower
+/// than the finalists.
 const CLOSE: f64 = 2.0;
 
-/// Ends the engines of all but each side's fastest.
+/// Ends the engines of all but the fastest variants of the host and of the device.
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
@@ -445,7 +484,7 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
     for _ in 0..200 {
         for t in timed.iter_mut() {
             if let Some(harness) = &mut t.harness {
-                t.times.extend(harness.host_to_host(1)?.0);
+                t.times.extend(harness.host_to_host(1)?.all);
             }
         }
         if Instant::now() >= end {
@@ -462,10 +501,10 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
-/// Runs that a spread can be told from; of fewer it is taken for a part of their time.
+/// Runs whose spread means something. The spread of fewer is at least a quarter of their time.
 const ENOUGH: usize = 5;
 
-/// Time of a record, its spread, and whether it is of the baked plan.
+/// The time of a record under a variant.
 #[derive(Clone, Copy)]
 struct Candidate {
     time: f64,
@@ -473,11 +512,19 @@ struct Candidate {
     baked: bool,
 }
 
-/// Which of these to use: the fastest, where it is told from all others. Else of those that are not
-/// told from it the baked plan, or the first one: another run must not find another one. The second
-/// number is the fastest of the rest, or, where the fastest is not told from others, the one that
-/// the kept one is compared with; then whether it is told.
-fn choose(all: &[Candidate]) -> Option<(usize, Option<usize>, bool)> {
+/// The result of [`choose`].
+#[derive(Debug, PartialEq)]
+struct Choice {
+    kept: usize,
+    /// The candidate that the kept one is compared with: the fastest, or the fastest of the rest.
+    next: Option<usize>,
+    /// True if the fastest is told from all others by more than their spreads.
+    sure: bool,
+}
+
+/// Chooses the fastest candidate, if it is told from all others. Else it is the baked plan or the
+/// first one, among those that are not told from the fastest: another run must not find another one.
+fn choose(all: &[Candidate]) -> Option<Choice> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
     let fastest = (0..all.len()).min_by(order)?;
     let near = |&i: &usize| all[i].time - all[fastest].time <= all[i].spread + all[fastest].spread;
@@ -486,15 +533,14 @@ fn choose(all: &[Candidate]) -> Option<(usize, Option<usize>, bool)> {
         .find(|&i| all[i].baked)
         .or_else(|| (0..all.len()).find(near))?;
     let next = (0..all.len()).filter(|&i| i != fastest).min_by(order);
-    let sure = next.is_none_or(|next| !near(&next));
-    Some((
+    Some(Choice {
         kept,
-        if kept == fastest { next } else { Some(fastest) },
-        sure,
-    ))
+        next: if kept == fastest { next } else { Some(fastest) },
+        sure: next.is_none_or(|next| !near(&next)),
+    })
 }
 
-/// What is used on one side from now on, and how sure that is.
+/// The variant that the host or the device uses from now on, and how sure the choice is.
 fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     let side = || timed.iter().filter(move |t| t.variant.on_host == on_host);
     let running: Vec<&Timed> = side().filter(|t| t.harness.is_some()).collect();
@@ -514,7 +560,7 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
         }
     };
     let all: Vec<Candidate> = running.iter().map(candidate).collect();
-    let (kept, next, sure) = choose(&all)?;
+    let Choice { kept, next, sure } = choose(&all)?;
     let mut text = match next {
         None => "nothing else ran".to_string(),
         Some(next) => {
@@ -537,7 +583,7 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
         }
     };
     let late = side()
-        .filter(|t| matches!(t.trouble, Some(Trouble::Late(_))))
+        .filter(|t| matches!(t.not_timed, Some(NotTimed::Late(_))))
         .count();
     if late > 0 {
         let count = side().count();
@@ -549,7 +595,7 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
 /// The plan as a file for MORTONNET_PLAN.
 fn plan_file(
     recipe: &PlanRecipe,
-    identity: &(String, String),
+    (device, driver): &(String, String),
     median: f64,
 ) -> Result<String, Error> {
     let model = Model::baked(recipe, None).map_err(Error::device)?;
@@ -588,94 +634,63 @@ fn plan_file(
         )
     });
     Ok(format!(
-        "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \"about\": {},\n  \
-         \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \
-         \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": \
+        "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \
+         \"about\": {},\n  \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \
+         \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": \
          {median:.2}\n}}\n",
         text(&name),
         recipe.engine,
         recipe.batch,
-        text(&format!("Tuned for {} on {}.", network().name, identity.0)),
+        text(&format!("Tuned for {} on {device}.", network().name)),
         kernels.join(", "),
         groups.join(", "),
         layouts.join(",\n    "),
         library().hash,
         network().hash,
-        text(&identity.0),
-        text(&identity.1),
+        text(device),
+        text(driver),
     ))
 }
 
+/// The report: a row for each variant, the fastest first.
 fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report {
     let best = [true, false]
         .into_iter()
         .filter_map(|h| fastest(timed, h))
-        .map(Timed::per_record);
-    let best = best.fold(f64::INFINITY, f64::min);
-    let rate = |t: &Timed| {
-        if t.times.is_empty() {
-            f64::INFINITY
-        } else {
-            t.per_record()
-        }
+        .map(Timed::per_record)
+        .fold(f64::INFINITY, f64::min);
+    let mut section = Section::new("tune", "Variants, the fastest first", "variant", "µs");
+    section.columns = ["on", "batch", "records/s", "times the fastest"]
+        .map(String::from)
+        .to_vec();
+    section.notes = notes;
+    let rate = |t: &&Timed| match t.times.is_empty() {
+        true => f64::INFINITY,
+        false => t.per_record(),
     };
-    let mut rates: Vec<f64> = timed.iter().map(rate).collect();
-    rates.sort_unstable_by(f64::total_cmp);
-    rates.dedup();
-    let rows = rates
-        .into_iter()
-        .flat_map(|at| timed.iter().filter(move |t| rate(t) == at))
-        .map(|t| {
-            let side = if t.variant.on_host { "host" } else { "device" };
-            let cells = match &t.trouble {
-                Some(why) => {
-                    vec![
-                        Cell::Text(side.into()),
-                        Cell::Skipped(why.to_string()),
-                        Cell::Empty,
-                        Cell::Empty,
-                    ]
-                }
-                None => vec![
-                    Cell::Text(side.into()),
-                    Cell::Measured(measured(&t.times)),
-                    Cell::Text(format!("{:.0}", 1e6 / t.per_record())),
-                    Cell::Text(format!("{:.2}", t.per_record() / best)),
-                ],
-            };
-            Row {
-                label: t.variant.label.clone(),
-                cells,
-            }
-        })
-        .collect();
-    let mut head = vec![(
-        "network".to_string(),
-        format!("{}, {}", network().name, network().shape()),
-    )];
-    for d in [device, None]
-        .into_iter()
-        .take(if device.is_some() { 2 } else { 1 })
-    {
-        let (name, driver) = identity(d);
-        head.push((
-            if d.is_some() { "device" } else { "host" }.into(),
-            format!("{name}: {driver}"),
-        ));
+    let mut sorted: Vec<&Timed> = timed.iter().collect();
+    sorted.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    for t in sorted {
+        let side = if t.variant.on_host { "host" } else { "device" };
+        let mut cells = vec![Cell::text(side)];
+        cells.extend(match &t.not_timed {
+            Some(why) => [Cell::Skipped(why.to_string()), Cell::Empty, Cell::Empty],
+            None => [
+                Cell::Measured(measured(&t.times)),
+                Cell::Text(format!("{:.0}", 1e6 / t.per_record())),
+                Cell::Text(format!("{:.2}", t.per_record() / best)),
+            ],
+        });
+        section.row(&t.variant.label, cells);
     }
-    let section = Section {
-        id: "tune".into(),
-        title: "Variants, the fastest first".into(),
-        rows_are: "variant".into(),
-        unit: "µs".into(),
-        larger_is_better: false,
-        columns: ["on", "batch", "records/s", "times the fastest"]
-            .map(String::from)
-            .to_vec(),
-        rows,
-        notes,
-        plot: Plot::None,
-    };
+    let about = format!("{}, {}", network().name, network().shape());
+    let mut head = vec![("network".to_string(), about)];
+    for (name, device) in [("device", device), ("host", None)] {
+        if device.is_some() || name == "host" {
+            let (identity, driver) = identity(device);
+            head.push((name.into(), format!("{identity}: {driver}")));
+        }
+    }
     Report {
         head,
         sections: vec![section],
@@ -686,38 +701,36 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
 mod tests {
     use super::*;
 
-    /// A winner is told from the next by more than what both spread; else the same one is kept in
-    /// every run.
+    /// A winner is told from the next by more than what both spread. Else the same candidate is kept
+    /// in every run.
     #[test]
     fn the_same_one_is_kept_where_times_do_not_tell() {
         let of = |all: &[(f64, f64, bool)]| {
-            choose(
-                &all.iter()
-                    .map(|&(time, spread, baked)| Candidate {
-                        time,
-                        spread,
-                        baked,
-                    })
-                    .collect::<Vec<_>>(),
-            )
+            let candidate = |&(time, spread, baked): &_| Candidate {
+                time,
+                spread,
+                baked,
+            };
+            choose(&all.iter().map(candidate).collect::<Vec<_>>())
         };
+        let choice = |kept, next, sure| Some(Choice { kept, next, sure });
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(5.0, 0.1, false)]), Some((0, None, true)));
+        assert_eq!(of(&[(5.0, 0.1, false)]), choice(0, None, true));
         // Told: 1 apart, 0.3 of spread.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.2, false)]),
-            Some((1, Some(0), true))
+            choice(1, Some(0), true)
         );
         // Not told: the baked one, or the first, whichever was the fastest this time.
         for (a, b) in [(5.0, 4.9), (4.9, 5.0)] {
-            let kept = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
-            assert_eq!((kept(true).0, kept(true).2), (1, false));
-            assert_eq!((kept(false).0, kept(false).2), (0, false));
+            let of = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
+            assert_eq!((of(true).kept, of(true).sure), (1, false));
+            assert_eq!((of(false).kept, of(false).sure), (0, false));
         }
         // The fastest is not told from one, but from the baked one.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]),
-            Some((1, Some(2), false))
+            choice(1, Some(2), false)
         );
     }
 

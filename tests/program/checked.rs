@@ -19,8 +19,7 @@ use std::time::Instant;
 
 const LIST: &str = "tests/checked.txt";
 
-/// The code that judges results. Code that makes inputs is missing here, because the inputs are
-/// hashed.
+/// Code that judges results. Code that makes inputs is not in the list: the inputs are.
 const JUDGES: [&str; 5] = [
     "src/lab/case.rs",
     "src/lab/case",

@@ -8,32 +8,17 @@ use super::pattern::{MORTON_8_2, Pattern, pattern, patterns};
 use super::shape::{CacheShape, Sample};
 use super::walk::Walk;
 use crate::baked::library;
-use crate::lab::table::{Cell, Measured, Plot, Row, Section};
-
-fn number(value: f64) -> Cell {
-    Cell::Measured(Measured {
-        value,
-        runs: 1,
-        ..Measured::default()
-    })
-}
+use crate::lab::table::{Cell, Plot, Section};
 
 fn words(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| t.to_string()).collect()
 }
 
-/// A section without a plot, in which less is better.
-fn section(id: String, title: String, rows_are: &str, unit: &str, columns: Vec<String>) -> Section {
+/// An empty section with these columns.
+fn section(id: &str, title: &str, rows_are: &str, unit: &str, columns: Vec<String>) -> Section {
     Section {
-        id,
-        title,
-        rows_are: rows_are.to_string(),
-        unit: unit.to_string(),
-        larger_is_better: false,
         columns,
-        rows: Vec::new(),
-        notes: Vec::new(),
-        plot: Plot::None,
+        ..Section::new(id, title, rows_are, unit)
     }
 }
 
@@ -62,8 +47,8 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
     ]);
     let title = "L1 lines that a core's threads need for four iterations (ARM, table 1.2)";
     let mut s = section(
-        "cache_arm_1_2".into(),
-        title.into(),
+        "cache_arm_1_2",
+        title,
         "group dimension 1",
         "lines",
         columns,
@@ -81,12 +66,9 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
             };
             let loaded = four_iterations(&pattern, shape);
             let share = loaded.full / shape.l1_lines as f64;
-            cells.extend([loaded.lines as f64, loaded.full, share].map(number));
+            cells.extend([loaded.lines as f64, loaded.full, share].map(Cell::once));
         }
-        s.rows.push(Row {
-            label: dimension_1.to_string(),
-            cells,
-        });
+        s.row(dimension_1.to_string(), cells);
     }
     s.notes = words(&[
         "formula: λ1 + 512/λ1 for 1×4×4 NN, 2·λ1 + 256/λ1 for 2×4×2 NT, for 128 threads and \
@@ -111,13 +93,7 @@ pub(super) fn arm_loads(shape: &CacheShape) -> Section {
         "ΔK here",
     ]);
     let title = "Loads, reuse and barriers by blocking (ARM, §1.4.5, §1.4.6 and §1.4.8)";
-    let mut s = section(
-        "cache_arm_loads".into(),
-        title.into(),
-        "kernel",
-        "",
-        columns,
-    );
+    let mut s = section("cache_arm_loads", title, "kernel", "", columns);
     for (codename, barriers) in [
         ("matmul_scalar_nn", None),
         ("matmul_scalar_nt", None),
@@ -145,19 +121,16 @@ pub(super) fn arm_loads(shape: &CacheShape) -> Section {
         let results = Walk::new(&wide, 1024, shape.shift()).result_lines();
         let kept = 4 * (shape.l1_lines.saturating_sub(results) / lines);
         let mut cells = vec![Cell::Document(1.0 / rows + 1.0 / cols)];
-        cells.push(number(elements / (rows * cols * k_step)));
-        cells.push(number(walk.loads.len() as f64));
-        cells.push(number(kept as f64));
+        cells.push(Cell::once(elements / (rows * cols * k_step)));
+        cells.push(Cell::once(walk.loads.len() as f64));
+        cells.push(Cell::once(kept as f64));
         let own = barriers.and_then(|name| {
             let (_, kernel) = library().kernel(name)?;
             kernel.define("DELTA_K")
         });
-        cells.push(number(2.0 * shape.threads as f64 / elements));
-        cells.push(own.map_or(Cell::Empty, |own| number(own as f64)));
-        s.rows.push(Row {
-            label: codename.to_string(),
-            cells,
-        });
+        cells.push(Cell::once(2.0 * shape.threads as f64 / elements));
+        cells.push(own.map_or(Cell::Empty, |own| Cell::once(own as f64)));
+        s.row(codename, cells);
     }
     s.notes = words(&[
         "Iterations kept: 4 · ⌊(L1 lines − lines of the results) / lines of four iterations⌋, for \
@@ -180,8 +153,8 @@ pub(super) fn thesis_8_1(shape: &CacheShape) -> Section {
     let title = "Misses of one 4×16 group that come together, and iterations between them (thesis, \
                  table 8.1)";
     let mut s = section(
-        "cache_thesis_8_1".into(),
-        title.into(),
+        "cache_thesis_8_1",
+        title,
         "kernel",
         "lines, iterations",
         columns,
@@ -197,15 +170,12 @@ pub(super) fn thesis_8_1(shape: &CacheShape) -> Section {
         let found = bulk_and_period(&pattern, shape);
         let cells = vec![
             Cell::Document(bulk),
-            number(found.lines as f64),
+            Cell::once(found.lines as f64),
             Cell::Document(period),
-            number(found.period as f64),
-            number(alone(&pattern, shape)),
+            Cell::once(found.period as f64),
+            Cell::once(alone(&pattern, shape)),
         ];
-        s.rows.push(Row {
-            label: codename.to_string(),
-            cells,
-        });
+        s.row(codename, cells);
     }
     s.notes = words(&[
         "bulk / period is the same for all three: without conflicts between rows, the layouts \
@@ -245,12 +215,18 @@ fn misses_table(
     }
     columns.extend(sizes.iter().map(|n| n.to_string()));
     let id = format!("{id}_{}", name.to_ascii_lowercase());
-    let mut s = section(id, format!("{name} misses {what}"), "kernel", unit, columns);
+    let mut s = section(
+        &id,
+        &format!("{name} misses {what}"),
+        "kernel",
+        unit,
+        columns,
+    );
     for (pattern, misses) in rows {
         let mut cells = Vec::new();
         if per == Per::Iteration {
             cells.push(document(pattern).map_or(Cell::Empty, Cell::Document));
-            cells.push(number(alone(pattern, shape)));
+            cells.push(Cell::once(alone(pattern, shape)));
         }
         cells.extend(misses.iter().map(|m| match (m, per) {
             (Err(why), _) => Cell::Skipped(why.clone()),
@@ -258,10 +234,7 @@ fn misses_table(
             (Ok(m), Per::Product) => m.cell(level, 1e6),
             (Ok(m), Per::MultiplyAdd) => m.cell(level, m.madds / 1e3),
         }));
-        s.rows.push(Row {
-            label: pattern.codename.clone(),
-            cells,
-        });
+        s.row(&pattern.codename, cells);
     }
     s
 }
@@ -311,8 +284,8 @@ fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 
     let new = |id: &str, what: &str| {
         let columns = sizes.iter().map(|n| n.to_string()).collect();
         section(
-            id.to_string(),
-            format!("Pages {heading}{what} (ARM, §1.4.9)"),
+            id,
+            &format!("Pages {heading}{what} (ARM, §1.4.9)"),
             "kernel",
             "pages",
             columns,
@@ -328,11 +301,8 @@ fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 
     for pattern in known {
         let found: Vec<[f64; 2]> = sizes.iter().map(|&n| pages(pattern, n, shape)).collect();
         for (i, s) in sections.iter_mut().enumerate() {
-            let cells = found.iter().map(|pages| number(pages[i])).collect();
-            s.rows.push(Row {
-                label: pattern.codename.clone(),
-                cells,
-            });
+            let cells = found.iter().map(|pages| Cell::once(pages[i])).collect();
+            s.row(&pattern.codename, cells);
         }
     }
     sections[0].notes = words(&[
@@ -403,13 +373,7 @@ fn morton_vs_blocked(
     ]);
     let title =
         "Misses of blocked_rmcm over those of morton_4_2, and of morton_8_2: above 1, Morton wins";
-    let mut s = section(
-        "cache_morton_vs_blocked".into(),
-        title.into(),
-        "size",
-        "ratio",
-        columns,
-    );
+    let mut s = section("cache_morton_vs_blocked", title, "size", "ratio", columns);
     s.larger_is_better = true;
     s.plot = Plot::Lines;
     let mut by_size = Vec::new();
@@ -419,13 +383,10 @@ fn morton_vs_blocked(
         };
         let over_morton = ratios(blocked, morton);
         let speed = THESIS_8_2.iter().find(|(size, _)| *size == n);
-        let mut cells = over_morton.map(number).to_vec();
+        let mut cells = over_morton.map(Cell::once).to_vec();
         cells.push(speed.map_or(Cell::Empty, |&(_, ratio)| Cell::Document(ratio)));
-        cells.extend(ratios(blocked, deeper).map(number));
-        s.rows.push(Row {
-            label: n.to_string(),
-            cells,
-        });
+        cells.extend(ratios(blocked, deeper).map(Cell::once));
+        s.row(n.to_string(), cells);
         by_size.push((n, over_morton));
     }
     s.notes = ["L1", "L2"]

@@ -5,19 +5,19 @@ use crate::cl::{Argument, ClError};
 use std::fmt;
 
 /// Two sums of 64 bits, with a factor each, over everything that was taken in.
-pub(super) struct Inputs([u64; 2]);
+pub(super) struct InputHash([u64; 2]);
 
 /// Odd numbers whose products spread a changed bit: from the fractions of the golden ratio and of
 /// √2.
 const FACTORS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909];
 
-impl Default for Inputs {
-    fn default() -> Inputs {
-        Inputs(FACTORS)
+impl Default for InputHash {
+    fn default() -> InputHash {
+        InputHash(FACTORS)
     }
 }
 
-impl Inputs {
+impl InputHash {
     /// Takes in bytes and how many they are.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
@@ -57,7 +57,7 @@ impl Inputs {
     }
 }
 
-impl fmt::Display for Inputs {
+impl fmt::Display for InputHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The last word has met no factor yet in its upper bits.
         let [a, b] = self
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn every_byte_and_every_boundary_counts() {
         let hash = |parts: &[&[u8]]| {
-            let mut inputs = Inputs::default();
+            let mut inputs = InputHash::default();
             parts.iter().for_each(|part| inputs.add(part));
             inputs.to_string()
         };
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_comment_is_no_input() {
         let hash = |text: &str| {
-            let mut inputs = Inputs::default();
+            let mut inputs = InputHash::default();
             inputs.add_source(text);
             inputs.to_string()
         };

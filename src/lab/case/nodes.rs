@@ -1,20 +1,22 @@
 //! Checks of kernels that work on images: each runs as a step of the plan of a small graph, one for
 //! every edge.
 
-use super::{Group, Guarded, Lab, Trouble};
-use crate::baked::library;
-use crate::cl::Argument;
-use crate::engine::model::{self, Model};
-use crate::engine::opencl::limits;
+use super::guarded::{Guarded, written_outside};
+use super::{Lab, Trouble, WorkGroup, recipe, scalar};
+use crate::baked::{library, network};
+use crate::cl::bytes_of;
+use crate::engine::model::{Model, bytes};
+use crate::ir::graph::Tensors;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
-use crate::ir::plan::{Arg, BufferRole, Step};
+use crate::ir::plan::{Arg, Buffer as PlanBuffer, BufferRole, Step};
 use crate::ir::values;
 use crate::ops::edges::{self, EdgeGraph};
 use crate::planner::bind::touched;
-use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
+use crate::registry::{Kernel as Entry, Operation};
+use std::borrow::Cow;
 
-/// Kernels that say in which layout a plan's matrices are that any kernel takes.
+/// Kernels that each pin the layout of a plan's matrices, for kernels that take any layout.
 const FAMILIES: [&str; 5] = [
     "argmax_cm",
     "argmax_rm",
@@ -23,7 +25,7 @@ const FAMILIES: [&str; 5] = [
     "argmax_morton_4_2",
 ];
 
-/// What the nodes around the one that is checked run on.
+/// Kernels that the nodes around the checked one run on.
 const OTHERS: [&str; 7] = [
     "convolution_any",
     "pool_any",
@@ -34,14 +36,16 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
-/// Records of a launch, more than a chunk of any layout has columns, and of the batch that it is a
-/// part of.
-const RECORDS: (usize, usize) = (17, 40);
+/// Records of a launch, more than a chunk of any layout has columns.
+const RECORDS: usize = 17;
+
+/// Records of the batch that the launch is a part of.
+const BATCH: usize = 40;
 
 /// Largest error, relative to the largest value of a record: these sums have few terms.
 const BOUND: f64 = 2e-5;
 
-/// Whether kernels of an operation are checked here.
+/// Returns true if kernels of an operation are checked in this file.
 pub(crate) fn of_image(operation: Operation) -> bool {
     use Operation::{Combine, Convolution, Gather, Pool, Scale, Softmax};
     matches!(
@@ -50,10 +54,28 @@ pub(crate) fn of_image(operation: Operation) -> bool {
     )
 }
 
+/// A kernel that is checked in the plan of a graph.
+struct GraphCase<'a> {
+    entry: &'a Entry,
+    /// The graph and the layouts, for errors.
+    what: String,
+    model: Model,
+    tensors: Tensors,
+    canaries: bool,
+}
+
+/// A graph that ran.
+struct GraphResult {
+    /// The largest error in units of the bound.
+    error: f64,
+    /// True if the kernel adds a second operand to its sums.
+    adds: bool,
+}
+
 impl Lab {
-    /// Runs every graph of [`edges::single`] that `entry` has a part in. Gives the largest error in
-    /// units of the bound.
-    pub(super) fn check_nodes(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+    /// Runs every graph of [`edges::single`] that has a step of `entry`. Returns the largest error
+    /// in units of the bound.
+    pub(super) fn check_nodes(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
         let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
@@ -70,9 +92,14 @@ impl Lab {
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
             let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
             let canaries = !self.simulated && i % 4 > 0;
-            let run = self.run_graph(entry, group, family, name, builder, (weights, canaries))?;
-            if let Some((error, adds)) = run {
-                (worst, runs, added) = (worst.max(error), runs + 1, added || adds);
+            let shape = builder.graph.values[0].shape;
+            let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
+            let case = GraphCase::new(entry, group, family, what, builder, weights, canaries)?;
+            if let Some(case) = case {
+                let result = self.run_graph(&case)?;
+                worst = worst.max(result.error);
+                runs += 1;
+                added |= result.adds;
             }
         }
         if entry.adds() && !added {
@@ -86,12 +113,87 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Runs a graph; `None` where its plan has no step of `entry`. Gives the largest error in units
-    /// of the bound, and whether `entry` adds a second operand to its sums.
-    fn run_graph(
+    fn run_graph(&mut self, case: &GraphCase) -> Result<GraphResult, Trouble> {
+        let (plan, network) = (&case.model.plan, &case.model.network);
+        let mut random = self.random();
+        let width = network.width;
+        let mut input: Vec<f32> = (0..width * RECORDS).map(|_| random.float()).collect();
+        // The values that a NaN reaches must not be finite.
+        input[width * (RECORDS - 1) + width / 2] = f32::NAN;
+        let mut buffers = Vec::new();
+        for b in plan.buffers.iter() {
+            let values = match b.role {
+                BufferRole::Input => case.packed(b, &input),
+                _ => vec![f32::NAN; b.len(plan.padded_batch)],
+            };
+            let buffer = Guarded::new(&self.queue, "buffer", bytes_of(&values[..]), case.canaries)?;
+            buffers.push((b.name.to_string(), buffer));
+        }
+        let mut constants = Vec::new();
+        for values in &case.model.constants {
+            let buffer = Guarded::new(&self.queue, "constant", bytes(values), case.canaries)?;
+            constants.push(("a constant", buffer));
+        }
+        let mut launched = false;
+        for step in plan.steps.iter() {
+            if let Some((_, kernel)) = library().kernel(&step.kernel) {
+                launched = self.run_step(case, step, kernel, &buffers, &constants)?;
+            }
+        }
+        let adds = |s: &Step| s.kernel == case.entry.codename && s.options.adds;
+        let adds = plan.steps.iter().any(adds);
+        if !launched {
+            self.take_in_scores(network, &case.tensors, &input);
+            return Ok(GraphResult { error: 0.0, adds });
+        }
+        for outside in [written_outside(&buffers)?, written_outside(&constants)?] {
+            if let Some(name) = outside {
+                return Err(case.wrong(format!("wrote outside {name}")));
+            }
+        }
+        let error = case.judge(&buffers, &input)?;
+        Ok(GraphResult { error, adds })
+    }
+
+    /// Runs a step of the plan. Returns false if inputs are taken in.
+    fn run_step(
         &mut self,
-        entry: &Entry,
-        group: Group,
+        case: &GraphCase,
+        step: &Step,
+        kernel: &Entry,
+        buffers: &[(String, Guarded)],
+        constants: &[(&str, Guarded)],
+    ) -> Result<bool, Trouble> {
+        let plan = &case.model.plan;
+        let local = step.local;
+        let group = local.map(|local| kernel.restrictions.dimensions(local));
+        self.admit(kernel, group, step.problem)?;
+        let stored = kernel.restrictions.weights(case.model.network.weights);
+        let program = self.program(kernel, step.activation, stored, group, &step.options)?;
+        let argument = |(arg, bytes): (&Arg, usize)| {
+            let buffer = match *arg {
+                Arg::Buffer(i) => buffers.get(i).map(|(_, buffer)| buffer),
+                Arg::Constant(i) => constants.get(i).map(|(_, buffer)| buffer),
+                ref number => return scalar(number),
+            };
+            buffer.map(|buffer| buffer.argument(bytes))
+        };
+        let sizes = touched(plan, step, library());
+        let arguments: Option<Vec<_>> = step.args.iter().zip(sizes).map(argument).collect();
+        let arguments = arguments.ok_or_else(|| case.wrong("it takes all constants".into()))?;
+        let bound = self.bound(program.as_ref(), kernel, &arguments, None)?;
+        let (first, second) = &step.global;
+        let global = [first.items(RECORDS), second.items(RECORDS)];
+        let local = local.map(|(first, second)| [first, second]);
+        self.launch(bound.as_ref(), &global, local.as_ref().map(|l| &l[..]))
+    }
+}
+
+impl<'a> GraphCase<'a> {
+    /// The plan of a graph with the layouts of `family`; `None` if it has no step of `entry`.
+    fn new(
+        entry: &'a Entry,
+        group: WorkGroup,
         family: Option<&str>,
         name: &str,
         builder: EdgeGraph,
@@ -102,9 +204,9 @@ impl Lab {
         let wrong = |text: String| Trouble::Wrong(format!("{text} ({what})"));
         let mut tensors = builder.tensors;
         values::round(weights, &builder.graph, &mut tensors);
-        let baked = crate::baked::network().clone();
+        let baked = network().clone();
         let network = Network {
-            width: shape.len(),
+            width: builder.graph.values[0].shape.len(),
             order: InputOrder::Chw,
             graph: builder.graph,
             labels: Vec::new().into(),
@@ -119,169 +221,76 @@ impl Lab {
         };
         let kernels = std::iter::once(&*entry.codename)
             .chain(family)
-            .chain(OTHERS);
-        let recipe = PlanRecipe {
-            without_lab: "".into(),
-            name: "check".into(),
-            about: "".into(),
-            engine: EngineKind::OpenCl,
-            batch: RECORDS.1,
-            few: None,
-            kernels: kernels
-                .map(|k| k.to_string().into())
-                .collect::<Vec<_>>()
-                .into(),
-            groups: group
-                .map(|g| (entry.codename.clone(), g))
-                .into_iter()
-                .collect::<Vec<_>>()
-                .into(),
-        };
+            .chain(OTHERS)
+            .map(|k| Cow::Owned(k.to_string()))
+            .collect();
+        let recipe = recipe(entry, group, BATCH, kernels);
         let model = match Model::new(network, &tensors, &recipe, library(), None) {
             Ok(model) => model,
-            // A node that needs what neither this kernel nor the others are.
+            // A node that neither this kernel nor the others compute.
             Err(e) if e.contains("the plan has none") => return Ok(None),
-            Err(e) => return Err(wrong(e)),
+            Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };
-        let (plan, network) = (&model.plan, &model.network);
-        if !plan.steps.iter().any(|s| s.kernel == entry.codename) {
-            return Ok(None);
-        }
+        let runs = model.plan.steps.iter().any(|s| s.kernel == entry.codename);
+        Ok(runs.then_some(GraphCase {
+            entry,
+            what,
+            model,
+            tensors,
+            canaries,
+        }))
+    }
 
-        let mut random = self.random();
-        let width = network.width;
-        let mut input: Vec<f32> = (0..width * RECORDS.0).map(|_| random.float()).collect();
-        // What a NaN reaches must not be finite.
-        input[width * (RECORDS.0 - 1) + width / 2] = f32::NAN;
-        let queue = self.queue.clone();
+    fn wrong(&self, text: String) -> Trouble {
+        Trouble::Wrong(format!("{text} ({})", self.what))
+    }
+
+    /// The records in the layout of the plan's input.
+    fn packed(&self, b: &PlanBuffer, input: &[f32]) -> Vec<f32> {
+        let columns = self.model.plan.padded_batch;
+        let size = (b.padded_rows, columns);
+        let mut rows = vec![0.0; b.padded_rows * columns];
+        for (n, record) in input.chunks_exact(self.model.network.width).enumerate() {
+            for (row, &v) in b.map.rows().zip(record) {
+                rows[row * columns + n] = v;
+            }
+        }
+        b.layout.pack(&rows, size, size, 0.0)
+    }
+
+    /// Compares the scores with float64. Returns the largest error in units of the bound.
+    fn judge(&self, buffers: &[(String, Guarded)], input: &[f32]) -> Result<f64, Trouble> {
+        let (plan, network) = (&self.model.plan, &self.model.network);
         let columns = plan.padded_batch;
-        let mut buffers = Vec::new();
-        for b in plan.buffers.iter() {
-            let values = match b.role {
-                BufferRole::Input => {
-                    let size = (b.padded_rows, columns);
-                    let mut rows = vec![0.0; size.0 * size.1];
-                    for (n, record) in input.chunks_exact(width).enumerate() {
-                        b.map
-                            .rows()
-                            .zip(record)
-                            .for_each(|(row, &v)| rows[row * columns + n] = v);
-                    }
-                    b.layout.pack(&rows, size, size, 0.0)
-                }
-                _ => vec![f32::NAN; b.len(columns)],
-            };
-            buffers.push((
-                b.name.to_string(),
-                Guarded::new(&queue, "buffer", &values, canaries)?,
-            ));
-        }
-        let mut constants = Vec::new();
-        for values in &model.constants {
-            constants.push(Guarded::new(
-                &queue,
-                "constant",
-                model::bytes(values),
-                canaries,
-            )?);
-        }
-        let mut launched = false;
-        for step in plan.steps.iter() {
-            let Some((_, kernel)) = library().kernel(&step.kernel) else {
-                continue;
-            };
-            let mut wanted = kernel.clone();
-            wanted.restrictions.work_group = step
-                .local
-                .map(|local| kernel.restrictions.dimensions(local));
-            let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
-            admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
-            let group = wanted.restrictions.work_group;
-            let stored = kernel.restrictions.weights(weights);
-            let program = self.program(kernel, step.activation, stored, group, &step.options)?;
-            let argument = |(arg, bytes): (&Arg, usize)| {
-                Some(match *arg {
-                    Arg::Size(n) => Argument::U32(n),
-                    Arg::Scalar(x) => Argument::F32(x),
-                    Arg::Pair((x, y)) => Argument::F32x2([x, y]),
-                    Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
-                    Arg::Moved(moved) => Argument::U32x16(moved.words()),
-                    Arg::Buffer(i) => Argument::Buffer {
-                        buffer: &buffers[i].1.view,
-                        bytes,
-                    },
-                    Arg::Constant(i) => Argument::Buffer {
-                        buffer: &constants[i].view,
-                        bytes,
-                    },
-                    Arg::Constants => return None,
-                })
-            };
-            let arguments: Option<Vec<_>> = step
-                .args
-                .iter()
-                .zip(touched(plan, step, library()))
-                .map(argument)
-                .collect();
-            let arguments = arguments.ok_or_else(|| wrong("it takes all constants".into()))?;
-            let bound = self.bound(program.as_ref(), kernel, &arguments, None)?;
-            let global = [
-                step.global.0.items(RECORDS.0),
-                step.global.1.items(RECORDS.0),
-            ];
-            let local = step.local.map(|(first, second)| [first, second]);
-            launched = self.launch(bound.as_ref(), &global, local.as_ref().map(|l| &l[..]))?;
-        }
-        let adds = |s: &Step| s.kernel == entry.codename && s.options.adds;
-        let adds = plan.steps.iter().any(adds);
-        if !launched {
-            self.take_in_scores(network, &tensors, &input);
-            return Ok(Some((0.0, adds)));
-        }
-        for (name, buffer) in &buffers {
-            if !buffer.intact()? {
-                return Err(wrong(format!("wrote outside {name}")));
-            }
-        }
-        for constant in &constants {
-            if !constant.intact()? {
-                return Err(wrong("wrote outside a constant".into()));
-            }
-        }
-
         let Some(at) = plan.buffer(BufferRole::Scores) else {
-            return Err(wrong("it has no scores".into()));
+            return Err(self.wrong("it has no scores".into()));
         };
-        let scores = &plan.buffers[at];
+        let (scores, (_, buffer)) = (&plan.buffers[at], &buffers[at]);
         let size = (scores.padded_rows, columns);
-        let found =
-            scores
-                .layout
-                .unpack(&buffers[at].1.read::<f32>(scores.len(columns))?, size, size);
-        let untouched = |row: &[f32]| row[plan.columns(RECORDS.0)..].iter().all(|v| v.is_nan());
+        let found = buffer.read::<f32>(scores.len(columns))?;
+        let found = scores.layout.unpack(&found, size, size);
+        let untouched = |row: &[f32]| row[plan.columns(RECORDS)..].iter().all(|v| v.is_nan());
         if !found.chunks_exact(columns).all(untouched) {
-            return Err(wrong(
-                "scores of records that were not in the launch".into(),
-            ));
+            return Err(self.wrong("scores of records that were not in the launch".into()));
         }
         let mut worst = 0.0f64;
-        for (n, record) in input.chunks_exact(width).enumerate() {
+        for (n, record) in input.chunks_exact(network.width).enumerate() {
             let raw: Vec<f64> = record.iter().map(|&v| v.into()).collect();
-            let expected = network.scores(&tensors, &raw);
+            let expected = network.scores(&self.tensors, &raw);
             let finite = expected.iter().filter(|v| v.is_finite());
             let most = finite.fold(1.0f64, |most, v| most.max(v.abs()));
             for (i, (row, &e)) in scores.map.rows().zip(&expected).enumerate() {
                 let f = found[row * columns + n];
                 let error = match e.is_finite() {
                     true => (f64::from(f) - e).abs() / (BOUND * most),
-                    false => super::reference::lost(f),
+                    false => reference::lost(f),
                 };
                 if error.is_nan() || error > 1.0 {
-                    return Err(wrong(format!("record {n}: value {i} is {f}, not {e}")));
+                    return Err(self.wrong(format!("record {n}: value {i} is {f}, not {e}")));
                 }
                 worst = worst.max(error);
             }
         }
-        Ok(Some((worst, adds)))
+        Ok(worst)
     }
 }

@@ -1,0 +1,89 @@
+//! Buffers that show when a kernel writes outside of them.
+
+use crate::cl::{Access, Argument, Buffer, ClError, Element, Home, Queue};
+
+/// Bytes before and after the contents of a buffer with canaries.
+pub(super) const CANARY: usize = 4096;
+
+/// The value of each byte of a canary.
+const CANARY_BYTE: u8 = 0xA5;
+
+/// A buffer with canaries around it, or one exactly as large as its contents, so that a simulator
+/// reports every access outside.
+pub(super) struct Guarded {
+    /// The contents, without canaries.
+    view: Buffer,
+    /// The contents and their canaries, if there are any.
+    parent: Option<Buffer>,
+    bytes: usize,
+}
+
+impl Guarded {
+    pub(super) fn new(
+        queue: &Queue,
+        name: &str,
+        contents: &[u8],
+        canaries: bool,
+    ) -> Result<Guarded, ClError> {
+        let bytes = contents.len().max(4);
+        if !canaries {
+            let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
+            view.write(0, contents)?;
+            return Ok(Guarded {
+                view,
+                parent: None,
+                bytes,
+            });
+        }
+        // Written in one piece: oclgrind forgets what it knows of a buffer when a part of it is
+        // written.
+        let mut all = vec![CANARY_BYTE; CANARY];
+        all.extend_from_slice(contents);
+        all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, CANARY_BYTE);
+        let parent = Buffer::new(queue, name, all.len(), Access::ReadWrite, Home::Device)?;
+        parent.write(0, &all)?;
+        let view = parent.sub_buffer(name, CANARY, bytes)?;
+        Ok(Guarded {
+            view,
+            parent: Some(parent),
+            bytes,
+        })
+    }
+
+    /// The buffer as an argument of a kernel that may touch this many bytes.
+    pub(super) fn argument(&self, bytes: usize) -> Argument<'_> {
+        Argument::Buffer {
+            buffer: &self.view,
+            bytes,
+        }
+    }
+
+    pub(super) fn read<T: Element + Default>(&self, count: usize) -> Result<Vec<T>, ClError> {
+        let mut data = vec![T::default(); count];
+        self.view.read(0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Returns true if the canaries are as they were.
+    pub(super) fn intact(&self) -> Result<bool, ClError> {
+        let Some(parent) = &self.parent else {
+            return Ok(true);
+        };
+        let mut all = vec![0u8; parent.bytes()];
+        parent.read(0, &mut all)?;
+        let around = all[..CANARY].iter().chain(&all[CANARY + self.bytes..]);
+        Ok(around.copied().all(|b| b == CANARY_BYTE))
+    }
+}
+
+/// Returns the name of the first buffer whose canaries changed.
+pub(super) fn written_outside<N: AsRef<str>>(
+    buffers: &[(N, Guarded)],
+) -> Result<Option<&str>, ClError> {
+    for (name, buffer) in buffers {
+        if !buffer.intact()? {
+            return Ok(Some(name.as_ref()));
+        }
+    }
+    Ok(None)
+}
