@@ -15,6 +15,7 @@ pub(crate) mod network;
 pub(crate) mod reference;
 pub(crate) mod render;
 pub(crate) mod shapes;
+mod summary;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod tune;

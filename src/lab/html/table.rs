@@ -1,0 +1,199 @@
+//! The tables of a page.
+
+use super::{element, put};
+use crate::lab::render::{
+    align, document, is_number, measured, reading, reason_number, skips, width,
+};
+use crate::lab::table::{Cell, Section};
+
+/// Smallest and largest number of a table of nothing but numbers, whose cells are shaded.
+#[derive(Clone, Copy)]
+pub(super) struct Heat {
+    low: f64,
+    high: f64,
+}
+
+impl Heat {
+    /// `None` for a table that is not shaded.
+    pub(super) fn of(section: &Section) -> Option<Heat> {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for cell in section.rows.iter().flat_map(|r| &r.cells) {
+            match cell {
+                Cell::Empty => {}
+                Cell::Text(t) if is_number(t) => {
+                    let x = t.trim().parse().unwrap_or(low);
+                    low = low.min(x);
+                    high = high.max(x);
+                }
+                _ => return None,
+            }
+        }
+        (section.columns.len() > 7 && high > low).then_some(Heat { low, high })
+    }
+
+    /// The opacity of a cell's ground.
+    pub(super) fn shade(self, x: f64) -> f64 {
+        (x - self.low) / (self.high - self.low) * 0.6
+    }
+}
+
+/// The texts of a column, and how they are aligned.
+struct PageColumn {
+    /// True for numbers, which stand at the right.
+    numbers: bool,
+    /// True for sentences, which take several lines: a table is not to be wider than the page
+    /// because of them.
+    sentences: bool,
+    values: Vec<String>,
+    /// Spread and percentage of each row.
+    beside: Vec<String>,
+    /// The widest text of `beside`. It stands hidden in rows that have none, so that the values stay
+    /// below each other.
+    widest: String,
+}
+
+/// Characters of words that stand in one line.
+const SENTENCE: usize = 30;
+
+impl PageColumn {
+    /// Column `i` of a section.
+    fn new(section: &Section, i: usize) -> PageColumn {
+        let blank = || vec![String::new(); section.rows.len()];
+        let (mut values, mut beside, mut percents) = (blank(), blank(), blank());
+        let (mut numbers, mut sentences) = (true, false);
+        for (r, row) in section.rows.iter().enumerate() {
+            match row.cells.get(i) {
+                Some(Cell::Measured(m)) => {
+                    let part = measured(m);
+                    (values[r], beside[r], percents[r]) = (part.value, part.spread, part.percent);
+                }
+                Some(Cell::Document(x)) => values[r] = document(*x),
+                Some(Cell::Text(t)) if is_number(t) => t.trim().clone_into(&mut values[r]),
+                Some(Cell::Text(t)) => {
+                    numbers = false;
+                    sentences |= width(t) > SENTENCE;
+                }
+                _ => {}
+            }
+        }
+        if numbers {
+            for strings in [&mut values, &mut beside, &mut percents] {
+                // A punctuation space is as wide as a point, a figure space as a digit.
+                let mut strings: Vec<&mut String> = strings.iter_mut().collect();
+                align(&mut strings, '\u{2008}', '\u{2007}');
+            }
+        }
+        let mut widest = String::new();
+        for (b, percent) in beside.iter_mut().zip(&percents) {
+            if !b.is_empty() && !percent.is_empty() {
+                b.push(' ');
+            }
+            *b += percent;
+            if b.len() > widest.len() {
+                widest.clone_from(b);
+            }
+        }
+        PageColumn {
+            numbers,
+            sentences,
+            values,
+            beside,
+            widest,
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        match (self.numbers, self.sentences) {
+            (true, _) => " class=\"n\"",
+            (false, true) => " class=\"t\"",
+            (false, false) => "",
+        }
+    }
+
+    /// The content of the cell in row `r`.
+    fn put(&self, o: &mut String, cell: &Cell, r: usize, skips: &[&str], anchor: &str) {
+        let (value, beside) = (&self.values[r], &self.beside[r]);
+        match cell {
+            Cell::Empty => return,
+            Cell::Skipped(why) => {
+                let n = reason_number(skips, why);
+                *o += &format!(
+                    "<span class=\"s\">skipped</span><sup><a href=\"#{anchor}.{n}\">{n}</a></sup>"
+                );
+                return;
+            }
+            Cell::Text(t) => put(o, if value.is_empty() { t } else { value }),
+            Cell::Document(_) => element(o, "i", value),
+            Cell::Measured(_) => put(o, value),
+        }
+        let blank = beside.is_empty();
+        if !blank || self.numbers && !self.widest.is_empty() {
+            *o += if blank {
+                "<span class=\"u b\">"
+            } else {
+                "<span class=\"u\">"
+            };
+            put(o, if blank { &self.widest } else { beside });
+            *o += "</span>";
+        }
+    }
+}
+
+/// The table of a section.
+pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
+    let wide = section.columns.len();
+    *o += "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"";
+    put(o, &section.title);
+    let class = match wide {
+        _ if wide > 16 => "dense",
+        _ if wide > 6 => "broad",
+        _ => "plain",
+    };
+    let short = if section.rows.len() <= 40 {
+        " short"
+    } else {
+        ""
+    };
+    *o += &format!("\">\n<table class=\"{class}{short}\">\n");
+    // Every table has a caption. If it could only repeat the heading it is for screen readers.
+    let reading = reading(section, "in italics");
+    let (class, caption) = match reading.is_empty() {
+        true => (" class=\"v\"", &section.title),
+        false => ("", &reading),
+    };
+    *o += &format!("<caption{class}>");
+    element(o, "span", caption);
+    *o += "</caption>\n<thead>\n<tr>";
+    let numbers = section.rows.iter().all(|r| is_number(&r.label));
+    let columns: Vec<PageColumn> = (0..wide).map(|i| PageColumn::new(section, i)).collect();
+    heading(o, &section.rows_are, "col", numbers);
+    for (name, column) in section.columns.iter().zip(&columns) {
+        heading(o, name, "col", column.numbers);
+    }
+    *o += "</tr>\n</thead>\n<tbody>\n";
+    let (heat, skips) = (Heat::of(section), skips(section));
+    for (r, row) in section.rows.iter().enumerate() {
+        *o += "<tr>";
+        heading(o, &row.label, "row", numbers);
+        for (i, column) in columns.iter().enumerate() {
+            let cell = row.cells.get(i).unwrap_or(&Cell::Empty);
+            *o += &format!("<td{}", column.class());
+            if let (Some(heat), Cell::Text(t)) = (heat, cell) {
+                let shade = heat.shade(t.trim().parse().unwrap_or(heat.low));
+                *o += &format!(" style=\"background:rgba(var(--heat),{shade:.2})\"");
+            }
+            o.push('>');
+            column.put(o, cell, r, &skips, anchor);
+            *o += "</td>";
+        }
+        *o += "</tr>\n";
+    }
+    *o += "</tbody>\n</table>\n</div>\n";
+}
+
+fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
+    let class = if number { " class=\"n\"" } else { "" };
+    *o += &format!("<th scope=\"{scope}\"{class}>");
+    put(o, text);
+    *o += "</th>";
+}

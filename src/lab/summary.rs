@@ -1,0 +1,193 @@
+//! The fastest kernel of each operation in a report, for the summary of a page.
+
+use super::render::{measured, number};
+use super::table::{Cell, Measured, Plot, Report, Row, Section};
+use crate::baked::library;
+use crate::registry::{Kernel, Operation};
+use std::collections::BTreeMap;
+
+/// Most kernels in the summary's bars.
+const MOST_BARS: usize = 12;
+
+/// A measured kernel.
+struct Timed<'a> {
+    kernel: &'a Kernel,
+    /// Size or shape of the problem.
+    size: &'a str,
+    measured: Measured,
+    unit: &'a str,
+}
+
+/// The sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and the
+/// best of each kernel. Sections without rows are left out.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let products: Vec<Timed> = report.sections.iter().flat_map(products).collect();
+    let mut fastest: Vec<Timed> = Vec::new();
+    for operation in Operation::ALL {
+        let of_operation = |t: &&Timed| t.kernel.operation == operation;
+        let best = products.iter().filter(of_operation);
+        let best = best.max_by(|a, b| a.measured.value.total_cmp(&b.measured.value));
+        let other = || {
+            report
+                .sections
+                .iter()
+                .find_map(|s| fastest_row(s, operation))
+        };
+        fastest.extend(best.map(Timed::copy).or_else(other));
+    }
+    let mut all = vec![table(&fastest), by_size(&products), by_kernel(&products)];
+    all.retain(|section| !section.rows.is_empty());
+    all
+}
+
+impl<'a> Timed<'a> {
+    fn copy(&self) -> Timed<'a> {
+        Timed { ..*self }
+    }
+}
+
+fn kernel(name: &str) -> Option<&'static Kernel> {
+    library().kernel(name).map(|(_, kernel)| kernel)
+}
+
+/// All measured cells of a section with a column for each kernel, in GFLOPS.
+fn products(section: &Section) -> Vec<Timed<'_>> {
+    let mut found = Vec::new();
+    if section.unit != "GFLOPS" {
+        return found;
+    }
+    for (i, name) in section.columns.iter().enumerate() {
+        let Some(kernel) = kernel(name) else { continue };
+        for row in &section.rows {
+            if let Some(Cell::Measured(m)) = row.cells.get(i) {
+                found.push(Timed {
+                    kernel,
+                    size: &row.label,
+                    measured: *m,
+                    unit: &section.unit,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The fastest kernel of an operation in a section with a row for each kernel: at its first shape
+/// in milliseconds, or at the largest image relative to the slowest filter.
+fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
+    let images = operation == Operation::Sobel;
+    if images != section.larger_is_better || section.rows_are != "kernel" {
+        return None;
+    }
+    let measured_at = |i: &usize| {
+        let mut cells = section.rows.iter().map(|row| row.cells.get(*i));
+        section.columns[*i].contains('×') && cells.any(|c| matches!(c, Some(Cell::Measured(_))))
+    };
+    let mut columns = (0..section.columns.len()).filter(measured_at);
+    let column = match images {
+        true => columns.next_back(),
+        false => columns.next(),
+    }?;
+    let timed = |row: &'_ Row| match row.cells.get(column) {
+        Some(Cell::Measured(m)) => Some((kernel(&row.label)?, *m)),
+        _ => None,
+    };
+    let rows = section.rows.iter().filter_map(timed);
+    let (kernel, measured) = rows
+        .filter(|(kernel, _)| kernel.operation == operation)
+        .min_by(|(_, a), (_, b)| match images {
+            true => b.value.total_cmp(&a.value),
+            false => a.value.total_cmp(&b.value),
+        })?;
+    Some(Timed {
+        kernel,
+        size: &section.columns[column],
+        measured,
+        unit: match images {
+            true => "times as fast as sobel_char",
+            false => &section.unit,
+        },
+    })
+}
+
+fn table(fastest: &[Timed]) -> Section {
+    let title = "Fastest kernel of each operation";
+    let mut s = Section::new("fastest", title, "operation", "");
+    s.columns = ["kernel", "size", "speed", "share of peak"]
+        .map(String::from)
+        .to_vec();
+    for t in fastest {
+        let shown = measured(&t.measured);
+        let speed = format!("{} {}", number(t.measured.value), t.unit);
+        s.row(
+            t.kernel.operation.name(),
+            vec![
+                Cell::text(&*t.kernel.codename),
+                Cell::text(t.size),
+                Cell::Text(speed),
+                Cell::Text(shown.percent),
+            ],
+        );
+    }
+    s
+}
+
+/// The GFLOPS of the fastest kernel of each operation by size, if there are several sizes.
+fn by_size(products: &[Timed]) -> Section {
+    let mut s = Section {
+        larger_is_better: true,
+        plot: Plot::Lines,
+        ..Section::new(
+            "fastest_by_size",
+            "Fastest kernel by size",
+            "size",
+            "GFLOPS",
+        )
+    };
+    let mut by_size: BTreeMap<usize, BTreeMap<&str, Measured>> = BTreeMap::new();
+    for t in products {
+        let Ok(size) = t.size.parse() else { continue };
+        let best = by_size.entry(size).or_default();
+        let best = best.entry(t.kernel.operation.name()).or_insert(t.measured);
+        if t.measured.value > best.value {
+            *best = t.measured;
+        }
+    }
+    if by_size.len() < 2 {
+        return s;
+    }
+    let names = Operation::ALL.iter().map(|o| o.name());
+    let known = names.filter(|name| by_size.values().any(|best| best.contains_key(name)));
+    s.columns = known.map(String::from).collect();
+    for (size, best) in by_size {
+        let cell = |name: &String| {
+            best.get(&**name)
+                .map_or(Cell::Empty, |m| Cell::Measured(*m))
+        };
+        let cells = s.columns.iter().map(cell).collect();
+        s.row(size.to_string(), cells);
+    }
+    s
+}
+
+/// The GFLOPS that each kernel reaches at its best size, if there are several kernels.
+fn by_kernel(products: &[Timed]) -> Section {
+    let mut s = Section {
+        larger_is_better: true,
+        plot: Plot::Bars,
+        columns: vec!["best".into()],
+        ..Section::new("best", "Best of each kernel", "kernel", "GFLOPS")
+    };
+    let mut sorted: Vec<&Timed> = products.iter().collect();
+    sorted.sort_by(|a, b| b.measured.value.total_cmp(&a.measured.value));
+    for t in sorted {
+        let name = &*t.kernel.codename;
+        if s.rows.len() < MOST_BARS && !s.rows.iter().any(|row| row.label == name) {
+            s.row(name, vec![Cell::Measured(t.measured)]);
+        }
+    }
+    if s.rows.len() < 2 {
+        s.rows.clear();
+    }
+    s
+}
