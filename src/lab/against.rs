@@ -4,11 +4,11 @@ use crate::lab::json::Parser;
 use crate::lab::render::number;
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
-/// How deep unknown values may be nested.
+/// Most levels of nesting in unknown values.
 const DEPTH: usize = 32;
 
-/// The report that `-o json` printed. Unknown keys are passed over (keys are only ever added);
-/// every other deviation is an error `line:column: what`.
+/// Reads a report that `-o json` printed. Unknown keys are passed over, since later versions only
+/// add keys. Every other deviation is an error that begins with `line:column`.
 pub(crate) fn read(json_text: &str) -> Result<Report, String> {
     let mut p = Parser::new(json_text);
     let mut report = Report::default();
@@ -183,7 +183,7 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
     }
 }
 
-/// The device of a report.
+/// The name of a report's device.
 pub(crate) fn device(report: &Report) -> &str {
     report
         .head
@@ -192,10 +192,10 @@ pub(crate) fn device(report: &Report) -> &str {
         .map_or("the other report", |(_, v)| v)
 }
 
-/// The own section with a column `COLUMN / other` after each column that both reports measured: the
-/// own value divided by the other's, in the rows that both have.
+/// The own section with a column `COLUMN / other` after each column that both reports measured. Its
+/// cells have the own value divided by the other's, in the rows that both have.
 ///
-/// Ratios are words, not measurements: they have no unit and do not belong into the section's plot.
+/// Ratios are texts, not measurements: they have no unit and do not belong into the section's plot.
 pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     match other.sections.iter().find(|o| o.id == own.id) {
         Some(section) => compare_section(own, section, device(other)),
@@ -203,7 +203,7 @@ pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     }
 }
 
-/// What was measured, where that can be divided.
+/// The value of a cell, if it was measured and can be divided.
 fn measured(cell: Option<&Cell>) -> Option<f64> {
     match cell {
         Some(Cell::Measured(m)) if m.value.is_finite() && m.value > 0.0 => Some(m.value),
@@ -285,7 +285,7 @@ mod tests {
     fn reads_what_json_prints() {
         assert_eq!(read(&json(&sample())).unwrap(), sample());
         assert_eq!(read(&json(&Report::default())).unwrap(), Report::default());
-        // What is not finite comes back as NaN, so compare the second print with the first.
+        // Infinities come back as NaN, so compare the second print with the first.
         let once = json(&hostile());
         assert_eq!(json(&read(&once).unwrap()), once);
     }
@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_passed_over() {
-        let text = r#"{"format":1,"head":{},"new":[{"a":[null,true,-1.5e3,"\u00e4\ud83d\ude00\/"]}],"sections":[]} "#;
+        let text = r#"{"format":1,"head":{},
+            "new":[{"a":[null,true,-1.5e3,"\u00e4\ud83d\ude00\/"]}],"sections":[]} "#;
         assert_eq!(read(text).unwrap(), Report::default());
     }
 
@@ -308,9 +309,9 @@ mod tests {
     fn errors_name_the_place() {
         let section = |cell: &str| {
             format!(
-                "{{\"head\":{{}},\"sections\":[\n{{\"id\":\"ä\",\"title\":\"\",\"rows_are\":\"\",\"unit\":\"\",\
-                 \"larger_is_better\":true,\"columns\":[],\"notes\":[],\"plot\":\"none\",\"rows\":[{{\"label\":\"\",\n\
-                 \"cells\":[{cell}]}}]}}]}}"
+                "{{\"head\":{{}},\"sections\":[\n{{\"id\":\"ä\",\"title\":\"\",\"rows_are\":\"\",\
+                 \"unit\":\"\",\"larger_is_better\":true,\"columns\":[],\"notes\":[],\
+                 \"plot\":\"none\",\"rows\":[{{\"label\":\"\",\n\"cells\":[{cell}]}}]}}]}}"
             )
         };
         read(&section("null")).unwrap();
@@ -388,7 +389,10 @@ mod tests {
         #[test]
         fn damage_never_panics(cut in 0usize..3000, at in 0usize..3000, junk in "\\PC") {
             let text = json(&sample());
-            let floor = |i: usize| (0..=i.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap();
+            let floor = |i: usize| {
+                let mut below = (0..=i.min(text.len())).rev();
+                below.find(|i| text.is_char_boundary(*i)).unwrap()
+            };
             prop_assert!(read(&text[..floor(cut.min(text.len() - 3))]).is_err());
             let mut damaged = text.clone();
             damaged.insert_str(floor(at), &junk);
@@ -398,7 +402,11 @@ mod tests {
         }
 
         #[test]
-        fn strings_and_numbers_survive(s in any::<String>(), x in any::<f64>(), runs in any::<u32>()) {
+        fn strings_and_numbers_survive(
+            s in any::<String>(),
+            x in any::<f64>(),
+            runs in any::<u32>(),
+        ) {
             let mut report = sample();
             let m = Measured { value: x, runs, first: Some(-x), ..Measured::default() };
             report.sections[0].rows[0].cells[0] = Cell::Measured(m);

@@ -1,11 +1,11 @@
-//! What heads a report: device, driver, board, clocks, temperatures, as far as the system tells.
+//! The head of a report: device, driver, board, clocks, temperatures, as far as the system tells.
 
 use crate::baked::{block, library, network};
 use crate::cl::Device;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Device and machine, before the measurements.
+/// Lines about the device and the machine, before the measurements.
 pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     let mut head = vec![
         ("device".to_string(), device.name.clone()),
@@ -37,7 +37,7 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     head
 }
 
-/// What made the report, when, and by which command line.
+/// Lines about the program, its command line, and the date.
 pub(crate) fn origin() -> Vec<(String, String)> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -72,7 +72,7 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// `2026-11-23 19:21 UTC`: boards seldom know where they are.
+/// A date like `2026-11-23 19:21 UTC`: boards seldom know their time zone.
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years that begin in March end with the leap day; 400 of them have always as many days.
@@ -99,7 +99,7 @@ fn read(path: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Frequency and governor of the GPU, where the kernel shows them.
+/// Frequency and governor of the GPU, if the kernel shows them.
 fn frequencies() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/class/devfreq")

@@ -1,18 +1,18 @@
-//! JSON without a library: reports of other devices, and kernel libraries. Strict; a mistake has
-//! its line and column.
+//! A strict JSON parser for reports of other devices and kernel libraries. An error begins with
+//! line and column.
 
 use crate::registry::json::{Json, Map};
 
-/// A text and how far it is read.
+/// A text, and the place up to which it is read.
 pub(super) struct Parser<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// How deep values may be nested, as in the build's parser.
+/// Most levels of nesting, as in the build's parser.
 const DEPTH: usize = 128;
 
-/// The value that a whole text is; an error is `line:column: what`.
+/// Parses a whole text. An error begins with `line:column`.
 pub(super) fn parse(text: &str) -> Result<Json, String> {
     let mut p = Parser::new(text.trim_start_matches('\u{feff}'));
     let value = p.value(DEPTH)?;
@@ -25,7 +25,6 @@ pub(super) fn parse(text: &str) -> Result<Json, String> {
 }
 
 impl Parser<'_> {
-    /// The begin of a text.
     pub(super) fn new(text: &str) -> Parser<'_> {
         Parser { text, at: 0 }
     }
@@ -34,7 +33,7 @@ impl Parser<'_> {
         self.fail_at(self.at, what)
     }
 
-    /// `line:column: what`, columns counted in characters.
+    /// An error `line:column: what` at a byte of the text. Columns are counted in characters.
     pub(super) fn fail_at(&self, at: usize, what: &str) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -52,13 +51,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Where the next value starts.
+    /// Passes blanks over, and returns the place of the next value.
     pub(super) fn start(&mut self) -> usize {
         self.blanks();
         self.at
     }
 
-    /// Takes that byte if it is next.
+    /// Takes a byte if it comes next. Returns true if it did.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         self.blanks();
         let found = self.peek() == Some(byte);
@@ -92,7 +91,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A key may stand once.
+    /// Marks a key as seen. An error if it was seen before.
     pub(super) fn once(&self, seen: &mut bool, key: &str) -> Result<(), String> {
         if std::mem::replace(seen, true) {
             Err(self.fail(&format!("\"{key}\" twice")))
@@ -101,7 +100,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Every one of these keys must have been there.
+    /// An error if one of these keys was not seen.
     pub(super) fn all(&self, seen: &[bool], keys: &[&str]) -> Result<(), String> {
         match seen.iter().position(|s| !s) {
             Some(i) => Err(self.fail(&format!("\"{}\" is missing", keys[i]))),
@@ -209,7 +208,7 @@ impl Parser<'_> {
         Ok(c)
     }
 
-    /// Four hexadecimal digits.
+    /// Reads four hexadecimal digits.
     pub(super) fn hex(&mut self, start: usize) -> Result<u32, String> {
         let mut code = 0;
         for _ in 0..4 {
@@ -230,7 +229,7 @@ impl Parser<'_> {
         self.at - start
     }
 
-    /// A number as JSON spells it; null is NaN.
+    /// Reads a number as JSON spells it. `null` becomes NaN.
     pub(super) fn number(&mut self) -> Result<f64, String> {
         let start = self.start();
         if self.peek() == Some(b'n') {
@@ -255,7 +254,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Any value.
+    /// Reads a value with at most `depth` levels of nesting.
     fn value(&mut self, depth: usize) -> Result<Json, String> {
         let start = self.start();
         if depth == 0 {
@@ -307,7 +306,8 @@ mod tests {
     #[test]
     fn values_are_those_of_the_build() {
         let library = std::fs::read_to_string("kernels/library.json").unwrap();
-        let many = r#"{"a": [0, 1.0, -1, -0.5, 1e3, 18446744073709551615, null, true, "x\u00e4\n\"ß"], "b": {"c": []}}"#;
+        let many = r#"{"a": [0, 1.0, -1, -0.5, 1e3, 18446744073709551615, null, true,
+            "x\u00e4\n\"ß"], "b": {"c": []}}"#;
         for text in [&*library, many, "\u{feff} 7 ", "[]", "\"\""] {
             let mut mistakes = crate::bake::Mistakes::default();
             let value = crate::bake::json::parse(text, "f", &mut mistakes);

@@ -3,20 +3,20 @@
 
 use super::Page;
 use super::render::OutputFormat;
-use super::table::{Cell, Plot, Report, Row, Section};
+use super::table::{Cell, Plot, Report, Section};
 use crate::error::Error;
 use crate::ir::layout::Layout;
 
-/// Most rows and columns that are drawn.
+/// Most rows, and most columns, that are drawn.
 const MOST: usize = 256;
 
-/// The size that is drawn where none is asked for: whole chunks, from 8 on.
+/// The size that is drawn by default: whole chunks, at least 8 rows and columns.
 pub(crate) fn usual(layout: &Layout) -> (usize, usize) {
     let (rows, cols) = layout.granularity();
     (8usize.next_multiple_of(rows), 8usize.next_multiple_of(cols))
 }
 
-/// Whether a matrix of that size can be drawn.
+/// Returns an error if a matrix of this size cannot be drawn.
 pub(crate) fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String> {
     if rows > MOST || cols > MOST {
         return Err(format!(
@@ -26,19 +26,16 @@ pub(crate) fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(),
     layout.fits(rows, cols)
 }
 
-/// `bench --layout`
+/// The options of `bench --layout`.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
-    /// What is drawn.
     pub(crate) layout: Layout,
-    /// Rows and columns, which [`check`] allows.
+    /// Rows and columns; [`check`] allows them.
     pub(crate) size: (usize, usize),
-    /// Where it goes.
     pub(crate) page: Page,
 }
 
 impl Drawing {
-    /// Draws it.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -63,29 +60,23 @@ fn title(layout: &Layout, (rows, cols): (usize, usize)) -> String {
     format!("Layout {layout}: where the elements of a matrix of {rows} × {cols} stand")
 }
 
-fn section(layout: &Layout, size: (usize, usize)) -> Section {
-    let index = |row, col| Cell::Text(layout.index(size.0, size.1, row, col).to_string());
-    let row = |row: usize| Row {
-        label: row.to_string(),
-        cells: (0..size.1).map(|col| index(row, col)).collect(),
-    };
-    Section {
-        id: "layout".into(),
-        title: title(layout, size),
-        rows_are: "row".into(),
-        unit: String::new(),
-        larger_is_better: false,
-        columns: (0..size.1).map(|col| col.to_string()).collect(),
-        rows: (0..size.0).map(row).collect(),
-        notes: Vec::new(),
+fn section(layout: &Layout, size @ (rows, cols): (usize, usize)) -> Section {
+    let mut s = Section {
+        columns: (0..cols).map(|col| col.to_string()).collect(),
         plot: Plot::Grid,
+        ..Section::new("layout", &title(layout, size), "row", "")
+    };
+    for row in 0..rows {
+        let index = |col| Cell::text(layout.index(rows, cols, row, col).to_string());
+        s.row(row.to_string(), (0..cols).map(index).collect());
     }
+    s
 }
 
-/// As text, with lines between the largest chunks.
+/// The layout as text, with lines between the largest chunks.
 fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
-    // Without chunks, an element is one: there is nothing to tell apart.
-    let chunk = match layout.granularity() {
+    // A layout without chunks has no lines inside.
+    let (chunk_rows, chunk_cols) = match layout.granularity() {
         (1, 1) => size,
         chunk => chunk,
     };
@@ -97,7 +88,7 @@ fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
     let line = |label: String, cell: &dyn Fn(usize) -> String, bar: &str, between: &str| {
         let mut line = label;
         for col in 0..cols {
-            line += if col % chunk.1 == 0 { bar } else { between };
+            line += if col % chunk_cols == 0 { bar } else { between };
             line += &cell(col);
         }
         line + bar.trim_end() + "\n"
@@ -112,7 +103,7 @@ fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
         + "+\n";
     let mut text = format!("{}\n\n{}\n", title(layout, size), head.trim_end());
     for row in 0..rows {
-        if row % chunk.0 == 0 {
+        if row % chunk_rows == 0 {
             text += &rule;
         }
         let index = |col| format!("{:wide$}", layout.index(rows, cols, row, col));

@@ -1,6 +1,6 @@
 //! `bench --library FILE`: kernels of a file in the format of `kernels/library.json`, so that
-//! another tile, layout or work-group is checked and timed on a board without a build. What reads
-//! it is what the build reads the library with.
+//! another tile, layout or work-group is checked and timed on a board without a build. The file is
+//! read by the code that reads the library in the build.
 
 use super::json;
 use crate::baked;
@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Puts the entries of `file` before those of the program, in place of those of the same names.
-/// Their sources are those of `--kernels`, else the program's own. Gives the names of the file's
-/// kernels that run on a device.
+/// Puts the entries of `file` before those of the program. An entry replaces the program's entry of
+/// the same name. Sources come from `--kernels`, else from the program. Returns the names of the
+/// file's kernels that run on a device.
 pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static, str>>, Error> {
     let name = escape::path(file);
     let text = read_to_string(file).map_err(|e| Error::io(&name, e))?;
@@ -40,7 +40,8 @@ pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static,
             };
             return Some((escape::path(&file), text.map_err(failed).ok()?));
         }
-        let text = baked.iter().find(|s| s.0 == path).map(|s| s.1.to_string());
+        let known = baked.iter().find(|(source, _)| source == path);
+        let text = known.map(|(_, text)| text.to_string());
         if text.is_none() {
             let expected =
                 format!("expected its source {path} in the folder of --kernels, or in the program");

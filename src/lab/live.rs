@@ -1,5 +1,5 @@
-//! A report while it grows: each table is printed as soon as it is finished, progress stands on a
-//! terminal's stderr, and a signal to stop ends the run with what is done.
+//! A report while it grows. Each table is printed as soon as it is finished, and progress stands on
+//! a terminal's stderr. A signal to stop ends the run, and the finished tables are kept.
 
 use super::Page;
 use super::render::{OutputFormat, Parts};
@@ -11,43 +11,42 @@ use crate::sys::signal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Why a case is left out after a signal.
+/// The reason why cases are skipped after a signal.
 pub(crate) const STOPPED: &str = "the run was stopped before";
 
-/// Whether somebody wants the run to end. Compilers in drivers replace the handler: it is installed
-/// again.
+/// Returns true after a signal to stop. Compilers in drivers replace the handler, so each call
+/// installs it again.
 pub(crate) fn stopped() -> bool {
     signal::keep();
     signal::stop().is_some()
 }
 
-/// What is being done, in the last line of a terminal; nothing where stderr is none.
+/// The current step, in the last line of a terminal. Nothing is shown if stderr is no terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     shown: bool,
 }
 
-/// Characters of that line, fewer than any terminal has.
+/// Characters of the line of progress, fewer than any terminal has.
 const LINE: usize = 79;
 
 impl Progress {
-    /// Shown where stderr is a terminal.
     pub(crate) fn new() -> Progress {
         Progress {
             shown: std::io::stderr().is_terminal(),
         }
     }
 
-    /// Replaces the line.
+    /// Replaces the line of progress.
     pub(crate) fn show(self, text: &str) {
         if self.shown {
             let text: String = render::clean(text).chars().take(LINE).collect();
-            // Nobody needs it: a terminal that is gone is no error.
+            // A terminal that is gone is no error.
             let _ = write!(std::io::stderr(), "\r{text:<LINE$}");
         }
     }
 
-    /// Takes the line away, before anything else is said.
+    /// Removes the line of progress, before other text is printed.
     pub(crate) fn clear(self) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r{:<LINE$}\r", "");
@@ -60,16 +59,15 @@ pub(crate) struct Live<'p> {
     page: &'p Page,
     print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
     parts: Parts,
-    /// `--against`
+    /// The report of `--against`.
     other: Option<Report>,
     report: Report,
-    /// What is being done.
     pub(crate) progress: Progress,
 }
 
 impl<'p> Live<'p> {
-    /// An empty report that goes where `page` says. Another report to compare with is read now:
-    /// after minutes would be late.
+    /// An empty report for the outputs of `page`. The report of `--against` is read now, so that a
+    /// mistake in it is found before the run of some minutes.
     pub(crate) fn new(
         page: &'p Page,
         print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
@@ -108,7 +106,7 @@ impl<'p> Live<'p> {
         self.put(&text)
     }
 
-    /// Adds a table. After a signal to stop, one of nothing but reasons is left out.
+    /// Adds a table. After a signal to stop, a table without measured cells is left out.
     pub(crate) fn section(&mut self, section: Section) -> Result<(), Error> {
         let empty =
             |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));
@@ -124,7 +122,7 @@ impl<'p> Live<'p> {
         self.put(&text)
     }
 
-    /// What remains to be printed, and the page.
+    /// Prints the JSON, if that is the format, and writes the page.
     pub(crate) fn end(mut self, subject: &str) -> Result<(), Error> {
         if self.page.output == OutputFormat::Json {
             let text = render::text(&self.report, OutputFormat::Json);

@@ -38,76 +38,69 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::{Cell, Report, Section};
 
-/// What `mortonnet bench` was asked for.
+/// A command of `mortonnet bench`.
 #[derive(Debug)]
 pub(crate) enum Bench {
-    /// Kernels, and what belongs to them.
+    /// Kernels, and the tables that they belong to.
     Kernels(KernelBench),
-    /// A network.
     Network(NetworkBench),
-    /// `--cache-model`
     CacheModel(CacheModel),
-    /// `--layout`
     Layout(Drawing),
 }
 
 /// The device that is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchTarget {
-    /// `--device`
     pub(crate) device: DeviceWish,
-    /// `--compute-units`
+    /// Compute units that the device must have: some boards have two GPUs of one name.
     pub(crate) compute_units: Option<u32>,
 }
 
-/// Where a report goes.
+/// The outputs of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    /// How it is printed.
+    /// Format of the text on stdout.
     pub(crate) output: OutputFormat,
-    /// `--report`
+    /// File of `--report`, written at the end.
     pub(crate) file: Option<PathBuf>,
-    /// `--against`
+    /// File of `--against`: the report of another device in JSON.
     pub(crate) against: Option<PathBuf>,
 }
 
-/// What runs kernels.
+/// Checks and times kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelBench {
-    /// Operations and kernels; empty is everything.
+    /// Operations, tables and kernels; all if empty.
     pub(crate) names: Vec<String>,
-    /// Device.
     pub(crate) target: BenchTarget,
-    /// `--kernels`
+    /// Sources of `--kernels`, else those of the program.
     pub(crate) sources: Sources,
-    /// `--library`
+    /// File with more kernels, of `--library`.
     pub(crate) library: Option<PathBuf>,
-    /// Sizes instead of the documents'.
+    /// Sizes that replace those of the documents' tables.
     pub(crate) sizes: Vec<usize>,
-    /// Timed launches of each case, the first not counted.
+    /// Timed launches of each case, without the first.
     pub(crate) repeat: usize,
-    /// Verify only.
+    /// True to check the kernels and time nothing.
     pub(crate) check: bool,
-    /// Print the hash of what each check hands to the device, and launch nothing.
+    /// True to print the hash of each check's inputs and launch nothing.
     pub(crate) inputs: bool,
-    /// Bound on everything; `None` with `--full`.
+    /// Limit of the whole run; `None` with `--full`.
     pub(crate) time_limit: Option<Duration>,
-    /// Plan of the documents' networks.
+    /// Plan of the documents' networks; `None` for that of the device's class.
     pub(crate) plan: Option<String>,
-    /// Where the report goes.
     pub(crate) page: Page,
 }
 
-/// The cache model.
+/// The options of `bench --cache-model`.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheModel {
-    /// What `--cache` says of the caches.
+    /// The value of `--cache`, which changes fields of the caches.
     pub(crate) described: String,
-    /// The device whose caches are meant, if one was asked for.
+    /// The device whose caches are modelled, if one was asked for.
     pub(crate) target: BenchTarget,
-    /// Sizes instead of the usual ones.
+    /// Sizes that replace the usual ones.
     pub(crate) sizes: Vec<usize>,
-    /// Where the report goes.
     pub(crate) page: Page,
 }
 
@@ -115,22 +108,22 @@ pub(crate) struct CacheModel {
 /// screen.
 pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
-/// Why a launch of `us` microseconds is left out, if it is.
+/// Returns the reason why a launch of `us` microseconds is left out, if it is.
 pub(crate) fn too_long(us: f64) -> Option<String> {
     let seconds = us / 1e6;
     let long = seconds > LONGEST_LAUNCH.as_secs_f64();
     long.then(|| format!("a launch would take about {seconds:.1} s, more than 1 s"))
 }
 
-/// How much time is left.
+/// The time of a run; without limit if the fields are `None`.
 pub(crate) struct Budget {
     end: Option<Instant>,
-    /// Until then kernels are checked: half of the time is for tables.
+    /// The checks end here: half of the time is for tables.
     half: Option<Instant>,
 }
 
 impl Budget {
-    /// A bound from now on.
+    /// A budget that begins now.
     pub(crate) fn new(limit: Option<Duration>) -> Budget {
         let now = Instant::now();
         Budget {
@@ -139,8 +132,8 @@ impl Budget {
         }
     }
 
-    /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left
-    /// out, if it is.
+    /// Returns the reason why a case is left out, if it is. Its launches take `us` microseconds,
+    /// and everything about it takes `all` seconds.
     pub(crate) fn refuses(&self, us: f64, all: f64) -> Option<String> {
         let left = self.left()?.as_secs_f64();
         if let Some(why) = too_long(us) {
@@ -157,29 +150,29 @@ impl Budget {
         })
     }
 
-    /// The time that is left, where there is a bound.
+    /// The time that is left, if there is a limit.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.end
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// The longest launch, where there is a bound.
+    /// The longest launch, if there is a limit.
     pub(crate) fn longest(&self) -> Option<Duration> {
         self.end.map(|_| LONGEST_LAUNCH)
     }
 }
 
-/// A kernel that is not timed, or not any more, and why.
+/// A kernel that is not timed, or not any more.
 #[derive(Debug)]
 pub(crate) struct Unsound {
-    /// Its codename.
     pub(crate) kernel: String,
-    /// [`Trouble::Wrong`], else why it could not be checked.
+    /// [`Trouble::Wrong`], or the reason why the kernel could not be checked.
     pub(crate) trouble: Trouble,
 }
 
 impl Bench {
-    /// Runs it; the text goes to stdout, wrong and failing kernels make it an error at the end.
+    /// Runs the command. Its text goes to `print`. Wrong and failing kernels are an error at the
+    /// end.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -306,8 +299,8 @@ impl CacheModel {
     }
 }
 
-/// The kernels that `names` ask for, in teaching order; without names the `own` ones of
-/// `--library`, else all.
+/// The kernels that `names` ask for, in the library's order. Without names it is the `own` kernels
+/// of `--library`, else all.
 fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Kernel>, Error> {
     let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
@@ -332,6 +325,7 @@ fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Ke
     Ok(device_kernels().filter(asked).collect())
 }
 
+/// Returns true if `name` is the kernel's operation, codename or alias.
 fn is(kernel: &Kernel, name: &str) -> bool {
     kernel.operation.name() == name
         || kernel.codename == name
@@ -339,7 +333,7 @@ fn is(kernel: &Kernel, name: &str) -> bool {
 }
 
 impl BenchTarget {
-    /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first
+    /// The OpenCL device that was asked for. `auto` and `opencl` are the first GPU, else the first
     /// device.
     fn device(&self) -> Result<Device, Error> {
         if self.device == DeviceWish::Host {
@@ -449,7 +443,7 @@ fn check_groups(lab: &mut Lab, kernel: &Kernel) -> Result<Cell, Trouble> {
     }
 }
 
-/// The work-groups that a kernel is tried with: its own, or those of its sweep.
+/// The work-groups that a kernel is tried with: those of its sweep, else its own.
 pub(crate) fn groups(kernel: &Kernel) -> Vec<case::WorkGroup> {
     let r = &kernel.restrictions;
     if r.sweep.is_empty() {
@@ -509,7 +503,7 @@ mod tests {
     use super::*;
     use crate::planner::bind::fault::{self, Fault};
 
-    /// The checks end when half of the time is over.
+    /// The checks end when half of the time is over, and the others are reported as skipped.
     #[test]
     fn a_kernel_that_was_not_checked_is_said() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -534,8 +528,7 @@ mod tests {
         }
     }
 
-    /// What binds arguments and ranges for the engines binds them for the checks too: a mistake
-    /// there is found.
+    /// Checks bind arguments and ranges by the engines' code, so a mistake there is found.
     #[test]
     fn a_mistake_in_bind_is_found_by_the_check() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -556,7 +549,8 @@ mod tests {
             let group = kernel.restrictions.work_group;
             for fault in [Fault::Size, Fault::Operands, Fault::Short] {
                 let found = fault::with(fault, || lab.check(kernel, group));
-                // Of operands of different sizes the binding itself may refuse what is too small.
+                // Convolutions have operands of different sizes: binding itself may refuse one
+                // that is too small.
                 let found = found.expect_err(name);
                 let seen = matches!(found, Trouble::Wrong(_)) || name.contains("convolution");
                 assert!(seen, "{name}: {fault:?}: {found:?}");

@@ -155,8 +155,8 @@ impl Harness {
         Ok(())
     }
 
-    /// Predicts the times of a batch from a part of its records. Launches take the same share of the
-    /// time as of the work.
+    /// Predicts the times of a batch from a part of its records. Launches take the same share of
+    /// the time as of the work.
     fn predict(&mut self, model: &Model) -> Result<Prediction, Error> {
         // Few records may have kernels of their own.
         let part = (self.batch / PART)
@@ -223,9 +223,9 @@ impl Harness {
             .collect()
     }
 
-    /// The share of the cores' measured peak that a batch with resident input reaches: its flop over
-    /// the flop that one core could have done in the CPU time of all threads. It is the median of
-    /// twenty batches, each beside a measurement of the peak.
+    /// The share of the cores' measured peak that a batch with resident input reaches: its flop
+    /// over the flop that one core could have done in the CPU time of all threads. It is the median
+    /// of twenty batches, each beside a measurement of the peak.
     fn share_of_peak(&mut self) -> Result<f64, Error> {
         let shares: Result<Vec<f64>, Error> = (0..20)
             .map(|_| {
@@ -239,8 +239,8 @@ impl Harness {
         Ok(quantile(&shares?, 0.5))
     }
 
-    /// Times `runs` batches from records on the host to classes on the host. The classes of the last
-    /// one are compared with those of the batch whose scores were checked.
+    /// Times `runs` batches from records on the host to classes on the host. The classes of the
+    /// last one are compared with those of the batch whose scores were checked.
     pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<HostTimes, Error> {
         let (mut sum, mut times) = (0u64, HostTimes::default());
         for run in 0..=runs {
@@ -311,11 +311,11 @@ pub(crate) fn recipe_for(
     crate::engine::model::recipe(name, kind).map_err(|e| Error::usage(format!("--plan: {e}")))
 }
 
-/// `mortonnet bench network`
+/// The options of `mortonnet bench network`.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkBench {
     pub(crate) target: BenchTarget,
-    /// `--kernels`
+    /// Sources of `--kernels`, else those of the program.
     pub(crate) sources: Sources,
     /// Least number of timed batches.
     pub(crate) repeat: usize,
@@ -334,7 +334,7 @@ pub(crate) struct NetworkBench {
 }
 
 impl NetworkBench {
-    /// Prints one row.
+    /// Times the network, and prints one row.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -691,8 +691,8 @@ impl NetworkTables<'_> {
         Ok(measured(&sums))
     }
 
-    /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by
-    /// plain loops.
+    /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and
+    /// by plain loops.
     fn breakdown(&self, records: usize) -> Result<Section, Error> {
         let title = format!(
             "The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)"
@@ -789,10 +789,9 @@ impl NetworkTables<'_> {
     }
 }
 
-/// The times of a step.
+/// The times of a step in milliseconds, by run.
 struct OneStep {
     label: String,
-    /// Milliseconds by run.
     ms: Vec<f64>,
 }
 
@@ -806,10 +805,9 @@ impl OneStep {
     }
 }
 
-/// The times of each step and of all of them.
+/// The times of each step, and of all together in milliseconds, by run.
 struct StepTimes {
     steps: Vec<OneStep>,
-    /// Milliseconds by run.
     total: Vec<f64>,
 }
 

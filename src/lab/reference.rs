@@ -6,7 +6,7 @@ use crate::registry::Problem;
 pub(crate) use crate::ops::random::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Other inputs in every run of the program.
+/// Random numbers that differ in every run of the program.
 pub(crate) fn fresh() -> Random {
     Random::new(
         SystemTime::now()
@@ -17,31 +17,27 @@ pub(crate) fn fresh() -> Random {
 
 /// R = activation(alpha·A·B + beta·C + bias), all row major.
 pub(crate) struct Product<'a> {
-    /// Sizes.
     pub(crate) real: Problem,
-    /// h × l.
+    /// The left operand, h × l.
     pub(crate) a: &'a [f32],
-    /// l × w.
+    /// The right operand, l × w.
     pub(crate) b: &'a [f32],
-    /// h × w; not read where beta is 0.
+    /// The summand, h × w; not read if beta is 0.
     pub(crate) c: &'a [f32],
-    /// h.
+    /// A summand of each of the h rows.
     pub(crate) bias: Option<&'a [f32]>,
-    /// Factor of the product.
     pub(crate) alpha: f32,
-    /// Factor of C.
     pub(crate) beta: f32,
-    /// Applied last.
     pub(crate) activation: Activation,
 }
 
-/// Matrices of more rows are checked in some rows only: the first, the last, and some in between.
+/// Larger matrices are checked in some rows only: the first, the last, and six random ones.
 const ALL_ROWS: usize = 96;
 
 impl Product<'_> {
-    /// Largest error of `found` (h × w) in units of the bound 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp
-    /// of each element. (Activations have slopes of at most 1; their own rounding is among the 4
-    /// ulp, and 2⁻²⁰ for exp and tanh.)
+    /// Returns the largest error of `found` (h × w) in units of the bound of each element, which is
+    /// 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp. Activations have slopes of at most 1. Their own
+    /// rounding is among the 4 ulp, and 2⁻²⁰ more for exp and tanh.
     pub(crate) fn excess(&self, found: &[f32]) -> f64 {
         let Problem { h, w, l } = self.real;
         let mut random = Random::new(h as u64 * 31 + w as u64);
@@ -94,13 +90,13 @@ impl Product<'_> {
     }
 }
 
-/// `error` in units of `bound`; NaN is infinitely wrong.
+/// Returns `error` in units of `bound`; NaN is infinitely wrong.
 fn ratio(error: f64, bound: f64) -> f64 {
     let r = error / bound;
     if r.is_nan() { f64::INFINITY } else { r }
 }
 
-/// Infinitely wrong where a value that must be infinite or NaN is neither.
+/// Returns the error of a value that must be infinite or NaN: infinite if it is neither.
 pub(crate) fn lost(found: f32) -> f64 {
     if found.is_finite() {
         f64::INFINITY
@@ -109,8 +105,8 @@ pub(crate) fn lost(found: f32) -> f64 {
     }
 }
 
-/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where
-/// that is not finite, `found` must not be either.
+/// Returns the largest error of `found` against `exact(index)`, in units of 4 · `relative` ·
+/// max(1, |exact|). A value whose exact one is not finite must not be finite either.
 pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
@@ -122,7 +118,7 @@ pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative:
     found.iter().enumerate().map(error).fold(0.0, f64::max)
 }
 
-/// The multiply-add probe: eight chains that start at x, x + 1, …, added up.
+/// The result of the multiply-add probe: eight chains that start at x, x + 1, …, added up.
 pub(crate) fn probe(x: f32, steps: usize) -> f64 {
     // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
@@ -131,8 +127,8 @@ pub(crate) fn probe(x: f32, steps: usize) -> f64 {
         .sum()
 }
 
-/// The Sobel filter as ARM, §1, has it: sums as short, shifted right by 3, one pixel of border left
-/// as it was.
+/// The Sobel filter of ARM, §1: sums as short, shifted right by 3. The border of one pixel keeps
+/// the value `border`.
 pub(crate) fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
     let mut out = vec![border; h * w];
     let at = |y: usize, x: usize| i16::from(image[y * w + x]);

@@ -40,7 +40,7 @@ pub(crate) const IMAGES: [(&str, Shape); 4] = [
 /// A network of the given shape with random weights, scaled so that values keep their size from
 /// layer to layer.
 pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), String> {
-    let image = IMAGES.iter().find(|i| i.0 == shape);
+    let image = IMAGES.iter().find(|(name, _)| *name == shape);
     let (sizes, activation) = match image {
         Some((_, shape)) => (vec![shape.len()], Activation::None),
         None => chain(shape)?,
@@ -48,21 +48,21 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
     let seed = sizes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &n| {
         (h ^ n as u64).wrapping_mul(0x0100_0000_01b3)
     });
-    let input = image.map_or(Shape::vector(sizes[0]), |i| i.1);
+    let input = image.map_or(Shape::vector(sizes[0]), |(_, shape)| *shape);
     let random = Random::new(seed);
-    let mut growing = Growing {
+    let mut builder = NetworkBuilder {
         graph: Graph::new(input),
         tensors: Vec::new(),
         random,
         value: 0,
     };
     match image {
-        Some((name, _)) => growing.image(name)?,
+        Some((name, _)) => builder.image(name)?,
         None => {
             for (i, &outputs) in sizes.iter().enumerate().skip(1) {
-                growing.affine(outputs)?;
+                builder.affine(outputs)?;
                 if i + 1 < sizes.len() && activation != Activation::None {
-                    growing.node(Op::Activation(activation), &[growing.value], &[])?;
+                    builder.node(Op::Activation(activation), &[builder.value], &[])?;
                 }
             }
         }
@@ -72,7 +72,7 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         hash: "generated".into(),
         width: input.len(),
         order: InputOrder::Chw,
-        graph: growing.graph,
+        graph: builder.graph,
         output: Output {
             kind,
             activation: FinalActivation::None,
@@ -86,12 +86,13 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         inputs: Vec::new().into(),
         outputs: Vec::new().into(),
     };
-    Ok((network, growing.tensors))
+    Ok((network, builder.tensors))
 }
 
 /// The sizes of `784-100-10:relu`, and the function between its layers.
 fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
-    let known = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
+    let named = NAMED.iter().find(|(name, _)| *name == shape);
+    let known = named.map_or(shape, |(_, sizes)| sizes);
     let (sizes, activation) = known.split_once(':').unwrap_or((known, "relu"));
     let activation = std::iter::once(Activation::None)
         .chain(Activation::ALL)
@@ -107,11 +108,8 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
         .map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n)))
         .collect();
     let sizes = sizes.filter(|s| s.len() >= 2).ok_or_else(|| {
-        let names: Vec<&str> = NAMED
-            .iter()
-            .map(|n| n.0)
-            .chain(IMAGES.iter().map(|i| i.0))
-            .collect();
+        let names = NAMED.iter().map(|(name, _)| *name);
+        let names: Vec<&str> = names.chain(IMAGES.iter().map(|(name, _)| *name)).collect();
         format!(
             "expected sizes like 784-100-10:relu, or {}; found \"{shape}\"",
             names.join(", ")
@@ -120,15 +118,16 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     Ok((sizes, activation))
 }
 
-/// A graph under construction; `value` is its last.
-struct Growing {
+/// A network under construction.
+struct NetworkBuilder {
     graph: Graph,
     tensors: Tensors,
     random: Random,
+    /// The last value, which the next layer takes.
     value: usize,
 }
 
-impl Growing {
+impl NetworkBuilder {
     fn node(
         &mut self,
         op: Op,
@@ -144,7 +143,7 @@ impl Growing {
         Ok(())
     }
 
-    /// Weights that keep the size of values, and biases.
+    /// Draws weights that keep the size of values, and biases.
     fn draw(&mut self, outputs: usize, inputs: usize) -> [(Role, usize, usize); 2] {
         let scale = (3.0 / inputs as f32).sqrt();
         self.tensors.push(
@@ -162,17 +161,18 @@ impl Growing {
         self.node(Op::Affine, &[self.value], &arrays)
     }
 
-    /// A convolution with the border that keeps the image's size (stride 1); what is odd of it
-    /// below and to the right.
+    /// A convolution with the border that keeps the image's size at stride 1. If the border is odd,
+    /// there is more of it below and to the right.
     fn convolution(
         &mut self,
         outputs: usize,
-        (size, stride): ((usize, usize), usize),
+        size: (usize, usize),
+        stride: usize,
         groups: usize,
     ) -> Result<(), String> {
-        let Shape { c, h, w } = self.shape();
+        let (Shape { c, h, w }, (rows, cols)) = (self.shape(), size);
         let total = |n: usize, k: usize| ((n.div_ceil(stride) - 1) * stride + k).saturating_sub(n);
-        let (y, x) = (total(h, size.0), total(w, size.1));
+        let (y, x) = (total(h, rows), total(w, cols));
         let border = Border {
             top: y / 2,
             left: x / 2,
@@ -184,7 +184,7 @@ impl Growing {
             stride: (stride, stride),
             ..Window::of(size)
         };
-        let arrays = self.draw(outputs, size.0 * size.1 * (c / groups));
+        let arrays = self.draw(outputs, rows * cols * (c / groups));
         self.node(Op::Convolution { window, groups }, &[self.value], &arrays)
     }
 
@@ -192,30 +192,30 @@ impl Growing {
         self.node(Op::Activation(Activation::Relu), &[self.value], &[])
     }
 
-    /// A depthwise convolution and one of 1×1, each with a ReLU.
+    /// A depthwise and a 1×1 convolution, each with a ReLU.
     fn separable(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
-        self.convolution(self.shape().c, ((3, 3), stride), self.shape().c)?;
+        self.convolution(self.shape().c, (3, 3), stride, self.shape().c)?;
         self.relu()?;
-        self.convolution(outputs, ((1, 1), 1), 1)?;
+        self.convolution(outputs, (1, 1), 1, 1)?;
         self.relu()
     }
 
-    /// Two convolutions beside a way around them.
+    /// Two convolutions with a shortcut around them.
     fn residual(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
         let before = self.value;
-        self.convolution(outputs, ((3, 3), stride), 1)?;
+        self.convolution(outputs, (3, 3), stride, 1)?;
         self.relu()?;
-        self.convolution(outputs, ((3, 3), 1), 1)?;
+        self.convolution(outputs, (3, 3), 1, 1)?;
         let long = self.value;
         self.value = before;
         if stride != 1 {
-            self.convolution(outputs, ((1, 1), stride), 1)?;
+            self.convolution(outputs, (1, 1), stride, 1)?;
         }
         self.node(Op::Combine(Arithmetic::Add), &[self.value, long], &[])?;
         self.relu()
     }
 
-    /// The mean of all pixels, and scores of it.
+    /// The mean of all pixels, and a score for each class.
     fn classes(&mut self, classes: usize) -> Result<(), String> {
         let Shape { h, w, .. } = self.shape();
         self.node(
@@ -237,13 +237,13 @@ impl Growing {
     fn image(&mut self, name: &str) -> Result<(), String> {
         match name {
             "ds-cnn" => {
-                self.convolution(64, ((10, 4), 2), 1)?;
+                self.convolution(64, (10, 4), 2, 1)?;
                 self.relu()?;
                 (0..4).try_for_each(|_| self.separable(64, 1))?;
                 self.classes(12)
             }
             "resnet-8" => {
-                self.convolution(16, ((3, 3), 1), 1)?;
+                self.convolution(16, (3, 3), 1, 1)?;
                 self.relu()?;
                 self.residual(16, 1)?;
                 self.residual(32, 2)?;
@@ -256,7 +256,7 @@ impl Growing {
                 } else {
                     (1, 1000)
                 };
-                self.convolution(32 / part, ((3, 3), 2), 1)?;
+                self.convolution(32 / part, (3, 3), 2, 1)?;
                 self.relu()?;
                 let blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)];
                 let blocks = blocks

@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 /// Most kernels in the summary's bars.
 const MOST_BARS: usize = 12;
 
-/// A measured kernel.
+/// A kernel that was timed at one size.
+#[derive(Clone)]
 struct Timed<'a> {
     kernel: &'a Kernel,
     /// Size or shape of the problem.
     size: &'a str,
     measured: Measured,
-    unit: &'a str,
+    /// The value with its unit.
+    speed: String,
 }
 
 /// The sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and the
@@ -33,17 +35,11 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
                 .iter()
                 .find_map(|s| fastest_row(s, operation))
         };
-        fastest.extend(best.map(Timed::copy).or_else(other));
+        fastest.extend(best.cloned().or_else(other));
     }
     let mut all = vec![table(&fastest), by_size(&products), by_kernel(&products)];
     all.retain(|section| !section.rows.is_empty());
     all
-}
-
-impl<'a> Timed<'a> {
-    fn copy(&self) -> Timed<'a> {
-        Timed { ..*self }
-    }
 }
 
 fn kernel(name: &str) -> Option<&'static Kernel> {
@@ -64,7 +60,7 @@ fn products(section: &Section) -> Vec<Timed<'_>> {
                     kernel,
                     size: &row.label,
                     measured: *m,
-                    unit: &section.unit,
+                    speed: format!("{} {}", number(m.value), section.unit),
                 });
             }
         }
@@ -73,7 +69,7 @@ fn products(section: &Section) -> Vec<Timed<'_>> {
 }
 
 /// The fastest kernel of an operation in a section with a row for each kernel: at its first shape
-/// in milliseconds, or at the largest image relative to the slowest filter.
+/// in milliseconds, or at the largest image in pixels a second.
 fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
     let images = operation == Operation::Sobel;
     if images != section.larger_is_better || section.rows_are != "kernel" {
@@ -88,25 +84,34 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
         true => columns.next_back(),
         false => columns.next(),
     }?;
-    let timed = |row: &'_ Row| match row.cells.get(column) {
-        Some(Cell::Measured(m)) => Some((kernel(&row.label)?, *m)),
-        _ => None,
+    let mut best: Option<(&Kernel, &Row, Measured)> = None;
+    for row in &section.rows {
+        let of_operation = kernel(&row.label).filter(|k| k.operation == operation);
+        let (Some(kernel), Some(Cell::Measured(m))) = (of_operation, row.cells.get(column)) else {
+            continue;
+        };
+        let faster = |than: f64| match images {
+            true => m.value > than,
+            false => m.value < than,
+        };
+        if best.is_none_or(|(.., than)| faster(than.value)) {
+            best = Some((kernel, row, *m));
+        }
+    }
+    let (kernel, row, measured) = best?;
+    // An image's rate stands in a column of its own.
+    let size = &section.columns[column];
+    let rate = format!("{size}, million pixels/s");
+    let rate = section.columns.iter().position(|name| *name == rate);
+    let speed = match rate.and_then(|i| row.cells.get(i)) {
+        Some(Cell::Text(rate)) => format!("{rate} million pixels/s"),
+        _ => format!("{} {}", number(measured.value), section.unit),
     };
-    let rows = section.rows.iter().filter_map(timed);
-    let (kernel, measured) = rows
-        .filter(|(kernel, _)| kernel.operation == operation)
-        .min_by(|(_, a), (_, b)| match images {
-            true => b.value.total_cmp(&a.value),
-            false => a.value.total_cmp(&b.value),
-        })?;
     Some(Timed {
         kernel,
-        size: &section.columns[column],
+        size,
         measured,
-        unit: match images {
-            true => "times as fast as sobel_char",
-            false => &section.unit,
-        },
+        speed,
     })
 }
 
@@ -117,15 +122,13 @@ fn table(fastest: &[Timed]) -> Section {
         .map(String::from)
         .to_vec();
     for t in fastest {
-        let shown = measured(&t.measured);
-        let speed = format!("{} {}", number(t.measured.value), t.unit);
         s.row(
             t.kernel.operation.name(),
             vec![
                 Cell::text(&*t.kernel.codename),
                 Cell::text(t.size),
-                Cell::Text(speed),
-                Cell::Text(shown.percent),
+                Cell::text(&*t.speed),
+                Cell::Text(measured(&t.measured).percent),
             ],
         );
     }

@@ -1,7 +1,7 @@
 //! The results of a benchmark, ready to be printed: sections of tables with numbers, their spread,
 //! and the reasons why cells were skipped.
 
-/// A report.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// Names and texts about the device and the program, in order.
@@ -12,7 +12,6 @@ pub(crate) struct Report {
 /// The way in which a section is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plot {
-    /// No plot.
     #[default]
     None,
     /// A line per column over the rows' labels (numbers), as the thesis's figures.
@@ -24,7 +23,7 @@ pub(crate) enum Plot {
     Grid,
 }
 
-/// One table.
+/// One table with its notes and its plot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Section {
     /// Short name, unique in the report, for files and for comparing two reports: `thesis_8_2`.
@@ -81,7 +80,7 @@ impl Row {
     }
 }
 
-/// One cell.
+/// A value, its document's figure, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// The row has no such value.
@@ -110,7 +109,7 @@ impl Cell {
     }
 }
 
-/// A measured value.
+/// A measured value with its spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     /// The median, in the section's unit.

@@ -182,13 +182,13 @@ enum Over {
     BestGroup,
     /// The median of all launches together.
     Median,
-    /// The best launch.
+    /// The best launch of all work-groups.
     Best,
 }
 
 /// A kind of product in ARM's tables 1.3 and 1.4.
 struct ArmKind {
-    /// The column.
+    /// Heading of the column.
     name: &'static str,
     /// The kernels of that kind.
     kernels: &'static [&'static str],
@@ -350,21 +350,20 @@ const TUTORIAL: [&str; 3] = [
 /// Shapes of figures 9.1 and 9.2.
 const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
 
-/// Images of the Sobel filter, rows and columns: ARM's, and larger ones for devices whose launches
-/// are all that ARM's would measure.
+/// Rows and columns of the Sobel filter's images: ARM's image, and larger ones for devices on which
+/// that would only measure launches.
 const SOBEL_SIZES: [usize; 5] = [512, 2048, 4096, 8192, 16384];
 
-/// An image with so little to do that its launch is what is measured.
+/// An image so small that its launch takes most of the time.
 const SOBEL_EMPTY: usize = 16;
 
-/// An image is large enough where the fastest kernel takes so many times the launch of an empty
-/// one.
+/// An image is large enough if the fastest kernel takes this many times the launch of an empty one.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
 /// A row of ARM's table 1.1, the Sobel filter on the Mali-T604.
 struct SobelRow {
     kernel: &'static str,
-    /// Pixels per cycle.
+    /// Pixels that the GPU filters per cycle.
     rate: f64,
     largest_group: u32,
     /// Words of a work-item.
@@ -387,7 +386,6 @@ const fn sobel_row(
     }
 }
 
-/// ARM's table 1.1.
 const SOBEL_DOCUMENT: [SobelRow; 8] = [
     sobel_row("sobel_char", 0.3, 256, [13, 7]),
     sobel_row("sobel_char8", 1.8, 128, [17, 9]),
@@ -453,8 +451,8 @@ const FAR: f64 = 8.5;
 /// cases.
 const STEEPEST: f64 = 1.5;
 
-/// Predicts the cost of a case of `work` from the largest of the smaller cases. Its time grows as it
-/// grew since the case before, at least as the work.
+/// Predicts the cost of a case of `work` from the largest of the smaller cases. Its time grows as
+/// it grew since the case before, at least as the work.
 fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     let largest = |below: f64| {
         let below = smaller.iter().filter(move |c| c.work < below);
@@ -488,7 +486,7 @@ struct SizeTable<'a> {
     best: bool,
 }
 
-/// Measures the tables.
+/// Measures the tables of one run.
 pub(crate) struct Tables<'a, 'p> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
@@ -1185,8 +1183,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         timed.ok().map(|t| quantile(&t.times.run, 0.5))
     }
 
-    /// The cells of a Sobel kernel on images of one size: relative to the char kernel, the document's
-    /// figure if that is its size, and million pixels a second.
+    /// The cells of a Sobel kernel on images of one size: relative to the char kernel, the
+    /// document's figure if that is its size, and million pixels a second.
     fn sobel_size(&mut self, kernel: &'a Kernel, size: usize) -> Vec<Cell> {
         let char = self
             .has("sobel_char")

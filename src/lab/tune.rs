@@ -29,19 +29,19 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// `mortonnet tune`
+/// The options of `mortonnet tune`.
 #[derive(Clone, Debug)]
 pub(crate) struct Tune {
     pub(crate) target: BenchTarget,
     /// `--batch`; `None` for the batch of each plan.
     pub(crate) batch: Option<usize>,
-    /// `--time-limit`
+    /// Limit of the whole run; the last third is for the finalists.
     pub(crate) time_limit: Duration,
     /// Format of the table.
     pub(crate) output: OutputFormat,
     /// `--save`: a plan file for MORTONNET_PLAN.
     pub(crate) save: Option<PathBuf>,
-    /// `--kernels`
+    /// Sources of `--kernels`, else those of the program.
     pub(crate) sources: Sources,
 }
 
@@ -106,8 +106,8 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
 }
 
 /// The variants of one engine that `admits` lets through. Plans as they are come first, led by the
-/// one called `plan` and the baked one, so that a run that has little time has compared plans. Their
-/// changed versions follow in the same order.
+/// one called `plan` and the baked one, so that a run that has little time has compared plans.
+/// Their changed versions follow in the same order.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
@@ -378,8 +378,8 @@ impl Tune {
         saved
     }
 
-    /// The device to tune. Without an OpenCL library `auto` tunes the host alone, and the note gives
-    /// the reason.
+    /// The device to tune. Without an OpenCL library `auto` tunes the host alone, and the note
+    /// gives the reason.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
@@ -523,7 +523,8 @@ struct Choice {
 }
 
 /// Chooses the fastest candidate, if it is told from all others. Else it is the baked plan or the
-/// first one, among those that are not told from the fastest: another run must not find another one.
+/// first one, among those that are not told from the fastest: another run must not find another
+/// one.
 fn choose(all: &[Candidate]) -> Option<Choice> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
     let fastest = (0..all.len()).min_by(order)?;
@@ -636,8 +637,8 @@ fn plan_file(
     Ok(format!(
         "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \
          \"about\": {},\n  \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \
-         \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": \
-         {median:.2}\n}}\n",
+         \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \"model\": \"{}\",\n  \
+         \"device\": {},\n  \"driver\": {},\n  \"medianUs\": {median:.2}\n}}\n",
         text(&name),
         recipe.engine,
         recipe.batch,
@@ -701,8 +702,8 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
 mod tests {
     use super::*;
 
-    /// A winner is told from the next by more than what both spread. Else the same candidate is kept
-    /// in every run.
+    /// A winner is told from the next by more than what both spread. Else the same candidate is
+    /// kept in every run.
     #[test]
     fn the_same_one_is_kept_where_times_do_not_tell() {
         let of = |all: &[(f64, f64, bool)]| {

@@ -20,7 +20,7 @@ pub(super) struct Misses {
     /// Half the distance between the quartiles of the sampled places, for `l1` and `l2`; 0 if the
     /// whole product was simulated.
     pub(super) spread: [f64; 2],
-    /// Multiply-adds.
+    /// Multiply-adds of the whole product.
     pub(super) madds: f64,
     /// Iterations of the k loop, summed over the groups.
     pub(super) iterations: f64,
@@ -58,7 +58,8 @@ struct Coverage {
     counted: usize,
     /// Waves of warm-up before each place.
     before: usize,
-    /// Iteration at which the first wave of warm-up starts: the warm-up is no whole number of waves.
+    /// Iteration at which the first wave of warm-up starts: the warm-up is no whole number of
+    /// waves.
     from: usize,
 }
 

@@ -111,7 +111,7 @@ pub(super) fn arm_loads(shape: &CacheShape) -> Section {
         let walk = Walk::new(&pattern, 1024, shape.shift());
         let k_step = pattern.k_step as f64;
         let elements = (rows + cols) * k_step;
-        // Of groups of 4 × 32: the lines of four iterations, and those that the results take.
+        // The lines of four iterations of groups of 4 × 32, and the lines of their results.
         let wide = Pattern {
             group: [4, 32],
             items: 128,

@@ -68,7 +68,7 @@ impl CacheShape {
             .map(|b| b / line)
             .filter(|n| *n > 0)?
             .min(MOST_LINES);
-        // As many ways as the default, or the next number down that divides the lines.
+        // The default's ways, or the next number down that divides the lines.
         s.l2_ways = (1..=s.l2_ways).rev().find(|ways| s.l2_lines % ways == 0)?;
         s.cores = (cores as usize).clamp(1, MOST_CORES);
         Some(s)

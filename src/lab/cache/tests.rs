@@ -10,7 +10,7 @@ use crate::lab::table::Cell;
 use crate::registry::{Kernel, Operation};
 use std::collections::HashSet;
 
-/// Pseudo-random numbers (xorshift).
+/// The next pseudo-random number (xorshift).
 fn random(state: &mut u32) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 17;
@@ -461,7 +461,7 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
             .map_or(0, |d| d.1 as usize)
     };
     let (l4, w4, k4) = (l / 4, w / 4, k / 4);
-    // Of a row of float4 in blocked kernels; w4 apart in b.
+    // Four rows of float4 in blocked kernels, w4 apart in b.
     let down = |p: usize| four(&[p, p + w4, p + 2 * w4, p + 3 * w4]);
     Some(match &*kernel.function {
         "matmul_naive" | "matmul_scalar_nn" => [vec![row * l + k], vec![k * w + col]],
@@ -776,7 +776,7 @@ fn a_device_tells_line_cache_and_cores() {
     for (line, bytes) in [(0, 1 << 20), (64, 0), (48, 1 << 20)] {
         assert_eq!(CacheShape::told(line, bytes, 4), None, "{line} {bytes}");
     }
-    // What a large cache keeps cannot be sampled: left out, with a reason.
+    // The contents of a large cache cannot be sampled: the product is left out, with a reason.
     let large = CacheShape {
         l2_lines: 1 << 20,
         ..CacheShape::default()

@@ -40,9 +40,9 @@ pub(super) struct Sweep {
 /// A pattern on matrices of one size.
 pub(super) struct Walk<'a> {
     pattern: &'a Pattern,
-    /// Multiply-adds, without padding.
+    /// Multiply-adds of the product without padding.
     pub(super) madds: f64,
-    /// Common dimension, padded.
+    /// The common dimension, with padding.
     pub(super) l: usize,
     /// Rows and columns of a tile: the pattern's, at most as many as the matrices have.
     pub(super) tile: [usize; 2],

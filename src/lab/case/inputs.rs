@@ -1,5 +1,5 @@
-//! A hash of all that a check hands to a device. A check whose hash is the one of a check that
-//! passed need not be repeated.
+//! A hash of everything that a check hands to a device. A check with the hash of one that passed need
+//! not be repeated.
 
 use crate::cl::{Argument, ClError};
 use std::fmt;
@@ -18,7 +18,7 @@ impl Default for InputHash {
 }
 
 impl InputHash {
-    /// Takes in bytes and how many they are.
+    /// Takes in bytes and their number.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         for part in bytes.chunks(8) {
@@ -41,8 +41,8 @@ impl InputHash {
             .for_each(|line| self.add(line.as_bytes()));
     }
 
-    /// Takes in an argument, a buffer with the bytes that the kernel may touch. An image's pixels
-    /// are taken in where it is made.
+    /// Takes in an argument: of a buffer the bytes that the kernel may touch. The pixels of an image
+    /// are taken in when it is made.
     pub(super) fn add_argument(&mut self, argument: &Argument) -> Result<(), ClError> {
         match argument {
             Argument::Buffer { buffer, bytes } => {

@@ -98,13 +98,13 @@ impl std::fmt::Display for Trouble {
 /// Device times of repeated launches, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaunchTimes {
-    /// The first launch.
+    /// Run time of the first launch.
     pub(crate) first: f64,
-    /// The later launches.
+    /// Run times of the later launches.
     pub(crate) run: Vec<f64>,
-    /// From enqueueing to handing over, for the later launches.
+    /// Times of the later launches from enqueueing to handing over.
     pub(crate) queued: Vec<f64>,
-    /// From handing over to the start, for the later launches.
+    /// Times of the later launches from handing over to the start.
     pub(crate) wait: Vec<f64>,
 }
 

@@ -35,8 +35,8 @@ impl NetworkCase {
         Trouble::Wrong(format!("{what}, {shape}, {records} records"))
     }
 
-    /// A network whose last score is its first one, so that classes tie. Without canaries a score in
-    /// the middle is NaN.
+    /// A network whose last score is its first one, so that classes tie. Without canaries a score
+    /// in the middle is NaN.
     fn network(&self) -> Result<(Network, Tensors), String> {
         let (mut network, mut weights) = generated(self.shape, self.kind)?;
         network.weights = self.precision;
@@ -62,9 +62,9 @@ impl NetworkCase {
 type Buffers = Vec<(&'static str, Guarded)>;
 
 impl Lab {
-    /// Checks a kernel for all layers on networks around its tiles: with as many layers as it takes,
-    /// with every activation, with and without arg-max, with a record that overflows, with equal
-    /// scores, and with a part of a batch behind which nothing may change.
+    /// Checks a kernel for all layers on networks around its tiles: with as many layers as it
+    /// takes, with every activation, with and without arg-max, with a record that overflows, with
+    /// equal scores, and with a part of a batch behind which nothing may change.
     pub(super) fn check_layers(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         let mut shapes = vec![("40-120-70-10:relu", 20)];
         if group == entry.restrictions.work_group {

@@ -330,7 +330,8 @@ impl Operands {
     }
 }
 
-/// Rounds every third column of `l` rows, so that values are equal, and puts a NaN into every fifth.
+/// Rounds every third column of `l` rows, so that values are equal, and puts a NaN into every
+/// fifth.
 fn with_ties_and_nan(mut b: Vec<f32>, l: usize, w: usize) -> Vec<f32> {
     for c in (0..w).step_by(3) {
         (0..l).for_each(|i| b[i * w + c] = (b[i * w + c] * 3.0).round());

@@ -1,6 +1,5 @@
-//! Axes of plots.
+//! Linear axes with round ticks.
 
-/// A linear axis.
 #[derive(Clone, Copy)]
 pub(super) struct PlotAxis {
     pub(super) low: f64,

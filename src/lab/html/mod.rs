@@ -14,8 +14,8 @@ use super::render::{clean, largest_error, skips};
 use super::summary;
 use super::table::{Cell, Plot, Report, Section};
 
-/// Colours are dark on light and light on dark, each at least 3:1 against its ground, in an order in
-/// which neighbours also differ for colour-blind readers (after Okabe and Ito).
+/// Colours are dark on light and light on dark, each at least 3:1 against its ground, in an order
+/// in which neighbours also differ for colour-blind readers (after Okabe and Ito).
 const STYLE: &str = include_str!("style.css");
 
 /// The report as a page.
@@ -96,8 +96,8 @@ fn leads(name: &str) -> bool {
     ["device", "incomplete", "compared with", "date"].contains(&name) || name.starts_with("peak")
 }
 
-/// The device, the checks, the fastest kernels and their plots. A page without timed kernels has the
-/// lines of the head only.
+/// The device, the checks, the fastest kernels and their plots. A page without timed kernels has
+/// the lines of the head only.
 fn put_summary(o: &mut String, report: &Report) {
     let fastest = summary::sections(report);
     let (first, rest): (Vec<_>, Vec<_>) = report
@@ -113,7 +113,7 @@ fn put_summary(o: &mut String, report: &Report) {
         *o += "</details>\n";
     }
     for section in &fastest {
-        element(o, "h3", &section.title);
+        element(o, "h2", &section.title);
         *o += "\n";
         put_plot(o, section);
         if section.plot == Plot::None {

@@ -1,9 +1,9 @@
 //! The plots of a page.
 //!
 //! Each plot is drawn twice, for a wide and for a narrow page, since a figure that is scaled to a
-//! phone's width has letters too small to read. The style sheet shows one of them. Legends are lists
-//! beside the plots, so they never cover a line. Colours come with marker shapes: nothing is told by
-//! colour alone.
+//! phone's width has letters too small to read. The style sheet shows one of them. Legends are
+//! lists beside the plots, so they never cover a line. Colours come with marker shapes: nothing is
+//! told by colour alone.
 
 use super::axis::{PlotAxis, Tick};
 use super::table::Heat;
@@ -14,7 +14,7 @@ use crate::lab::table::{Cell, Measured, Plot, Row, Section};
 /// Colours before they repeat, and marker shapes as well. The style sheet has a class for each.
 const COLOURS: usize = 8;
 
-/// A drawing surface.
+/// A drawing as SVG, with its size in pixels.
 pub(super) struct Canvas {
     o: String,
     wide: bool,
@@ -210,18 +210,30 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
             });
         }
     }
+    let bars = section.plot == Plot::Bars;
+    if bars {
+        // Documents have figures in other units, too: only those beside a measured column stay.
+        let measured: Vec<String> = all
+            .iter()
+            .filter(|s| !s.document)
+            .map(|s| format!("{},", s.name))
+            .collect();
+        all.retain(|s| !s.document || measured.iter().any(|name| s.name.starts_with(name)));
+    }
     if all.is_empty() {
         return;
     }
     *o += "<figure>\n";
-    let bars = section.plot == Plot::Bars;
     if all.len() > 1 || !bars {
         legend(o, &all, bars);
     }
-    let label = format!(
-        "Plot of the table below: {} over {}",
-        section.unit, section.rows_are
-    );
+    let Section {
+        title,
+        unit,
+        rows_are,
+        ..
+    } = section;
+    let label = format!("{title}: {unit} over {rows_are}");
     for wide in [true, false] {
         let mut c = Canvas::new(wide, if wide { 800.0 } else { 340.0 }, 0.0);
         draw(&mut c, section, &all);
@@ -229,13 +241,13 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     }
     *o += "<figcaption>";
     let by = if bars { "by" } else { "over" };
-    put(o, &format!("{} {by} {}.", section.unit, section.rows_are));
+    put(o, &format!("{unit} {by} {rows_are}."));
     let points = || {
         let rows = section.rows.iter();
         rows.flat_map(|r| all.iter().filter_map(|s| drawn(r, s.column)))
     };
     if points().any(|p| p.spread > 0.0) {
-        *o += " Whiskers: the ± of the table.";
+        *o += " Whiskers: half the distance between the quartiles.";
     }
     if points().any(|p| p.document) {
         *o += match bars {

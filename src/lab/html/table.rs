@@ -47,8 +47,8 @@ struct PageColumn {
     values: Vec<String>,
     /// Spread and percentage of each row.
     beside: Vec<String>,
-    /// The widest text of `beside`. It stands hidden in rows that have none, so that the values stay
-    /// below each other.
+    /// The widest text of `beside`. It stands hidden in rows that have none, so that the values
+    /// stay below each other.
     widest: String,
 }
 
@@ -194,6 +194,13 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
 fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
     let class = if number { " class=\"n\"" } else { "" };
     *o += &format!("<th scope=\"{scope}\"{class}>");
-    put(o, text);
+    // Browsers break lines behind hyphens and slashes, which stand inside words.
+    for (i, word) in text.split(' ').enumerate() {
+        o.push_str(if i > 0 { " " } else { "" });
+        let whole = scope == "col" && word.contains(['-', '/']);
+        *o += if whole { "<span class=\"word\">" } else { "" };
+        put(o, word);
+        *o += if whole { "</span>" } else { "" };
+    }
     *o += "</th>";
 }

@@ -1,7 +1,7 @@
 use super::axis::{PlotAxis, Tick};
 use super::*;
 use crate::lab::render::tests::{hostile, sample};
-use crate::lab::table::Row;
+use crate::lab::table::{Measured, Row};
 
 /// A sentence takes lines instead of making the table wider than the page; words do not.
 #[test]
@@ -106,7 +106,7 @@ fn check(page: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the coordinates of paths and rectangles are made of.
+/// The coordinates of paths and rectangles are numbers.
 fn coordinates_are_finite(page: &str) {
     for name in [
         " d=\"",
@@ -244,7 +244,7 @@ fn a_grid_is_drawn_in_the_order_of_its_numbers() {
     let drawn = page(&report, "t");
     check(&drawn).unwrap();
     assert!(drawn.contains("d=\"M21 21L21 61L61 21L61 61\""));
-    // What is no number has no square.
+    // Texts that are no numbers have no square.
     report.sections[0].rows = vec![row(["<a>", "inf"]), row(["NaN", "7"])];
     let drawn = page(&report, "t");
     check(&drawn).unwrap();
@@ -271,4 +271,91 @@ fn a_grid_of_numbers_is_shaded() {
     let page = page(&report, "t");
     check(&page).unwrap();
     assert!(page.contains("rgba(var(--heat),0.00)") && page.contains("rgba(var(--heat),0.60)"));
+}
+
+/// A report of two products and a check.
+fn products() -> Report {
+    let measured = |value: f64| {
+        Cell::Measured(Measured {
+            value,
+            percent: Some(value * 2.0),
+            runs: 3,
+            ..Measured::default()
+        })
+    };
+    let mut checks = Section::new("check", "Checked against float64", "kernel", "");
+    checks.columns.push("result".into());
+    checks.row("matmul_naive", vec![Cell::text("right, largest error 0")]);
+    checks.row("bias_rm", vec![Cell::text("WRONG: NaN")]);
+    let mut table = Section {
+        larger_is_better: true,
+        plot: Plot::Lines,
+        ..Section::new("thesis_8_2", "Table 8.2", "size", "GFLOPS")
+    };
+    table.columns = vec!["matmul_naive".into(), "matmul_morton_4_2".into()];
+    table.row("96", vec![measured(7.0), measured(5.0)]);
+    table.row("192", vec![measured(6.0), measured(9.0)]);
+    Report {
+        head: vec![
+            ("device".into(), "Mali".into()),
+            ("board".into(), "Odroid".into()),
+        ],
+        sections: vec![checks, table],
+    }
+}
+
+#[test]
+fn a_page_begins_with_its_fastest_kernels_and_ends_with_folded_checks() {
+    let page = page(&products(), "t");
+    check(&page).unwrap();
+    let places = [
+        "<dt>device</dt>",
+        "<dd>1 of 2 kernels right, 1 wrong or failing: bias_rm</dd>",
+        "<summary>Machine and program</summary>",
+        "<dt>board</dt>",
+        "<h2>Fastest kernel of each operation</h2>",
+        "<td>matmul_morton_4_2</td><td class=\"n\">192</td><td>9.000 GFLOPS</td><td>18.0%</td>",
+        "<h2>Fastest kernel by size</h2>\n<figure>",
+        "<h2>Best of each kernel</h2>\n<figure>",
+        "<nav",
+        "<h2>Table 8.2</h2>",
+        "<h2>Checked against float64</h2>\n<details>\n<summary>2 rows</summary>",
+        "WRONG: NaN",
+    ]
+    .map(|part| page.find(part).unwrap_or_else(|| panic!("{part}: {page}")));
+    assert!(places.is_sorted(), "{places:?}");
+    // Checks alone are not folded.
+    let mut alone = products();
+    alone.sections.truncate(1);
+    alone.head.truncate(1);
+    assert!(!super::page(&alone, "t").contains("<details>"));
+}
+
+#[test]
+fn headers_do_not_break_inside_words() {
+    let mut report = products();
+    report.sections[1].columns[0] = "largest work-group".into();
+    let page = page(&report, "t");
+    check(&page).unwrap();
+    let word = "largest <span class=\"word\">work-group</span></th>";
+    assert!(page.contains(word), "{page}");
+}
+
+/// Bars have one unit: the document's figures in other units are left to the table.
+#[test]
+fn bars_of_the_document_stand_beside_measured_ones() {
+    let mut report = products();
+    report.sections.remove(0);
+    let table = &mut report.sections[0];
+    table.plot = Plot::Bars;
+    for name in ["matmul_naive, document", "words, document"] {
+        table.columns.push(name.into());
+    }
+    for row in &mut table.rows {
+        row.cells.extend([Cell::Document(3.0), Cell::Document(5.0)]);
+    }
+    let page = page(&report, "t");
+    check(&page).unwrap();
+    assert!(page.contains("<span>matmul_naive, document</span></li>"));
+    assert!(!page.contains("<span>words, document</span></li>"));
 }

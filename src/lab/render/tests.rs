@@ -87,8 +87,8 @@ pub(crate) fn sample() -> Report {
     }
 }
 
-/// What no report should hold: values that are none, ragged rows, markup and control characters
-/// everywhere.
+/// A report with everything that it should not hold: values that are no numbers, ragged rows,
+/// markup and control characters everywhere.
 pub(crate) fn hostile() -> Report {
     let odd = "<&\"'>|,\\\u{0}\u{1b}[31m\n\t\u{ffff}\u{2028}ä😀]]>";
     let values = [
