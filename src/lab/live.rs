@@ -55,7 +55,7 @@ impl Progress {
 }
 
 /// A report that is printed while it grows.
-pub(crate) struct Live<'p> {
+pub(crate) struct LiveReport<'p> {
     page: &'p Page,
     print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
     parts: Parts,
@@ -65,19 +65,19 @@ pub(crate) struct Live<'p> {
     pub(crate) progress: Progress,
 }
 
-impl<'p> Live<'p> {
+impl<'p> LiveReport<'p> {
     /// An empty report for the outputs of `page`. The report of `--against` is read now, so that a
     /// mistake in it is found before the run of some minutes.
     pub(crate) fn new(
         page: &'p Page,
         print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
-    ) -> Result<Live<'p>, Error> {
+    ) -> Result<LiveReport<'p>, Error> {
         let read = |file: &Path| {
             let place = escape::path(file);
             let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
             against::read(&text).map_err(|e| Error::input(&place, e))
         };
-        Ok(Live {
+        Ok(LiveReport {
             page,
             print,
             parts: Parts::new(page.output),

@@ -30,7 +30,7 @@ use crate::registry::{Kernel, Operation};
 use crate::sys::signal;
 use case::{Lab, Trouble};
 use layout::Drawing;
-use live::{Live, Progress, stopped};
+use live::{LiveReport, Progress, stopped};
 use network::NetworkBench;
 use render::OutputFormat;
 use std::borrow::Cow;
@@ -218,7 +218,7 @@ impl KernelBench {
         self.sources.check()?;
         self.sources
             .check_for(&format!("bench {named}"), kernels.iter().copied())?;
-        let mut live = Live::new(&self.page, print)?;
+        let mut live = LiveReport::new(&self.page, print)?;
         // Before a driver starts, which may have handlers of its own.
         signal::serve_stops();
         let device = self.target.device()?;
@@ -461,7 +461,7 @@ impl Page {
         subject: &str,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut live = Live::new(self, print)?;
+        let mut live = LiveReport::new(self, print)?;
         live.head(report.head)?;
         report
             .sections

@@ -462,13 +462,11 @@ impl NetworkBench {
 /// A value of the row as JSON. Names are texts whatever they look like. Numbers that JSON does not
 /// have are null.
 fn json(name: &str, value: &str) -> String {
-    let mut text = String::new();
     match value.parse::<f64>() {
-        _ if ["network", "device", "plan"].contains(&name) => json_string(&mut text, value),
-        Ok(number) if number.is_finite() => text.push_str(value),
-        _ => text.push_str("null"),
+        _ if ["network", "device", "plan"].contains(&name) => json_string(value),
+        Ok(number) if number.is_finite() => value.into(),
+        _ => "null".into(),
     }
-    text
 }
 
 /// Returns the runs that fit into about two seconds, at least `--repeat`.
@@ -702,7 +700,7 @@ impl NetworkTables<'_> {
             ..Section::new("thesis_6", &title, "step", "ms")
         };
         let network = generated("baseline", Kind::Values).map_err(Error::usage)?;
-        let mut found: Vec<Result<StepTimes, Error>> = Vec::new();
+        let mut found: Vec<Result<NetworkTimes, Error>> = Vec::new();
         for (column, plan, device) in [
             ("thesis-baseline", "thesis-baseline", Some(self.device)),
             ("thesis-morton", "thesis-morton", Some(self.device)),
@@ -728,7 +726,7 @@ impl NetworkTables<'_> {
                 }
             }
         }
-        let total = |side: &Result<StepTimes, Error>| match side {
+        let total = |side: &Result<NetworkTimes, Error>| match side {
             Ok(times) => Cell::Measured(measured(&times.total)),
             Err(e) => Cell::Skipped(e.to_string()),
         };
@@ -751,7 +749,7 @@ impl NetworkTables<'_> {
         &self,
         network: &(Network, Tensors),
         records: usize,
-    ) -> Result<StepTimes, Error> {
+    ) -> Result<NetworkTimes, Error> {
         self.guard.goes_on("baseline, by plain loops")?;
         // A part of the records predicts the time of all of them.
         let part = records.div_ceil(PART * PART);
@@ -765,11 +763,11 @@ impl NetworkTables<'_> {
     }
 
     /// The times of the steps of a network.
-    fn step_times(&self, setting: Setting) -> Result<StepTimes, Error> {
+    fn step_times(&self, setting: Setting) -> Result<NetworkTimes, Error> {
         let mut harness = Harness::new(setting, &|times| self.guard.refuses(times))?;
         let model = setting.model()?;
         let step = |s: &Step| OneStep::new(s.node, s.operation.name());
-        let mut times = StepTimes {
+        let mut times = NetworkTimes {
             steps: model.plan.steps.iter().map(step).collect(),
             total: Vec::new(),
         };
@@ -806,7 +804,7 @@ impl OneStep {
 }
 
 /// The times of each step, and of all together in milliseconds, by run.
-struct StepTimes {
+struct NetworkTimes {
     steps: Vec<OneStep>,
     total: Vec<f64>,
 }
@@ -815,13 +813,13 @@ struct StepTimes {
 const SEQUENTIAL: usize = 3;
 
 /// The times of a network by plain loops.
-fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -> StepTimes {
+fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -> NetworkTimes {
     let mut random = reference::Random::new(records as u64);
     let (network, weights) = network;
     let input: Vec<f32> = (0..network.width * records)
         .map(|_| random.float())
         .collect();
-    let mut times = StepTimes {
+    let mut times = NetworkTimes {
         steps: Vec::new(),
         total: Vec::new(),
     };

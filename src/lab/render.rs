@@ -5,7 +5,7 @@
 //! can be compared at a glance.
 
 use crate::escape;
-use crate::lab::table::{Cell, Measured, Plot, Report, Section};
+use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
 /// Columns of a line of running text.
 const LINE: usize = 100;
@@ -657,13 +657,10 @@ fn md_section(o: &mut String, section: &Section) {
 
 // --- CSV ---
 
-fn csv_field(o: &mut String, s: &str) {
-    if s.contains([',', '"', '\n', '\r']) {
-        o.push('"');
-        *o += &s.replace('"', "\"\"");
-        o.push('"');
-    } else {
-        *o += s;
+fn csv_field(s: &str) -> String {
+    match s.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", s.replace('"', "\"\"")),
+        false => s.into(),
     }
 }
 
@@ -671,191 +668,123 @@ fn csv_field(o: &mut String, s: &str) {
 const CSV: &str = "section,row,column,value,unit,spread,runs,first,percent,error,note\n";
 
 fn csv_section(o: &mut String, section: &Section) {
+    let (id, unit) = (csv_field(&section.id), csv_field(&section.unit));
     for row in &section.rows {
+        let label = csv_field(&row.label);
         for (cell, column) in row.cells.iter().zip(&section.columns) {
-            if *cell != Cell::Empty {
-                csv_line(o, section, [&section.id, &row.label, column], cell);
-            }
-        }
-    }
-}
-
-fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
-    for name in names {
-        csv_field(o, name);
-        o.push(',');
-    }
-    match cell {
-        Cell::Empty => {}
-        Cell::Text(t) => {
-            csv_field(o, t);
-            *o += ",,,,,,,text";
-        }
-        Cell::Document(x) => {
-            *o += &exact(*x);
-            o.push(',');
-            csv_field(o, &section.unit);
-            *o += ",,,,,,document";
-        }
-        Cell::Skipped(why) => {
-            *o += ",,,,,,,";
-            csv_field(o, &format!("skipped: {why}"));
-        }
-        Cell::Measured(m) => {
-            *o += &exact(m.value);
-            o.push(',');
-            csv_field(o, &section.unit);
-            let runs = Some(f64::from(m.runs));
-            for x in [m.spread, runs, m.first, m.percent, m.error] {
-                o.push(',');
-                if let Some(x) = x {
-                    *o += &exact(x);
+            let fields = match cell {
+                Cell::Empty => continue,
+                Cell::Text(t) => format!("{},,,,,,,text", csv_field(t)),
+                Cell::Document(x) => format!("{},{unit},,,,,,document", exact(*x)),
+                Cell::Skipped(why) => {
+                    format!(",,,,,,,{}", csv_field(&format!("skipped: {why}")))
                 }
-            }
-            o.push(',');
+                Cell::Measured(m) => {
+                    let runs = Some(f64::from(m.runs));
+                    let numbers = [m.spread, runs, m.first, m.percent, m.error]
+                        .map(|x| x.map_or(String::new(), exact));
+                    format!("{},{unit},{},", exact(m.value), numbers.join(","))
+                }
+            };
+            *o += &format!("{id},{label},{},{fields}\n", csv_field(column));
         }
     }
-    o.push('\n');
 }
 
 // --- JSON ---
 
-pub(crate) fn json_string(o: &mut String, s: &str) {
-    o.push('"');
+pub(crate) fn json_string(s: &str) -> String {
+    let mut o = String::from('"');
     for c in s.chars() {
         match c {
-            '"' => *o += "\\\"",
-            '\\' => *o += "\\\\",
-            '\n' => *o += "\\n",
+            '"' | '\\' => o.extend(['\\', c]),
+            '\n' => o += "\\n",
             '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => {
-                *o += "\\u00";
-                pad(o, 1, char::from(b'0' + (c as u8 >> 4)));
-                o.push(char::from_digit(u32::from(c) & 15, 16).unwrap_or('0'));
+                o += &format!("\\u{:04x}", u32::from(c));
             }
             _ => o.push(c),
         }
     }
-    o.push('"');
+    o + "\""
 }
 
-/// JSON has no word for what is not a finite number: null, read back as NaN.
-fn json_number(o: &mut String, x: f64) {
-    *o += &if x.is_finite() {
-        exact(x)
-    } else {
-        "null".into()
-    };
-}
-
-fn json_strings(o: &mut String, all: &[String]) {
-    o.push('[');
-    for (i, s) in all.iter().enumerate() {
-        if i > 0 {
-            o.push(',');
-        }
-        json_string(o, s);
+/// A number; null if it is not finite, which is read back as NaN.
+fn json_number(x: f64) -> String {
+    match x.is_finite() {
+        true => exact(x),
+        false => "null".into(),
     }
-    o.push(']');
 }
 
-/// Nothing is null, words are a string, everything else an object.
-fn json_cell(o: &mut String, cell: &Cell) {
+/// The items with commas between them.
+fn json_list<T>(items: &[T], json: impl Fn(&T) -> String) -> String {
+    items.iter().map(json).collect::<Vec<_>>().join(",")
+}
+
+fn json_strings(all: &[String]) -> String {
+    json_list(all, |s| json_string(s))
+}
+
+/// An empty cell is null, words are a string, all others are objects.
+fn json_cell(cell: &Cell) -> String {
     match cell {
-        Cell::Empty => *o += "null",
-        Cell::Text(t) => json_string(o, t),
-        Cell::Document(x) => {
-            *o += "{\"document\":";
-            json_number(o, *x);
-            o.push('}');
-        }
-        Cell::Skipped(why) => {
-            *o += "{\"skipped\":";
-            json_string(o, why);
-            o.push('}');
-        }
+        Cell::Empty => "null".into(),
+        Cell::Text(t) => json_string(t),
+        Cell::Document(x) => format!("{{\"document\":{}}}", json_number(*x)),
+        Cell::Skipped(why) => format!("{{\"skipped\":{}}}", json_string(why)),
         Cell::Measured(m) => {
-            *o += "{\"value\":";
-            json_number(o, m.value);
-            *o += ",\"spread\":";
-            // null where there is none: reports were read that expect the key.
-            json_number(o, m.spread.unwrap_or(f64::NAN));
-            *o += ",\"runs\":";
-            *o += &exact(f64::from(m.runs));
+            // The spread is null if there is none: readers of older reports expect the key.
+            let spread = json_number(m.spread.unwrap_or(f64::NAN));
+            let (value, runs) = (json_number(m.value), m.runs);
+            let mut o = format!("{{\"value\":{value},\"spread\":{spread},\"runs\":{runs}");
             for (name, x) in [
-                (",\"first\":", m.first),
-                (",\"percent\":", m.percent),
-                (",\"error\":", m.error),
+                ("first", m.first),
+                ("percent", m.percent),
+                ("error", m.error),
             ] {
                 if let Some(x) = x {
-                    *o += name;
-                    json_number(o, x);
+                    o += &format!(",\"{name}\":{}", json_number(x));
                 }
             }
-            o.push('}');
+            o + "}"
         }
     }
 }
 
 fn json(report: &Report) -> String {
-    let mut o = String::from("{\"head\":{");
-    for (i, (name, value)) in report.head.iter().enumerate() {
-        o += if i > 0 { ",\n" } else { "\n" };
-        json_string(&mut o, name);
-        o.push(':');
-        json_string(&mut o, value);
-    }
-    o += "},\n\"sections\":[";
-    for (i, section) in report.sections.iter().enumerate() {
-        o += if i > 0 { ",\n" } else { "\n" };
-        json_section(&mut o, section);
-    }
-    o += "]}\n";
-    o
+    let line = |(name, value): &(String, String)| {
+        format!("\n{}:{}", json_string(name), json_string(value))
+    };
+    format!(
+        "{{\"head\":{{{}}},\n\"sections\":[{}]}}\n",
+        json_list(&report.head, line),
+        json_list(&report.sections, json_section)
+    )
 }
 
-fn json_section(o: &mut String, section: &Section) {
-    for (name, value) in [
-        ("{\"id\":", &section.id),
-        (",\"title\":", &section.title),
-        (",\"rows_are\":", &section.rows_are),
-        (",\"unit\":", &section.unit),
-    ] {
-        *o += name;
-        json_string(o, value);
-    }
-    *o += ",\"larger_is_better\":";
-    *o += if section.larger_is_better {
-        "true"
-    } else {
-        "false"
+fn json_section(section: &Section) -> String {
+    let row = |row: &Row| {
+        let (label, cells) = (json_string(&row.label), json_list(&row.cells, json_cell));
+        format!("\n{{\"label\":{label},\"cells\":[{cells}]}}")
     };
-    *o += ",\n\"columns\":";
-    json_strings(o, &section.columns);
-    *o += ",\n\"rows\":[";
-    for (i, row) in section.rows.iter().enumerate() {
-        *o += if i > 0 {
-            ",\n{\"label\":"
-        } else {
-            "\n{\"label\":"
-        };
-        json_string(o, &row.label);
-        *o += ",\"cells\":[";
-        for (i, cell) in row.cells.iter().enumerate() {
-            if i > 0 {
-                o.push(',');
-            }
-            json_cell(o, cell);
-        }
-        *o += "]}";
-    }
-    *o += "],\n\"notes\":";
-    json_strings(o, &section.notes);
-    *o += match section.plot {
-        Plot::None => ",\"plot\":\"none\"}",
-        Plot::Lines => ",\"plot\":\"lines\"}",
-        Plot::Bars => ",\"plot\":\"bars\"}",
-        Plot::Grid => ",\"plot\":\"grid\"}",
+    let plot = match section.plot {
+        Plot::None => "none",
+        Plot::Lines => "lines",
+        Plot::Bars => "bars",
+        Plot::Grid => "grid",
     };
+    format!(
+        "\n{{\"id\":{},\"title\":{},\"rows_are\":{},\"unit\":{},\"larger_is_better\":{},\n\
+         \"columns\":[{}],\n\"rows\":[{}],\n\"notes\":[{}],\"plot\":\"{plot}\"}}",
+        json_string(&section.id),
+        json_string(&section.title),
+        json_string(&section.rows_are),
+        json_string(&section.unit),
+        section.larger_is_better,
+        json_strings(&section.columns),
+        json_list(&section.rows, row),
+        json_strings(&section.notes),
+    )
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const MOST_BARS: usize = 12;
 
 /// A kernel that was timed at one size.
 #[derive(Clone)]
-struct Timed<'a> {
+struct TimedKernel<'a> {
     kernel: &'a Kernel,
     /// Size or shape of the problem.
     size: &'a str,
@@ -23,10 +23,10 @@ struct Timed<'a> {
 /// The sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and the
 /// best of each kernel. Sections without rows are left out.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
-    let products: Vec<Timed> = report.sections.iter().flat_map(products).collect();
-    let mut fastest: Vec<Timed> = Vec::new();
+    let products: Vec<TimedKernel> = report.sections.iter().flat_map(products).collect();
+    let mut fastest: Vec<TimedKernel> = Vec::new();
     for operation in Operation::ALL {
-        let of_operation = |t: &&Timed| t.kernel.operation == operation;
+        let of_operation = |t: &&TimedKernel| t.kernel.operation == operation;
         let best = products.iter().filter(of_operation);
         let best = best.max_by(|a, b| a.measured.value.total_cmp(&b.measured.value));
         let other = || {
@@ -47,7 +47,7 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
 }
 
 /// All measured cells of a section with a column for each kernel, in GFLOPS.
-fn products(section: &Section) -> Vec<Timed<'_>> {
+fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     let mut found = Vec::new();
     if section.unit != "GFLOPS" {
         return found;
@@ -56,7 +56,7 @@ fn products(section: &Section) -> Vec<Timed<'_>> {
         let Some(kernel) = kernel(name) else { continue };
         for row in &section.rows {
             if let Some(Cell::Measured(m)) = row.cells.get(i) {
-                found.push(Timed {
+                found.push(TimedKernel {
                     kernel,
                     size: &row.label,
                     measured: *m,
@@ -70,7 +70,7 @@ fn products(section: &Section) -> Vec<Timed<'_>> {
 
 /// The fastest kernel of an operation in a section with a row for each kernel: at its first shape
 /// in milliseconds, or at the largest image in pixels a second.
-fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
+fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_>> {
     let images = operation == Operation::Sobel;
     if images != section.larger_is_better || section.rows_are != "kernel" {
         return None;
@@ -107,7 +107,7 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
         Some(Cell::Text(rate)) => format!("{rate} million pixels/s"),
         _ => format!("{} {}", number(measured.value), section.unit),
     };
-    Some(Timed {
+    Some(TimedKernel {
         kernel,
         size,
         measured,
@@ -115,7 +115,7 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<Timed<'_>> {
     })
 }
 
-fn table(fastest: &[Timed]) -> Section {
+fn table(fastest: &[TimedKernel]) -> Section {
     let title = "Fastest kernel of each operation";
     let mut s = Section::new("fastest", title, "operation", "");
     s.columns = ["kernel", "size", "speed", "share of peak"]
@@ -136,7 +136,7 @@ fn table(fastest: &[Timed]) -> Section {
 }
 
 /// The GFLOPS of the fastest kernel of each operation by size, if there are several sizes.
-fn by_size(products: &[Timed]) -> Section {
+fn by_size(products: &[TimedKernel]) -> Section {
     let mut s = Section {
         larger_is_better: true,
         plot: Plot::Lines,
@@ -174,14 +174,14 @@ fn by_size(products: &[Timed]) -> Section {
 }
 
 /// The GFLOPS that each kernel reaches at its best size, if there are several kernels.
-fn by_kernel(products: &[Timed]) -> Section {
+fn by_kernel(products: &[TimedKernel]) -> Section {
     let mut s = Section {
         larger_is_better: true,
         plot: Plot::Bars,
         columns: vec!["best".into()],
         ..Section::new("best", "Best of each kernel", "kernel", "GFLOPS")
     };
-    let mut sorted: Vec<&Timed> = products.iter().collect();
+    let mut sorted: Vec<&TimedKernel> = products.iter().collect();
     sorted.sort_by(|a, b| b.measured.value.total_cmp(&a.measured.value));
     for t in sorted {
         let name = &*t.kernel.codename;

@@ -2,7 +2,7 @@
 
 use super::Unsound;
 use super::case::{self, Lab, LaunchTimes, TimedCase, Timing, Trouble, WorkGroup};
-use super::live::{Live, STOPPED, stopped};
+use super::live::{LiveReport, STOPPED, stopped};
 use super::network::{Guard, NetworkTables, Peaks, measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{Budget, KernelBench, groups};
@@ -28,9 +28,33 @@ struct BySize {
     title: &'static str,
     sizes: &'static [usize],
     kernels: &'static [&'static str],
-    /// Figures of the document: the column's name, then (size, GFLOPS).
-    document: &'static [(&'static str, &'static [(usize, f64)])],
+    document: &'static [Figures],
 }
+
+/// A column of the document's figures.
+struct Figures {
+    name: &'static str,
+    sizes: &'static [usize],
+    gflops: &'static [f64],
+}
+
+const fn figures(name: &'static str, sizes: &'static [usize], gflops: &'static [f64]) -> Figures {
+    Figures {
+        name,
+        sizes,
+        gflops,
+    }
+}
+
+impl Figures {
+    fn at(&self, size: usize) -> Option<f64> {
+        let i = self.sizes.iter().position(|&s| s == size)?;
+        self.gflops.get(i).copied()
+    }
+}
+
+/// Sizes of the thesis's table 7.1.
+const THESIS_7_1: [usize; 9] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152];
 
 const BY_SIZE: &[BySize] = &[
     BySize {
@@ -39,32 +63,18 @@ const BY_SIZE: &[BySize] = &[
         sizes: BY_128,
         kernels: &["matmul_naive", "matmul_rmcm"],
         document: &[
-            (
+            figures(
                 "RM×RM, document",
+                &THESIS_7_1,
                 &[
-                    (128, 2.516),
-                    (256, 0.448),
-                    (384, 0.397),
-                    (512, 0.330),
-                    (640, 0.364),
-                    (768, 0.352),
-                    (896, 0.332),
-                    (1024, 0.304),
-                    (1152, 0.283),
+                    2.516, 0.448, 0.397, 0.330, 0.364, 0.352, 0.332, 0.304, 0.283,
                 ],
             ),
-            (
+            figures(
                 "RM×CM, document",
+                &THESIS_7_1,
                 &[
-                    (128, 2.406),
-                    (256, 0.599),
-                    (384, 0.480),
-                    (512, 0.409),
-                    (640, 0.449),
-                    (768, 0.447),
-                    (896, 0.443),
-                    (1024, 0.428),
-                    (1152, 0.392),
+                    2.406, 0.599, 0.480, 0.409, 0.449, 0.447, 0.443, 0.428, 0.392,
                 ],
             ),
         ],
@@ -113,49 +123,25 @@ const BY_SIZE: &[BySize] = &[
             "matmul_packed_4x4_k4",
         ],
         document: &[
-            (
+            figures(
                 "ARM paper",
-                &[
-                    (96, 11.2),
-                    (192, 13.0),
-                    (384, 13.2),
-                    (768, 13.1),
-                    (1440, 13.1),
-                    (2880, 10.8),
-                ],
+                &ARM_DOCUMENT,
+                &[11.2, 13.0, 13.2, 13.1, 13.1, 10.8],
             ),
-            (
+            figures(
                 "blocked, document",
-                &[
-                    (96, 11.65),
-                    (192, 13.65),
-                    (384, 13.08),
-                    (768, 12.90),
-                    (1440, 12.98),
-                    (2880, 2.14),
-                ],
+                &ARM_DOCUMENT,
+                &[11.65, 13.65, 13.08, 12.90, 12.98, 2.14],
             ),
-            (
+            figures(
                 "Morton 4-2, document",
-                &[
-                    (96, 13.04),
-                    (192, 14.86),
-                    (384, 14.19),
-                    (768, 13.67),
-                    (1440, 13.61),
-                    (2880, 13.65),
-                ],
+                &ARM_DOCUMENT,
+                &[13.04, 14.86, 14.19, 13.67, 13.61, 13.65],
             ),
-            (
+            figures(
                 "Morton 4-4, document",
-                &[
-                    (96, 12.05),
-                    (192, 13.93),
-                    (384, 12.94),
-                    (768, 12.45),
-                    (1440, 12.02),
-                    (2880, 11.98),
-                ],
+                &ARM_DOCUMENT,
+                &[12.05, 13.93, 12.94, 12.45, 12.02, 11.98],
             ),
         ],
     },
@@ -481,7 +467,7 @@ struct SizeTable<'a> {
     title: &'static str,
     kernels: Vec<&'a Kernel>,
     sizes: Vec<usize>,
-    document: &'static [(&'static str, &'static [(usize, f64)])],
+    document: &'static [Figures],
     /// True if each kernel runs in the best work-group of its sweep.
     best: bool,
 }
@@ -492,7 +478,7 @@ pub(crate) struct Tables<'a, 'p> {
     kernels: Vec<&'a Kernel>,
     options: &'a KernelBench,
     budget: Budget,
-    live: &'a mut Live<'p>,
+    live: &'a mut LiveReport<'p>,
     done: Vec<Done>,
     peaks: Peaks,
     wrong: Vec<Unsound>,
@@ -507,7 +493,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         kernels: Vec<&'a Kernel>,
         options: &'a KernelBench,
         budget: Budget,
-        live: &'a mut Live<'p>,
+        live: &'a mut LiveReport<'p>,
     ) -> Tables<'a, 'p> {
         Tables {
             lab,
@@ -881,18 +867,14 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     fn size_table(&mut self, table: &SizeTable<'a>) -> Section {
-        let figure = |figures: &[(usize, f64)], size: usize| {
-            let at = figures.iter().find(|(s, _)| *s == size);
-            at.map(|&(_, gflops)| gflops)
-        };
         // Documents without a figure at any of these sizes have no column.
         let document: Vec<_> = table
             .document
             .iter()
-            .filter(|(_, figures)| table.sizes.iter().any(|&s| figure(figures, s).is_some()))
+            .filter(|d| table.sizes.iter().any(|&size| d.at(size).is_some()))
             .collect();
         let kernels = table.kernels.iter().map(|k| k.codename.to_string());
-        let names = document.iter().map(|(name, _)| name.to_string());
+        let names = document.iter().map(|d| d.name.to_string());
         let columns = kernels.chain(names).collect();
         let mut rows = Vec::new();
         for &size in &table.sizes {
@@ -901,9 +883,11 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .map(|k| self.product(k, size, table.best))
                 .collect();
-            for (_, figures) in &document {
-                cells.push(figure(figures, size).map_or(Cell::Empty, Cell::Document));
-            }
+            cells.extend(
+                document
+                    .iter()
+                    .map(|d| d.at(size).map_or(Cell::Empty, Cell::Document)),
+            );
             rows.push(Row::new(size.to_string(), cells));
         }
         let mut s = gflops_section(table.id, table.title, &table.kernels, columns, rows);

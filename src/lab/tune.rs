@@ -20,7 +20,7 @@ use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::live::Progress;
 use crate::lab::network::{Harness, Setting, measured, quantile};
-use crate::lab::render::{self, OutputFormat};
+use crate::lab::render::{self, OutputFormat, json_string};
 use crate::lab::table::{Cell, Report, Section};
 use crate::lab::{BenchTarget, too_long};
 use crate::planner;
@@ -601,12 +601,7 @@ fn plan_file(
 ) -> Result<String, Error> {
     let model = Model::baked(recipe, None).map_err(Error::device)?;
     let name = tuned_name(&recipe.name);
-    let text = |s: &str| {
-        let mut quoted = String::new();
-        render::json_string(&mut quoted, s);
-        quoted
-    };
-    let kernels: Vec<String> = recipe.kernels.iter().map(|k| text(k)).collect();
+    let kernels: Vec<String> = recipe.kernels.iter().map(|k| json_string(k)).collect();
     let group = |&(rows, cols): &(usize, usize)| match (rows, cols) {
         DRIVERS_CHOICE => "null".to_string(),
         _ => format!("[{rows}, {cols}]"),
@@ -614,7 +609,7 @@ fn plan_file(
     let groups: Vec<String> = recipe
         .groups
         .iter()
-        .map(|(k, g)| format!("{}: {}", text(k), group(g)))
+        .map(|(k, g)| format!("{}: {}", json_string(k), group(g)))
         .collect();
     let layouts: Vec<String> = model
         .plan
@@ -622,12 +617,12 @@ fn plan_file(
         .map(|(node, role, layout)| {
             format!(
                 "{{\"node\": {}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}",
-                text(&node)
+                json_string(&node)
             )
         })
         .collect();
     let few = recipe.few.as_ref().map_or(String::new(), |few| {
-        let kernels: Vec<String> = few.kernels.iter().map(|k| text(k)).collect();
+        let kernels: Vec<String> = few.kernels.iter().map(|k| json_string(k)).collect();
         let kernels = kernels.join(", ");
         format!(
             "  \"few\": {{\"records\": {}, \"kernels\": [{kernels}]}},\n",
@@ -639,17 +634,17 @@ fn plan_file(
          \"about\": {},\n  \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \
          \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \"model\": \"{}\",\n  \
          \"device\": {},\n  \"driver\": {},\n  \"medianUs\": {median:.2}\n}}\n",
-        text(&name),
+        json_string(&name),
         recipe.engine,
         recipe.batch,
-        text(&format!("Tuned for {} on {device}.", network().name)),
+        json_string(&format!("Tuned for {} on {device}.", network().name)),
         kernels.join(", "),
         groups.join(", "),
         layouts.join(",\n    "),
         library().hash,
         network().hash,
-        text(device),
-        text(driver),
+        json_string(device),
+        json_string(driver),
     ))
 }
 

@@ -24,7 +24,7 @@ struct Check<'a> {
 
 /// One of the problems of a check with factors and an activation.
 #[derive(Clone, Copy)]
-struct Variant {
+struct CheckVariant {
     /// Index of the problem.
     problem: usize,
     factors: (f32, f32),
@@ -74,7 +74,7 @@ impl Lab {
         for problem in 0..check.problems.len() {
             for &factors in problems::factors(entry) {
                 for (index, &activation) in activations.iter().enumerate() {
-                    let variant = Variant {
+                    let variant = CheckVariant {
                         problem,
                         factors,
                         index,
@@ -87,9 +87,9 @@ impl Lab {
         Ok(worst)
     }
 
-    fn check_variant(&mut self, check: &Check, variant: Variant) -> Result<f64, Trouble> {
+    fn check_variant(&mut self, check: &Check, variant: CheckVariant) -> Result<f64, Trouble> {
         let Check { entry, group, .. } = *check;
-        let Variant {
+        let CheckVariant {
             problem: i,
             index: n,
             activation,

@@ -17,13 +17,13 @@ pub(super) const BORDER: u8 = 0x5A;
 
 /// Weights (row major) and biases of a layer.
 #[derive(Default)]
-pub(super) struct Layer {
+pub(super) struct LayerOperands {
     pub(super) weights: Vec<f32>,
     columns: usize,
     pub(super) biases: Vec<f32>,
 }
 
-impl Layer {
+impl LayerOperands {
     /// The weights as bytes hold them, without the scales of their rows.
     pub(super) fn numbers(&self) -> Vec<f32> {
         let rows = self.weights.chunks_exact(self.columns.max(1));
@@ -69,9 +69,9 @@ pub(super) fn power(row: usize) -> f32 {
 pub(super) struct Operands {
     pub(super) real: Problem,
     /// The left operand and the biases: those of the first of two layers, if there are two.
-    pub(super) first: Layer,
+    pub(super) first: LayerOperands,
     /// The second of two layers; empty if there is one.
-    pub(super) second: Layer,
+    pub(super) second: LayerOperands,
     /// The type that weights are stored as.
     pub(super) weights: Precision,
     pub(super) b: Vec<f32>,
@@ -163,9 +163,9 @@ impl Operands {
             Operation::Matmul | Operation::Affine | Operation::Pair
         );
         let (rows, second) = match middle(operation, real) {
-            0 => (h, Layer::default()),
+            0 => (h, LayerOperands::default()),
             rows => {
-                let second = Layer {
+                let second = LayerOperands {
                     weights: floats(h * rows),
                     columns: rows,
                     biases: floats(h),
@@ -186,7 +186,7 @@ impl Operands {
             _ if product => floats(rows * l),
             _ => Vec::new(),
         };
-        let first = Layer {
+        let first = LayerOperands {
             weights,
             columns: l,
             biases: floats(rows),
@@ -270,7 +270,7 @@ impl Operands {
     /// digits a conversion by hand or a device may lose. Their biases become as small: beside
     /// larger ones their sums would be rounded more coarsely than the bound allows.
     fn round_to_halves(&mut self) {
-        let Layer {
+        let LayerOperands {
             weights, biases, ..
         } = &mut self.first;
         let rows = weights.chunks_exact_mut(self.real.l.max(1)).zip(biases);

@@ -11,7 +11,6 @@ fn md(report: &Report) -> String {
 fn csv(report: &Report) -> String {
     text(report, OutputFormat::Csv)
 }
-use crate::lab::table::Row;
 
 fn cell(value: f64, spread: f64) -> Cell {
     let percent = Some(value * 5.0);
