@@ -146,10 +146,8 @@ impl Lab {
             self.take_in_scores(network, &case.tensors, &input);
             return Ok(GraphResult { error: 0.0, adds });
         }
-        for outside in [written_outside(&buffers)?, written_outside(&constants)?] {
-            if let Some(name) = outside {
-                return Err(case.wrong(format!("wrote outside {name}")));
-            }
+        if let Some(name) = written_outside(&buffers)?.or(written_outside(&constants)?) {
+            return Err(case.wrong(format!("wrote outside {name}")));
         }
         let error = case.judge(&buffers, &input)?;
         Ok(GraphResult { error, adds })
