@@ -74,7 +74,8 @@ impl NetworkFolder {
             )
             .matrix("2_b", 2, 1, |r, _| r as f32);
         self.network(
-            r#"{"layer":"AffineLayer","weights":"1_w.json","biases":"1_b.json"},{"layer":"ReLULayer"},
+            r#"{"layer":"AffineLayer","weights":"1_w.json",
+                "biases":"1_b.json"},{"layer":"ReLULayer"},
                {"layer":"AffineLayer","weights":"2_w.json","biases":"2_b.json"}"#,
             3,
             extra,
@@ -757,7 +758,8 @@ fn one_mistake_is_one_message() {
         )
     };
     let act = |name: &str| format!("{{\"layer\":\"{name}\"}}");
-    let extra = r#","features":["a","b","c"],"labels":["x","y"],"input":{"mean":[1,2,3],"std":[1,2,3]},
+    let extra = r#","features":["a","b","c"],"labels":["x","y"],"input":{"mean":[1,2,3],
+        "std":[1,2,3]},
                    "output":{"kind":"classes"}"#;
     let cases: &[(&[&str], Change<'_>)] = &[
         (
@@ -2258,7 +2260,7 @@ fn only_a_value_with_one_reader_is_fused_away() {
         plan(&graph, "generic"),
         ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed"
     );
-    // The same holds if the value goes out.
+    // A value that goes out is no different.
     let mut graph = chain(&[5, 4, 3], &[Activation::Relu]);
     let last = graph.nodes[2].output;
     graph.outputs = vec![last, activated].into();

@@ -26,7 +26,7 @@ impl Live {
         Live::new(value, self.dims.clone(), self.kind)
     }
 
-    /// The same value with other sizes of as many elements.
+    /// This value with other sizes of as many elements.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> Live {
         Live::new(self.value, dims, self.kind)
     }

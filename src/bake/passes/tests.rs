@@ -215,7 +215,7 @@ fn factors_stay_where_another_reads_what_they_are_of() {
     c = c.scale(true);
     c.push(Op::Combine(Arithmetic::Add), &[c.last, conv], Vec::new());
     assert_eq!(c.ops(), "relu convolution scale add");
-    // The same holds if the value goes out.
+    // A value that goes out is no different.
     let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
     let conv = c.last;
     c = c.scale(true);

@@ -164,7 +164,8 @@ fn what_is_left_out_has_a_usual_value() {
     );
 
     let (found, tensors, _) = op(
-        r#"{"layer":"DepthwiseConvLayer","weights":"g_w.json","biases":"g_b.json","kernel":2,"pad":[1,2],
+        r#"{"layer":"DepthwiseConvLayer","weights":"g_w.json","biases":"g_b.json","kernel":2,
+            "pad":[1,2],
             "stride":[1,2],"dilation":2}"#,
         2,
     );
@@ -278,11 +279,13 @@ fn images_are_scaled_by_channel_or_by_value() {
     let f = NetworkFolder::new();
     let scales = |order: &str, scale: &str| {
         let input = format!(
-            r#","input":{{"shape":[2,1,2],"order":"{order}","scale":{scale}}},"output":{{"kind":"values"}}"#
+            r#","input":{{"shape":[2,1,2],"order":"{order}","scale":{scale}}},
+                "output":{{"kind":"values"}}"#
         );
         // Two layers read the input, so the scaling is not folded.
         let pools = r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"a"},
-                       {"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"b","input":"input"},
+                       {"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"b",
+                           "input":"input"},
                        {"layer":"AddLayer","inputs":["a","b"]}"#;
         let ReadModel { network, .. } = f
             .weights("c", 1, 2)
@@ -487,7 +490,8 @@ fn mistakes_of_layers() {
             .matrix("row", 1, 4, |_, _| 1.0);
         f.matrix("zero", 2, 1, |_, _| 0.0)
             .matrix("negative", 2, 1, |_, _| -1.0);
-        let last = r#"{"layer":"DepthwiseConvLayer","weights":"zero.json","kernel":1,"name":"last","input":"input"}"#;
+        let last = r#"{"layer":"DepthwiseConvLayer","weights":"zero.json","kernel":1,
+            "name":"last","input":"input"}"#;
         let twice = layer.is_empty();
         let layers = if twice {
             vec![last, last]
@@ -524,8 +528,10 @@ fn mistakes_of_networks() {
                 r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":3,"name":"first"}"#,
                 r#"{"layer":"MaxPoolLayer","kernel":0,"name":"pool"}"#,
                 r#"{"layer":"ReLULayer"}"#,
-                r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":[3,2],"stride":0,"name":"second"}"#,
-                r#"{"layer":"AffineLayer","weights":"c_w.json","biases":"c_b.json","name":"middle"}"#,
+                r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":[3,2],"stride":0,
+                    "name":"second"}"#,
+                r#"{"layer":"AffineLayer","weights":"c_w.json","biases":"c_b.json",
+                    "name":"middle"}"#,
                 r#"{"layer":"AffineLayer","weights":"s_w.json","biases":"s_b.json","name":"end"}"#,
             ],
             r#","input":{"shape":[2,6,5]},"output":{"kind":"values"}"#,
@@ -639,7 +645,8 @@ fn several_inputs_and_outputs() {
     let f = NetworkFolder::new();
     f.weights("c", 4, 4).weights("m", 3, 5).weights("e", 2, 32);
     let layers = [
-        r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":2,"input":"camera","name":"edges"}"#,
+        r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":2,
+            "input":"camera","name":"edges"}"#,
         r#"{"layer":"FlattenLayer"}"#,
         r#"{"layer":"AffineLayer","weights":"e_w.json","biases":"e_b.json"}"#,
         r#"{"layer":"SoftmaxLayer","name":"kind"}"#,
@@ -810,7 +817,8 @@ fn wide_records_have_fewer_golden_vectors() {
     for (size, expected) in [("3,8,8", 32), ("3,96,96", 4), ("3,540,960", 2)] {
         let f = NetworkFolder::new();
         f.weights("c", 1, 3);
-        let layer = r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":1,"stride":8}"#;
+        let layer = r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":1,
+            "stride":8}"#;
         f.network(
             layer,
             1,

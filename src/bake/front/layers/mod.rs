@@ -159,7 +159,7 @@ impl Layers {
             check_weights(o.place(), &layers, mistakes);
         }
         let input_shape = match o.get("inputs") {
-            Some(_) => Some(Shape::vector(total(&inputs))).filter(|shape| shape.len() > 0),
+            Some(_) => Some(Shape::vector(total(&inputs))).filter(|shape| !shape.is_empty()),
             None => image.or_else(|| width(&layers).map(Shape::vector)),
         };
         let stated = o
@@ -198,14 +198,10 @@ impl Layers {
                 .collect(),
             false => Vec::new(),
         };
-        let draft = match mistakes.lines.len() == before {
-            true => lowered
-                .finish(&ends)
-                .map_err(|e| mistakes.add(o.place(), e)),
-            false => Err(()),
-        };
+        let draft = (mistakes.lines.len() == before).then(|| lowered.finish(&ends));
+        let draft = draft.and_then(|made| made.map_err(|e| mistakes.add(o.place(), e)).ok());
         Layers {
-            draft: draft.ok(),
+            draft,
             inputs,
             outputs,
             input_shape,
