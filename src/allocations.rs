@@ -20,7 +20,7 @@ use crate::observe::times::StreamTimes;
 use crate::observe::trace::Track;
 use crate::registry::EngineKind;
 use crate::stream::{
-    Format, InputShape, OutputFormat, OutputSpec, ResultWriter, SeriesRows, Source, Stream,
+    AnswerFormat, Format, InputShape, OutputSpec, ResultWriter, SeriesRows, Source, Stream,
 };
 use crate::sys::counting;
 use std::cell::Cell;
@@ -110,12 +110,12 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         "PoCL is missing: tests/run installs it"
     );
     let cases = [
-        (Format::Csv, OutputFormat::Class, false, false, None),
-        (Format::U8, OutputFormat::Json, false, false, None),
-        (Format::U8, OutputFormat::Scores, true, false, None),
-        (Format::Csv, OutputFormat::Class, true, true, None),
-        (Format::Csv, OutputFormat::Class, false, false, Some(WINDOW)),
-        (Format::U8, OutputFormat::Class, false, false, Some(3)),
+        (Format::Csv, AnswerFormat::Class, false, false, None),
+        (Format::U8, AnswerFormat::Json, false, false, None),
+        (Format::U8, AnswerFormat::Scores, true, false, None),
+        (Format::Csv, AnswerFormat::Class, true, true, None),
+        (Format::Csv, AnswerFormat::Class, false, false, Some(WINDOW)),
+        (Format::U8, AnswerFormat::Class, false, false, Some(3)),
     ]
     .map(|(format, output, timed, traced, hop)| AllocationCase {
         format,
@@ -146,7 +146,7 @@ const WINDOW: usize = 8;
 #[derive(Debug)]
 struct AllocationCase {
     format: Format,
-    output: OutputFormat,
+    output: AnswerFormat,
     timed: bool,
     traced: bool,
     /// Set for a time series.
@@ -183,7 +183,7 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
         batch: Some(100),
         max_memory: None,
         wanted: Wanted {
-            scores: case.output != OutputFormat::Class,
+            scores: case.output != AnswerFormat::Class,
             classes: true,
         },
         timed: case.timed,

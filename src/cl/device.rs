@@ -338,7 +338,7 @@ impl Device {
             mem_align: (q.must(q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)) as usize / 8).max(1),
             max_clock: q.uint(CL_DEVICE_MAX_CLOCK_FREQUENCY).unwrap_or(0),
             images,
-            image2d_max: images.then(|| q.image_limits()).unwrap_or_default(),
+            image2d_max: if images { q.image_limits() } else { (0, 0) },
             fp16: offers("cl_khr_fp16"),
             compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
                 .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
@@ -381,7 +381,8 @@ impl Device {
                 "long" CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG
                 "half" CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF
                 "float" CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
-                "double" CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE
+                "double"
+                CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE
             },
         }
     }

@@ -64,12 +64,12 @@ macro_rules! api {
                 let mut missing = None;
                 let api = Api {
                     $($need: {
-                        type Entry = <types::$need_type as Pointer>::Fn;
+                        type EntryPoint = <types::$need_type as Pointer>::Fn;
                         let found = needed(library, concat!(stringify!($need), "\0"), &mut missing);
                         // SAFETY: this is opencl-sys's type for the entry point of this name (a
                         // test compares the two columns of the table). If the entry point is
                         // missing, `load` fails and nothing is called.
-                        unsafe { std::mem::transmute::<*const c_void, Entry>(found) }
+                        unsafe { std::mem::transmute::<*const c_void, EntryPoint>(found) }
                     },)*
                     $($may: {
                         let found = symbol(library, concat!(stringify!($may), "\0"));

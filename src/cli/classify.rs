@@ -6,7 +6,7 @@ use super::{Command, request};
 use crate::engine::select::Request;
 use crate::error::Error;
 use crate::observe::report::ProfileFormat;
-use crate::stream::{Format, OutputFormat, SeriesRows};
+use crate::stream::{AnswerFormat, Format, SeriesRows};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(crate) struct Classify {
     /// Number of fields at the start of each line that are copied to its answer.
     pub(crate) keys: usize,
     /// `None` for the network's default.
-    pub(crate) output: Option<OutputFormat>,
+    pub(crate) output: Option<AnswerFormat>,
     /// File of expected classes.
     pub(crate) expect: Option<PathBuf>,
     /// Accuracy below which the exit code is 1, from 0 to 1.
@@ -67,7 +67,7 @@ pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
             hop: hop.unwrap_or(window),
         }),
         keys,
-        output: arguments.parse("output", OutputFormat::parse)?,
+        output: arguments.parse("output", AnswerFormat::parse)?,
         expect: arguments.path("expect"),
         min_accuracy: arguments.parse("min-accuracy", share)?,
         expect_scores: arguments.path("expect-scores"),

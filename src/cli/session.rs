@@ -14,7 +14,7 @@ use crate::observe::times::StreamTimes;
 use crate::observe::trace::{self, Name, Track};
 use crate::registry::EngineKind;
 use crate::stream::{
-    self, ERROR, ExpectedClasses, ExpectedScores, FileSource, InputShape, OutputFormat, OutputSpec,
+    self, AnswerFormat, ERROR, ExpectedClasses, ExpectedScores, FileSource, InputShape, OutputSpec,
     Pipeline, ResultWriter, SeriesRows, Stdout, Stream, Summary,
 };
 use crate::sys::{signal, watchdog};
@@ -64,7 +64,7 @@ impl Session {
         let spec = OutputSpec::of(network());
         let output = classify
             .output
-            .unwrap_or(OutputFormat::default_for(spec.kind));
+            .unwrap_or(AnswerFormat::default_for(spec.kind));
         let shape = input_shape(&classify).map_err(Error::usage)?;
         stream::check(output, &spec).map_err(Error::usage)?;
         if classify.mark {

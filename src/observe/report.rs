@@ -41,11 +41,11 @@ pub(crate) struct Facts<'a> {
     pub(crate) laid_out_again: usize,
     pub(crate) phases: &'a Phases,
     /// The devices, if several share the records.
-    pub(crate) members: &'a [MemberFacts],
+    pub(crate) members: &'a [RunningMember],
 }
 
 /// One of several devices that share the records.
-pub(crate) struct MemberFacts {
+pub(crate) struct RunningMember {
     /// The device in words.
     pub(crate) device: String,
     pub(crate) plan: Plan,

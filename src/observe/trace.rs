@@ -30,8 +30,8 @@ pub(crate) enum Name {
     Step(usize),
 }
 
-/// The exchanges that compare a device's clock with the host's. Their waiting time is the error
-/// that is left.
+/// The span in which a device's clock is compared with the host's. Its `waited` field holds the
+/// error that remains.
 pub(crate) const CLOCK: Name = Name::Text("clock");
 
 /// A span. Times are nanoseconds since the start of the program.

@@ -25,7 +25,7 @@ pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
     /// Set if the file's numbers can be labels of some classes and indices of others.
-    reading: Option<Reading>,
+    reading: Option<NameReading>,
     /// The classes by the other reading, if that is possible.
     otherwise: Option<Vec<u32>>,
     right: u64,
@@ -35,7 +35,7 @@ pub(crate) struct ExpectedClasses {
 
 /// The meaning of the names in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum NameReading {
     Labels,
     Indices,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Accuracy {
     pub(crate) right: u64,
     pub(crate) total: u64,
     /// Set if the file's numbers can be labels of some classes and indices of others.
-    pub(crate) reading: Option<Reading>,
+    pub(crate) reading: Option<NameReading>,
     /// Records with the expected class by the other reading, if that is possible.
     pub(crate) right_otherwise: Option<u64>,
 }
@@ -75,13 +75,13 @@ impl fmt::Display for Accuracy {
         write!(f, "{} of {}", self.right, self.total)?;
         match (self.reading, self.right_otherwise) {
             (None, _) => Ok(()),
-            (Some(Reading::Indices), _) => {
+            (Some(NameReading::Indices), _) => {
                 f.write_str(" (the lines were read as class indices: not all of them are labels)")
             }
-            (Some(Reading::Labels), None) => {
+            (Some(NameReading::Labels), None) => {
                 f.write_str(" (the lines were read as labels, not as class indices)")
             }
-            (Some(Reading::Labels), Some(right)) => {
+            (Some(NameReading::Labels), Some(right)) => {
                 write!(
                     f,
                     " (the lines were read as labels; as class indices {right} of {})",
@@ -268,7 +268,7 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
 struct Sets {
     sets: Vec<Box<[u32]>>,
     /// Set if another reading may have been meant.
-    reading: Option<Reading>,
+    reading: Option<NameReading>,
 }
 
 /// Reads the classes of each line, which may have none.
@@ -316,15 +316,15 @@ struct ClassName<'a> {
 /// The classes that names stand for.
 struct Meanings {
     classes: Vec<u32>,
-    reading: Reading,
+    reading: NameReading,
     /// The classes by the other reading, if all names can be read so.
     otherwise: Option<Vec<u32>>,
 }
 
 impl Meanings {
     /// Returns the reading if another one may have been meant.
-    fn told(&self) -> Option<Reading> {
-        (self.reading == Reading::Indices || self.otherwise.is_some()).then_some(self.reading)
+    fn told(&self) -> Option<NameReading> {
+        (self.reading == NameReading::Indices || self.otherwise.is_some()).then_some(self.reading)
     }
 }
 
@@ -354,14 +354,14 @@ fn meanings(
         (Some(classes), otherwise) => {
             return Ok(Meanings {
                 classes,
-                reading: Reading::Labels,
+                reading: NameReading::Labels,
                 otherwise,
             });
         }
         (None, Some(classes)) => {
             return Ok(Meanings {
                 classes,
-                reading: Reading::Indices,
+                reading: NameReading::Indices,
                 otherwise: None,
             });
         }

@@ -26,7 +26,7 @@ mod writer;
 
 pub(crate) use expect::{ExpectedClasses, ExpectedScores};
 pub(crate) use output::{
-    ERROR, OutputFormat, OutputSpec, check, check_mark, needs_argmax, needs_scores,
+    AnswerFormat, ERROR, OutputSpec, check, check_mark, needs_argmax, needs_scores,
 };
 pub(crate) use reader::{Format, InputShape, Next, Position, RecordReader};
 pub(crate) use series::SeriesRows;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// The content of one output line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutputFormat {
+pub(crate) enum AnswerFormat {
     /// The class as a number from 0.
     Class,
     /// The name of the class.
@@ -21,17 +21,17 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
-impl OutputFormat {
+impl AnswerFormat {
     /// Returns the format called `text` on the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
-            "class" => OutputFormat::Class,
-            "label" => OutputFormat::Label,
-            "scores" => OutputFormat::Scores,
-            "probs" => OutputFormat::Probs,
-            "json" => OutputFormat::Json,
+            "class" => AnswerFormat::Class,
+            "label" => AnswerFormat::Label,
+            "scores" => AnswerFormat::Scores,
+            "probs" => AnswerFormat::Probs,
+            "json" => AnswerFormat::Json,
             _ => match text.strip_prefix("top=").map(str::parse::<usize>) {
-                Some(Ok(k)) if k > 0 => OutputFormat::Top(k),
+                Some(Ok(k)) if k > 0 => AnswerFormat::Top(k),
                 Some(_) => return Err(format!("expected top=K with K at least 1, found {text:?}")),
                 None => {
                     return Err(format!(
@@ -45,9 +45,9 @@ impl OutputFormat {
     /// Returns the format that is used without the option `-o`.
     pub(crate) fn default_for(kind: Kind) -> Self {
         if kind == Kind::Values {
-            OutputFormat::Scores
+            AnswerFormat::Scores
         } else {
-            OutputFormat::Class
+            AnswerFormat::Class
         }
     }
 }
@@ -95,8 +95,8 @@ impl<'a> OutputSpec<'a> {
 pub(crate) const ERROR: &str = "error";
 
 /// Returns a usage error if the line of a bad record could be mistaken for a label.
-pub(crate) fn check_mark(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
-    match output == OutputFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
+pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
+    match output == AnswerFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(
             "--on-error mark: this network has a class called {ERROR:?}; use -o class or -o json"
         )),
@@ -105,16 +105,16 @@ pub(crate) fn check_mark(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<
 }
 
 /// Returns a usage error if the network cannot give this output.
-pub(crate) fn check(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
+pub(crate) fn check(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
         return Ok(());
     }
     let name = match output {
-        OutputFormat::Scores | OutputFormat::Json => return Ok(()),
-        OutputFormat::Class => "class",
-        OutputFormat::Label => "label",
-        OutputFormat::Probs => "probs",
-        OutputFormat::Top(_) => "top",
+        AnswerFormat::Scores | AnswerFormat::Json => return Ok(()),
+        AnswerFormat::Class => "class",
+        AnswerFormat::Label => "label",
+        AnswerFormat::Probs => "probs",
+        AnswerFormat::Top(_) => "top",
     };
     Err(format!(
         "-o {name}: this network computes values, no classes; use -o scores or -o json"
@@ -122,18 +122,18 @@ pub(crate) fn check(output: OutputFormat, spec: &OutputSpec<'_>) -> Result<(), S
 }
 
 /// Returns true if the engine must hand out scores.
-pub(crate) fn needs_scores(output: OutputFormat, spec: &OutputSpec<'_>) -> bool {
-    spec.kind != Kind::Classes || !matches!(output, OutputFormat::Class | OutputFormat::Label)
+pub(crate) fn needs_scores(output: AnswerFormat, spec: &OutputSpec<'_>) -> bool {
+    spec.kind != Kind::Classes || !matches!(output, AnswerFormat::Class | AnswerFormat::Label)
 }
 
 /// Returns true if the engine must find the arg-max. `expect`: the classes are compared with
 /// expected ones.
-pub(crate) fn needs_argmax(output: OutputFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
+pub(crate) fn needs_argmax(output: AnswerFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
     spec.kind == Kind::Classes
         && (expect
             || matches!(
                 output,
-                OutputFormat::Class | OutputFormat::Label | OutputFormat::Json
+                AnswerFormat::Class | AnswerFormat::Label | AnswerFormat::Json
             ))
 }
 
@@ -144,31 +144,31 @@ mod tests {
     #[test]
     fn formats_are_read_by_their_names_alone() {
         let all = [
-            OutputFormat::Class,
-            OutputFormat::Label,
-            OutputFormat::Scores,
-            OutputFormat::Probs,
-            OutputFormat::Json,
-            OutputFormat::Top(3),
+            AnswerFormat::Class,
+            AnswerFormat::Label,
+            AnswerFormat::Scores,
+            AnswerFormat::Probs,
+            AnswerFormat::Json,
+            AnswerFormat::Top(3),
         ];
         assert_eq!(
-            ["class", "label", "scores", "probs", "json", "top=3"].map(OutputFormat::parse),
+            ["class", "label", "scores", "probs", "json", "top=3"].map(AnswerFormat::parse),
             all.map(Ok)
         );
         for wrong in ["", "Class", "top", "top=0", "top=x", "top="] {
-            let error = OutputFormat::parse(wrong).unwrap_err();
+            let error = AnswerFormat::parse(wrong).unwrap_err();
             assert!(error.starts_with("expected "), "{wrong}");
             assert_eq!(error.contains("at least 1"), wrong.contains('='), "{wrong}");
         }
-        let error = OutputFormat::parse("table").unwrap_err();
+        let error = AnswerFormat::parse("table").unwrap_err();
         assert!(error.contains("found \"table\""), "{error}");
         assert_eq!(
-            OutputFormat::default_for(Kind::Values),
-            OutputFormat::Scores
+            AnswerFormat::default_for(Kind::Values),
+            AnswerFormat::Scores
         );
         assert_eq!(
-            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(OutputFormat::default_for),
-            [OutputFormat::Class; 3]
+            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(AnswerFormat::default_for),
+            [AnswerFormat::Class; 3]
         );
     }
 
@@ -189,16 +189,16 @@ mod tests {
             ..CLASSES
         };
         assert!(
-            check_mark(OutputFormat::Label, &spec)
+            check_mark(AnswerFormat::Label, &spec)
                 .unwrap_err()
                 .contains("use -o class or -o json")
         );
-        assert_eq!(check_mark(OutputFormat::Class, &spec), Ok(()));
+        assert_eq!(check_mark(AnswerFormat::Class, &spec), Ok(()));
         let good = OutputSpec {
             labels: &labels[..1],
             ..spec
         };
-        assert_eq!(check_mark(OutputFormat::Label, &good), Ok(()));
+        assert_eq!(check_mark(AnswerFormat::Label, &good), Ok(()));
     }
 
     #[test]
@@ -208,11 +208,11 @@ mod tests {
             activation: FinalActivation::Sigmoid,
             ..CLASSES
         };
-        for output in [OutputFormat::Class, OutputFormat::Label] {
+        for output in [AnswerFormat::Class, AnswerFormat::Label] {
             assert!(!needs_scores(output, &CLASSES) && needs_argmax(output, &CLASSES, false));
             assert!(needs_scores(output, &binary) && !needs_argmax(output, &binary, true));
         }
-        let (json, probs) = (OutputFormat::Json, OutputFormat::Probs);
+        let (json, probs) = (AnswerFormat::Json, AnswerFormat::Probs);
         assert!(needs_scores(json, &CLASSES) && needs_argmax(json, &CLASSES, false));
         assert!(!needs_argmax(probs, &CLASSES, false) && needs_argmax(probs, &CLASSES, true));
     }

@@ -271,13 +271,13 @@ fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     format: Option<Format>,
     sources: impl Fn() -> I,
 ) -> Ran {
-    run_with(false, OutputFormat::Scores, batch, input, format, sources)
+    run_with(false, AnswerFormat::Scores, batch, input, format, sources)
 }
 
 /// Like [`run`], with the choices of marking bad records and of the output.
 fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     mark: bool,
-    output: OutputFormat,
+    output: AnswerFormat,
     batch: usize,
     input: &TestInput,
     format: Option<Format>,
@@ -308,7 +308,7 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
 fn run_on<S: Source>(
     mut engine: impl Engine + Batches,
     mark: bool,
-    output: OutputFormat,
+    output: AnswerFormat,
     input: &TestInput,
     format: Option<Format>,
     sources: impl IntoIterator<Item = Result<(String, S), Error>>,
@@ -603,7 +603,7 @@ fn a_nan_score_names_the_record_in_the_input() {
             answered: Default::default(),
         };
         let mut out = Vec::new();
-        let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, VALUES);
+        let mut writer = ResultWriter::new(&mut out, AnswerFormat::Scores, VALUES);
         let input = TestInput::new(1);
         let stream = Stream {
             format,
@@ -638,7 +638,7 @@ fn marked(batch: usize, width: usize, format: Option<Format>, files: &[(&str, &[
     };
     run_with(
         true,
-        OutputFormat::Scores,
+        AnswerFormat::Scores,
         batch,
         &TestInput::new(width),
         format,
@@ -731,7 +731,7 @@ fn a_header_that_does_not_fit() {
         ..TestInput::new(2)
     };
     let run = |input: &TestInput, text: &'static [u8]| {
-        run_with(true, OutputFormat::Scores, 3, input, None, || {
+        run_with(true, AnswerFormat::Scores, 3, input, None, || {
             [memory("in", [text.to_vec()])]
         })
     };
@@ -786,7 +786,7 @@ fn json_has_the_reason() {
     let text = b"1\n\"a\\\n3\n";
     let ran = run_with(
         true,
-        OutputFormat::Json,
+        AnswerFormat::Json,
         2,
         &TestInput::new(1),
         None,
@@ -820,7 +820,7 @@ fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
         let ran = run_on(
             engine,
             true,
-            OutputFormat::Scores,
+            AnswerFormat::Scores,
             &TestInput::new(1),
             None,
             files,
@@ -855,7 +855,7 @@ proptest! {
             expected += &bad.map_or(format!("{sum},{value}\n"), |_| "error\n".into());
         }
         let source = || [memory("in", cut(text.as_bytes(), &cuts))];
-        let ran = run_with(true, OutputFormat::Scores, batch, &TestInput::new(2), None, source);
+        let ran = run_with(true, AnswerFormat::Scores, batch, &TestInput::new(2), None, source);
         prop_assert_eq!(&ran.text, &expected);
         let bad = expected.matches("error").count() as u64;
         prop_assert_eq!(ran.result.clone(), summary(records.len() as u64, bad, &ran));
@@ -930,7 +930,7 @@ fn a_record_is_answered_before_more_input_is_awaited() {
         let sink = SharedSink {
             bytes: answers.clone(),
         };
-        let mut writer = ResultWriter::new(sink, OutputFormat::Scores, VALUES);
+        let mut writer = ResultWriter::new(sink, AnswerFormat::Scores, VALUES);
         let input = TestInput::new(1);
         let mut times = StreamTimes::default();
         let stream = Stream {
@@ -979,7 +979,7 @@ fn keys_stand_in_front_of_answers() {
     ];
     for (batch, output) in [1, 2, 7]
         .into_iter()
-        .flat_map(|n| [(n, OutputFormat::Scores), (n, OutputFormat::Json)])
+        .flat_map(|n| [(n, AnswerFormat::Scores), (n, AnswerFormat::Json)])
     {
         for pieces in [vec![text.to_vec()], text.iter().map(|&b| vec![b]).collect()] {
             let ran = run_with(true, output, batch, &input, None, || {
@@ -988,7 +988,7 @@ fn keys_stand_in_front_of_answers() {
             let lines: Vec<&str> = ran.text.lines().collect();
             assert_eq!(lines.len(), expected.len(), "{}", ran.text);
             for (line, (text, key)) in lines.into_iter().zip(&expected) {
-                if output == OutputFormat::Json {
+                if output == AnswerFormat::Json {
                     let line: serde_json::Value = serde_json::from_str(line).unwrap();
                     assert_eq!(line["key"], *key, "{line}");
                 } else {
@@ -1072,7 +1072,7 @@ fn classes_and_scores_are_compared_on_the_way() {
     std::fs::remove_file(&path).unwrap();
     let (mut engine, mut out, input) = (MockEngine::new(2, 2), Vec::new(), TestInput::new(2));
     let mut ignore = |_: &Error| ();
-    let mut writer = ResultWriter::new(&mut out, OutputFormat::Class, spec);
+    let mut writer = ResultWriter::new(&mut out, AnswerFormat::Class, spec);
     let stream = Stream {
         bad: Some(&mut ignore),
         expected: Some(&mut expected),
@@ -1345,7 +1345,7 @@ fn a_bad_row_marks_the_records_that_have_it() {
                 let source = || [memory("a", [text.clone().into_bytes()])];
                 let ran = run_with(
                     true,
-                    OutputFormat::Scores,
+                    AnswerFormat::Scores,
                     batch,
                     &series(hop),
                     None,
@@ -1368,7 +1368,7 @@ fn a_bad_row_marks_the_records_that_have_it() {
                 assert_eq!(found, reasons, "{hop}");
                 let ran = run_with(
                     false,
-                    OutputFormat::Scores,
+                    AnswerFormat::Scores,
                     batch,
                     &series(hop),
                     None,
@@ -1443,7 +1443,7 @@ proptest! {
         };
         let format = Some(format);
         let run = |input, files: &dyn Fn() -> _| {
-            run_with(true, OutputFormat::Scores, batch, input, format, files)
+            run_with(true, AnswerFormat::Scores, batch, input, format, files)
         };
         let ran = run(&input, &|| files(&series, &cuts));
         let naive = run(&whole, &|| files(&records, &[(29, false)]));

@@ -1,7 +1,7 @@
 //! Answers to text, one line a record.
 
 use super::csv::CsvField;
-use super::output::{ERROR, OutputFormat, OutputSpec};
+use super::output::{AnswerFormat, ERROR, OutputSpec};
 use super::stdout::write_error;
 use super::text::{escaped, integer, json_label, label, list, number, numbers};
 use crate::engine::Answer;
@@ -30,7 +30,7 @@ pub(crate) enum Prediction<'a> {
 /// Writes one line for each record. Does not allocate after construction.
 pub(crate) struct ResultWriter<'a, W> {
     out: W,
-    output: OutputFormat,
+    output: AnswerFormat,
     spec: OutputSpec<'a>,
     buffer: Vec<u8>,
     /// The current record's probabilities or outputs; empty if nothing needs them.
@@ -47,7 +47,7 @@ pub(crate) struct ResultWriter<'a, W> {
 
 impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// Makes a writer to `out`. [`check`](super::check) must have passed.
-    pub(crate) fn new(out: W, output: OutputFormat, spec: OutputSpec<'a>) -> Self {
+    pub(crate) fn new(out: W, output: AnswerFormat, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
         // Room behind a full buffer for the longest line: index, escaped label, probability and
         // score of each class.
@@ -87,7 +87,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// Writes the key; in JSON the record's number and its key.
     fn begin_line(&mut self) {
         let b = &mut self.buffer;
-        if self.output != OutputFormat::Json {
+        if self.output != AnswerFormat::Json {
             return b.extend_from_slice(&self.key);
         }
         b.extend_from_slice(b"{\"record\":");
@@ -127,14 +127,14 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let one = self.decide(&answer);
         self.begin_line();
         match self.output {
-            OutputFormat::Class => self.class(one),
-            OutputFormat::Label => self.label(one),
-            OutputFormat::Scores => self.scores(&answer),
-            OutputFormat::Probs => {
+            AnswerFormat::Class => self.class(one),
+            AnswerFormat::Label => self.label(one),
+            AnswerFormat::Scores => self.scores(&answer),
+            AnswerFormat::Probs => {
                 list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32))
             }
-            OutputFormat::Top(k) => self.top(k, &answer),
-            OutputFormat::Json => self.json(one, &answer),
+            AnswerFormat::Top(k) => self.top(k, &answer),
+            AnswerFormat::Json => self.json(one, &answer),
         }
         self.end_line()?;
         Ok(match (one, self.spec.kind) {
@@ -148,7 +148,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
         self.begin_line();
         let b = &mut self.buffer;
-        if self.output == OutputFormat::Json {
+        if self.output == AnswerFormat::Json {
             b.extend_from_slice(b",\"");
             b.extend_from_slice(ERROR.as_bytes());
             b.extend_from_slice(b"\":\"");
@@ -194,7 +194,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     fn activate(&mut self, answer: &Answer<'_>) {
         let wanted = matches!(
             self.output,
-            OutputFormat::Probs | OutputFormat::Top(_) | OutputFormat::Json
+            AnswerFormat::Probs | AnswerFormat::Top(_) | AnswerFormat::Json
         );
         self.values.clear();
         if wanted || self.spec.kind != Kind::Classes {

@@ -39,7 +39,7 @@ pub(crate) struct Running {
     pub(crate) phases: Phases,
     /// The devices, if several share the records. Then `plan` is the first device's, and
     /// `laid_out_again` the sum.
-    pub(crate) members: Vec<observe::report::MemberFacts>,
+    pub(crate) members: Vec<observe::report::RunningMember>,
     /// Finds the step that computes records wrongly.
     pub(crate) diagnose: Diagnose,
 }
@@ -280,7 +280,7 @@ fn together(
 
 /// Facts about a started device that its thread tells the starting thread.
 struct Told {
-    report: observe::report::MemberFacts,
+    report: observe::report::RunningMember,
     laid_out_again: usize,
     instead: Option<String>,
     phases: Phases,
@@ -326,7 +326,7 @@ fn build(
                 .is_some_and(|d| d.kind == DeviceKind::Cpu),
             track,
         };
-        let report = observe::report::MemberFacts {
+        let report = observe::report::RunningMember {
             device,
             plan,
             group,

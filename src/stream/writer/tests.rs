@@ -40,7 +40,7 @@ fn answer<'a>(class: Option<u32>, scores: &'a [f32], rows: &'a [u32]) -> Answer<
 }
 
 fn try_line(
-    output: OutputFormat,
+    output: AnswerFormat,
     spec: &OutputSpec<'_>,
     class: Option<u32>,
     scores: &[f32],
@@ -62,7 +62,7 @@ fn try_line(
     Ok(text.trim_end_matches('\n').into())
 }
 
-fn line(output: OutputFormat, spec: &OutputSpec<'_>, scores: &[f32]) -> String {
+fn line(output: AnswerFormat, spec: &OutputSpec<'_>, scores: &[f32]) -> String {
     try_line(output, spec, None, scores).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn several_outputs() {
         [0, 1, 2, 3, 4, 5],
     );
     let mut out = Vec::new();
-    let mut writer = ResultWriter::new(&mut out, OutputFormat::Json, spec);
+    let mut writer = ResultWriter::new(&mut out, AnswerFormat::Json, spec);
     let capacity = writer.buffer.capacity();
     writer
         .write(answer(None, &scores, &rows), String::new)
@@ -114,7 +114,7 @@ fn several_outputs() {
     );
     // Without JSON the values of all outputs stand in one list.
     let mut out = Vec::new();
-    let mut writer = ResultWriter::new(&mut out, OutputFormat::Scores, spec);
+    let mut writer = ResultWriter::new(&mut out, AnswerFormat::Scores, spec);
     writer
         .write(answer(None, &scores[..4], &rows), String::new)
         .unwrap();
@@ -125,45 +125,45 @@ fn several_outputs() {
 #[test]
 fn classes() {
     let scores = [1.0, 3.5, -2.0, 3.5];
-    assert_eq!(line(OutputFormat::Class, &CLASSES, &scores), "1");
+    assert_eq!(line(AnswerFormat::Class, &CLASSES, &scores), "1");
     assert_eq!(
-        try_line(OutputFormat::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(),
+        try_line(AnswerFormat::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(),
         "4000000000"
     );
-    assert_eq!(line(OutputFormat::Label, &CLASSES, &scores), "1");
+    assert_eq!(line(AnswerFormat::Label, &CLASSES, &scores), "1");
     let labels = ["a", "b\"c", "d", "e"].map(Cow::from);
     let named = OutputSpec {
         labels: &labels,
         ..CLASSES
     };
-    assert_eq!(line(OutputFormat::Label, &named, &scores), "b\"c");
+    assert_eq!(line(AnswerFormat::Label, &named, &scores), "b\"c");
     assert_eq!(
-        line(OutputFormat::Scores, &CLASSES, &scores),
+        line(AnswerFormat::Scores, &CLASSES, &scores),
         "1,3.5,-2,3.5"
     );
-    let probs = line(OutputFormat::Probs, &CLASSES, &[0.0, 0.0]);
+    let probs = line(AnswerFormat::Probs, &CLASSES, &[0.0, 0.0]);
     assert_eq!(probs, "0.5,0.5");
     assert_eq!(
-        line(OutputFormat::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]),
+        line(AnswerFormat::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]),
         "0:0.25,1:0.25"
     );
-    assert_eq!(line(OutputFormat::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
+    assert_eq!(line(AnswerFormat::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
     let elementwise = OutputSpec {
         activation: FinalActivation::None,
         ..CLASSES
     };
     assert_eq!(
-        line(OutputFormat::Top(9), &elementwise, &scores),
+        line(AnswerFormat::Top(9), &elementwise, &scores),
         "1:3.5,3:3.5,0:1,2:-2"
     );
-    let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &scores)).unwrap();
+    let json: Value = serde_json::from_str(&line(AnswerFormat::Json, &named, &scores)).unwrap();
     assert_eq!(json["record"], 0);
     assert_eq!(json["class"], 1);
     assert_eq!(json["label"], "b\"c");
     assert_eq!(json["scores"], serde_json::json!([1, 3.5, -2, 3.5]));
     assert!((json["probability"].as_f64().unwrap() - 0.479).abs() < 1e-3);
     assert_eq!(
-        line(OutputFormat::Json, &CLASSES, &[0.0, 0.0]),
+        line(AnswerFormat::Json, &CLASSES, &[0.0, 0.0]),
         "{\"record\":0,\"class\":0,\"label\":\"0\",\"probability\":0.5,\"scores\":[0,0]}"
     );
 }
@@ -178,18 +178,18 @@ fn binary() {
         (200.0, "1"),
     ] {
         assert_eq!(
-            line(OutputFormat::Class, &BINARY, &[score]),
+            line(AnswerFormat::Class, &BINARY, &[score]),
             class,
             "{score}"
         );
     }
-    assert_eq!(line(OutputFormat::Probs, &BINARY, &[0.0]), "0.5,0.5");
-    assert_eq!(line(OutputFormat::Scores, &BINARY, &[-3.0]), "-3");
-    assert_eq!(line(OutputFormat::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
-    assert_eq!(line(OutputFormat::Top(1), &BINARY, &[40.0]), "1:1");
+    assert_eq!(line(AnswerFormat::Probs, &BINARY, &[0.0]), "0.5,0.5");
+    assert_eq!(line(AnswerFormat::Scores, &BINARY, &[-3.0]), "-3");
+    assert_eq!(line(AnswerFormat::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
+    assert_eq!(line(AnswerFormat::Top(1), &BINARY, &[40.0]), "1:1");
     // 1 − p is computed before it is rounded.
     assert_eq!(
-        line(OutputFormat::Probs, &BINARY, &[20.0]),
+        line(AnswerFormat::Probs, &BINARY, &[20.0]),
         "2.0611537e-9,1"
     );
     let labels = ["no", "yes"].map(Cow::from);
@@ -197,8 +197,8 @@ fn binary() {
         labels: &labels,
         ..BINARY
     };
-    assert_eq!(line(OutputFormat::Label, &named, &[1.0]), "yes");
-    let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &[-1.0])).unwrap();
+    assert_eq!(line(AnswerFormat::Label, &named, &[1.0]), "yes");
+    let json: Value = serde_json::from_str(&line(AnswerFormat::Json, &named, &[-1.0])).unwrap();
     assert_eq!((&json["class"], &json["label"]), (&0.into(), &"no".into()));
     assert!((json["probability"].as_f64().unwrap() - 0.731).abs() < 1e-3);
     assert_eq!(json["scores"], serde_json::json!([-1]));
@@ -207,42 +207,42 @@ fn binary() {
 #[test]
 fn multilabel() {
     let scores = [1.0, -1.0, 0.0, 2.0];
-    assert_eq!(line(OutputFormat::Class, &MULTILABEL, &scores), "0,3");
-    assert_eq!(line(OutputFormat::Class, &MULTILABEL, &[-1.0, -2.0]), "");
+    assert_eq!(line(AnswerFormat::Class, &MULTILABEL, &scores), "0,3");
+    assert_eq!(line(AnswerFormat::Class, &MULTILABEL, &[-1.0, -2.0]), "");
     let labels = ["a", "b", "c", "d"].map(Cow::from);
     let named = OutputSpec {
         labels: &labels,
         ..MULTILABEL
     };
-    assert_eq!(line(OutputFormat::Label, &named, &scores), "a,d");
-    assert_eq!(line(OutputFormat::Label, &MULTILABEL, &scores), "0,3");
+    assert_eq!(line(AnswerFormat::Label, &named, &scores), "a,d");
+    assert_eq!(line(AnswerFormat::Label, &MULTILABEL, &scores), "0,3");
     assert_eq!(
-        line(OutputFormat::Probs, &MULTILABEL, &[0.0, 100.0]),
+        line(AnswerFormat::Probs, &MULTILABEL, &[0.0, 100.0]),
         "0.5,1"
     );
-    assert!(line(OutputFormat::Top(2), &MULTILABEL, &scores).starts_with("3:0.880797"));
-    let json: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &scores)).unwrap();
+    assert!(line(AnswerFormat::Top(2), &MULTILABEL, &scores).starts_with("3:0.880797"));
+    let json: Value = serde_json::from_str(&line(AnswerFormat::Json, &named, &scores)).unwrap();
     assert_eq!(json["class"], serde_json::json!([0, 3]));
     assert_eq!(json["label"], serde_json::json!(["a", "d"]));
     assert_eq!(json["probability"].as_array().unwrap().len(), 4);
-    let none: Value = serde_json::from_str(&line(OutputFormat::Json, &named, &[-1.0; 4])).unwrap();
+    let none: Value = serde_json::from_str(&line(AnswerFormat::Json, &named, &[-1.0; 4])).unwrap();
     assert_eq!(none["class"], serde_json::json!([]));
 }
 
 #[test]
 fn values() {
-    assert_eq!(line(OutputFormat::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
+    assert_eq!(line(AnswerFormat::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
     let sigmoid = OutputSpec {
         activation: FinalActivation::Sigmoid,
         ..VALUES
     };
-    assert_eq!(line(OutputFormat::Scores, &sigmoid, &[0.0]), "0.5");
+    assert_eq!(line(AnswerFormat::Scores, &sigmoid, &[0.0]), "0.5");
     assert_eq!(
-        line(OutputFormat::Json, &sigmoid, &[0.0]),
+        line(AnswerFormat::Json, &sigmoid, &[0.0]),
         "{\"record\":0,\"scores\":[0.5]}"
     );
     for name in ["class", "label", "probs", "top=1"] {
-        let output = OutputFormat::parse(name).unwrap();
+        let output = AnswerFormat::parse(name).unwrap();
         let error = try_line(output, &VALUES, None, &[1.0]).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().ends_with("use -o scores or -o json"));
@@ -265,7 +265,7 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
         (Some(0), &[1.0, -inf], "found a score of -inf"),
     ] {
         for name in ["class", "label", "scores", "probs", "top=1", "json"] {
-            let output = OutputFormat::parse(name).unwrap();
+            let output = AnswerFormat::parse(name).unwrap();
             let error = try_line(output, &CLASSES, class, scores).unwrap_err();
             assert_eq!(error.exit_code(), 1);
             let error = error.to_string();
@@ -274,8 +274,8 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
         }
     }
     for score in [inf, -inf, nan] {
-        assert!(try_line(OutputFormat::Class, &BINARY, None, &[score]).is_err());
-        assert!(try_line(OutputFormat::Class, &MULTILABEL, None, &[1.0, score]).is_err());
+        assert!(try_line(AnswerFormat::Class, &BINARY, None, &[score]).is_err());
+        assert!(try_line(AnswerFormat::Class, &MULTILABEL, None, &[1.0, score]).is_err());
         for activation in [
             FinalActivation::None,
             FinalActivation::Sigmoid,
@@ -285,11 +285,11 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
                 activation,
                 ..VALUES
             };
-            assert!(try_line(OutputFormat::Scores, &values, None, &[score]).is_err());
+            assert!(try_line(AnswerFormat::Scores, &values, None, &[score]).is_err());
         }
     }
     assert_eq!(
-        line(OutputFormat::Scores, &VALUES, &[f32::MAX, f32::MIN]),
+        line(AnswerFormat::Scores, &VALUES, &[f32::MAX, f32::MIN]),
         "3.4028235e38,-3.4028235e38"
     );
 }
@@ -306,7 +306,7 @@ fn the_last_scores_are_those_that_are_written() {
         (MULTILABEL, [0.0, 1.5]),
         (sigmoid, [0.5, 0.817_574_5]),
     ] {
-        let mut writer = ResultWriter::new(Vec::new(), OutputFormat::Json, spec);
+        let mut writer = ResultWriter::new(Vec::new(), AnswerFormat::Json, spec);
         let answer = answer(None, &[0.0, 1.5], &[0, 1]);
         writer.write(answer, String::new).unwrap();
         assert_eq!(writer.last_scores(&answer).collect::<Vec<_>>(), expected);
@@ -336,7 +336,7 @@ fn a_closed_pipe_is_no_error_like_others() {
         ..VALUES
     };
     let run = |error| {
-        let mut writer = ResultWriter::new(Broken { error }, OutputFormat::Scores, spec);
+        let mut writer = ResultWriter::new(Broken { error }, AnswerFormat::Scores, spec);
         // The buffer is full long before the last answer, and is written then.
         let mut write = || {
             writer
@@ -358,7 +358,7 @@ proptest! {
     fn numbers_read_back_as_they_were(bits in any::<u32>()) {
         let x = f32::from_bits(bits);
         prop_assume!(x.is_finite());
-        let text = line(OutputFormat::Scores, &VALUES, &[x]);
+        let text = line(AnswerFormat::Scores, &VALUES, &[x]);
         prop_assert!(text.len() <= 18, "{}", text);
         prop_assert_eq!(text.parse::<f32>().unwrap().to_bits(), x.to_bits());
         prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
@@ -367,7 +367,7 @@ proptest! {
     #[test]
     fn labels_survive_json(label in "\\PC{0,9}[\"\\\\\t\r\n\u{1}\u{1f}ä]?") {
         let labels = [Cow::from(label.clone())];
-        let json = line(OutputFormat::Json, &OutputSpec { labels: &labels, ..CLASSES }, &[1.0]);
+        let json = line(AnswerFormat::Json, &OutputSpec { labels: &labels, ..CLASSES }, &[1.0]);
         let read: Value = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(&read["label"], &Value::from(label));
     }
@@ -380,7 +380,7 @@ proptest! {
         let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let text = line(OutputFormat::Top(k), &CLASSES, &scores);
+        let text = line(AnswerFormat::Top(k), &CLASSES, &scores);
         let class = |item: &str| item.split(':').next().unwrap().parse().unwrap();
         let found: Vec<usize> = text.split(',').map(class).collect();
         prop_assert_eq!(&found[..], &order[..k.min(scores.len())]);
