@@ -749,7 +749,7 @@ fn a_header_that_does_not_fit() {
     assert_eq!(ran.text, "");
     let error = ran.result.unwrap_err();
     assert!(
-        error.starts_with("in:1:1: expected the feature \"a\", found \"b\" (the names are those "),
+        error.starts_with("in:1:1: expected the feature \"a\", found \"b\" (the header has all "),
         "{error}"
     );
 }
