@@ -1,8 +1,8 @@
 //! Pages of `--help`. The parser and `docs/CLI.md` take the options from the pages, so an option is
 //! described in one place.
 //!
-//! An option has a line like `  -f, --format FMT        input format: csv | f32  [csv]`. The meaning
-//! begins at a fixed column, the values follow `: `, and the default is in brackets.
+//! An option has a line like `  -f, --format FMT        input format: csv | f32  [csv]`. The
+//! meaning begins at a fixed column, the values follow `: `, and the default is in brackets.
 
 use std::ffi::OsString;
 

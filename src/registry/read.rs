@@ -119,15 +119,15 @@ pub(crate) fn read(
 }
 
 /// An entry of a list in the file.
-struct Entry<'v> {
+struct ListEntry<'v> {
     value: &'v Json,
     /// The place in messages, for example `kernels/library.json: plans[3]`.
     place: String,
 }
 
-fn entries<'v>(o: &Object<'v>, key: &str, mistakes: &mut Mistakes) -> Vec<Entry<'v>> {
+fn entries<'v>(o: &Object<'v>, key: &str, mistakes: &mut Mistakes) -> Vec<ListEntry<'v>> {
     let list = o.list(key, mistakes).into_iter().flatten().enumerate();
-    list.map(|(i, value)| Entry {
+    list.map(|(i, value)| ListEntry {
         value,
         place: format!("{}[{i}]", o.at(key)),
     })
@@ -217,7 +217,11 @@ fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
     }
 }
 
-fn read_plan(entry: Entry<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> Option<PlanRecipe> {
+fn read_plan(
+    entry: ListEntry<'_>,
+    kernels: &[Kernel],
+    mistakes: &mut Mistakes,
+) -> Option<PlanRecipe> {
     let keys = [
         "name",
         "engine",
@@ -345,7 +349,7 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
 }
 
 fn read_class(
-    entry: Entry<'_>,
+    entry: ListEntry<'_>,
     engine: EngineKind,
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,

@@ -1,6 +1,6 @@
 //! Reads the entry of a kernel.
 
-use super::{Entry, MOST_SIZE, from_one, sizes};
+use super::{ListEntry, MOST_SIZE, from_one, sizes};
 use crate::ir::layout::Layout;
 use crate::registry::json::{Json, Object};
 use crate::registry::mistakes::Mistakes;
@@ -44,7 +44,7 @@ const RESTRICTIONS: [&str; 19] = [
     "keeps",
 ];
 
-pub(super) fn read(entry: Entry<'_>, mistakes: &mut Mistakes) -> Option<Kernel> {
+pub(super) fn read(entry: ListEntry<'_>, mistakes: &mut Mistakes) -> Option<Kernel> {
     let o = Object::new(entry.value, entry.place, &KEYS, mistakes)?;
     o.require_all(&["codename", "restrictions"], mistakes);
     let codename = o.text("codename", mistakes)?;
