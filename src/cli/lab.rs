@@ -10,7 +10,7 @@ use crate::ir::network::Precision;
 use crate::lab::cache::CacheShape;
 use crate::lab::layout::{self, Drawing};
 use crate::lab::network::NetworkBench;
-use crate::lab::render::OutputFormat;
+use crate::lab::render::ReportFormat;
 use crate::lab::tune::Tune;
 use crate::lab::{Bench, BenchTarget, CacheModel, KernelBench, Page};
 use std::ffi::OsStr;
@@ -333,14 +333,14 @@ fn time_limit(arguments: &mut Arguments) -> Result<Option<Duration>, Error> {
         .map(Duration::from_secs))
 }
 
-fn output(arguments: &mut Arguments) -> Result<OutputFormat, Error> {
+fn output(arguments: &mut Arguments) -> Result<ReportFormat, Error> {
     let read = |text: &str| {
-        OutputFormat::parse(text)
+        ReportFormat::parse(text)
             .ok_or_else(|| format!("expected table, md, csv or json, found \"{text}\""))
     };
     Ok(arguments
         .parse("output", read)?
-        .unwrap_or(OutputFormat::Table))
+        .unwrap_or(ReportFormat::Table))
 }
 
 fn page(arguments: &mut Arguments) -> Result<Page, Error> {

@@ -266,11 +266,11 @@ fn compare_section(own: &Section, other: &Section, device: &str) -> Section {
 mod tests {
     use super::*;
     use crate::lab::render::tests::{hostile, sample};
-    use crate::lab::render::{OutputFormat, text};
+    use crate::lab::render::{ReportFormat, text};
     use proptest::prelude::*;
 
     fn json(report: &Report) -> String {
-        text(report, OutputFormat::Json)
+        text(report, ReportFormat::Json)
     }
 
     fn compare(own: &Report, other: &Report) -> Report {

@@ -2,7 +2,7 @@
 //! thesis.
 
 use super::Page;
-use super::render::OutputFormat;
+use super::render::ReportFormat;
 use super::table::{Cell, Plot, Report, Section};
 use crate::error::Error;
 use crate::ir::layout::Layout;
@@ -49,7 +49,7 @@ impl Drawing {
             report,
             &format!("layout {layout}"),
             &mut |text| match page.output {
-                OutputFormat::Table => print(&drawing(layout, *size)),
+                ReportFormat::Table => print(&drawing(layout, *size)),
                 _ => print(text),
             },
         )

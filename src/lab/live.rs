@@ -2,7 +2,7 @@
 //! a terminal's stderr. A signal to stop ends the run, and the finished tables are kept.
 
 use super::Page;
-use super::render::{OutputFormat, Parts};
+use super::render::{Parts, ReportFormat};
 use super::table::{Cell, Report, Section};
 use super::{against, host, html, render};
 use crate::error::Error;
@@ -124,8 +124,8 @@ impl<'p> LiveReport<'p> {
 
     /// Prints the JSON, if that is the format, and writes the page.
     pub(crate) fn end(mut self, subject: &str) -> Result<(), Error> {
-        if self.page.output == OutputFormat::Json {
-            let text = render::text(&self.report, OutputFormat::Json);
+        if self.page.output == ReportFormat::Json {
+            let text = render::text(&self.report, ReportFormat::Json);
             self.put(&text)?;
         }
         self.progress.clear();

@@ -32,7 +32,7 @@ use case::{Lab, Trouble};
 use layout::Drawing;
 use live::{LiveReport, Progress, stopped};
 use network::NetworkBench;
-use render::OutputFormat;
+use render::ReportFormat;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ pub(crate) struct BenchTarget {
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     /// Format of the text on stdout.
-    pub(crate) output: OutputFormat,
+    pub(crate) output: ReportFormat,
     /// File of `--report`, written at the end.
     pub(crate) file: Option<PathBuf>,
     /// File of `--against`: the report of another device in JSON.

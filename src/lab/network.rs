@@ -3,7 +3,7 @@
 
 use super::live::{Progress, STOPPED, stopped};
 use super::reference;
-use super::render::{OutputFormat, json_string};
+use super::render::{ReportFormat, json_string};
 use super::shapes::generated;
 use super::table::{Cell, Measured, Plot, Section};
 use super::{BenchTarget, Budget, KernelBench, too_long};
@@ -63,7 +63,7 @@ pub(crate) struct Setting<'a> {
 
 /// Predicted times of a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Prediction {
+pub(crate) struct BatchPrediction {
     /// Microseconds of the longest launch.
     pub(crate) longest: f64,
     /// Seconds of the whole batch.
@@ -71,7 +71,7 @@ pub(crate) struct Prediction {
 }
 
 /// Returns the reason why a batch with these times is left out, if it is.
-pub(crate) type Refuses<'r> = &'r dyn Fn(Prediction) -> Option<String>;
+pub(crate) type Refuses<'r> = &'r dyn Fn(BatchPrediction) -> Option<String>;
 
 /// Leaves nothing out, for a network that was asked for by its name.
 const ANYTHING: Refuses = &|_| None;
@@ -157,7 +157,7 @@ impl Harness {
 
     /// Predicts the times of a batch from a part of its records. Launches take the same share of
     /// the time as of the work.
-    fn predict(&mut self, model: &Model) -> Result<Prediction, Error> {
+    fn predict(&mut self, model: &Model) -> Result<BatchPrediction, Error> {
         // Few records may have kernels of their own.
         let part = (self.batch / PART)
             .max(self.engine.few() + 1)
@@ -181,7 +181,7 @@ impl Harness {
             0 => 1.0,
             work => flop().max().unwrap_or(0) as f64 / work as f64,
         };
-        Ok(Prediction {
+        Ok(BatchPrediction {
             longest: all * share,
             all: all / 1e6,
         })
@@ -241,8 +241,8 @@ impl Harness {
 
     /// Times `runs` batches from records on the host to classes on the host. The classes of the
     /// last one are compared with those of the batch whose scores were checked.
-    pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<HostTimes, Error> {
-        let (mut sum, mut times) = (0u64, HostTimes::default());
+    pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<HostToHost, Error> {
+        let (mut sum, mut times) = (0u64, HostToHost::default());
         for run in 0..=runs {
             let start = Instant::now();
             self.fill()?;
@@ -271,7 +271,7 @@ impl Harness {
 
 /// Microseconds of batches from records on the host to classes on the host.
 #[derive(Default)]
-pub(crate) struct HostTimes {
+pub(crate) struct HostToHost {
     /// From records in plain order in any memory.
     pub(crate) all: Vec<f64>,
     /// From records in the engine's slot, where the stream's readers put them.
@@ -320,7 +320,7 @@ pub(crate) struct NetworkBench {
     /// Least number of timed batches.
     pub(crate) repeat: usize,
     /// Format of the printed row.
-    pub(crate) output: OutputFormat,
+    pub(crate) output: ReportFormat,
     /// Records of a batch; `None` for [`BATCH`].
     pub(crate) batch: Option<usize>,
     /// `--plan`; `None` for the plan of the device's class.
@@ -364,7 +364,7 @@ impl NetworkBench {
         let runs = runs_for(&mut harness, self.repeat)?;
         let times = match self.host {
             true => harness.host_to_host(runs)?,
-            false => HostTimes {
+            false => HostToHost {
                 all: harness.resident(runs)?,
                 from_slot: Vec::new(),
             },
@@ -442,17 +442,17 @@ impl NetworkBench {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
         let row: Vec<&str> = values.iter().map(|(_, value)| &**value).collect();
         match self.output {
-            OutputFormat::Json => {
+            ReportFormat::Json => {
                 let pair = |(n, v): &(&str, String)| format!("\"{n}\":{}", json(n, v));
                 let pairs: Vec<String> = values.iter().map(pair).collect();
                 format!("{{{}}}\n", pairs.join(","))
             }
-            OutputFormat::Md => {
+            ReportFormat::Md => {
                 let line = vec!["---"; names.len()].join(" | ");
                 let (names, row) = (names.join(" | "), row.join(" | "));
                 format!("| {names} |\n| {line} |\n| {row} |\n")
             }
-            OutputFormat::Csv | OutputFormat::Table => {
+            ReportFormat::Csv | ReportFormat::Table => {
                 format!("{}\n{}\n", names.join(","), row.join(","))
             }
         }
@@ -491,7 +491,7 @@ const BATCHES: f64 = 56.0;
 
 impl Guard<'_> {
     /// Returns the reason why a batch with these times is left out, if it is.
-    fn refuses(&self, Prediction { longest, all }: Prediction) -> Option<String> {
+    fn refuses(&self, BatchPrediction { longest, all }: BatchPrediction) -> Option<String> {
         // Batches are timed for two seconds, or as many as are asked for.
         self.budget
             .refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
@@ -993,7 +993,7 @@ mod tests {
             time_limit: None,
             plan: None,
             page: Page {
-                output: OutputFormat::Table,
+                output: ReportFormat::Table,
                 file: None,
                 against: None,
             },
@@ -1040,13 +1040,13 @@ mod tests {
             };
             Harness::new(setting, refuses)
         };
-        let asked = std::cell::Cell::new(Prediction::default());
+        let asked = std::cell::Cell::new(BatchPrediction::default());
         let harness = start(&|times| {
             asked.set(times);
             None
         });
         assert!(harness.is_ok());
-        let Prediction { longest, all } = asked.get();
+        let BatchPrediction { longest, all } = asked.get();
         // 100×100 of 11000 multiply-adds are in the longest launch, and what is padded.
         assert!(
             (0.85..0.95).contains(&(longest / (all * 1e6))),
@@ -1243,7 +1243,7 @@ mod tests {
             head: Vec::new(),
             sections: vec![s],
         };
-        let md = text(&report, OutputFormat::Md);
+        let md = text(&report, ReportFormat::Md);
         assert!(md.lines().any(|l| l.starts_with("| total |")), "{md}");
     }
 }

@@ -12,7 +12,7 @@ const LINE: usize = 100;
 
 /// The format in which a report is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OutputFormat {
+pub(crate) enum ReportFormat {
     /// Aligned text for a terminal.
     #[default]
     Table,
@@ -24,21 +24,21 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
-impl OutputFormat {
-    pub(crate) fn parse(name: &str) -> Option<OutputFormat> {
+impl ReportFormat {
+    pub(crate) fn parse(name: &str) -> Option<ReportFormat> {
         match name {
-            "table" => Some(OutputFormat::Table),
-            "md" => Some(OutputFormat::Md),
-            "csv" => Some(OutputFormat::Csv),
-            "json" => Some(OutputFormat::Json),
+            "table" => Some(ReportFormat::Table),
+            "md" => Some(ReportFormat::Md),
+            "csv" => Some(ReportFormat::Csv),
+            "json" => Some(ReportFormat::Json),
             _ => None,
         }
     }
 }
 
 /// The report in that format, ending with a newline.
-pub(crate) fn text(report: &Report, format: OutputFormat) -> String {
-    if format == OutputFormat::Json {
+pub(crate) fn text(report: &Report, format: ReportFormat) -> String {
+    if format == ReportFormat::Json {
         return json(report);
     }
     let mut parts = Parts::new(format);
@@ -52,13 +52,13 @@ pub(crate) fn text(report: &Report, format: OutputFormat) -> String {
 
 /// Prints a report part by part while it grows. JSON is one document and has no parts.
 pub(crate) struct Parts {
-    format: OutputFormat,
+    format: ReportFormat,
     /// True if a part was printed.
     begun: bool,
 }
 
 impl Parts {
-    pub(crate) fn new(format: OutputFormat) -> Parts {
+    pub(crate) fn new(format: ReportFormat) -> Parts {
         Parts {
             format,
             begun: false,
@@ -68,50 +68,50 @@ impl Parts {
     /// Lines of the head. More may come between tables.
     pub(crate) fn head(&mut self, lines: &[(String, String)]) -> String {
         match self.format {
-            OutputFormat::Csv => self.begin(CSV),
+            ReportFormat::Csv => self.begin(CSV),
             _ if lines.is_empty() => String::new(),
-            OutputFormat::Table => {
+            ReportFormat::Table => {
                 let mut o = self.begin("");
                 table_head(&mut o, lines);
                 // Lines of another report (`--against`) may come from anywhere.
                 escape::lines(&o).into_owned()
             }
-            OutputFormat::Md => {
+            ReportFormat::Md => {
                 let mut o = self.begin("");
                 md_head(&mut o, lines);
                 escape::lines(&o).into_owned()
             }
-            OutputFormat::Json => String::new(),
+            ReportFormat::Json => String::new(),
         }
     }
 
     pub(crate) fn section(&mut self, section: &Section) -> String {
         match self.format {
-            OutputFormat::Table => {
+            ReportFormat::Table => {
                 let mut o = self.begin("");
                 table_section(&mut o, section);
                 escape::lines(&o).into_owned()
             }
-            OutputFormat::Md => {
+            ReportFormat::Md => {
                 let mut o = self.begin("");
                 md_section(&mut o, section);
                 escape::lines(&o).into_owned()
             }
-            OutputFormat::Csv => {
+            ReportFormat::Csv => {
                 let mut o = self.begin(CSV);
                 csv_section(&mut o, section);
                 o
             }
-            OutputFormat::Json => String::new(),
+            ReportFormat::Json => String::new(),
         }
     }
 
     /// The text before a part: `first`, or the separator of parts.
     fn begin(&mut self, first: &str) -> String {
         let between = match self.format {
-            OutputFormat::Table => "\n\n",
-            OutputFormat::Md => "\n",
-            OutputFormat::Csv | OutputFormat::Json => "",
+            ReportFormat::Table => "\n\n",
+            ReportFormat::Md => "\n",
+            ReportFormat::Csv | ReportFormat::Json => "",
         };
         let begun = std::mem::replace(&mut self.begun, true);
         String::from(if begun { between } else { first })

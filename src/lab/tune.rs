@@ -20,7 +20,7 @@ use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::live::Progress;
 use crate::lab::network::{Harness, Setting, measured, quantile};
-use crate::lab::render::{self, OutputFormat, json_string};
+use crate::lab::render::{self, ReportFormat, json_string};
 use crate::lab::table::{Cell, Report, Section};
 use crate::lab::{BenchTarget, too_long};
 use crate::planner;
@@ -38,7 +38,7 @@ pub(crate) struct Tune {
     /// Limit of the whole run; the last third is for the finalists.
     pub(crate) time_limit: Duration,
     /// Format of the table.
-    pub(crate) output: OutputFormat,
+    pub(crate) output: ReportFormat,
     /// `--save`: a plan file for MORTONNET_PLAN.
     pub(crate) save: Option<PathBuf>,
     /// Sources of `--kernels`, else those of the program.

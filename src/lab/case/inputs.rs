@@ -1,5 +1,5 @@
-//! A hash of everything that a check hands to a device. A check with the hash of one that passed need
-//! not be repeated.
+//! A hash of everything that a check hands to a device. A check with the hash of one that passed
+//! need not be repeated.
 
 use crate::cl::{Argument, ClError};
 use std::fmt;
@@ -41,8 +41,8 @@ impl InputHash {
             .for_each(|line| self.add(line.as_bytes()));
     }
 
-    /// Takes in an argument: of a buffer the bytes that the kernel may touch. The pixels of an image
-    /// are taken in when it is made.
+    /// Takes in an argument: of a buffer the bytes that the kernel may touch. The pixels of an
+    /// image are taken in when it is made.
     pub(super) fn add_argument(&mut self, argument: &Argument) -> Result<(), ClError> {
         match argument {
             Argument::Buffer { buffer, bytes } => {

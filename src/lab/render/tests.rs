@@ -1,15 +1,15 @@
 use super::*;
 
 fn table(report: &Report) -> String {
-    text(report, OutputFormat::Table)
+    text(report, ReportFormat::Table)
 }
 
 fn md(report: &Report) -> String {
-    text(report, OutputFormat::Md)
+    text(report, ReportFormat::Md)
 }
 
 fn csv(report: &Report) -> String {
-    text(report, OutputFormat::Csv)
+    text(report, ReportFormat::Csv)
 }
 
 fn cell(value: f64, spread: f64) -> Cell {
@@ -229,9 +229,9 @@ fn what_has_no_spread_shows_none() {
 #[test]
 fn formats_have_names() {
     for name in ["table", "md", "csv", "json"] {
-        assert!(OutputFormat::parse(name).is_some());
+        assert!(ReportFormat::parse(name).is_some());
     }
-    assert_eq!(OutputFormat::parse("yaml"), None);
+    assert_eq!(ReportFormat::parse("yaml"), None);
 }
 
 #[test]
