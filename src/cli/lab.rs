@@ -307,7 +307,7 @@ fn names(arguments: &mut Arguments) -> Result<Vec<String>, Error> {
 }
 
 /// One device: a list shares records among devices, which is not what is measured.
-fn target(arguments: &mut Arguments, action: &str) -> Result<Target, Error> {
+fn target(arguments: &mut Arguments, action: &str) -> Result<BenchTarget, Error> {
     let (device, compute_units) = arguments.device()?;
     match device.is_several() {
         true => Err(named(

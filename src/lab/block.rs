@@ -27,6 +27,7 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
             bytes,
             hash,
         } = block.entry(section);
+        let (name, hash) = (section.name(), hex(hash));
         let _ = writeln!(
             s,
             "section {name}: {bytes} bytes at {offset}, SHA-256 {hash}"

@@ -222,48 +222,8 @@ impl Tune {
                 folder.display()
             )));
         }
-        let plans = all
-            .iter()
-            .filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
-        let kernels: Vec<&Kernel> = plans
-            .flat_map(|p| {
-                p.steps
-                    .iter()
-                    .filter_map(|s| library().kernel(&s.kernel))
-                    .map(|k| k.1)
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        self.sources.check_for("tune", kernels)?;
-        let weights = baked_tensors();
-        let mut timed: Vec<Timed> = Vec::new();
-        let progress = Progress::new();
-        let count = all.len();
-        for (n, variant) in all.into_iter().enumerate() {
-            progress.show(&format!("{}/{count} {}", n + 1, variant.label));
-            // The finalists need a third of the time.
-            let left = end.saturating_duration_since(Instant::now());
-            let mut t = Timed {
-                variant,
-                harness: None,
-                times: Vec::new(),
-                trouble: None,
-            };
-            if n > 1 && left < self.time_limit / 3 {
-                t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
-            } else if let Err(e) =
-                first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4)
-            {
-                let trouble = match e.into_kind() {
-                    ErrorKind::Check(m) => Trouble::Wrong(m),
-                    other => Trouble::Failed(other.into()),
-                };
-                (t.harness, t.trouble) = (None, Some(trouble));
-            }
-            timed.push(t);
-            keep_the_fastest(&mut timed);
-        }
-        progress.clear();
+        self.check_sources(&all)?;
+        let mut timed = self.first_looks(all, device.as_ref(), end);
         finals(&mut timed, end)?;
         let mut notes = vec![format!(
             "Microseconds of a full batch, from f32 records on the host to classes; each variant \
@@ -328,7 +288,7 @@ impl Tune {
                 t.not_timed = Some(NotTimed::Late(self.time_limit.as_secs()));
             } else if let Err(e) = first_look(&mut t, device, &weights, &self.sources, left / 4) {
                 let why = match e.into_kind() {
-                    Kind::Check(m) => NotTimed::Wrong(m),
+                    ErrorKind::Check(m) => NotTimed::Wrong(m),
                     other => NotTimed::Failed(other.into()),
                 };
                 (t.harness, t.not_timed) = (None, Some(why));

@@ -932,8 +932,8 @@ fn progress_is_for_terminals() {
     );
 }
 
-/// Kernels of several tables stand in one if they were named, in the order of their names, before
-/// all others; with sizes there are only those that were asked for.
+/// Named kernels of several tables share a table, in the order of their names and before all
+/// others. With sizes, tables whose size is the document's own are left out.
 #[test]
 fn what_was_named_comes_first_and_side_by_side() {
     let tables = |args: &[&str]| {

@@ -19,9 +19,9 @@ use std::time::Instant;
 
 const LIST: &str = "tests/checked.txt";
 
-/// Code that judges results. Code that makes inputs is not in the list: the inputs are.
-const JUDGES: [&str; 5] = [
-    "src/lab/case.rs",
+/// The code that judges results. Code that makes inputs is missing here, because the inputs are
+/// hashed.
+const JUDGES: [&str; 4] = [
     "src/lab/case",
     "src/lab/reference.rs",
     "src/ops/activation.rs",

@@ -457,8 +457,8 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
         kernel
             .defines
             .iter()
-            .find(|d| d.0 == name)
-            .map_or(0, |d| d.1 as usize)
+            .find(|d| d.name == name)
+            .map_or(0, |d| d.value as usize)
     };
     let (l4, w4, k4) = (l / 4, w / 4, k / 4);
     // Four rows of float4 in blocked kernels, w4 apart in b.

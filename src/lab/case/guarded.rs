@@ -1,6 +1,6 @@
 //! Buffers that show when a kernel writes outside of them.
 
-use crate::cl::{Access, Argument, Buffer, ClError, Element, Home, Queue};
+use crate::cl::{Access, Argument, BufferHome, ClBuffer, ClError, Element, Queue};
 
 /// Bytes before and after the contents of a buffer with canaries.
 pub(super) const CANARY: usize = 4096;
@@ -12,9 +12,9 @@ const CANARY_BYTE: u8 = 0xA5;
 /// reports every access outside.
 pub(super) struct Guarded {
     /// The contents, without canaries.
-    view: Buffer,
+    view: ClBuffer,
     /// The contents and their canaries, if there are any.
-    parent: Option<Buffer>,
+    parent: Option<ClBuffer>,
     bytes: usize,
 }
 
@@ -27,7 +27,7 @@ impl Guarded {
     ) -> Result<Guarded, ClError> {
         let bytes = contents.len().max(4);
         if !canaries {
-            let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
+            let view = ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)?;
             view.write(0, contents)?;
             return Ok(Guarded {
                 view,
@@ -40,7 +40,13 @@ impl Guarded {
         let mut all = vec![CANARY_BYTE; CANARY];
         all.extend_from_slice(contents);
         all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, CANARY_BYTE);
-        let parent = Buffer::new(queue, name, all.len(), Access::ReadWrite, Home::Device)?;
+        let parent = ClBuffer::new(
+            queue,
+            name,
+            all.len(),
+            Access::ReadWrite,
+            BufferHome::Device,
+        )?;
         parent.write(0, &all)?;
         let view = parent.sub_buffer(name, CANARY, bytes)?;
         Ok(Guarded {

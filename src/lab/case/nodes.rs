@@ -11,6 +11,7 @@ use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform
 use crate::ir::op::Op;
 use crate::ir::plan::{Arg, Buffer as PlanBuffer, BufferRole, Step};
 use crate::ir::values;
+use crate::lab::reference;
 use crate::ops::edges::{self, EdgeGraph};
 use crate::planner::bind::touched;
 use crate::registry::{Kernel as Entry, Operation};
@@ -193,13 +194,11 @@ impl<'a> GraphCase<'a> {
         entry: &'a Entry,
         group: WorkGroup,
         family: Option<&str>,
-        name: &str,
+        what: String,
         builder: EdgeGraph,
-        (weights, canaries): (Precision, bool),
-    ) -> Result<Option<(f64, bool)>, Trouble> {
-        let shape = builder.graph.values[0].shape;
-        let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
-        let wrong = |text: String| Trouble::Wrong(format!("{text} ({what})"));
+        weights: Precision,
+        canaries: bool,
+    ) -> Result<Option<GraphCase<'a>>, Trouble> {
         let mut tensors = builder.tensors;
         values::round(weights, &builder.graph, &mut tensors);
         let baked = network().clone();

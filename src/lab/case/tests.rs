@@ -3,7 +3,7 @@ use super::operands::Operands;
 use super::setup::KernelRun;
 use super::*;
 use crate::baked::library;
-use crate::cl::{Library, devices};
+use crate::cl::{ClLibrary, devices};
 
 /// The SDK's inputs and result, as its page prints them.
 #[rustfmt::skip]
@@ -59,7 +59,7 @@ fn product(lab: &mut Lab, entry: &Entry, c: [f32; 16], alpha: f32, beta: f32) ->
 /// every kernel that has alpha and beta.
 #[test]
 fn the_worked_example_of_the_sdk() {
-    let all = devices(Library::open().expect("the tests need OpenCL")).unwrap();
+    let all = devices(ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     let device = all
         .devices
         .into_iter()
