@@ -122,8 +122,8 @@ impl Work for Shared {
             }
             Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
         }
-        // SAFETY: the caller's promise is passed on; the first phase is split by records.
         let pooled = if tile.phase == 0 {
+            // SAFETY: the caller's promise is passed on; the first phase is split by records.
             unsafe { self.decode(tile.slot, records.clone()) }
         } else {
             None
@@ -302,32 +302,32 @@ impl Shared {
     /// earlier phase, or for the same records by this tile. `check` has compared all sizes.
     unsafe fn step(&self, i: usize, context: &Context) {
         let step = &self.steps[i];
-        // SAFETY, in every arm: the caller's promise.
-        match &step.action {
-            Action::Affine(dense) => unsafe { self.affine(step, dense, context) },
-            Action::Convolution(dense, geometry) => unsafe {
-                self.convolution(step, (dense, geometry), context);
-            },
-            Action::Tiles(dense, geometry) => unsafe {
-                self.tiles_of_image(step, (dense, geometry), context);
-            },
-            Action::Activate(activation) => unsafe { self.activation(i, *activation, context) },
-            Action::ArgMax(outputs) => {
-                for n in context.records.clone() {
-                    let scores = self.record(step.from, context, n);
-                    // SAFETY: see above.
-                    let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
-                    self.classes[context.slot][n].store(argmax(scores), Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            match &step.action {
+                Action::Affine(dense) => self.affine(step, dense, context),
+                Action::Convolution(dense, geometry) => {
+                    self.convolution(step, (dense, geometry), context);
                 }
-            }
-            Action::Windows { .. }
-            | Action::Combine { .. }
-            | Action::Scale { .. }
-            | Action::Softmax { .. }
-            | Action::Gather { .. } => {
-                for n in context.records.clone() {
-                    // SAFETY: see above.
-                    unsafe { self.of_record(step, context, n) }
+                Action::Tiles(dense, geometry) => {
+                    self.tiles_of_image(step, (dense, geometry), context);
+                }
+                Action::Activate(activation) => self.activation(i, *activation, context),
+                Action::ArgMax(outputs) => {
+                    for n in context.records.clone() {
+                        let scores = self.record(step.from, context, n);
+                        let scores = std::slice::from_raw_parts(scores, *outputs);
+                        self.classes[context.slot][n].store(argmax(scores), Relaxed);
+                    }
+                }
+                Action::Windows { .. }
+                | Action::Combine { .. }
+                | Action::Scale { .. }
+                | Action::Softmax { .. }
+                | Action::Gather { .. } => {
+                    for n in context.records.clone() {
+                        self.of_record(step, context, n);
+                    }
                 }
             }
         }
