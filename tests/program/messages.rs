@@ -177,7 +177,8 @@ fn columns(folder: &Folder, labels: &str) -> Result<std::path::PathBuf, String> 
         folder.put(&format!("{name}.json"), json);
     }
     let text = format!(
-        r#"{{"layers":[{{"layer":"AffineLayer","weights":"w.json","biases":"b.json"}}],"size":1,"features":["alcohol","ash"],
+        r#"{{"layers":[{{"layer":"AffineLayer","weights":"w.json","biases":"b.json"}}],
+            "size":1,"features":["alcohol","ash"],
             "output":{{"kind":"classes"}},"labels":{labels}}}"#
     );
     folder.put("network.json", text);

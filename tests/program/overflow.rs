@@ -25,7 +25,8 @@ fn network(folder: &Folder, name: &str, first: [[f32; 2]; 2]) -> PathBuf {
     matrix("b1", &[&[0.0], &[0.0]]);
     matrix("w2", &[&[1.0, 0.1], &[2.0, 0.1], &[3.0, 0.1]]);
     matrix("b2", &[&[1.0], &[0.0], &[0.0]]);
-    let text = r#"{"layers":[{"layer":"AffineLayer","weights":"w1.json","biases":"b1.json"},{"layer":"ReLULayer"},
+    let text = r#"{"layers":[{"layer":"AffineLayer","weights":"w1.json","biases":"b1.json"},
+        {"layer":"ReLULayer"},
         {"layer":"AffineLayer","weights":"w2.json","biases":"b2.json"}],"size":3}"#;
     fs::write(model.join("network.json"), text).unwrap();
     model
