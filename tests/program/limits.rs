@@ -190,7 +190,7 @@ fn without_a_library_the_page_says_what_was_tried() {
     for (library, reason) in [
         (nowhere, "no such file"),
         (&*text, "file too short"),
-        (&*empty, "exports no clGetPlatformIDs"),
+        (&*empty, "has no function clGetPlatformIDs"),
     ] {
         let r = listing(Some(library), Path::new("/etc/OpenCL/vendors"));
         assert_eq!(r.code, Some(1), "{}", r.out);

@@ -90,7 +90,7 @@ fn files_without_an_end_are_refused() {
         pipe.display()
     ));
     assert!(
-        code == Some(1) && err.contains("it is no plain file"),
+        code == Some(1) && err.contains("not a regular file"),
         "{code:?} {err}"
     );
     // The file has more labels than its idx header says.
