@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 /// Checks that a failed read has mistakes and a successful one has none. Each is one line.
 pub(crate) fn told(read: bool, mistakes: &Mistakes) {
     assert_eq!(read, mistakes.lines.is_empty(), "{:?}", mistakes.lines);
-    for line in mistakes.lines.iter().chain(mistakes.notes) {
+    for line in mistakes.lines.iter().chain(&mistakes.notes) {
         assert!(
             line.contains(": ") && !line.contains(char::is_control),
             "{line:?}"

@@ -29,8 +29,8 @@ pub fn block(data: &[u8]) {
         found.verify().expect("nothing was changed");
         for (section, content) in Section::ALL.into_iter().zip(sections) {
             assert_eq!(found.section(section), content, "{}", section.name());
-            let (offset, length, _) = found.entry(section);
-            fills &= !(offset..offset + length).contains(&(at % bytes.len()));
+            let entry = found.entry(section);
+            fills &= !(entry.offset..entry.offset + entry.bytes).contains(&(at % bytes.len()));
         }
     });
     let at = at % bytes.len();

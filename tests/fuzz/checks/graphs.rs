@@ -515,7 +515,7 @@ pub fn opencl(data: &[u8]) {
     let Some(mut case) = Case::new(&mut input) else {
         return;
     };
-    let all = cl::devices(cl::Library::open().expect("an OpenCL library")).expect("devices");
+    let all = cl::devices(cl::ClLibrary::open().expect("an OpenCL library")).expect("devices");
     let model = case.model(recipe, batch);
     let wanted = Wanted {
         scores: true,
