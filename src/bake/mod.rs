@@ -113,7 +113,7 @@ pub(crate) struct PlanSteps {
 pub(crate) struct Constants {
     /// Each constant begins at a page.
     pub(crate) bytes: Vec<u8>,
-    /// Where each of the plan's constants begins.
+    /// The offset of each of the plan's constants.
     pub(crate) offsets: Vec<usize>,
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn bake_with(
 fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) -> Vec<PlanSteps> {
     let mut steps = Vec::new();
     for recipe in library.plans.iter() {
-        // Where one launch for all layers cannot run, the plan with a launch for each layer serves.
+        // A device that cannot run one launch for all layers runs a launch for each layer.
         let layer_by_layer = library.layer_by_layer(recipe);
         for recipe in [Some(recipe), layer_by_layer.as_ref()]
             .into_iter()

@@ -227,12 +227,13 @@ fn largest_sum(
         .map(|a| a.iter().map(|v| v.abs()).collect())
         .collect();
     let values = size_of(node.op, inputs, &arrays, graph.values[node.output].shape);
-    let sum = largest(&values) * rounding(node.op);
+    let sum = largest(&values) * partial_sum_ratio(node.op);
     Sizes { values, sum }
 }
 
-/// The largest ratio of a sum on the way to a value to that value, for terms of one sign.
-fn rounding(op: Op) -> f64 {
+/// By how much a partial sum can exceed the final value if all terms have one sign: by rounding,
+/// and in a mean by the number of its elements, because the division comes last.
+fn partial_sum_ratio(op: Op) -> f64 {
     match op {
         Op::Pool {
             kind: Pool::Mean | Pool::PaddedMean,
@@ -280,8 +281,8 @@ fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
     most
 }
 
-/// The largest sizes of a node's values by channel, from those of its inputs. For images this is
-/// much cheaper than [`largest_sum`].
+/// Bounds the absolute values of each channel of a node, from the bounds of its inputs. Coarser
+/// than [`largest_sum`], which has a bound per value, and much cheaper for images.
 fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f64>]) -> Sizes {
     let graph = &network.graph;
     let shape = graph.values[node.output].shape;
@@ -332,7 +333,7 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             by_channel(&largest_sum(network, tensors, node, &inputs).values, shape)
         }
     };
-    let sum = largest(&values) * rounding(node.op);
+    let sum = largest(&values) * partial_sum_ratio(node.op);
     Sizes { values, sum }
 }
 
@@ -618,7 +619,7 @@ impl Bounded {
                 Some(Bounded::exact(value.signum() * f64::INFINITY))
             }
             false if up.max(down) + error < LARGEST => Some(Bounded { value, error }),
-            // ∞ − ∞, or an overflow in some orders only.
+            // The sum depends on the order of its terms: both signs overflow, or only some orders.
             _ => None,
         }
     }

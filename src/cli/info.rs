@@ -222,7 +222,8 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     ))
 }
 
-/// The rows of [`write_fits`] as JSON objects.
+/// The table of [`write_fits`], memory and time of every possible plan, as JSON objects with
+/// commas between.
 fn fits_json(batch: Option<usize>) -> String {
     let plans: Vec<String> = table(batch)
         .map(|(recipe, fit)| {

@@ -71,7 +71,7 @@ pub(crate) struct Value {
     pub(crate) shape: Shape,
 }
 
-/// The role of an array in its node.
+/// The role of a constant array in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A matrix of factors with a row per output.

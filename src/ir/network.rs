@@ -221,7 +221,7 @@ impl fmt::Display for Range {
 pub(crate) struct Network {
     /// The name in messages.
     pub(crate) name: Cow<'static, str>,
-    /// A hash of all files that the build read for the network, in hexadecimal.
+    /// A hash of the description, the weights as stored and the golden vectors, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
     /// The number of values in an input record.
     pub(crate) width: usize,

@@ -76,9 +76,9 @@ pub(crate) struct LayerOptions {
     /// Groups of rows. Each work-item computes one group.
     pub(crate) groups: usize,
     pub(crate) activation: Activation,
-    /// Offset of the weights in the buffer of all constants.
+    /// Offset of the weights in the buffer of all constants, in vectors.
     pub(crate) weights: usize,
-    /// Offset of the biases in the buffer of all constants.
+    /// Offset of the biases in the buffer of all constants, in vectors.
     pub(crate) biases: usize,
     /// Offset of the layer's result in the buffer between layers, if the kernel has that buffer.
     pub(crate) start: Option<usize>,

@@ -261,7 +261,50 @@ pub(crate) struct Few {
     pub(crate) granule: usize,
 }
 
+impl Step {
+    /// Returns the indices of the buffers among the arguments, in order.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = usize> {
+        self.args.iter().filter_map(|a| match *a {
+            Arg::Buffer(i) => Some(i),
+            _ => None,
+        })
+    }
+
+    /// Returns the indices of the constants among the arguments, in order.
+    pub(crate) fn constants(&self) -> impl Iterator<Item = usize> {
+        self.args.iter().filter_map(|a| match *a {
+            Arg::Constant(i) => Some(i),
+            _ => None,
+        })
+    }
+
+    /// Returns the row maps among the arguments, in order.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = Moved> {
+        self.args.iter().filter_map(|a| match *a {
+            Arg::Moved(m) => Some(m),
+            _ => None,
+        })
+    }
+
+    /// Returns the images and the window of a step that has them.
+    pub(crate) fn geometry(&self) -> Option<Geometry> {
+        self.args.iter().find_map(|a| match *a {
+            Arg::Geometry(g) => Some(g),
+            _ => None,
+        })
+    }
+}
+
 impl Plan {
+    /// Returns the constants that a step reads. An index that the plan does not have is left out.
+    pub(crate) fn constants_of(&self, step: &Step) -> impl Iterator<Item = &Constant> {
+        step.args.iter().flat_map(|a| match *a {
+            Arg::Constant(i) => self.constants.get(i..i + 1).unwrap_or_default(),
+            Arg::Constants => &self.constants[..],
+            _ => &[],
+        })
+    }
+
     /// Returns the range of the steps for a batch of `n` records, and the granule of such batches.
     pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
         match self.few {

@@ -30,7 +30,7 @@ impl Graph {
     /// Adds a node as [`Graph::push`] does. A map says which number of its array each element uses.
     ///
     /// # Errors
-    /// As for [`Graph::push`], or a map does not fit.
+    /// A map does not fit, or an error of [`Graph::push`].
     pub(crate) fn push_mapped(
         &mut self,
         name: impl Into<Cow<'static, str>>,

@@ -233,14 +233,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
     };
     of.moved = ['f', 'b'].map(moved);
     // The first constant of a convolution is its weights.
-    let constant = step.args.iter().find_map(|a| {
-        if let Arg::Constant(i) = *a {
-            Some(i)
-        } else {
-            None
-        }
-    });
-    if let Some(c) = constant.map(|i| &plan.constants[i]) {
+    if let Some(c) = step.constants().next().map(|i| &plan.constants[i]) {
         of.weights = c.padded;
     }
     let bytes = |(operand, arg): (&Parameter, &Arg)| {

@@ -18,18 +18,6 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
     let mut say = |step: &Step, text: String| {
         wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel))
     };
-    let touched = |step: &Step| -> Vec<usize> {
-        step.args
-            .iter()
-            .filter_map(|a| {
-                if let Arg::Buffer(i) = *a {
-                    Some(i)
-                } else {
-                    None
-                }
-            })
-            .collect()
-    };
     let columns = plan.engine.arena_columns(plan.padded_batch);
     // The buffer that each byte range of the arena holds: (start, end, buffer).
     let mut holds: Vec<(usize, usize, usize)> = Vec::new();
@@ -63,14 +51,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
             );
         }
         // A reduce step has the scales. The step before it reads the weights.
-        let reads = |step: &Step, what: fn(&Constant) -> bool| {
-            let constants = |a: &Arg| match *a {
-                Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
-                Arg::Constants => &plan.constants[..],
-                _ => &[],
-            };
-            step.args.iter().flat_map(constants).any(what)
-        };
+        let reads = |step, what: fn(&Constant) -> bool| plan.constants_of(step).any(what);
         let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
         let of = if reduces {
             &plan.steps[i.saturating_sub(1)]
@@ -124,7 +105,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
                 continue;
             }
             let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
-            for other in touched(step).into_iter().filter(|&o| o != i) {
+            for other in step.buffers().filter(|&o| o != i) {
                 let other = &plan.buffers[other];
                 let at = other.arena;
                 let overlaps = at < end && start < at + other.len(columns) * 4;
@@ -146,7 +127,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
             .for_each(|t| say(step, t));
         stands.follow(step);
         if kernel.operation == Operation::Repack {
-            repack(plan, step, &touched(step))
+            repack(plan, step, &step.buffers().collect::<Vec<_>>())
                 .into_iter()
                 .for_each(|t| say(step, t));
         }
@@ -214,21 +195,11 @@ fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
         .iter()
         .take(at)
         .rfind(|s| s.args.last() == Some(&Arg::Buffer(added)));
-    let image = writer.and_then(geometry).map(|g| g.output);
+    let image = writer.and_then(Step::geometry).map(|g| g.output);
     let (other, r) = (&plan.buffers[added], &plan.buffers[result]);
     other.layout == r.layout
         && other.padded_rows == r.padded_rows
-        && (image.is_none() || image == geometry(step).map(|g| g.output))
-}
-
-fn geometry(step: &Step) -> Option<Geometry> {
-    step.args.iter().find_map(|a| {
-        if let Arg::Geometry(g) = a {
-            Some(*g)
-        } else {
-            None
-        }
-    })
+        && (image.is_none() || image == step.geometry().map(|g| g.output))
 }
 
 /// Returns an error if a repack step is compiled for layouts or sizes of other buffers.
@@ -268,27 +239,11 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
 
 /// Returns an error if a step moves wrong rows, or takes wrong numbers of an array for its rows.
 fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
-    let maps: Vec<Moved> = step
-        .args
-        .iter()
-        .filter_map(|a| {
-            if let Arg::Moved(m) = *a {
-                Some(m)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let maps: Vec<Moved> = step.maps().collect();
     let &[.., Arg::Buffer(result)] = &*step.args else {
         return None;
     };
-    let read = step.args.iter().find_map(|a| {
-        if let Arg::Buffer(i) = *a {
-            Some(i)
-        } else {
-            None
-        }
-    })?;
+    let read = step.buffers().next()?;
     let (rows, written) = (
         plan.buffers[read].padded_rows,
         plan.buffers[result].padded_rows,
@@ -314,18 +269,7 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
         let end = maps[0].from.end();
         return (end > rows).then(|| format!("reads {end} rows of {rows}"));
     }
-    let constants: Vec<usize> = step
-        .args
-        .iter()
-        .filter_map(|a| {
-            if let Arg::Constant(i) = *a {
-                Some(i)
-            } else {
-                None
-            }
-        })
-        .collect();
-    for (n, (m, &i)) in maps.iter().zip(&constants).enumerate() {
+    for (n, (m, i)) in maps.iter().zip(step.constants()).enumerate() {
         let c = &plan.constants[i];
         if m.filled == 0
             || m.from.end() > c.padded.0
@@ -424,17 +368,7 @@ fn constant(
 
 /// Returns an error if an image of the step exceeds its buffer.
 fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
-    let buffers: Vec<&Buffer> = step
-        .args
-        .iter()
-        .filter_map(|a| {
-            if let Arg::Buffer(i) = *a {
-                Some(&plan.buffers[i])
-            } else {
-                None
-            }
-        })
-        .collect();
+    let buffers: Vec<&Buffer> = step.buffers().map(|i| &plan.buffers[i]).collect();
     let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {
         return Some("reads and writes fewer than two buffers".into());
     };
@@ -467,15 +401,9 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
 /// granule and of full size.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
-    let geometry = geometry(step);
+    let geometry = step.geometry();
     let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
-    let moved = step.args.iter().find_map(|a| {
-        if let Arg::Moved(m) = a {
-            Some(m.items())
-        } else {
-            None
-        }
-    });
+    let moved = step.maps().next().map(|m| m.items());
     let rows = match kernel.operation {
         Operation::ArgMax | Operation::Softmax => 1,
         Operation::Gather => moved.unwrap_or(usize::MAX),

@@ -47,15 +47,10 @@ fn tiles_of(plan: &Plan, step: &Step) -> u64 {
     else {
         return 0;
     };
-    let of = |a: &Arg| {
-        if let Arg::Constant(c) = *a {
-            Some(&plan.constants[c])
-        } else {
-            None
-        }
-    };
-    let weights = step.args.iter().find_map(of);
-    let outputs = weights.map_or(0, |w| w.padded.0);
+    let outputs = step
+        .constants()
+        .next()
+        .map_or(0, |c| plan.constants[c].padded.0);
     let bytes = 16 * geometry.input.1.c * outputs * size_of::<f32>();
     if by_tiles(geometry, outputs) {
         bytes as u64
@@ -208,13 +203,8 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
         return Default::default();
     };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let read = |a: &Arg| match *a {
-        Arg::Constant(i) => &plan.constants[i..i + 1],
-        Arg::Constants => &plan.constants[..],
-        _ => &[],
-    };
     // Biases are F32, the first format, so the last format is that of the weights.
-    let stored = step.args.iter().flat_map(read).map(Constant::weights);
+    let stored = plan.constants_of(step).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
     let options = kernel.options(step.activation, weights, step.local, &step.options);
     (source, options)

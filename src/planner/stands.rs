@@ -4,7 +4,7 @@
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
 use crate::ir::op::{Axis, Op};
-use crate::ir::plan::{Arg, BufferRole, Plan, Step};
+use crate::ir::plan::{BufferRole, Plan, Step};
 use crate::ir::view::{Image, Moved, RowMap};
 use crate::registry::Operation;
 
@@ -117,28 +117,10 @@ impl<'p> Stands<'p> {
 
     /// Applies the effect of a step.
     pub(crate) fn follow(&mut self, step: &Step) {
-        let buffers: Vec<usize> = step
-            .args
-            .iter()
-            .filter_map(|a| {
-                if let Arg::Buffer(i) = *a {
-                    Some(i)
-                } else {
-                    None
-                }
-            })
-            .collect();
-        let (Some(&read), Some(&written)) = (buffers.first(), buffers.last()) else {
+        let (Some(read), Some(written)) = (step.buffers().next(), step.buffers().last()) else {
             return;
         };
-        let maps = |a: &Arg| match *a {
-            Arg::Moved(m) => Some(m),
-            _ => None,
-        };
-        let (moved, node) = (
-            step.args.iter().find_map(maps),
-            self.network.graph.nodes.get(step.node),
-        );
+        let (moved, node) = (step.maps().next(), self.network.graph.nodes.get(step.node));
         match (step.operation, moved, node) {
             (Operation::ArgMax, ..) => {}
             (Operation::Repack, ..) => {
@@ -166,17 +148,8 @@ impl<'p> Stands<'p> {
                     .for_each(|map| self.add(written, output, map));
             }
             (_, moved, Some(node)) => {
-                let geometry = |a: &Arg| {
-                    if let Arg::Geometry(g) = *a {
-                        Some(g)
-                    } else {
-                        None
-                    }
-                };
                 let image = step
-                    .args
-                    .iter()
-                    .find_map(geometry)
+                    .geometry()
                     .map(|g| RowMap::image(g.output.0, g.output.1));
                 let vector = RowMap::vector(self.shape(node.output).len());
                 let output = node.output;

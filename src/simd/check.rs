@@ -11,11 +11,11 @@ use crate::planner::fit;
 /// Rows of the buffers of a network.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    /// Of the input.
+    /// Rows of the input.
     pub(crate) input: usize,
-    /// Of each buffer between steps.
+    /// Rows of each buffer between steps.
     pub(crate) hidden: &'a [usize],
-    /// Of the scores.
+    /// Rows of the scores.
     pub(crate) scores: usize,
 }
 

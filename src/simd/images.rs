@@ -61,7 +61,7 @@ fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
         .next_multiple_of(window.dilation.0)
 }
 
-/// The number of values in a strip for `lines` lines of windows.
+/// The number of values in a strip, which is the copy of one column of `lines` windows.
 fn strip(geometry: &Geometry, lines: usize) -> usize {
     strip_lines(geometry, lines) * geometry.window.size.1 * geometry.input.1.c
 }

@@ -23,7 +23,7 @@ pub(super) struct Phase {
     pub(super) split: Split,
 }
 
-/// How a phase is cut into tiles.
+/// The cut of a phase into tiles.
 pub(super) enum Split {
     /// By records.
     Records,

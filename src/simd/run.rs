@@ -244,7 +244,7 @@ impl Shared {
             .map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Where times are taken: adds the time since `start`, of some records of a slot.
+    /// Adds the time since `start` to the sums, if times are measured.
     #[inline(always)]
     fn timed(
         &self,

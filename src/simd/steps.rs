@@ -48,8 +48,8 @@ pub(crate) enum Action {
     Windows {
         /// The function.
         made: Made,
-        /// Of products: weights (floats) of all channels, element by element of the window, and a
-        /// bias for each channel.
+        /// Weights (floats) of all channels, element by element of the window, and a bias for each
+        /// channel. Only products have them.
         weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// Applied to each result.
         activation: Activation,

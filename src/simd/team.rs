@@ -98,7 +98,7 @@ impl Team {
             wake_from: records(WAKE_US),
             batch: sizes.batch,
         };
-        // Those that did start are ended with the team.
+        // If one thread cannot start, dropping the team ends the others.
         for worker in workers {
             team.workers.push(worker?);
         }

@@ -208,7 +208,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Returns the class. For `Multilabel` fills `set` instead.
+    /// Returns the class. For `Multilabel` puts the class indices into `set` and returns `None`.
+    /// Returns `None` for `Values`.
     fn decide(&mut self, answer: &Answer<'_>) -> Option<u32> {
         let threshold = self.spec.threshold;
         match self.spec.kind {

@@ -48,7 +48,10 @@ pub(super) struct ModelPlace<'p> {
 }
 
 impl ModelPlace<'_> {
-    /// Filters a model's outputs, each with its name, by the JSON's wish.
+    /// Keeps the one output that the JSON names, or all outputs if it names none.
+    ///
+    /// # Errors
+    /// The model has no such output.
     pub(super) fn wanted<T: Copy>(
         &self,
         outputs: impl IntoIterator<Item = (T, String)>,

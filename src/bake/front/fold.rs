@@ -482,7 +482,7 @@ pub(super) fn concat(parts: &[&ConstantTensor], along: i64) -> Result<ConstantTe
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
     let inner: usize = dims[a + 1..].iter().product();
     let outer: usize = dims[..a].iter().product();
-    // Where each part begins in the data of all parts.
+    // The offset of each part in the data of all parts.
     let (mut at, mut begin) = (Vec::new(), Vec::new());
     let mut all = 0;
     for p in parts {

@@ -85,7 +85,7 @@ pub(super) fn combined(
 ) -> Result<Live, String> {
     let live = |value: usize, of: &Live| of.with_value(value);
     if x.dims == y.dims {
-        // If both already have the same shape, no reshape is needed.
+        // The tensors' sizes are equal. The shapes in the draft may differ: then `shaped` reshapes.
         let shape = b.draft.shape(x.value);
         let y = b.shaped(name, y.value, shape)?;
         return Ok(live(

@@ -201,14 +201,8 @@ impl<'p> Call<'p> {
         let parameters = parameters.into_iter().find(|p| p.len() == args.len());
         let parameters = parameters
             .ok_or_else(|| format!("the kernel does not take {} operands", args.len()))?;
-        let read = |a: &Arg| match *a {
-            Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
-            Arg::Constants => &plan.constants[..],
-            _ => &[],
-        };
-        let stored = args
-            .iter()
-            .flat_map(read)
+        let stored = plan
+            .constants_of(step)
             .map(Constant::weights)
             .max_by_key(|&p| p as u8);
         let items = (step.global.0.items(records), step.global.1.items(records));

@@ -20,8 +20,8 @@ pub(super) fn diagnosis(_: &Request, _: &Decision, _: &[f32]) -> String {
     String::new()
 }
 
-/// The same for several devices. It is not known which device computed a record, so each device
-/// computes all of them again.
+/// Names the first wrong step of each of several devices. It is not known which device computed a
+/// record, so each device computes all of them again.
 #[cfg(feature = "lab")]
 pub(super) fn diagnosis_of_each(request: &Request, decisions: &[Decision]) -> Diagnose {
     let (request, decisions) = (

@@ -48,7 +48,7 @@ mod tests {
         );
     }
 
-    /// What was baked is what runs: nothing is planned at start, no constant is copied.
+    /// The program runs the baked plan: nothing is planned at start, no constant is copied.
     #[test]
     fn the_baked_plan_runs_as_it_was_baked() {
         let request = Request {

@@ -93,7 +93,7 @@ pub(crate) fn each(
                 .filter(|_| request.device.is_several());
             let running = alone(request, decision, phases.clone())
                 .map_err(|e| of_device(device.as_deref(), e));
-            // Of several devices one may run another plan: at least one must have read the folder.
+            // Several devices may run different plans. At least one must have read the folder.
             if let (true, Ok(running)) = (i == last, &running) {
                 request
                     .sources
