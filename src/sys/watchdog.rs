@@ -245,11 +245,16 @@ impl Serve for Watchdog {
                 }
             }
             if stream {
-                // The last tick was not a whole one.
-                slowest = slowest.max(ticks - 1);
+                slowest = slowest.max(whole(ticks));
             }
         }
     }
+}
+
+/// Returns the whole ticks that a call lasted, of the `ticks` that began while it ran. The last tick
+/// was not a whole one. A call that ended before the watchdog looked has none.
+fn whole(ticks: u32) -> u32 {
+    ticks.saturating_sub(1)
 }
 
 /// Waits until a call begins, and returns the count.
@@ -263,5 +268,19 @@ fn begun() -> u64 {
             return count;
         }
         idle = BEGUN.wait(idle).unwrap_or_else(|e| e.into_inner());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that ends before the watchdog's first tick must not count as the slowest of all:
+    /// later calls would then have no limit.
+    #[test]
+    fn a_call_without_a_tick_lasts_no_time() {
+        let slowest = [0, 1, 4].map(whole).into_iter().max();
+        assert_eq!(slowest, Some(3));
+        assert_eq!(allowed(Some(whole(0))), TICKS);
     }
 }
