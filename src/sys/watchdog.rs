@@ -251,8 +251,8 @@ impl Serve for Watchdog {
     }
 }
 
-/// Returns the whole ticks that a call lasted, of the `ticks` that began while it ran. The last tick
-/// was not a whole one. A call that ended before the watchdog looked has none.
+/// Returns the whole ticks that a call lasted, of the `ticks` that began while it ran: all but the
+/// last. A call that ended before the watchdog looked has none.
 fn whole(ticks: u32) -> u32 {
     ticks.saturating_sub(1)
 }
