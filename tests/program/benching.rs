@@ -1148,15 +1148,17 @@ fn the_documented_kernel_runs_without_a_build() {
     folder.put("mine/matmul/rows_1x8.cl", block("c"));
     folder.put("mine/library.json", block("json"));
     let mine = folder.path("mine");
-    let line = block("console")
-        .replace("\\\n", "")
-        .replace("mine", mine.to_str().unwrap());
+    let line = block("console").replace("\\\n", "");
     let line = line.trim().strip_prefix("$ mortonnet bench ").unwrap();
     for (witness, sizes) in [
         (Witness::Pocl, ("96", "104")),
         (Witness::Oclgrind, ("16", "24")),
     ] {
-        let line = line.replace("96", sizes.0).replace("1000", sizes.1);
+        // The sizes come first, because the folder's path may contain the same digits.
+        let line = line
+            .replace("96", sizes.0)
+            .replace("1000", sizes.1)
+            .replace("mine", mine.to_str().unwrap());
         let args: Vec<&str> = line
             .split_whitespace()
             .chain(["--repeat", "2", "-o", "csv"])
