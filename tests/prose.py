@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
     "openings": 1.0,  # percent of comment blocks
     "short docs": 2.0,  # percent of doc blocks
-    "wide lines": 67,  # goal: 0; the rest is code of kernels, whose checks a line break repeats
+    "wide lines": 0,
+    "inner macros": 0,  # #define inside a function of a kernel
     "tuple accesses": 7.0,  # per thousand lines of Rust in src; goal: 5
     "long functions": 24,  # goal: 0
     "README words": 1200,
@@ -140,6 +141,23 @@ def functions(text):
                 break
 
 
+def inner_macros(text):
+    """Yields the numbers of the lines that define a macro inside a function of OpenCL C.
+
+    >>> list(inner_macros("#define A {\\nvoid f()\\n{\\n#define B\\n}\\n#define C\\n"))
+    [4]
+    """
+    depth, goes_on = 0, False
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"//.*", "", line)
+        directive = goes_on or line.lstrip().startswith("#")
+        if depth and re.match(r"\s*#\s*define\b", line) and not goes_on:
+            yield number
+        if not directive:
+            depth += line.count("{") - line.count("}")
+        goes_on = directive and line.endswith("\\")
+
+
 def is_test(path):
     return "tests" in path.relative_to(ROOT / "src").with_suffix("").parts
 
@@ -168,6 +186,8 @@ def count(rust, others, readme):
             counts["openings"].total += 1
             if OPENINGS.match(words):
                 counts["openings"].places.append(f"{where}:{number}: {words[:70]}")
+        if path.suffix == ".cl":
+            counts["inner macros"].places += [f"{where}:{n}" for n in inner_macros(text)]
         if path.suffix != ".rs":
             continue
         for number, words in blocks(text, r"///|//!"):
@@ -231,7 +251,7 @@ def main():
                 found = count(inside, [], None)
                 print(
                     f"{room:15}",
-                    *(f"{name} {found[name].value():.1f} " for name in list(LIMITS)[:5]),
+                    *(f"{name} {found[name].value():.1f} " for name in list(LIMITS)[:6]),
                 )
         case _:
             sys.exit(__doc__)

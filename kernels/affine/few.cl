@@ -23,6 +23,18 @@
 #else
 #define VALUE(k) b[PLACE_B(l, w, (k), col)]
 #endif
+#ifdef KEPT
+#define WEIGHTS_AT(p) ONCE(p, policy)
+#else
+#define WEIGHTS_AT(p) (*(p))
+#endif
+// Loads those of the next AHEAD weights for whose number i the condition holds.
+#define LOAD_IF(condition) \
+    { \
+        _Pragma("unroll") for (uint i = 0; i < AHEAD; ++i) \
+            if (condition) \
+                weights[i] = WEIGHTS_AT(next + i * SLICES * fours); \
+    }
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_few(uint l, uint w, uint h, float2 params,
@@ -47,9 +59,6 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
 #ifdef STAGED
 #ifdef KEPT
     const ulong policy = get_group_id(0) % 16 < KEPT ? STAYS : LEAVES;
-#define WEIGHTS_AT(p) ONCE(p, policy)
-#else
-#define WEIGHTS_AT(p) (*(p))
 #endif
     local float4 in_fours[STAGED / 4];
     local float *staged = (local float *)in_fours;
@@ -64,12 +73,6 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
         const uint own = 4 * quad < h ? terms : 0;
         uint k = slice;
         global const UNIT *next = pa + (from + k) * fours;
-#define LOAD_IF(condition) \
-    { \
-        _Pragma("unroll") for (uint i = 0; i < AHEAD; ++i) \
-            if (condition) \
-                weights[i] = WEIGHTS_AT(next + i * SLICES * fours); \
-    }
         if (own > 0)
             LOAD_IF(k + i * SLICES < own)
         if (from > 0)

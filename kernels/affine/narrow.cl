@@ -52,8 +52,10 @@ kernel void affine_narrow(uint l, uint w, uint h, float2 params,
     local float *to = sums + id;
     to[0 * GROUP_0] = s0.x; to[1 * GROUP_0] = s0.y; to[2 * GROUP_0] = s0.z; to[3 * GROUP_0] = s0.w;
     to[4 * GROUP_0] = s1.x; to[5 * GROUP_0] = s1.y; to[6 * GROUP_0] = s1.z; to[7 * GROUP_0] = s1.w;
-    to[8 * GROUP_0] = s2.x; to[9 * GROUP_0] = s2.y; to[10 * GROUP_0] = s2.z; to[11 * GROUP_0] = s2.w;
-    to[12 * GROUP_0] = s3.x; to[13 * GROUP_0] = s3.y; to[14 * GROUP_0] = s3.z; to[15 * GROUP_0] = s3.w;
+    to[8 * GROUP_0] = s2.x; to[9 * GROUP_0] = s2.y;
+    to[10 * GROUP_0] = s2.z; to[11 * GROUP_0] = s2.w;
+    to[12 * GROUP_0] = s3.x; to[13 * GROUP_0] = s3.y;
+    to[14 * GROUP_0] = s3.z; to[15 * GROUP_0] = s3.w;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (id < 256) {
         local const float *from = sums + id / 16 * GROUP_0 + id % 16;
@@ -68,6 +70,8 @@ kernel void affine_narrow(uint l, uint w, uint h, float2 params,
         for (uint i = 0; i < 16; ++i)
             s += parts[id * 16 + i];
         s += FIRST(bias, row * 4 + id / 4);
-        r[RECORDS ? (col * 4 + id % 4) * h + row * 4 + id / 4 : (row * 4 + id / 4) * w + col * 4 + id % 4] = ACTIVATE(LAST(s, bias, row * 4 + id / 4));
+        r[RECORDS ? (col * 4 + id % 4) * h + row * 4 + id / 4
+                  : (row * 4 + id / 4) * w + col * 4 + id % 4] =
+            ACTIVATE(LAST(s, bias, row * 4 + id / 4));
     }
 }

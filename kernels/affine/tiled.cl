@@ -53,7 +53,74 @@
 #define CHUNK (FIT < TM ? FIT : TM)
 
 #if BK % SLICES || BK % 8 || TM % 4 || TN % 4 || FIT < 1
-#error "affine_tiled: SLICES divides BK, 8 divides BK, 4 divides TM and TN, and a row of every slice fits into a stage"
+#error "affine_tiled: SLICES and 8 divide BK, 4 divides TM and TN, a row of each slice fits a stage"
+#endif
+
+// The macros below name variables of the kernel. The first ones say how a work-item moves b.
+#if RECORDS
+#define VALUE float
+#define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
+#define COL_OF_B(i) REST((id + (i) * GROUP) / 8, BN)
+#define STEP_B(k) (k)
+#define PLACE_B(s, i) (tiles + (s) * STAGE + BK * BM + K_OF_B(i) * BN + COL_OF_B(i))
+#else
+#define VALUE float4
+#define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
+#define STEP_B(k) ((k) * (w / 4))
+#define PLACE_B(s, i) (stage_b + (s) * (STAGE / 4) + (i) * GROUP)
+#endif
+#if NARROW || !PIPED
+// Loads the weights from term k on. STORE_A puts them into stage s.
+#define LOAD_A(k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (UNIT)(0); \
+    } while (0)
+#define STORE_A(s) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                stage_a[(s) * (STAGE / 4) + i * GROUP] = WIDE(next_a[i]); \
+    } while (0)
+#endif
+#if PIPED
+#define COPY(how, bytes, to, from, valid) \
+    __asm volatile("cp.async." how ".shared.global [%0], [%1], %2, %3;" \
+                   ::"r"((uint)(size_t)(to)), "l"(from), "n"(bytes), "r"((valid) ? bytes : 0) \
+                   : "memory")
+#if RECORDS
+#define COPY_B(to, from, valid) COPY("ca", 4, to, from, valid)
+#else
+#define COPY_B(to, from, valid) COPY("cg", 16, to, from, valid)
+#endif
+// Starts to copy the operands from term k on into stage s.
+#define FETCH(s, k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (!NARROW && HAS_A(i)) \
+                COPY("cg", 16, stage_a + (s) * (STAGE / 4) + i * GROUP, \
+                     pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                COPY_B(PLACE_B(s, i), pb[i] + STEP_B(k), (k) + K_OF_B(i) < end); \
+    } while (0)
+#else
+// Loads the operands from term k on. STORE puts them into stage s.
+#define LOAD(k) \
+    do { \
+        LOAD_A(k); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                next_b[i] = (k) + K_OF_B(i) < end ? pb[i][STEP_B(k)] : (VALUE)(0.0f); \
+    } while (0)
+#define STORE(s) \
+    do { \
+        STORE_A(s); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                *PLACE_B(s, i) = next_b[i]; \
+    } while (0)
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -77,21 +144,12 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
 #if RECORDS
     // Single values. A warp moves eight values of each of four records, which are whole sectors of
     // memory and go to different banks.
-#define VALUE float
-#define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
-#define COL_OF_B(i) REST((id + (i) * GROUP) / 8, BN)
-#define STEP_B(k) (k)
-#define PLACE_B(s, i) (tiles + (s) * STAGE + BK * BM + K_OF_B(i) * BN + COL_OF_B(i))
     global const float *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
         pb[i] = (global const float *)b + min(first + COL_OF_B(i), w - 1) * l + K_OF_B(i);
 #else
     // Four records of a row.
-#define VALUE float4
-#define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
-#define STEP_B(k) ((k) * (w / 4))
-#define PLACE_B(s, i) (stage_b + (s) * (STAGE / 4) + (i) * GROUP)
     global const float4 *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
@@ -110,37 +168,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
 #if NARROW || !PIPED
     // Weights pass through registers.
     UNIT next_a[NA];
-#define LOAD_A(k) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (UNIT)(0); \
-    } while (0)
-#define STORE_A(s) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                stage_a[(s) * (STAGE / 4) + i * GROUP] = WIDE(next_a[i]); \
-    } while (0)
 #endif
 #if PIPED
-#define COPY(how, bytes, to, from, valid) \
-    __asm volatile("cp.async." how ".shared.global [%0], [%1], %2, %3;" \
-                   ::"r"((uint)(size_t)(to)), "l"(from), "n"(bytes), "r"((valid) ? bytes : 0) : "memory")
-#if RECORDS
-#define COPY_B(to, from, valid) COPY("ca", 4, to, from, valid)
-#else
-#define COPY_B(to, from, valid) COPY("cg", 16, to, from, valid)
-#endif
-#define FETCH(s, k) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (!NARROW && HAS_A(i)) \
-                COPY("cg", 16, stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end); \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                COPY_B(PLACE_B(s, i), pb[i] + STEP_B(k), (k) + K_OF_B(i) < end); \
-    } while (0)
     for (uint s = 0; s < DEPTH - 1; ++s) {
         if (begin + s * BK < end)
             FETCH(s, begin + s * BK);
@@ -152,20 +181,6 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
     }
 #else
     VALUE next_b[NB];
-#define LOAD(k) \
-    do { \
-        LOAD_A(k); \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                next_b[i] = (k) + K_OF_B(i) < end ? pb[i][STEP_B(k)] : (VALUE)(0.0f); \
-    } while (0)
-#define STORE(s) \
-    do { \
-        STORE_A(s); \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                *PLACE_B(s, i) = next_b[i]; \
-    } while (0)
     LOAD(begin);
     STORE(0);
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -234,7 +249,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
                 if (from + i < TM)
 #pragma unroll
                     for (uint j = 0; j < TN / 4; ++j)
-                        sums[(((slice - 1) * CHUNK + i) * (TN / 4) + j) * MEMBERS + member] = sum[from + i][j];
+                        sums[(((slice - 1) * CHUNK + i) * (TN / 4) + j) * MEMBERS + member] =
+                            sum[from + i][j];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slice == 0) {
@@ -245,7 +261,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
                     if (from + i < TM)
 #pragma unroll
                         for (uint j = 0; j < TN / 4; ++j)
-                            sum[from + i][j] += sums[((s * CHUNK + i) * (TN / 4) + j) * MEMBERS + member];
+                            sum[from + i][j] +=
+                                sums[((s * CHUNK + i) * (TN / 4) + j) * MEMBERS + member];
         }
     }
 #endif

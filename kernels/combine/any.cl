@@ -19,7 +19,8 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
 #else
     const uint channel = get_global_id(0);
     PIXEL_AND(col);
-    const uint row = OUT_ROW + channel, to = PLACE_R(h, w, row, col), from = PLACE_B(l, w, row, col);
+    const uint row = OUT_ROW + channel;
+    const uint to = PLACE_R(h, w, row, col), from = PLACE_B(l, w, row, col);
     const uint second = PLACE_B(s, w, IN_FIRST + y * IN_LINE + x * IN_PIXEL + channel, col);
     const bool real = channel < OUTPUTS;
 #endif

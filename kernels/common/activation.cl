@@ -14,7 +14,8 @@
 // 1 + erf and 1 + tanh would cancel. Below -5.5 only their rounding error, 3e-8 times x, would
 // remain.
 #define GELU(x) (0.5f * (x) * erfc(-0.70710678f * (x)) + 0.0f * (x))
-#define GELU_TANH(x) ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
+#define GELU_TANH(x) \
+    ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
 #define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))
 #define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
 // exp2 takes half the registers of exp. The rounding of its argument changes a result by less than

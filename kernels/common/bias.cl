@@ -13,7 +13,8 @@
 #define LAST4(x, bias, i) ((x) * (bias)[BESIDE4(i) + 4] + (bias)[BESIDE4(i)])
 #define LAST16(x, bias, i) ((x) * (bias)[2 * (i) + 1] + (bias)[2 * (i)])
 #define SCALE_SUM(n, bias, i) c##n = c##n * (bias)[BESIDE4(i) + 4].s##n + (bias)[BESIDE4(i)].s##n
-#define SCALE_SUMS(bias, i) SCALE_SUM(0, bias, i), SCALE_SUM(1, bias, i), SCALE_SUM(2, bias, i), SCALE_SUM(3, bias, i)
+#define SCALE_SUMS(bias, i) \
+    SCALE_SUM(0, bias, i), SCALE_SUM(1, bias, i), SCALE_SUM(2, bias, i), SCALE_SUM(3, bias, i)
 #else
 #define FIRST(bias, i) (bias)[i]
 #define LAST(x, bias, i) (x)

@@ -30,7 +30,8 @@
 // or group. All numbers have 32 bits, because a 64-bit division takes 300 instructions on a
 // Bifrost.
 #define PIXEL_AND(unit) \
-    const uint number = get_global_id(1), units = (uint)get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
+    const uint number = get_global_id(1); \
+    const uint units = (uint)get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
     const uint pixel = number / units, unit = number - pixel * units; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 // Like PIXEL_AND, with columns outermost. A work-group on a CPU then reads an image in memory
@@ -44,7 +45,8 @@
 // variable for the four.
 #define PACKED_PIXEL_AND(chunk, unit) \
     const uint number = (uint)get_global_id(1) >> 2, unit = get_global_id(1) & 3; \
-    const uint chunk = number / (OUT_HEIGHT * OUT_WIDTH), pixel = number - chunk * (OUT_HEIGHT * OUT_WIDTH); \
+    const uint chunk = number / (OUT_HEIGHT * OUT_WIDTH); \
+    const uint pixel = number - chunk * (OUT_HEIGHT * OUT_WIDTH); \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 #define OUT_ROW (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL)
 
@@ -65,7 +67,8 @@
     INSIDE(from_y, end_y, top, BORDER_TOP, DILATION_Y, IN_HEIGHT, WINDOW_HEIGHT); \
     INSIDE(from_x, end_x, left, BORDER_LEFT, DILATION_X, IN_WIDTH, WINDOW_WIDTH)
 #define IN_ROW(ky, kx) \
-    (IN_FIRST + (top + (ky) * DILATION_Y - BORDER_TOP) * IN_LINE + (left + (kx) * DILATION_X - BORDER_LEFT) * IN_PIXEL)
+    (IN_FIRST + (top + (ky) * DILATION_Y - BORDER_TOP) * IN_LINE \
+     + (left + (kx) * DILATION_X - BORDER_LEFT) * IN_PIXEL)
 
 // Finds the runs of contiguous rows in a line of the window: their number, their length and the
 // distance between them. A line is one run if its pixels and channels are contiguous.
@@ -85,8 +88,10 @@
 #define BEFORE(at, dilation, n, end) min((n), ((end) - (at) + (dilation) - 1) / (dilation))
 #define ELEMENTS \
     (POOL == 1 ? (float)((end_y - from_y) * (end_x - from_x)) \
-                 : (float)(BEFORE(top, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
-                           BEFORE(left, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
+                 : (float)(BEFORE(top, DILATION_Y, WINDOW_HEIGHT, \
+                                  BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
+                           BEFORE(left, DILATION_X, WINDOW_WIDTH, \
+                                  BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
 
 // Single weights and vectors of 16. common/bias has vectors of four.
 #ifdef BYTE_WEIGHTS

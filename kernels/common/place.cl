@@ -29,5 +29,7 @@ uint place(constant uint *level, const uint levels, uint rows, uint cols, uint r
     }
     return index;
 }
-#define PLACE_B(rows, cols, row, col) place(from_levels, LEVELS(from_levels), (rows), (cols), (row), (col))
-#define PLACE_R(rows, cols, row, col) place(to_levels, LEVELS(to_levels), (rows), (cols), (row), (col))
+#define PLACE_B(rows, cols, row, col) \
+    place(from_levels, LEVELS(from_levels), (rows), (cols), (row), (col))
+#define PLACE_R(rows, cols, row, col) \
+    place(to_levels, LEVELS(to_levels), (rows), (cols), (row), (col))

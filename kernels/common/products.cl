@@ -52,16 +52,18 @@
 #define EXCHANGED (STAGES * STAGE / (2 * 8 * MEMBERS))
 
 #if TILES > 4 * WARPS || TILES > 15 || EXCHANGED == 0 || BK != 32
-#error "products: a work-item fetches for at most four columns and has at most 30 columns, the sums of a tile of both slices fit into the stages, and a stage has 16 terms for each slice"
+#error "products: TILES is at most 15 and 4 * WARPS, a tile's sums fit into the stages, BK is 32"
 #endif
 
 // Weights of row r from terms a and b, as two halves. Each term has the weights of four rows.
 #ifdef BYTE_WEIGHTS
-#define PAIR_OF(a, b, r) halves_of_bytes((as_uint(a) >> 8 * (r) & 0xff) | (as_uint(b) >> 8 * (r) & 0xff) << 16)
+#define PAIR_OF(a, b, r) \
+    halves_of_bytes((as_uint(a) >> 8 * (r) & 0xff) | (as_uint(b) >> 8 * (r) & 0xff) << 16)
 #elif defined HALF_WEIGHTS
 #define TWO_ROWS(a, r) ((r) / 2 ? as_uint2(a).y : as_uint2(a).x)
 #define PAIR_OF(a, b, r) \
-    ((r) % 2 ? TWO_ROWS(a, r) >> 16 | (TWO_ROWS(b, r) & 0xffff0000) : (TWO_ROWS(a, r) & 0xffff) | TWO_ROWS(b, r) << 16)
+    ((r) % 2 ? TWO_ROWS(a, r) >> 16 | (TWO_ROWS(b, r) & 0xffff0000) \
+             : (TWO_ROWS(a, r) & 0xffff) | TWO_ROWS(b, r) << 16)
 #endif
 
 #if WARP
@@ -73,7 +75,8 @@
 #define LARGEST 0x1p15f
 #define SMALLEST 0.5f
 // True if `power` does not suit numbers whose largest is `most`.
-#define MISFITS(most, power) ((most) * (power) > LARGEST || ((most) * (power) < SMALLEST && (most) > 0.0f))
+#define MISFITS(most, power) \
+    ((most) * (power) > LARGEST || ((most) * (power) < SMALLEST && (most) > 0.0f))
 #define INVERSE(power) as_float(0x7f000000u - as_uint(power))
 
 // Returns the largest x of four neighbouring work-items.
@@ -87,7 +90,8 @@ float largest_of_four(float x)
 // Returns `without` if `most` is 0 or extreme. The product of two such powers is a float.
 float first_power(float most, float without)
 {
-    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
+    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23)
+                                               : without;
 }
 
 // Splits two numbers, times a power, into sums of two halves.
@@ -108,11 +112,60 @@ void split(uint *large, uint *small, float x, float y, float power)
 #define FACTORS(slice) (stages + STAGES * STAGE + (slice) * BN)
 #define MISFIT ((local uint *)(stages + STAGES * STAGE + 2 * BN))
 
+// The macros below name variables of sums_of_halves. OWN is column i of the work-item's four.
+#define OWN(stage, i) ((i) % 2 ? odd_own : own)[(stage) + (i) / 2 * 8]
+// Copies the work-item's values of the stage that starts with term k. Values behind the last
+// term are 0.
+#define FETCH(stage, k) \
+    do { \
+        const uint bytes = (k) + of_slice < end ? 16 : 0; \
+        if (fetches) \
+            _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+                COPY_16(&OWN(stage, i), pb + i * l, bytes); \
+        COMMIT_COPIES; \
+        pb += BK; \
+    } while (0)
+// Loads the work-item's weights. Behind the last term it loads any weights, because the values
+// are 0.
+#define LOAD_WEIGHTS(to, k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+            (to)[i] = HINTED(&pa[i * 8], policy); \
+        pa += (k) + BK + of_slice < end ? BK * 8 : 0; \
+    } while (0)
+// Four terms of the work-item's row r.
+#define TERMS(from, r) \
+    ((float4)(ROW(from, 0, r), ROW(from, 1, r), ROW(from, 2, r), ROW(from, 3, r)))
+#define ROW(from, i, r) \
+    ((r) == 0 ? (from)[i].x : (r) == 1 ? (from)[i].y : (r) == 2 ? (from)[i].z : (from)[i].w)
+#define SIZE4(of) fmax(fmax(fabs((of).x), fabs((of).y)), fmax(fabs((of).z), fabs((of).w)))
+// VALUES reads the copied values of a stage, and CONVERT replaces them by halves.
+#define VALUES(stage) \
+    _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+        raw[i] = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f)
+#define CONVERT(stage) \
+    _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+        const float4 x = raw[i]; \
+        uint h[4]; \
+        split(&h[0], &h[2], x.x, x.y, power[i]); \
+        split(&h[1], &h[3], x.z, x.w, power[i]); \
+        most[i] = fmax(most[i], SIZE4(x)); \
+        if (fetches) \
+            OWN(stage, i) = (uint4)(h[0], h[1], h[2], h[3]); \
+    }
+// Tiles that are multiplied together, and their products with fragments of rows.
+#define EACH_TILE _Pragma("unroll") for (uint j = 0; j < TURN; ++j) if (j0 + j < TILES)
+#define PRODUCTS(of, q0, q1) \
+    EACH_TILE _Pragma("unroll") for (uint m = 0; m < 2; ++m) \
+        MULTIPLY_F16(sum[m][j0 + j], of[m], v[j].q0, v[j].q1)
+
 // Computes a work-item's sums of the terms from `begin` to `end`, for its four rows and two columns
 // of each tile. Fragment m has rows 2 m and 2 m + 1. MISFIT gets the rows and columns that misfit
 // their powers. `pa` points to the four rows.
-__attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
-                                                   uint begin, uint end, bool has_rows, global const UNIT *pa, global const float *b)
+__attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local float *stages,
+                                                   uint l, uint w, uint first, uint begin,
+                                                   uint end, bool has_rows,
+                                                   global const UNIT *pa, global const float *b)
 {
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
@@ -128,50 +181,14 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
     KEEP_LOCAL(own);
     KEEP_LOCAL(odd_own);
     KEEP_LOCAL(values);
-    const uint of_slice = slice * 16, term = (begin + of_slice < end ? begin + of_slice : 0) + 4 * quarter;
+    const uint of_slice = slice * 16;
+    const uint term = (begin + of_slice < end ? begin + of_slice : 0) + 4 * quarter;
     pa += term * 8;
     // Columns are a multiple of four. Behind the end the last four are read again.
-    global const float *pb = b + (size_t)min(first + 4 * min(four, (uint)FOURS - 1), w - 4) * l + term;
+    global const float *pb =
+        b + (size_t)min(first + 4 * min(four, (uint)FOURS - 1), w - 4) * l + term;
     KEEP_POINTER(pa);
     KEEP_POINTER(pb);
-#define OWN(stage, i) ((i) % 2 ? odd_own : own)[(stage) + (i) / 2 * 8]
-    // Copies the work-item's values of the stage that starts with term k. Values behind the last
-    // term are 0.
-#define FETCH(stage, k) \
-    do { \
-        const uint bytes = (k) + of_slice < end ? 16 : 0; \
-        if (fetches) \
-            _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-                COPY_16(&OWN(stage, i), pb + i * l, bytes); \
-        COMMIT_COPIES; \
-        pb += BK; \
-    } while (0)
-    // Loads the work-item's weights. Behind the last term it loads any weights, because the values
-    // are 0.
-#define LOAD_WEIGHTS(to, k) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-            (to)[i] = HINTED(&pa[i * 8], policy); \
-        pa += (k) + BK + of_slice < end ? BK * 8 : 0; \
-    } while (0)
-    // Four terms of the work-item's row r.
-#define TERMS(from, r) ((float4)(ROW(from, 0, r), ROW(from, 1, r), ROW(from, 2, r), ROW(from, 3, r)))
-#define ROW(from, i, r) ((r) == 0 ? (from)[i].x : (r) == 1 ? (from)[i].y : (r) == 2 ? (from)[i].z : (from)[i].w)
-#define SIZE4(of) fmax(fmax(fabs((of).x), fabs((of).y)), fmax(fabs((of).z), fabs((of).w)))
-    // VALUES reads the copied values of a stage, and CONVERT replaces them by halves.
-#define VALUES(stage) \
-    _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-        raw[i] = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f)
-#define CONVERT(stage) \
-    _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
-        const float4 x = raw[i]; \
-        uint h[4]; \
-        split(&h[0], &h[2], x.x, x.y, power[i]); \
-        split(&h[1], &h[3], x.z, x.w, power[i]); \
-        most[i] = fmax(most[i], SIZE4(x)); \
-        if (fetches) \
-            OWN(stage, i) = (uint4)(h[0], h[1], h[2], h[3]); \
-    }
     // The powers and the largest numbers of the work-item's four rows and four columns.
     float row_power[4], power[4], row_most[4], most[4];
     float4 raw[4];
@@ -236,12 +253,9 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
             local const uint4 *at = values + now;
 #pragma unroll
             for (uint j0 = 0; j0 < TILES; j0 += TURN) {
-#define EACH_TILE _Pragma("unroll") for (uint j = 0; j < TURN; ++j) if (j0 + j < TILES)
                 uint4 v[TURN];
                 EACH_TILE
                     v[j] = at[(j0 + j) * 32];
-#define PRODUCTS(of, q0, q1) \
-    EACH_TILE _Pragma("unroll") for (uint m = 0; m < 2; ++m) MULTIPLY_F16(sum[m][j0 + j], of[m], v[j].q0, v[j].q1)
                 PRODUCTS(large, z, w);
 #if !NARROW
                 PRODUCTS(small, x, y);
@@ -284,8 +298,10 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
 #endif
 
 // Computes the sums with products of floats.
-__attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
-                                                   uint begin, uint end, global const UNIT *pa, global const float *b)
+__attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local float *stages,
+                                                   uint l, uint w, uint first, uint begin,
+                                                   uint end, global const UNIT *pa,
+                                                   global const float *b)
 {
     const uint id = get_local_id(0), slice = id / MEMBERS, quarter = id % 4;
 #pragma unroll
@@ -322,12 +338,14 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
     _Pragma("unroll") for (uint j = 0; j < EXCHANGED; ++j) \
         if ((j0) + j < HALF && (others) + (j0) + j < TILES) \
             _Pragma("unroll") for (uint i = 0; i < 8; ++i) \
-                stages[((slice * EXCHANGED + j) * 8 + i) * MEMBERS + member] = sum[i / 4][(others) + (j0) + j][i % 4]
+                stages[((slice * EXCHANGED + j) * 8 + i) * MEMBERS + member] = \
+                    sum[i / 4][(others) + (j0) + j][i % 4]
 #define RECEIVE(j0, own) \
     _Pragma("unroll") for (uint j = 0; j < EXCHANGED; ++j) \
         if ((j0) + j < HALF && (own) + (j0) + j < TILES) \
             _Pragma("unroll") for (uint i = 0; i < 8; ++i) \
-                sum[i / 4][(own) + (j0) + j][i % 4] += stages[(((1 - slice) * EXCHANGED + j) * 8 + i) * MEMBERS + member]
+                sum[i / 4][(own) + (j0) + j][i % 4] += \
+                    stages[(((1 - slice) * EXCHANGED + j) * 8 + i) * MEMBERS + member]
 // Bias and activation of an affine layer, if there is one part.
 #ifdef ACTIVATION
 #define FINISH(x) \
@@ -353,8 +371,10 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
 // dimension, each writes a partial result. A single part is finished with bias and activation.
 // `stages` has LOCAL_FLOATS floats and is aligned to 16 bytes.
 #define LOCAL_FLOATS (STAGES * STAGE + BEHIND)
-__attribute__((always_inline)) void tile_of_product(local float *stages, uint l, uint w, uint h, uint tile, uint first, uint part,
-                                                    uint parts, float2 params, global const UNIT *a, global const float *b,
+__attribute__((always_inline)) void tile_of_product(local float *stages, uint l, uint w, uint h,
+                                                    uint tile, uint first, uint part, uint parts,
+                                                    float2 params,
+                                                    global const UNIT *a, global const float *b,
                                                     global const float4 *bias, global float4 *r)
 {
     const uint id = get_local_id(0);

@@ -8,7 +8,8 @@
 // t holds these elements. Of c: rows g and g + 8, columns 2 t and 2 t + 1. Of a: the same rows,
 // terms 2 t and 2 t + 1, then the terms 8 further on. Of b: the same terms of column g.
 #define MULTIPLY_F16(c, a, b0, b1) \
-    __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+    __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 " \
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
           : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
           : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
 
@@ -24,7 +25,8 @@ uint halves(float x, float y)
 float2 of_halves(uint pair)
 {
     float x, y;
-    __asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(x), "=f"(y) : "r"(pair));
+    __asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+          : "=f"(x), "=f"(y) : "r"(pair));
     return (float2)(x, y);
 }
 
@@ -47,7 +49,8 @@ float across(float x, uint bits)
 
 // A barrier for the warps that name the same `number`, which is not 0. They have `items`
 // work-items.
-#define BARRIER_OF(number, items) __asm volatile("bar.sync %0, %1;" ::"r"((uint)(number)), "n"(items) : "memory")
+#define BARRIER_OF(number, items) \
+    __asm volatile("bar.sync %0, %1;" ::"r"((uint)(number)), "n"(items) : "memory")
 
 // Keep a pointer in its register, so that the compiler does not compute it again. KEEP_LOCAL is for
 // local memory.
@@ -62,7 +65,8 @@ float across(float x, uint bits)
 // Starts to copy 16 bytes to local memory, or zeros if `bytes` is 0. COMMIT_COPIES groups the
 // copies since the last group. AWAIT_COPIES waits until at most n groups are in flight.
 #define COPY_16(to, from, bytes) \
-    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
+    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
+                   ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
 #define COMMIT_COPIES __asm volatile("cp.async.commit_group;" ::: "memory")
 #define AWAIT_COPIES(n) __asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 #else

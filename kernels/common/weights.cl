@@ -4,7 +4,8 @@
 // BY_SLICES: the place of value k in local memory. Each slice takes every `slices`-th value and
 // reads its next AHEAD values in fours. OF_FOURS: number i of those values, where i is a constant.
 #define BY_SLICES(k, slices) \
-    (((k) / (slices) / AHEAD * (slices) + (k) - mul24((k) / (slices), (uint)(slices))) * AHEAD + (k) / (slices) % AHEAD)
+    (((k) / (slices) / AHEAD * (slices) + (k) - mul24((k) / (slices), (uint)(slices))) * AHEAD \
+     + (k) / (slices) % AHEAD)
 #define OF_FOURS(fours, i) \
     ((i) % 4 == 0 ? (fours)[(i) / 4].x \
      : (i) % 4 == 1 ? (fours)[(i) / 4].y \
@@ -25,7 +26,8 @@ float4 wide(ulong from)
 {
     float x, y, z, w;
     __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
-          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
+          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+          : "l"(from));
     return (float4)(x, y, z, w);
 }
 #else

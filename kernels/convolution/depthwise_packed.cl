@@ -28,7 +28,8 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         const uint last = OUTPUTS - 1 - 4 * i;
         const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
         global const WEIGHT4 *pa = a + UNIT4 * ((from_y * WINDOW_WIDTH + from_x) * fours + i);
-        global const float4 *pb = b + (chunk * (4 * l) + unit + 16 * i + 4 * IN_ROW(from_y, from_x));
+        global const float4 *pb =
+            b + (chunk * (4 * l) + unit + 16 * i + 4 * IN_ROW(from_y, from_x));
         const float4 s = FIRST(bias, i);
         c0 += s.s0;
         c1 += s.s1;

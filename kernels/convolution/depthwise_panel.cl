@@ -48,5 +48,7 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
     const int16 real = REAL_CHANNELS(16 * vector);
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n)
-        to[n] = vector < vectors ? select((float16)(0.0f), ACTIVATE(LAST16(sum[n], bias, vector)), real) : (float16)(0.0f);
+        to[n] = vector < vectors
+                    ? select((float16)(0.0f), ACTIVATE(LAST16(sum[n], bias, vector)), real)
+                    : (float16)(0.0f);
 }

@@ -27,7 +27,8 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
             for (uint kx = from_x; kx < end_x; ++kx) {
                 global const float *from = b + n * l + IN_ROW(ky, kx) + 4 * four;
                 const float4 v = aligned ? *(global const float4 *)from
-                                         : (float4)(from[0], from[second], from[third], from[fourth]);
+                                         : (float4)(from[0], from[second], from[third],
+                                                    from[fourth]);
                 sum += LOAD4(a, (ky * WINDOW_WIDTH + kx) * fours + four) * v;
             }
         sum = ACTIVATE(LAST4(sum, bias, four));

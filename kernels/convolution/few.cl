@@ -10,6 +10,14 @@
 // Dimension 0 runs over fours of outputs, dimension 1 over TN pixels at a time. Each record has its
 // own work-groups. Behind the last pixel the last one is computed again and not stored.
 #define FOURS (PANEL / 4)
+// Value k of pixel t.
+#ifdef STEP
+#define VALUE(t, k) from[t][(k) * STEP]
+#else
+#define VALUE(t, k) b[PLACE_B(l, w, row[t] + (k), record)]
+#endif
+// The place of output i of pixel t.
+#define AT(i) PLACE_R(h, w, to[t] + i, record)
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geometry,
@@ -24,14 +32,16 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
     const uint i = get_global_id(0);
     if (4 * i >= OUT_PIXEL)
         return;
-    const uint pixels = OUT_HEIGHT * OUT_WIDTH, groups = (pixels + GROUP_1 * TN - 1) / (GROUP_1 * TN);
+    const uint pixels = OUT_HEIGHT * OUT_WIDTH;
+    const uint groups = (pixels + GROUP_1 * TN - 1) / (GROUP_1 * TN);
     const uint record = (uint)get_group_id(1) / groups;
     const uint first = ((uint)get_global_id(1) - record * groups * GROUP_1) * TN;
     uint to[TN], top[TN], left[TN];
     float4 sums[TN];
 #pragma unroll
     for (uint t = 0; t < TN; ++t) {
-        const uint pixel = min(first + t, pixels - 1), y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+        const uint pixel = min(first + t, pixels - 1);
+        const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
         to[t] = OUT_ROW + 4 * i;
         // Coordinates above or left of the image wrap to large numbers, so one comparison finds
         // both sides.
@@ -42,7 +52,8 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
     if (4 * i < OUTPUTS) {
         const uint panel = i / FOURS;
         global const WEIGHT4 *pa =
-            a + UNIT4 * (panel * FOURS * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS) + (i - panel * FOURS));
+            a + UNIT4 * (panel * FOURS * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS)
+                         + (i - panel * FOURS));
 #pragma unroll
         for (uint t = 0; t < TN; ++t)
             sums[t] = FIRST(bias, i);
@@ -61,9 +72,6 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
 #pragma unroll
                 for (uint t = 0; t < TN; ++t)
                     from[t] = b + PLACE_B(l, w, 0, record) + row[t] * STEP;
-#define VALUE(t, k) from[t][(k) * STEP]
-#else
-#define VALUE(t, k) b[PLACE_B(l, w, row[t] + (k), record)]
 #endif
                 uint k = 0;
 #if defined(STEP) && STEP == 1
@@ -73,7 +81,8 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
                         const float4 w2 = LOAD4(pa, 2 * FOURS), w3 = LOAD4(pa, 3 * FOURS);
 #pragma unroll
                         for (uint t = 0; t < TN; ++t) {
-                            const float4 v = inside[t] ? *(global const float4 *)(from[t] + k) : (float4)(0.0f);
+                            const float4 v =
+                                inside[t] ? *(global const float4 *)(from[t] + k) : (float4)(0.0f);
                             sums[t] += w0 * v.s0 + w1 * v.s1 + w2 * v.s2 + w3 * v.s3;
                         }
                     }
@@ -91,7 +100,6 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
         float4 sum = 4 * i < OUTPUTS ? LAST4(sums[t], bias, i) : (float4)(0.0f);
         if (first + t >= pixels)
             continue;
-#define AT(i) PLACE_R(h, w, to[t] + i, record)
         const uint4 at = (uint4)(AT(0), AT(1), AT(2), AT(3));
 #ifdef ADD
         sum += (float4)(c[at.s0], c[at.s1], c[at.s2], c[at.s3]);

@@ -15,7 +15,8 @@
 // outputs.
 #define SUM_WINDOW(HIGH) \
     for (uint ky = from_y; ky < end_y; ++ky) { \
-        global const WEIGHT *w = pa + 32 * (size_t)((ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS); \
+        global const WEIGHT *w = \
+            pa + 32 * (size_t)((ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS); \
         uint row = IN_ROW(ky, from_x); \
         for (uint run = 0; run < runs; ++run, row += step) \
             for (uint k = 0; k < length;) { \

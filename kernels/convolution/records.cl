@@ -30,7 +30,8 @@
     do { \
         const uint turns = GROUP_CHANNELS / WIDE, count = min(all - chunk, (uint)CHANNELS) / WIDE; \
         const uint end = (slice + 1) * count / SLICES; \
-        uint at = slice * count / SLICES, tap = (chunk / WIDE + at) / turns, c = chunk / WIDE + at - tap * turns; \
+        uint at = slice * count / SLICES, tap = (chunk / WIDE + at) / turns; \
+        uint c = chunk / WIDE + at - tap * turns; \
         for (; at < end; ++tap, c = 0) { \
             const uint ky = tap / WINDOW_WIDTH, kx = tap - ky * WINDOW_WIDTH; \
             const uint last = min(turns, c + end - at); \
@@ -39,11 +40,13 @@
             _Pragma("unroll") for (uint t = 0; t < TN; ++t) { \
                 const uint line = top[t] + ky * DILATION_Y, pixel = left[t] + kx * DILATION_X; \
                 inside[t] = line < IN_HEIGHT && pixel < IN_WIDTH; \
-                from[t] = (global const VALUES *)(record[t] + (inside[t] ? line * IN_LINE + pixel * IN_PIXEL : 0)); \
+                from[t] = (global const VALUES *)( \
+                    record[t] + (inside[t] ? line * IN_LINE + pixel * IN_PIXEL : 0)); \
             } \
             _Pragma("unroll 4") for (; c < last; ++c, ++at) { \
                 VALUES values[TN]; \
-                _Pragma("unroll") for (uint t = 0; t < TN; ++t) values[t] = inside[t] ? from[t][c] : (VALUES)(0.0f); \
+                _Pragma("unroll") for (uint t = 0; t < TN; ++t) \
+                    values[t] = inside[t] ? from[t][c] : (VALUES)(0.0f); \
                 SUM \
             } \
         } \
@@ -84,7 +87,8 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
 #pragma unroll
     for (uint t = 0; t < TN; ++t) {
         const uint column = min(first + t * LANES, columns - 1);
-        const uint n = column / pixels, pixel = column - n * pixels, y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+        const uint n = column / pixels, pixel = column - n * pixels;
+        const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
         record[t] = b + n * l + IN_FIRST;
         to[t] = n * h + OUT_ROW;
         // Coordinates above or left of the image wrap to large numbers, so one comparison finds
@@ -103,7 +107,8 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
         barrier(CLK_LOCAL_MEM_FENCE);
         FETCH(chunk + CHANNELS)
         if (wide)
-            TURNS(float4, 4, PRODUCTS(4 * at, .s0) PRODUCTS(4 * at + 1, .s1) PRODUCTS(4 * at + 2, .s2) PRODUCTS(4 * at + 3, .s3));
+            TURNS(float4, 4, PRODUCTS(4 * at, .s0) PRODUCTS(4 * at + 1, .s1)
+                                 PRODUCTS(4 * at + 2, .s2) PRODUCTS(4 * at + 3, .s3));
         else
             TURNS(float, 1, PRODUCTS(at, ));
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -122,7 +127,8 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
 #pragma unroll
         for (uint i = 0; i < ROWS; ++i) {
             const uint row = panel * ROWS + i;
-            if ((t * ROWS + i) % SLICES != slice || first + t * LANES >= columns || 4 * row >= OUT_PIXEL)
+            if ((t * ROWS + i) % SLICES != slice || first + t * LANES >= columns
+                || 4 * row >= OUT_PIXEL)
                 continue;
             float4 sum = sums[t][i];
 #if SLICES > 1

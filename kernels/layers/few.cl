@@ -41,13 +41,16 @@ float activated(const uint activation, const float2 params, const float x)
 // a multiple of 128 bytes apart. The cache looks up one line of 128 bytes at a time, and a load
 // across two lines costs two look-ups.
 #define WHOLE(n) (P##n % 8 == 0 ? 1u : P##n % 4 == 0 ? 2u : P##n % 2 == 0 ? 4u : 8u)
-#define MOST(n) min((uint)(GROUP_0 / Q##n), min((uint)K##n, max((uint)ALONE, (uint)((K##n + AHEAD - 1) / AHEAD))))
+#define MOST(n) \
+    min((uint)(GROUP_0 / Q##n), \
+        min((uint)K##n, max((uint)ALONE, (uint)((K##n + AHEAD - 1) / AHEAD))))
 #define SLICES(n) (MOST(n) < WHOLE(n) ? MOST(n) : MOST(n) / WHOLE(n) * WHOLE(n))
 // Loads the first weights and the biases of layer n, before any work-item waits for values.
 #define BEGIN(n) \
     const uint slices##n = SLICES(n), strides##n = K##n / (slices##n * AHEAD); \
     const uint rest##n = K##n - strides##n * slices##n * AHEAD; \
-    const uint slice##n = id / Q##n, quad##n = id - mul24(slice##n, (uint)Q##n), panel##n = quad##n / P##n; \
+    const uint slice##n = id / Q##n, quad##n = id - mul24(slice##n, (uint)Q##n); \
+    const uint panel##n = quad##n / P##n; \
     global const UNIT *from##n = (global const UNIT *)a + A##n + panel##n * (P##n * L##n) \
                                + (quad##n - mul24(panel##n, (uint)P##n)) + slice##n * P##n; \
     UNIT weights##n[AHEAD]; \
@@ -100,7 +103,9 @@ float activated(const uint activation, const float2 params, const float x)
 #define END(n, PLACE) \
     { \
         barrier(CLK_LOCAL_MEM_FENCE); \
-        const uint rows = 4 * Q##n, parts = slices##n > ALONE ? min((uint)(GROUP_0 / rows), (uint)16) : slices##n; \
+        const uint rows = 4 * Q##n; \
+        const uint parts = \
+            slices##n > ALONE ? min((uint)(GROUP_0 / rows), (uint)16) : slices##n; \
         if (slices##n > ALONE) { \
             const uint part = id / rows; \
             float some = 0.0f; \
@@ -116,7 +121,8 @@ float activated(const uint activation, const float2 params, const float x)
             float x = row < GROUP_0 ? bias##n : FIRST((global const float *)(a + B##n), row); \
             _Pragma("unroll 32") for (uint s = 0; s < parts; ++s) \
                 x += sums[s * rows + row]; \
-            x = activated(ACT##n, (float2)(PARAMS##n), LAST(x, (global const float *)(a + B##n), row)); \
+            x = activated(ACT##n, (float2)(PARAMS##n), \
+                          LAST(x, (global const float *)(a + B##n), row)); \
             if (n < LAST_LAYER || CLASSES) \
                 values[PLACE] = x; \
             if (n == LAST_LAYER && row < ROWS) \

@@ -51,8 +51,8 @@
 // work-item, plus GROUP_0 for each finished tile.
 uint layer(uint t, global const float4 *a, global const float4 *b, global float4 *r,
            const uint weights, const uint biases, const uint l, const uint terms, const uint quads,
-           const uint activation, const float2 params, const uint b_group, const uint b_start, const uint r_group,
-           const uint r_start)
+           const uint activation, const float2 params, const uint b_group, const uint b_start,
+           const uint r_group, const uint r_start)
 {
     for (; ROW(t) < quads; t += GROUP_0) {
         // The bias is read first, so its address takes no register in the loop.

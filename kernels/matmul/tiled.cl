@@ -60,7 +60,84 @@
 #define CHUNK (FIT < TM ? FIT : TM)
 
 #if BK % SLICES || BK / SLICES % (1 + AHEAD) || TM % 4 || TN % 4 || FIT < 1
-#error "matmul_tiled: SLICES divides BK (AHEAD: evenly), 4 divides TM and TN, a row of every slice fits into a stage"
+#error "matmul_tiled: SLICES divides BK (twice if AHEAD), 4 divides TM and TN, FIT is 1 or more"
+#endif
+
+// The macros below name variables of the kernel.
+#if PIPED
+// Copies 16 bytes, or zeros where `valid` is false.
+#define COPY(to, from, valid) \
+    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
+                   ::"r"((uint)(size_t)(to)), "l"(from), "r"((valid) ? 16 : 0) : "memory")
+// Starts to copy the operands from term k on into stage s.
+#define FETCH(s, k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                COPY(stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, \
+                     (k) + K_OF_A(i) < l); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                COPY(stage_b + (s) * (STAGE / 4) + i * GROUP, pb[i] + (k) * w4, \
+                     (k) + K_OF_B(i) < l); \
+    } while (0)
+// Waits until the stage after the last used one has arrived for all work-items.
+#define ARRIVED() \
+    __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
+    barrier(CLK_LOCAL_MEM_FENCE)
+#else
+// Loads the operands from term k on. STORE puts them into stage s.
+#define LOAD(k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                next_a[i] = (k) + K_OF_A(i) < l ? pa[(k) * (BM / 4) + i * GROUP] : (float4)(0.0f); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                next_b[i] = (k) + K_OF_B(i) < l ? pb[i][(k) * w4] : (float4)(0.0f); \
+    } while (0)
+#define STORE(s) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                stage_a[(s) * (STAGE / 4) + i * GROUP] = next_a[i]; \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                stage_b[(s) * (STAGE / 4) + i * GROUP] = next_b[i]; \
+    } while (0)
+#endif
+// Loads a work-item's operands of one k. PRODUCTS multiplies them.
+#define OPERANDS(xs, ys) \
+    _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
+        const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
+        xs[i] = v.x; xs[i + 1] = v.y; xs[i + 2] = v.z; xs[i + 3] = v.w; \
+    } \
+    _Pragma("unroll") for (uint j = 0; j < TN; j += 4) { \
+        const float4 v = *(local const float4 *)(tb + at * BN + j * LN); \
+        ys[j] = v.x; ys[j + 1] = v.y; ys[j + 2] = v.z; ys[j + 3] = v.w; \
+    }
+#if SNAKE
+#define PRODUCTS(xs, ys) \
+    _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+        _Pragma("unroll") for (uint n = 0; n < TM; ++n) { \
+            const uint i = j % 2 ? TM - 1 - n : n; \
+            sum[i][j] = fma(xs[i], ys[j], sum[i][j]); \
+        }
+#else
+#define PRODUCTS(xs, ys) \
+    _Pragma("unroll") for (uint i = 0; i < TM; ++i) \
+        _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+            sum[i][j] = fma(xs[i], ys[j], sum[i][j]);
+#endif
+#if AHEAD
+// Loads the q-th operands of the slice from the present stage.
+#define AHEAD_OPERANDS(to, q) \
+    do { \
+        const uint at = slice * (BK / SLICES) + (q); \
+        local const float *ta = tiles + stage * STAGE + row; \
+        local const float *tb = tiles + stage * STAGE + BK * BM + col; \
+        OPERANDS(x[to], y[to]) \
+    } while (0)
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -94,22 +171,6 @@ kernel void matmul_tiled(uint l, uint w,
             sum[i][j] = 0.0f;
 
 #if PIPED
-#define COPY(to, from, valid) \
-    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
-                   ::"r"((uint)(size_t)(to)), "l"(from), "r"((valid) ? 16 : 0) : "memory")
-#define FETCH(s, k) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                COPY(stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < l); \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                COPY(stage_b + (s) * (STAGE / 4) + i * GROUP, pb[i] + (k) * w4, (k) + K_OF_B(i) < l); \
-    } while (0)
-    // Waits until the stage after the last used one has arrived for all work-items.
-#define ARRIVED() \
-    __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
-    barrier(CLK_LOCAL_MEM_FENCE)
     for (uint s = 0; s < DEPTH - 1; ++s) {
         if (s * BK < l)
             FETCH(s, s * BK);
@@ -117,63 +178,14 @@ kernel void matmul_tiled(uint l, uint w,
     }
 #else
     float4 next_a[NA], next_b[NB];
-#define LOAD(k) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                next_a[i] = (k) + K_OF_A(i) < l ? pa[(k) * (BM / 4) + i * GROUP] : (float4)(0.0f); \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                next_b[i] = (k) + K_OF_B(i) < l ? pb[i][(k) * w4] : (float4)(0.0f); \
-    } while (0)
-#define STORE(s) \
-    do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                stage_a[(s) * (STAGE / 4) + i * GROUP] = next_a[i]; \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                stage_b[(s) * (STAGE / 4) + i * GROUP] = next_b[i]; \
-    } while (0)
     LOAD(0);
     STORE(0);
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 
     uint stage = 0;
-    // Loads a work-item's operands of one k. PRODUCTS multiplies them.
-#define OPERANDS(xs, ys) \
-    _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
-        const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
-        xs[i] = v.x; xs[i + 1] = v.y; xs[i + 2] = v.z; xs[i + 3] = v.w; \
-    } \
-    _Pragma("unroll") for (uint j = 0; j < TN; j += 4) { \
-        const float4 v = *(local const float4 *)(tb + at * BN + j * LN); \
-        ys[j] = v.x; ys[j + 1] = v.y; ys[j + 2] = v.z; ys[j + 3] = v.w; \
-    }
-#if SNAKE
-#define PRODUCTS(xs, ys) \
-    _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
-        _Pragma("unroll") for (uint n = 0; n < TM; ++n) { \
-            const uint i = j % 2 ? TM - 1 - n : n; \
-            sum[i][j] = fma(xs[i], ys[j], sum[i][j]); \
-        }
-#else
-#define PRODUCTS(xs, ys) \
-    _Pragma("unroll") for (uint i = 0; i < TM; ++i) \
-        _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
-            sum[i][j] = fma(xs[i], ys[j], sum[i][j]);
-#endif
 #if AHEAD
     float x[2][TM], y[2][TN];
-    // Loads the q-th operands of the slice from the present stage.
-#define AHEAD_OPERANDS(to, q) \
-    do { \
-        const uint at = slice * (BK / SLICES) + (q); \
-        local const float *ta = tiles + stage * STAGE + row; \
-        local const float *tb = tiles + stage * STAGE + BK * BM + col; \
-        OPERANDS(x[to], y[to]) \
-    } while (0)
 #if PIPED
     ARRIVED();
 #endif
@@ -236,7 +248,8 @@ kernel void matmul_tiled(uint l, uint w,
                 if (from + i < TM)
 #pragma unroll
                     for (uint j = 0; j < TN; ++j)
-                        tiles[(((slice - 1) * CHUNK + i) * TN + j) * MEMBERS + member] = sum[from + i][j];
+                        tiles[(((slice - 1) * CHUNK + i) * TN + j) * MEMBERS + member] =
+                            sum[from + i][j];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slice == 0) {
@@ -247,7 +260,8 @@ kernel void matmul_tiled(uint l, uint w,
                     if (from + i < TM)
 #pragma unroll
                         for (uint j = 0; j < TN; ++j)
-                            sum[from + i][j] += tiles[((s * CHUNK + i) * TN + j) * MEMBERS + member];
+                            sum[from + i][j] +=
+                                tiles[((s * CHUNK + i) * TN + j) * MEMBERS + member];
         }
     }
     if (slice > 0)

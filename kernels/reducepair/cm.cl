@@ -49,7 +49,8 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         x = ACTIVATE(x);
 #pragma unroll
         for (uint row = 0; row < OUTPUTS; ++row)
-            sum[row] = fma(y[row].x, x.x, fma(y[row].y, x.y, fma(y[row].z, x.z, fma(y[row].w, x.w, sum[row]))));
+            sum[row] = fma(y[row].x, x.x,
+                           fma(y[row].y, x.y, fma(y[row].z, x.z, fma(y[row].w, x.w, sum[row]))));
     }
     // Each output has GROUP_0 summands. SHARES work-items add some of them each, then one adds the
     // rest.
