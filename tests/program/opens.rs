@@ -6,12 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The files that the GNU C library reads in each program with threads. Older versions also read
-/// the number of processors. Libraries are allowed by name, in any folder.
-const START: [&str; 4] = [
+/// The files that the GNU C library reads in programs with threads. Older versions also read the
+/// number of processors. `free` asks for the system's overcommit setting before it gives a thread's
+/// heap back. Libraries are allowed by name, in any folder.
+const START: [&str; 5] = [
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
     "/proc/self/maps",
+    "/proc/sys/vm/overcommit_memory",
     "/sys/devices/system/cpu/online",
 ];
 const LIBRARIES: [&str; 6] = [
