@@ -1135,6 +1135,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
 fn the_library_is_checked_too() {
     assert_eq!(library_mistakes(&|t| t, &[]), Vec::<String>::new());
     let replace = |from: &'static str, to: &'static str| move |t: String| t.replacen(from, to, 1);
+    let width = "\"args\": [\"depth\", \"width\"]";
     let cases: Vec<(&str, Vec<String>)> = vec![
         (
             "chunks of 4×3 do not divide the chunks of 2×4",
@@ -1303,8 +1304,17 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "letters of \"lwhnmscpgvfb\", found 'q'",
-            library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
+            "restrictions: arglist: expected letters of \"lwhnmscpgvfb\", found 'q'",
+            library_mistakes(&replace(width, "\"arglist\": \"lq\""), &[]),
+        ),
+        (
+            "restrictions: args: expected one of depth, width, height, rows, middle, second, \
+             parts, params, geometry, value, moved, added, found \"l\"",
+            library_mistakes(&replace(width, "\"args\": [\"l\"]"), &[]),
+        ),
+        (
+            "restrictions: expected either \"args\" or \"arglist\"",
+            library_mistakes(&replace(width, "\"args\": [], \"arglist\": \"\""), &[]),
         ),
         (
             "cannot read",

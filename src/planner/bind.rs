@@ -4,7 +4,7 @@
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
-use crate::registry::{Dim, Kernel, Library, Operation, Parameter, Problem, operands};
+use crate::registry::{Dim, Kernel, Leading, Library, Operation, Parameter, Problem, operands};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
@@ -104,20 +104,20 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     let Call { kernel, sizes, .. } = call;
     let Problem { h, w, l } = sizes.problem;
     let mut args: Vec<Arg> = Vec::new();
-    for letter in kernel.restrictions.arglist.chars() {
-        args.push(match letter {
-            'l' => Arg::Size(l as u32),
-            'w' => Arg::Size(w as u32),
-            'h' => Arg::Size(h as u32),
-            'm' => Arg::Size(sizes.middle as u32),
-            'c' => Arg::Size(sizes.parts as u32),
-            'p' => Arg::Pair(call.params.into()),
-            'v' => Arg::Scalar(call.value),
-            's' => Arg::Size(sizes.second as u32),
-            'n' => Arg::Size(sizes.rows as u32),
-            'f' => Arg::Moved(sizes.moved[0]),
-            'b' => Arg::Moved(sizes.moved[1]),
-            _ => Arg::Geometry(sizes.geometry.unwrap_or_default()),
+    for argument in kernel.restrictions.args.iter() {
+        args.push(match argument {
+            Leading::Depth => Arg::Size(l as u32),
+            Leading::Width => Arg::Size(w as u32),
+            Leading::Height => Arg::Size(h as u32),
+            Leading::Middle => Arg::Size(sizes.middle as u32),
+            Leading::Parts => Arg::Size(sizes.parts as u32),
+            Leading::Params => Arg::Pair(call.params.into()),
+            Leading::Value => Arg::Scalar(call.value),
+            Leading::Second => Arg::Size(sizes.second as u32),
+            Leading::Rows => Arg::Size(sizes.rows as u32),
+            Leading::Moved => Arg::Moved(sizes.moved[0]),
+            Leading::Added => Arg::Moved(sizes.moved[1]),
+            Leading::Geometry => Arg::Geometry(sizes.geometry.unwrap_or_default()),
         });
     }
     if kernel.restrictions.scaled {
@@ -211,27 +211,31 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
 /// Returns the bytes of each argument that the step's kernel may touch for a full batch. They
 /// follow from the registry's operands, not from the plan's own buffer sizes.
 pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize> {
-    let arglist = library
+    let leading = library
         .kernel(&step.kernel)
-        .map_or("", |k| &k.1.restrictions.arglist);
+        .map_or(&[][..], |k| &k.1.restrictions.args);
     let (operands, args) = operands(step);
     let sizes = step.args.len() - args.len();
-    let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
+    let found = |argument| {
+        let at = leading.iter().position(|&a| a == argument)?;
+        Some(&step.args[at])
+    };
+    let size = |argument| match found(argument) {
         Some(&Arg::Size(n)) => n as usize,
         _ => 0,
     };
-    let parts = size('c').max(1);
+    let parts = size(Leading::Parts).max(1);
     let mut of = Sizes {
-        middle: size('m'),
-        second: size('s'),
+        middle: size(Leading::Middle),
+        second: size(Leading::Second),
         parts,
         ..Sizes::of(step.problem)
     };
-    let moved = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
+    let moved = |argument| match found(argument) {
         Some(&Arg::Moved(moved)) => moved,
         _ => Moved::default(),
     };
-    of.moved = ['f', 'b'].map(moved);
+    of.moved = [Leading::Moved, Leading::Added].map(moved);
     // The first constant of a convolution is its weights.
     if let Some(c) = step.constants().next().map(|i| &plan.constants[i]) {
         of.weights = c.padded;

@@ -4,6 +4,7 @@
 //! [`Kernel::admits`] checks a kernel against a problem and a device. The build calls it with the
 //! sizes of the network, and the program again with the limits of the device.
 
+mod arguments;
 mod covers;
 pub(crate) mod json;
 pub(crate) mod mistakes;
@@ -17,6 +18,7 @@ use crate::ir::op::Activation;
 pub(crate) use crate::ir::op::Operation;
 use crate::ir::options::StepOptions;
 pub(crate) use crate::ir::plan::{EngineKind, Problem};
+pub(crate) use arguments::Leading;
 pub(crate) use covers::{Covered, CoveredNode, Covers};
 pub(crate) use parameters::{Dim, Holds, Parameter, operands};
 use std::borrow::Cow;
@@ -101,11 +103,8 @@ impl Most {
 /// The demands of a kernel on its problem and its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
-    /// The arguments before the operands, a letter each: `l` common dimension, `w` width and `h`
-    /// height of the result (all padded), `n` height without padding, `m` height of a pair's first
-    /// layer, `c` number of parts of the previous layer, `p` parameters of the activation, `g`
-    /// geometry, `v` a value, `f` and `b` maps of moved and added values.
-    pub(crate) arglist: Cow<'static, str>,
+    /// The arguments before the operands.
+    pub(crate) args: Cow<'static, [Leading]>,
     /// True if the floats alpha and beta follow these arguments: R = alpha·A·B + beta·R. With
     /// beta = 0, R is not read.
     pub(crate) scaled: bool,
@@ -582,8 +581,8 @@ impl Kernel {
     }
 
     /// Checks that `text` has one kernel function, with the kernel's name and parameters.
-    /// Parameters are the letters of `arglist`, alpha and beta of a scaled kernel, and the
-    /// operands. Conditions of the preprocessor are ignored.
+    /// Parameters are those of `args`, alpha and beta of a scaled kernel, and the operands.
+    /// Conditions of the preprocessor are ignored.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
         let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();
@@ -612,16 +611,9 @@ impl Kernel {
             .collect();
         let mut expected: Vec<String> = self
             .restrictions
-            .arglist
-            .chars()
-            .map(|c| match c {
-                'p' => "float2 params".into(),
-                'g' => "uint16 geometry".into(),
-                'v' => "float value".into(),
-                'f' => "uint16 moved".into(),
-                'b' => "uint16 added".into(),
-                size => format!("uint {size}"),
-            })
+            .args
+            .iter()
+            .map(|argument| argument.declaration().into())
             .collect();
         if self.restrictions.scaled {
             expected.extend(["float alpha".into(), "float beta".into()]);

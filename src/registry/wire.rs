@@ -1,12 +1,15 @@
 //! Converts the kernel library to bytes and back.
 
 use super::{
-    Covered, CoveredNode, Covers, Define, DeviceClass, FewRecords, Kernel, Library, Most, Needs,
-    Operand, PlanRecipe, Restrictions,
+    Covered, CoveredNode, Covers, Define, DeviceClass, FewRecords, Kernel, Leading, Library, Most,
+    Needs, Operand, PlanRecipe, Restrictions,
 };
 use crate::ir::wire::{fields, variants};
 
 variants! {
+    Leading {
+        Depth, Width, Height, Rows, Middle, Second, Parts, Params, Geometry, Value, Moved, Added
+    }
     Covered {
         Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation,
         Function, Only(activation)
@@ -21,7 +24,7 @@ fields! {
     Define { name, value }
     Needs { host, images, warp, local_bytes }
     Restrictions {
-        arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group,
+        args, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group,
         sweep, needs, tile, most, least_l, split, keeps
     }
     Kernel {
@@ -71,7 +74,7 @@ mod tests {
             .into(),
             lab_options: "-cl-mad-enable".into(),
             restrictions: Restrictions {
-                arglist: "lh".into(),
+                args: vec![Leading::Depth, Leading::Height].into(),
                 scaled: true,
                 scale: (0, 70_000),
                 columns_first: true,

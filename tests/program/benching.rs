@@ -1240,7 +1240,7 @@ fn mistakes_of_a_users_library_are_named() {
         &entry("matmul_mine", "\"tiel\": 1,"),
         &[],
         1,
-        "unknown key \"tiel\"; expected arglist, ",
+        "unknown key \"tiel\"; expected args, arglist, ",
     );
     let lost = whole
         .replace("naive.cl", "lost.cl")

@@ -4,7 +4,7 @@ use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
 use crate::ir::op::{Activation, Float};
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
-use crate::registry::{Kernel, Library, Operation, Parameter};
+use crate::registry::{Kernel, Leading, Library, Operation, Parameter};
 
 /// The decoded geometry argument (`kernels/common/geometry.cl`).
 #[derive(Clone, Copy)]
@@ -132,7 +132,7 @@ pub(super) struct Call<'p> {
     pub(super) host: bool,
     /// The step's compiler options.
     options: String,
-    sizes: Vec<(char, usize)>,
+    sizes: Vec<(Leading, usize)>,
     params: [f32; 2],
     /// The constant for rows without a source.
     pub(super) value: f64,
@@ -173,19 +173,31 @@ impl<'p> Call<'p> {
         let (mut sizes, mut params, mut value, mut factors) =
             (Vec::new(), [0.0; 2], 0.0, (1.0, 0.0));
         let (mut moved, mut image) = (Vec::new(), None);
-        for letter in r.arglist.chars() {
-            match (letter, args.next()) {
-                ('f' | 'b', Some(Arg::Moved(m))) => {
+        for &leading in r.args.iter() {
+            match (leading, args.next()) {
+                (Leading::Moved | Leading::Added, Some(Arg::Moved(m))) => {
                     moved.push(Moved(m.words().map(|w| w as usize)))
                 }
-                ('g', Some(Arg::Geometry(g))) => image = Some(Image::of(g.words())),
-                ('p', Some(&Arg::Pair((x, y)))) => params = [x, y],
-                ('v', Some(&Arg::Scalar(x))) => value = x.into(),
-                ('f' | 'b' | 'g' | 'p' | 'v', found) => {
-                    return Err(format!("argument {letter} of the kernel: found {found:?}"));
+                (Leading::Geometry, Some(Arg::Geometry(g))) => image = Some(Image::of(g.words())),
+                (Leading::Params, Some(&Arg::Pair((x, y)))) => params = [x, y],
+                (Leading::Value, Some(&Arg::Scalar(x))) => value = x.into(),
+                (
+                    Leading::Moved
+                    | Leading::Added
+                    | Leading::Geometry
+                    | Leading::Params
+                    | Leading::Value,
+                    found,
+                )
+                | (_, found @ None) => {
+                    let name = leading.name();
+                    return Err(format!("argument {name} of the kernel: found {found:?}"));
                 }
-                (_, Some(&Arg::Size(n))) => sizes.push((letter, n as usize)),
-                (_, found) => return Err(format!("size {letter} of the kernel: found {found:?}")),
+                (_, Some(&Arg::Size(n))) => sizes.push((leading, n as usize)),
+                (_, found) => {
+                    let name = leading.name();
+                    return Err(format!("size {name} of the kernel: found {found:?}"));
+                }
             }
         }
         if r.scaled {
@@ -235,17 +247,17 @@ impl<'p> Call<'p> {
     }
 
     /// Returns a size argument.
-    pub(super) fn size(&self, letter: char) -> Option<usize> {
-        self.sizes.iter().find(|s| s.0 == letter).map(|s| s.1)
+    pub(super) fn size(&self, argument: Leading) -> Option<usize> {
+        self.sizes.iter().find(|s| s.0 == argument).map(|s| s.1)
     }
 
     /// Returns a size argument.
     ///
     /// # Errors
     /// The kernel gets no such size.
-    pub(super) fn needed(&self, letter: char) -> Result<usize, String> {
-        self.size(letter)
-            .ok_or_else(|| format!("the kernel gets no size {letter}"))
+    pub(super) fn needed(&self, argument: Leading) -> Result<usize, String> {
+        self.size(argument)
+            .ok_or_else(|| format!("the kernel gets no size {}", argument.name()))
     }
 
     /// Returns the geometry argument.

@@ -10,7 +10,7 @@ use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::values::Values;
 use crate::ops::products::{Panels, with_one};
-use crate::registry::{Covered, Library, Operation};
+use crate::registry::{Covered, Leading, Library, Operation};
 
 /// Fills padding rows that a kernel's description leaves open. Results must not depend on it.
 pub(super) const PADDING: f64 = 1234.5;
@@ -257,7 +257,7 @@ impl<'p> Machine<'p> {
         };
         let size = (
             rows.unwrap_or(buffer.padded_rows),
-            call.size('w').unwrap_or(cols),
+            call.size(Leading::Width).unwrap_or(cols),
         );
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
@@ -497,7 +497,10 @@ impl<'p> Machine<'p> {
         let rows_of_r = self.plan.buffers[r].padded_rows;
         let (l, h) = match call.host {
             true => (call.step.problem.l, c.padded.0),
-            false => (call.needed('l')?, call.size('h').unwrap_or(rows_of_r)),
+            false => (
+                call.needed(Leading::Depth)?,
+                call.size(Leading::Height).unwrap_or(rows_of_r),
+            ),
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
         let parts = call.parts(h);
@@ -558,7 +561,7 @@ impl<'p> Machine<'p> {
 
     /// `kernels/bias`: adds a number to each row in place.
     fn bias(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let columns = self.read(call, "r", call.size('h'))?;
+        let columns = self.read(call, "r", call.size(Leading::Height))?;
         let rows = columns.first().map_or(0, Vec::len);
         let computed = call.rows(rows)?;
         let (bias, _) = self.beside(call, "bias", computed)?;
@@ -584,7 +587,7 @@ impl<'p> Machine<'p> {
 
     /// `kernels/reduce`: adds partial sums, then bias and activation.
     fn reduce(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (parts, h) = (call.needed('l')?, call.needed('h')?);
+        let (parts, h) = (call.needed(Leading::Depth)?, call.needed(Leading::Height)?);
         let sums = Self::added(&self.read(call, "b", Some(h * parts))?, parts, h);
         let (bias, scale) = self.beside(call, "bias", h)?;
         let (activation, rows) = (call.activation(), call.rows(h)?);
@@ -619,7 +622,11 @@ impl<'p> Machine<'p> {
 
     /// `kernels/pair`: two affine layers with an activation between them.
     fn pair(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (l, m, h) = (call.needed('l')?, call.needed('m')?, call.needed('h')?);
+        let (l, m, h) = (
+            call.needed(Leading::Depth)?,
+            call.needed(Leading::Middle)?,
+            call.needed(Leading::Height)?,
+        );
         let layout = self.layout_of_weights(call)?;
         let first = self.layer(call, ("a", "bias"), &layout, (m, l))?;
         let columns = self.read(call, "b", Some(l))?;
@@ -636,7 +643,11 @@ impl<'p> Machine<'p> {
 
     /// `kernels/reducepair`: adds partial sums, bias and activation, then computes a narrow layer.
     fn reduce_pair(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (l, h, parts) = (call.needed('l')?, call.needed('h')?, call.needed('c')?);
+        let (l, h, parts) = (
+            call.needed(Leading::Depth)?,
+            call.needed(Leading::Height)?,
+            call.needed(Leading::Parts)?,
+        );
         let mut middle = Self::added(&self.read(call, "b", Some(l * parts))?, parts, l);
         let (bias, scale) = self.beside(call, "bias", l)?;
         let activation = call.activation();
@@ -838,11 +849,11 @@ impl<'p> Machine<'p> {
         let Some((_, Arg::Buffer(b))) = call.operand("b") else {
             return Err("b is no buffer".into());
         };
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let rows = if call.host {
             self.plan.buffers[b].rows
         } else {
-            call.needed('n')?
+            call.needed(Leading::Rows)?
         };
         if columns.iter().any(|x| x.len() < rows || rows == 0) {
             return Err(format!(
@@ -873,7 +884,7 @@ impl<'p> Machine<'p> {
             call.rows(image.output[1])?
         };
         let columns = self.columns.clone();
-        self.write(call, call.size('h'), |n, result| {
+        self.write(call, call.size(Leading::Height), |n, result| {
             let rows = result.len();
             let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
             // Sums of neighbouring pixels are adjacent in memory, so some are written together.
@@ -904,7 +915,7 @@ impl<'p> Machine<'p> {
         let image = call.image()?;
         let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.node == what);
         let taps = image.window.0 * image.window.1;
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let depthwise = covers(Covered::Depthwise);
         let (outputs, pixels) = (image.outputs, image.pixels());
         let channels = if depthwise {
@@ -993,7 +1004,7 @@ impl<'p> Machine<'p> {
             layer
         };
         let added = match call.operand("c") {
-            Some(_) => Some(self.read(call, "c", call.size('h'))?),
+            Some(_) => Some(self.read(call, "c", call.size(Leading::Height))?),
             None => None,
         };
         if added.is_some() != call.option("ADD").is_some() {
@@ -1028,7 +1039,7 @@ impl<'p> Machine<'p> {
 
     fn pool(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let end = image.end_read(image.outputs);
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
@@ -1108,10 +1119,12 @@ impl<'p> Machine<'p> {
             return Err("it takes two maps".into());
         };
         let h = match call.operand("r") {
-            Some((_, Arg::Buffer(r))) => call.size('h').unwrap_or(self.plan.buffers[r].padded_rows),
+            Some((_, Arg::Buffer(r))) => call
+                .size(Leading::Height)
+                .unwrap_or(self.plan.buffers[r].padded_rows),
             _ => return Err("r is no buffer".into()),
         };
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         // A PReLU of the host engine has the same constant in both operands.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
             (true, Some((_, a)), Some((_, b))) => a == b,
@@ -1160,8 +1173,8 @@ impl<'p> Machine<'p> {
             .get(kind)
             .ok_or_else(|| format!("-DCOMBINE={kind}"))?;
         let (a, b) = (
-            self.read(call, "b", call.size('l'))?,
-            self.read(call, "c", call.size('s'))?,
+            self.read(call, "b", call.size(Leading::Depth))?,
+            self.read(call, "c", call.size(Leading::Second))?,
         );
         let (activation, image) = (call.activation(), call.image()?);
         if call.option("ALIKE").is_some() {
@@ -1202,7 +1215,7 @@ impl<'p> Machine<'p> {
 
     fn softmax(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let end = image.read(image.pixels() - 1) + image.outputs;
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
@@ -1233,14 +1246,14 @@ impl<'p> Machine<'p> {
         let &[moved] = &call.moved[..] else {
             return Err("it takes one map".into());
         };
-        let columns = self.read(call, "b", call.size('l'))?;
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let items = match (call.host, call.step.args.iter().find_map(moved_items)) {
             (true, Some(items)) => items,
             (true, None) => return Err("it takes one map".into()),
             (false, _) => call.items_down(),
         };
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
-        self.write(call, call.size('h'), |n, result| {
+        self.write(call, call.size(Leading::Height), |n, result| {
             for item in (0..items).filter(|_| reached[n]) {
                 let (element, row) = moved.to(item);
                 let x = match element.map(|element| moved.from(element)) {
@@ -1256,8 +1269,8 @@ impl<'p> Machine<'p> {
     }
 
     fn repack(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (count, h) = (call.needed('n')?, call.needed('h')?);
-        let columns = self.read(call, "b", call.size('l'))?;
+        let (count, h) = (call.needed(Leading::Rows)?, call.needed(Leading::Height)?);
+        let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let rows = call.rows(h)?;
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(h), |n, result| {

@@ -89,16 +89,26 @@ fn of_the_library() {
         );
     }
 
-    let mistakes = library_mistakes(
-        &|text| text.replacen("\"arglist\": \"lw\"", "\"arglist\": \"?\"", 1),
-        &[],
-    );
-    let letters = mistakes
-        .iter()
-        .find_map(|m| m.split_once("expected letters of \"")?.1.split('"').next());
     let restrictions = &library["$defs"]["kernel"]["properties"]["restrictions"]["properties"];
-    let pattern = format!("^[{}]*$", letters.unwrap_or_else(|| panic!("{mistakes:?}")));
-    assert_eq!(restrictions["arglist"]["pattern"], pattern);
+    let expected_where = |arguments: &str, before: &str, after: char| {
+        let change = |text: String| text.replacen("\"args\": [\"depth\", \"width\"]", arguments, 1);
+        let mistakes = library_mistakes(&change, &[]);
+        let found = mistakes
+            .iter()
+            .find_map(|m| m.split_once(before)?.1.split(after).next());
+        found.unwrap_or_else(|| panic!("{mistakes:?}")).to_string()
+    };
+    let letters = expected_where("\"arglist\": \"?\"", "expected letters of \"", '"');
+    assert_eq!(
+        restrictions["arglist"]["pattern"],
+        format!("^[{letters}]*$")
+    );
+    let names = expected_where("\"args\": [\"?\"]", "expected one of ", '"');
+    let names: Vec<&str> = names.trim_end_matches(", found ").split(", ").collect();
+    assert_eq!(
+        restrictions["args"]["items"]["enum"],
+        serde_json::json!(names)
+    );
 }
 
 #[test]

@@ -267,7 +267,7 @@ impl Results<'_> {
 
     fn probe(&self) -> Result<f64, Trouble> {
         let data = self.data;
-        let copy = self.entry.restrictions.arglist.is_empty();
+        let copy = self.entry.restrictions.args.is_empty();
         let exact = |i: usize| match data.first.weights[i] {
             x if copy => x.into(),
             x => reference::probe(x, data.real.l),

@@ -5,7 +5,8 @@ use crate::ir::layout::Layout;
 use crate::registry::json::{Json, Object};
 use crate::registry::mistakes::Mistakes;
 use crate::registry::{
-    Covered, CoveredNode, Covers, Define, Kernel, Most, Needs, Operand, Operation, Restrictions,
+    Covered, CoveredNode, Covers, Define, Kernel, Leading, Most, Needs, Operand, Operation,
+    Restrictions,
 };
 
 const KEYS: [&str; 11] = [
@@ -22,7 +23,8 @@ const KEYS: [&str; 11] = [
     "restrictions",
 ];
 
-const RESTRICTIONS: [&str; 19] = [
+const RESTRICTIONS: [&str; 20] = [
+    "args",
     "arglist",
     "scaled",
     "scale",
@@ -130,14 +132,8 @@ fn read_restrictions(
     operation: Operation,
     mistakes: &mut Mistakes,
 ) -> Option<Restrictions> {
-    r.require_all(&["arglist", "scale", "flop"], mistakes);
-    let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhnmscpgvfb".contains(*c)) {
-        mistakes.add(
-            r.at("arglist"),
-            format_args!("expected letters of \"lwhnmscpgvfb\", found '{bad}'"),
-        );
-    }
+    r.require_all(&["scale", "flop"], mistakes);
+    let args = read_arguments(r, mistakes);
     let scale = read_tile(r, "scale", mistakes).unwrap_or((1, 1));
     let needs = read_needs(r, mistakes)?;
     let [a, b, result] = ["a", "b", "r"].map(|key| {
@@ -161,7 +157,7 @@ fn read_restrictions(
     }
     let mut flag = |key| r.flag(key, mistakes).unwrap_or(false);
     Some(Restrictions {
-        arglist: arglist.to_string().into(),
+        args: args.into(),
         scale,
         scaled: flag("scaled"),
         columns_first: flag("columnsFirst"),
@@ -184,6 +180,34 @@ fn read_restrictions(
 }
 
 /// Checks that the entry describes the operands that the operation has.
+/// Reads `args`, a list of names, or `arglist`, the same as letters.
+fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Leading> {
+    let (key, read) = match (r.get("args"), r.get("arglist")) {
+        (Some(_), None) => {
+            let names = r.texts("args", mistakes).unwrap_or_default();
+            let read: Vec<_> = names.iter().map(|name| Leading::named(name)).collect();
+            ("args", read)
+        }
+        (None, Some(_)) => {
+            let letters = r.text("arglist", mistakes).unwrap_or("");
+            ("arglist", letters.chars().map(Leading::of_letter).collect())
+        }
+        _ => {
+            let expected = "expected either \"args\" or \"arglist\"";
+            mistakes.add(r.place(), expected);
+            return Vec::new();
+        }
+    };
+    let mut arguments = Vec::new();
+    for argument in read {
+        match argument {
+            Ok(argument) => arguments.push(argument),
+            Err(mistake) => mistakes.add(r.at(key), mistake),
+        }
+    }
+    arguments
+}
+
 fn check_operands(kernel: &Kernel, r: &Object<'_>, mistakes: &mut Mistakes) {
     use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
     let operation = kernel.operation;
