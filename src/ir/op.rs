@@ -262,54 +262,67 @@ impl Activation {
 
     /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {
-        match self {
-            Activation::None => 0,
-            Activation::Sigmoid => 1,
-            Activation::Relu => 2,
-            Activation::Tanh => 3,
-            Activation::LeakyRelu(_) => 4,
-            Activation::Clip { .. } => 5,
-            Activation::Elu { .. } => 6,
-            Activation::Gelu => 7,
-            Activation::GeluTanh => 8,
-            Activation::HardSigmoid { .. } => 9,
-            Activation::HardSwish => 10,
-        }
+        self.facts().code
     }
 
     /// The lower-case name, `none` for the identity.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Activation::None => "none",
-            Activation::Sigmoid => "sigmoid",
-            Activation::Relu => "relu",
-            Activation::Tanh => "tanh",
-            Activation::LeakyRelu(_) => "leaky_relu",
-            Activation::Clip { .. } => "clip",
-            Activation::Elu { .. } => "elu",
-            Activation::Gelu => "gelu",
-            Activation::GeluTanh => "gelu_tanh",
-            Activation::HardSigmoid { .. } => "hard_sigmoid",
-            Activation::HardSwish => "hard_swish",
-        }
+        self.facts().name
     }
 
     /// The parameters that kernels get as arguments, 0 for each parameter that does not exist.
     pub(crate) fn parameters(self) -> [f32; 2] {
+        self.facts().parameters
+    }
+
+    fn facts(self) -> Facts {
+        let facts = |code, name, a: Float, b: Float| Facts {
+            code,
+            name,
+            parameters: [a.get(), b.get()],
+        };
+        let zero = Float::new(0.0);
+        let plain = |code, name| facts(code, name, zero, zero);
         match self {
-            Activation::LeakyRelu(slope) => [slope.get(), 0.0],
-            Activation::Clip { low, high } => [low.get(), high.get()],
-            Activation::Elu { alpha, gamma } => [alpha.get(), gamma.get()],
-            Activation::HardSigmoid { alpha, beta } => [alpha.get(), beta.get()],
-            Activation::None
-            | Activation::Sigmoid
-            | Activation::Relu
-            | Activation::Tanh
-            | Activation::Gelu
-            | Activation::GeluTanh
-            | Activation::HardSwish => [0.0; 2],
+            Activation::None => plain(0, "none"),
+            Activation::Sigmoid => plain(1, "sigmoid"),
+            Activation::Relu => plain(2, "relu"),
+            Activation::Tanh => plain(3, "tanh"),
+            Activation::LeakyRelu(slope) => facts(4, "leaky_relu", slope, zero),
+            Activation::Clip { low, high } => facts(5, "clip", low, high),
+            Activation::Elu { alpha, gamma } => facts(6, "elu", alpha, gamma),
+            Activation::Gelu => plain(7, "gelu"),
+            Activation::GeluTanh => plain(8, "gelu_tanh"),
+            Activation::HardSigmoid { alpha, beta } => facts(9, "hard_sigmoid", alpha, beta),
+            Activation::HardSwish => plain(10, "hard_swish"),
         }
     }
+
+    /// Returns the activation with other parameters.
+    pub(crate) fn with(self, [a, b]: [f32; 2]) -> Activation {
+        let (a, b) = (Float::new(a), Float::new(b));
+        match self {
+            Activation::LeakyRelu(_) => Activation::LeakyRelu(a),
+            Activation::Clip { .. } => Activation::Clip { low: a, high: b },
+            Activation::Elu { .. } => Activation::Elu { alpha: a, gamma: b },
+            Activation::HardSigmoid { .. } => Activation::HardSigmoid { alpha: a, beta: b },
+            // A test finds one with parameters.
+            without_parameters => without_parameters,
+        }
+    }
+
+    /// Returns the activation with this number, with the parameters of tests.
+    pub(crate) fn of_code(code: u32) -> Option<Activation> {
+        let known = std::iter::once(Activation::None).chain(Activation::ALL);
+        known.into_iter().find(|known| known.code() == code)
+    }
+}
+
+/// Facts about an activation that files and kernels share.
+struct Facts {
+    code: u32,
+    name: &'static str,
+    parameters: [f32; 2],
 }
 
 /// The operation of a kernel.
@@ -420,6 +433,21 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files keep the number and the parameters of an activation.
+    #[test]
+    fn an_activation_is_its_number_and_parameters() {
+        for known in Activation::ALL {
+            assert_eq!(Activation::of_code(known.code()), Some(known));
+            let (before, after) = (known.parameters(), known.with([3.0, 7.0]).parameters());
+            for (i, new) in [3.0, 7.0].into_iter().enumerate() {
+                let expected = if before[i] == 0.0 { 0.0 } else { new };
+                assert_eq!(after[i], expected, "{known:?}");
+            }
+        }
+        assert_eq!(Activation::of_code(0), Some(Activation::None));
+        assert_eq!(Activation::of_code(99), None);
+    }
 
     /// Codes identify activations in kernels, names identify operations in files.
     #[test]

@@ -278,10 +278,6 @@ mod data {
         FinalActivation { Softmax, Sigmoid, Tanh, None }
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
         Precision { F32, F16, I8 }
-        Activation {
-            None, Sigmoid, Relu, Tanh, LeakyRelu(slope), Clip { low, high }, Elu { alpha, gamma },
-            Gelu, GeluTanh, HardSigmoid { alpha, beta }, HardSwish
-        }
         Op {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
             PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of),
@@ -303,6 +299,21 @@ mod data {
         Arg {
             Size(value), Scalar(value), Pair(values), Geometry(geometry), Moved(moved),
             Constant(index), Buffer(index), Constants
+        }
+    }
+
+    /// Its number, then its parameters.
+    impl Wire for Activation {
+        fn put(&self, out: &mut Vec<u8>) {
+            (self.code() as u8).put(out);
+            self.parameters().into_iter().for_each(|p| p.put(out));
+        }
+
+        fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
+            let code = u8::take(from)?;
+            let parameters = [f32::take(from)?, f32::take(from)?];
+            let kind = Activation::of_code(code.into()).ok_or(Damaged)?;
+            Ok(kind.with(parameters))
         }
     }
 

@@ -49,51 +49,44 @@ impl Activation {
         }
     }
 
-    /// Returns true for a function that is computed from an exponential and has values from −1 to
-    /// 1.
-    pub(crate) fn bounded(self) -> bool {
+    /// Returns how far the values in f32 may be from the function.
+    fn accuracy(self) -> Accuracy {
+        let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
+        let exact = |steepest| Accuracy {
+            steepest,
+            own_error: 0.0,
+            bounded: false,
+        };
+        let exponential = |steepest, own_error| Accuracy {
+            own_error,
+            ..exact(steepest)
+        };
         match self {
-            Activation::Sigmoid | Activation::Tanh => true,
-            Activation::None
-            | Activation::Relu
-            | Activation::LeakyRelu(_)
-            | Activation::Clip { .. }
-            | Activation::Elu { .. }
-            | Activation::Gelu
-            | Activation::GeluTanh
-            | Activation::HardSigmoid { .. }
-            | Activation::HardSwish => false,
+            Activation::None | Activation::Relu | Activation::Clip { .. } => exact(1.0),
+            Activation::Sigmoid | Activation::Tanh => Accuracy {
+                bounded: true,
+                ..exponential(1.0, 2f64.powi(-20))
+            },
+            Activation::LeakyRelu(_) => exact(a.max(1.0)),
+            Activation::Elu { .. } => {
+                exponential(b * a.max(1.0), 2f64.powi(-20) * (a * b).max(1.0))
+            }
+            Activation::Gelu | Activation::GeluTanh => exponential(1.13, 2f64.powi(-19)),
+            Activation::HardSigmoid { .. } => exact(a),
+            Activation::HardSwish => exact(1.5),
         }
     }
 
-    /// The largest absolute value of the derivative.
-    fn steepest(self) -> f64 {
-        let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
-        match self {
-            Activation::Sigmoid | Activation::Tanh | Activation::None | Activation::Relu => 1.0,
-            Activation::Clip { .. } => 1.0,
-            Activation::LeakyRelu(_) => a.max(1.0),
-            Activation::Elu { .. } => b * a.max(1.0),
-            Activation::Gelu | Activation::GeluTanh => 1.13,
-            Activation::HardSigmoid { .. } => a,
-            Activation::HardSwish => 1.5,
-        }
+    /// Returns true for a function that is computed from an exponential and has values from −1 to
+    /// 1.
+    pub(crate) fn bounded(self) -> bool {
+        self.accuracy().bounded
     }
 
     /// The error that exponentials in f32 add. The rounding of `x` and of the result is not
     /// included.
     pub(crate) fn own_error(self) -> f64 {
-        match self {
-            Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
-            Activation::Elu { .. } => {
-                2f64.powi(-20)
-                    * f64::from(self.parameters()[0] * self.parameters()[1])
-                        .abs()
-                        .max(1.0)
-            }
-            Activation::Gelu | Activation::GeluTanh => 2f64.powi(-19),
-            _ => 0.0,
-        }
+        self.accuracy().own_error
     }
 
     /// The largest error of the result, computed in f32, for an `x` with the given error.
@@ -101,9 +94,17 @@ impl Activation {
         if self.bounded() {
             error.min(2.0) + 1e-6
         } else {
-            error * self.steepest() + self.own_error()
+            error * self.accuracy().steepest + self.own_error()
         }
     }
+}
+
+/// The accuracy of an activation in f32.
+struct Accuracy {
+    /// The largest absolute value of the derivative.
+    steepest: f64,
+    own_error: f64,
+    bounded: bool,
 }
 
 /// max(x, 0), where NaN stays NaN.

@@ -2,7 +2,7 @@
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
-use crate::ir::op::{Activation, Float};
+use crate::ir::op::Activation;
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, Leading, Library, Operation, Parameter};
 
@@ -360,7 +360,7 @@ impl<'p> Call<'p> {
             _ if self.host => self.step.activation,
             Operation::Sigmoid => Activation::Sigmoid,
             Operation::Relu => Activation::Relu,
-            _ => of_code(self.step.activation, self.params),
+            _ => self.step.activation.with(self.params),
         }
     }
 
@@ -428,23 +428,5 @@ impl<'p> Call<'p> {
             _ if column < self.items.1 / pixels * r.scale.1.max(1) => pixels,
             _ => 0,
         }
-    }
-}
-
-/// Returns the kind of activation with other parameters.
-pub(super) fn of_code(activation: Activation, [a, b]: [f32; 2]) -> Activation {
-    let (a, b) = (Float::new(a), Float::new(b));
-    match activation {
-        Activation::LeakyRelu(_) => Activation::LeakyRelu(a),
-        Activation::Clip { .. } => Activation::Clip { low: a, high: b },
-        Activation::Elu { .. } => Activation::Elu { alpha: a, gamma: b },
-        Activation::HardSigmoid { .. } => Activation::HardSigmoid { alpha: a, beta: b },
-        other @ (Activation::None
-        | Activation::Sigmoid
-        | Activation::Relu
-        | Activation::Tanh
-        | Activation::Gelu
-        | Activation::GeluTanh
-        | Activation::HardSwish) => other,
     }
 }

@@ -1,6 +1,6 @@
 //! Executes each operation of the registry in float64, as the kernel sources define it.
 
-use super::call::{Call, Image, of_code};
+use super::call::{Call, Image};
 use super::memory::{Matrix, Memory, Span, UNTOUCHED};
 use crate::ir::half;
 use crate::ir::layout::Layout;
@@ -730,10 +730,10 @@ impl<'p> Machine<'p> {
         let &[Some(a), Some(b)] = &found[..] else {
             return Err(format!("-D{name}={text}"));
         };
-        let of = std::iter::once(Activation::None)
-            .chain(Activation::FUSED)
-            .find(|f| f.code() as usize == code);
-        of.map(|of| of_code(of, [a, b]))
+        let known = Activation::of_code(code as u32)
+            .filter(|known| *known == Activation::None || Activation::FUSED.contains(known));
+        known
+            .map(|known| known.with([a, b]))
             .ok_or_else(|| format!("-DACT{n}={code} is no activation of the kernel"))
     }
 

@@ -192,11 +192,6 @@ fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String
             one(op, input(0)?)
         }
         "Relu" if !input(0)?.kind.float() => one(op, input(0)?),
-        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid"
-        | "HardSigmoid" | "Tanh" => {
-            let a = ops::activation(node)?;
-            mapped(input(0)?, op, |x| a.apply(x))
-        }
         "Clip" => clip(node, inputs),
         "Tile" => tile(input(0)?, input(1)?),
         "Identity" | "Dropout" => Ok(input(0)?.clone()),
@@ -267,7 +262,10 @@ fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String
             dequantize(input(0)?, input(1)?, zero_point(), axis, block)
         }
         "QuantizeLinear" => quantize(node, input(0)?, input(1)?, zero_point()),
-        _ => Err("it is not supported on constants alone".into()),
+        _ => match ops::activation(node)? {
+            Some(function) => mapped(input(0)?, op, |x| function.apply(x)),
+            None => Err("it is not supported on constants alone".into()),
+        },
     }
 }
 

@@ -31,17 +31,15 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     {
         return Ok(node.inputs[..1].iter().flatten().cloned().collect());
     }
+    if let Some(function) = activation(node)? {
+        let live = live(node, 0)?.clone();
+        return one(b.activation(&node.name, &live, function));
+    }
     match node.op() {
         "Identity" => one(live(node, 0).cloned()),
         "Dropout" => dropout(node),
         "Cast" => cast(node),
         "Shape" => shape(b, node),
-        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid"
-        | "HardSigmoid" | "Tanh" | "Clip" => {
-            let a = activation(node)?;
-            let live = live(node, 0)?.clone();
-            one(b.activation(&node.name, &live, a))
-        }
         "Neg" => {
             let live = live(node, 0)?.clone();
             one(b.scale(&node.name, &live, &[-1.0], &[0.0]))
@@ -167,10 +165,10 @@ fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Constant(Rc::new(part))])
 }
 
-/// The element-wise function of a node, with its attributes.
-pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Activation, String> {
+/// Returns the element-wise function of a node with its attributes. Other operations give `None`.
+pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, String> {
     let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
-    Ok(match node.op() {
+    Ok(Some(match node.op() {
         "Relu" => Activation::Relu,
         "LeakyRelu" => Activation::LeakyRelu(float("alpha", 0.01)),
         "Elu" => Activation::Elu {
@@ -193,7 +191,7 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Activation, String> {
             beta: float("beta", 0.5),
         },
         "Tanh" => Activation::Tanh,
-        _ => {
+        "Clip" => {
             let bound = |name: &str, i: usize, default: f64| match node.has(name) {
                 true => Ok(node.float(name, default)),
                 false => node.constant(i, name)?.map_or(Ok(default), |c| c.number()),
@@ -203,7 +201,8 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Activation, String> {
                 bound("max", 2, f64::INFINITY)?,
             )
         }
-    })
+        _ => return Ok(None),
+    }))
 }
 
 /// `Min` and `Max` with a constant.
