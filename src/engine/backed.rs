@@ -3,7 +3,7 @@
 //!
 //! The input of a batch is kept here in plain order until the batch is answered, so that the host
 //! can read it too. Records are therefore decoded by the reading thread and copied once more.
-//! docs/MEASURED.md has the cost of the copy and of the comparison.
+//! docs/measured/stream.md has the cost of the copy and of the comparison.
 
 use super::select::Diagnose;
 use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};

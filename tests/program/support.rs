@@ -499,7 +499,7 @@ impl Reference {
         x
     }
 
-    /// Checks printed scores against the bound of docs/DESIGN.md. `what` names the run.
+    /// Checks printed scores against the bound of src/ops/bound.rs. `what` names the run.
     pub fn check(&self, records: &[Vec<f64>], scores: &[&str], what: &str) {
         assert_eq!(records.len(), scores.len(), "{what}");
         for (n, (raw, line)) in records.iter().zip(scores).enumerate() {
