@@ -10,7 +10,8 @@ use std::fs;
 fn without_the_lab_the_stream_is_the_same_and_the_program_is_small() {
     let program = release("target/tests-without-lab", &["--no-default-features"]);
     let bytes = code_bytes(&program, DIGITS.as_ref());
-    assert!(bytes < 1_200_000, "{bytes} bytes of code");
+    // Half of what the program with the lab may have (binary.rs).
+    assert!(bytes < 2_000_000, "{bytes} bytes of code");
 
     for args in [
         &["bench"][..],
