@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ir::plan::{Arg, BufferRole, Plan};
 use crate::ir::values;
 use crate::ops::bound::score_bound;
-use crate::planner::stands::Stands;
+use crate::planner::contents::BufferContents;
 
 /// The limit for the multiply-adds of the largest batch.
 const MOST: u64 = 1_000_000_000;
@@ -99,15 +99,15 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     network.graph.evaluate(&tensors, input, |value, numbers| {
         expected[value] = numbers.to_vec()
     });
-    let mut stands = Stands::of_input(plan, network);
+    let mut contents = BufferContents::of_input(plan, network);
     for (i, step) in plan.full().iter().enumerate() {
-        stands.follow(step);
+        contents.follow(step);
         let (Some(node), Some(&Arg::Buffer(buffer))) =
             (network.graph.nodes.get(step.node), step.args.last())
         else {
             continue;
         };
-        let Some(map) = stands.rows(buffer, node.output) else {
+        let Some(map) = contents.rows(buffer, node.output) else {
             continue;
         };
         // A plan that ends with this step and has the step's value as its scores.

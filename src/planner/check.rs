@@ -3,7 +3,7 @@
 //! and work-items with what the kernels need.
 
 use super::bind;
-use super::stands::Stands;
+use super::contents::BufferContents;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Network, Precision};
 use crate::ir::options::Places;
@@ -14,23 +14,61 @@ use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands}
 
 /// Returns the mistakes of a plan for `network`. A correct plan has none.
 pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut say = |step: &Step, text: String| {
-        wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel))
+    let mut check = Check {
+        plan,
+        library,
+        columns: plan.engine.arena_columns(plan.padded_batch),
+        arena: Vec::new(),
+        contents: BufferContents::of_input(plan, network),
+        wrong: Vec::new(),
     };
-    let columns = plan.engine.arena_columns(plan.padded_batch);
-    // The buffer that each byte range of the arena holds: (start, end, buffer).
-    let mut holds: Vec<(usize, usize, usize)> = Vec::new();
-    let mut stands = Stands::of_input(plan, network);
     for (i, step) in plan.steps.iter().enumerate() {
         if plan.few.is_some_and(|few| i == few.first) {
             // A variant for few records starts with an empty arena.
-            holds.clear();
-            stands = Stands::of_input(plan, network);
+            check.arena.clear();
+            check.contents = BufferContents::of_input(plan, network);
         }
+        check.step(i, step);
+    }
+    check.wrong
+}
+
+/// The bytes of the arena that hold a buffer.
+#[derive(Clone, Copy, PartialEq)]
+struct ArenaRange {
+    start: usize,
+    end: usize,
+    buffer: usize,
+}
+
+impl ArenaRange {
+    fn overlaps(&self, other: &ArenaRange) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// The state before a step of a plan, and the mistakes in the steps before it.
+struct Check<'p> {
+    plan: &'p Plan,
+    library: &'p Library,
+    /// The columns of a buffer in the arena.
+    columns: usize,
+    arena: Vec<ArenaRange>,
+    contents: BufferContents<'p>,
+    wrong: Vec<String>,
+}
+
+impl Check<'_> {
+    fn say(&mut self, step: &Step, text: impl std::fmt::Display) {
+        let text = format!("plan {}: {}: {text}", self.plan.name, step.kernel);
+        self.wrong.push(text);
+    }
+
+    /// Checks step `i` and applies its effect.
+    fn step(&mut self, i: usize, step: &Step) {
+        let (plan, library) = (self.plan, self.library);
         let Some((_, kernel)) = library.kernel(&step.kernel) else {
-            say(step, "no kernel of the library".into());
-            continue;
+            return self.say(step, "no kernel of the library");
         };
         let outside = |a: &Arg| match *a {
             Arg::Buffer(i) => i >= plan.buffers.len(),
@@ -38,115 +76,108 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
             _ => false,
         };
         if step.args.iter().any(outside) {
-            say(step, "an argument that the plan does not have".into());
-            continue;
+            return self.say(step, "an argument that the plan does not have");
         }
         let (parameters, args) = operands(step);
         let more = parameters.len() > step.operation.parameters().len();
         let (adds, compiled) = (more && !kernel.takes_hidden(), step.options.adds);
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
-            say(
-                step,
-                "does not add a value that stands as its result".into(),
-            );
+            self.say(step, "does not add a value that stands as its result");
         }
         // A reduce step has the scales. The step before it reads the weights.
         let reads = |step, what: fn(&Constant) -> bool| plan.constants_of(step).any(what);
         let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
-        let of = if reduces {
+        let weighted = if reduces {
             &plan.steps[i.saturating_sub(1)]
         } else {
             step
         };
-        if reads(of, |c| c.precision == Precision::I8) != reads(step, |c| c.scales.is_some()) {
-            say(step, "bytes without scales".into());
+        let bytes = reads(weighted, |c| c.precision == Precision::I8);
+        if bytes != reads(step, |c| c.scales.is_some()) {
+            self.say(step, "bytes without scales");
         }
-        for (operand, arg) in parameters.iter().zip(args) {
-            let result = matches!(operand.name, "r" | "classes" | "hidden");
-            let Arg::Buffer(i) = *arg else {
-                if let Arg::Constant(c) = *arg {
-                    constant(&plan.constants[c], kernel, operand.name, step, plan)
-                        .into_iter()
-                        .for_each(|t| say(step, t));
-                }
-                continue;
-            };
-            let buffer = &plan.buffers[i];
-            layout(buffer, kernel, operand.name, plan)
-                .into_iter()
-                .for_each(|t| say(step, t));
-            if buffer.role != BufferRole::Hidden {
-                continue;
-            }
-            let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
-            if end > plan.arena_bytes {
-                say(
-                    step,
-                    format!(
-                        "{} ends at byte {end} of an arena of {}",
-                        buffer.name, plan.arena_bytes
-                    ),
-                );
-            }
-            let whole = holds.contains(&(start, end, i));
-            let in_place = result && kernel.restrictions.b.is_none() && operand.name == "r";
-            if (!result || in_place) && !whole {
-                say(
-                    step,
-                    format!("{} is read, but its values are not there", buffer.name),
-                );
-            }
+        let operands: Vec<(&str, &Arg)> = parameters.iter().map(|p| p.name).zip(args).collect();
+        for &(name, arg) in &operands {
+            self.operand(step, kernel, name, arg);
         }
-        // The result replaces all values in its bytes. It must not overlap an operand of the step.
-        for (operand, arg) in parameters.iter().zip(args) {
-            let Arg::Buffer(i) = *arg else { continue };
-            let buffer = &plan.buffers[i];
-            if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
-                continue;
-            }
-            let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
-            for other in step.buffers().filter(|&o| o != i) {
-                let other = &plan.buffers[other];
-                let at = other.arena;
-                let overlaps = at < end && start < at + other.len(columns) * 4;
-                if other.role == BufferRole::Hidden && overlaps {
-                    say(
-                        step,
-                        format!(
-                            "writes {} over {}, which it also uses",
-                            buffer.name, other.name
-                        ),
-                    );
-                }
-            }
-            holds.retain(|h| h.1 <= start || end <= h.0);
-            holds.push((start, end, i));
+        for &(name, arg) in &operands {
+            self.written(step, name, arg);
         }
-        moved(plan, step, &stands)
-            .into_iter()
-            .for_each(|t| say(step, t));
-        stands.follow(step);
+        let mistakes = moved(plan, step, &self.contents);
+        mistakes.into_iter().for_each(|t| self.say(step, t));
+        self.contents.follow(step);
         if kernel.operation == Operation::Repack {
-            repack(plan, step, &step.buffers().collect::<Vec<_>>())
-                .into_iter()
-                .for_each(|t| say(step, t));
+            let mistakes = repack(plan, step, &step.buffers().collect::<Vec<_>>());
+            mistakes.into_iter().for_each(|t| self.say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
             // In programs without the lab the engine checks argument sizes at start.
             if cfg!(any(test, fuzzing, feature = "lab")) {
-                let sizes = step.args.iter().zip(bind::touched(plan, step, library));
-                sizes.for_each(|(arg, bytes)| {
-                    small(plan, arg, bytes)
-                        .into_iter()
-                        .for_each(|t| say(step, t))
-                });
+                for (arg, bytes) in step.args.iter().zip(bind::touched(plan, step, library)) {
+                    let mistakes = small(plan, arg, bytes);
+                    mistakes.into_iter().for_each(|t| self.say(step, t));
+                }
             }
-            ranges(plan, step, kernel)
-                .into_iter()
-                .for_each(|t| say(step, t));
+            let mistakes = ranges(plan, step, kernel);
+            mistakes.into_iter().for_each(|t| self.say(step, t));
         }
     }
-    wrong
+
+    /// The bytes of buffer `i`, if it is in the arena.
+    fn range(&self, i: usize) -> Option<ArenaRange> {
+        let buffer = &self.plan.buffers[i];
+        (buffer.role == BufferRole::Hidden).then(|| ArenaRange {
+            start: buffer.arena,
+            end: buffer.arena + buffer.len(self.columns) * 4,
+            buffer: i,
+        })
+    }
+
+    /// Checks that an operand has the layout that the kernel takes, and is there if it is read.
+    fn operand(&mut self, step: &Step, kernel: &Kernel, name: &str, arg: &Arg) {
+        let plan = self.plan;
+        let i = match *arg {
+            Arg::Buffer(i) => i,
+            Arg::Constant(c) => {
+                let mistakes = constant(&plan.constants[c], kernel, name, step, plan);
+                return mistakes.into_iter().for_each(|t| self.say(step, t));
+            }
+            _ => return,
+        };
+        let buffer = &plan.buffers[i];
+        let mistakes = layout(buffer, kernel, name, plan);
+        mistakes.into_iter().for_each(|t| self.say(step, t));
+        let Some(range) = self.range(i) else { return };
+        if range.end > plan.arena_bytes {
+            let (end, bytes) = (range.end, plan.arena_bytes);
+            let text = format!("{} ends at byte {end} of an arena of {bytes}", buffer.name);
+            self.say(step, text);
+        }
+        let result = matches!(name, "r" | "classes" | "hidden");
+        let in_place = name == "r" && kernel.restrictions.b.is_none();
+        if (!result || in_place) && !self.arena.contains(&range) {
+            let text = format!("{} is read, but its values are not there", buffer.name);
+            self.say(step, text);
+        }
+    }
+
+    /// Replaces all values in the bytes of a result. The result must not overlap an operand of the
+    /// step.
+    fn written(&mut self, step: &Step, name: &str, arg: &Arg) {
+        let Arg::Buffer(i) = *arg else { return };
+        let Some(range) = self.range(i).filter(|_| matches!(name, "r" | "hidden")) else {
+            return;
+        };
+        for other in step.buffers().filter(|&other| other != i) {
+            if self.range(other).is_some_and(|o| o.overlaps(&range)) {
+                let [name, other] = [i, other].map(|b| &self.plan.buffers[b].name);
+                let text = format!("writes {name} over {other}, which it also uses");
+                self.say(step, text);
+            }
+        }
+        self.arena.retain(|held| !held.overlaps(&range));
+        self.arena.push(range);
+    }
 }
 
 /// Returns an error if an argument has fewer bytes than the kernel may touch.
@@ -229,16 +260,13 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
         l: from.padded_rows,
     };
     (step.problem != sizes || from.rows != to.rows).then(|| {
-        let (rows, padded) = ((from.rows, to.rows), step.problem);
-        format!(
-            "copies {} of {} rows, {padded:?}; its buffers are {sizes:?}",
-            rows.0, rows.1
-        )
+        let (from, to, padded) = (from.rows, to.rows, step.problem);
+        format!("copies {from} of {to} rows, {padded:?}; its buffers are {sizes:?}")
     })
 }
 
 /// Returns an error if a step moves wrong rows, or takes wrong numbers of an array for its rows.
-fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
+fn moved(plan: &Plan, step: &Step, contents: &BufferContents<'_>) -> Option<String> {
     let maps: Vec<Moved> = step.maps().collect();
     let &[.., Arg::Buffer(result)] = &*step.args else {
         return None;
@@ -271,8 +299,9 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
     }
     for (n, (m, i)) in maps.iter().zip(step.constants()).enumerate() {
         let c = &plan.constants[i];
+        let (numbers, _) = c.padded;
         if m.filled == 0
-            || m.from.end() > c.padded.0
+            || m.from.end() > numbers
             || c.placing != Placing::Plain
             || c.layout != Layout::C
         {
@@ -284,7 +313,7 @@ fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
             ));
         }
         // Each element of the node's value must get its own number, in the element's row.
-        if let Some(wrong) = stands.reads(step, read, (n, c.tensor), m) {
+        if let Some(wrong) = contents.reads(step, read, (n, c.tensor), m) {
             return Some(format!("{} {}: {wrong}", c.name, c.role.name()));
         }
     }
@@ -299,22 +328,18 @@ fn constant(
     step: &Step,
     plan: &Plan,
 ) -> Option<String> {
-    let least = match &c.placing {
+    let (size_rows, size_columns) = c.size;
+    let (padded_rows, padded_columns) = c.padded;
+    let least_columns = match &c.placing {
         // The scales add a column.
-        _ if c.scales.is_some() => (
-            c.size.0,
-            if c.layout == Layout::panels(BESIDE) {
-                2
-            } else {
-                usize::MAX
-            },
-        ),
-        Placing::Plain => c.size,
-        Placing::Columns(map) => (c.size.0, map.end()),
+        _ if c.scales.is_some() && c.layout == Layout::panels(BESIDE) => 2,
+        _ if c.scales.is_some() => usize::MAX,
+        Placing::Plain => size_columns,
+        Placing::Columns(map) => map.end(),
     };
-    if c.padded.0 < least.0
-        || c.padded.1 < least.1
-        || c.layout.fits(c.padded.0, c.padded.1).is_err()
+    if padded_rows < size_rows
+        || padded_columns < least_columns
+        || c.layout.fits(padded_rows, padded_columns).is_err()
     {
         return Some(format!(
             "{} {}: {:?} does not hold {:?}",
@@ -338,20 +363,20 @@ fn constant(
     let (rows, columns) = match kernel.operation {
         Operation::Affine | Operation::Matmul => (step.problem.h, step.problem.l),
         Operation::Convolution => c.padded,
-        _ => (c.padded.0, step.problem.l),
+        _ => (padded_rows, step.problem.l),
     };
     let meets = match kernel.of_few() {
         // The kernel is compiled for the height of the panels. More padding rows are allowed.
         true => {
             let panel = if c.layout == *takes {
-                Some(c.padded.0)
+                Some(padded_rows)
             } else {
                 c.layout.panel_rows()
             };
             panel.is_some()
                 && panel == step.options.panel
-                && c.padded.0 >= rows
-                && c.padded.1 == columns
+                && padded_rows >= rows
+                && padded_columns == columns
         }
         false => c.layout == *takes && c.padded == (rows, columns),
     };
@@ -423,8 +448,11 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
             ));
         }
         let (down, along) = r.dimensions((first, second));
-        let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {
-            (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x / pixels),
+        let (computed_rows, computed_records) = match (r.tile, step.local.map(|l| r.dimensions(l)))
+        {
+            (Some((y, x)), Some((group_y, group_x))) => {
+                (down / group_y * y, along / group_x * x / pixels)
+            }
             _ if kernel.operation == Operation::ArgMax => (1, first),
             // Operands and result have one layout, and each element gets a work-item.
             _ if kernel.operation == Operation::Combine && step.global.1 == Extent::Fixed(1) => {
@@ -433,10 +461,10 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
             _ if r.elementwise() => (rows, first / rows.max(1)),
             _ => (down * r.scale.0.max(1), along * r.scale.1.max(1) / pixels),
         };
-        if computed.0 < rows || computed.1 < records {
+        if computed_rows < rows || computed_records < records {
             return Some(format!(
-                "work-items for {} rows of {} records, needed for {rows} of {records}",
-                computed.0, computed.1
+                "work-items for {computed_rows} rows of {computed_records} records, needed for \
+                 {rows} of {records}"
             ));
         }
     }

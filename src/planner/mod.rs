@@ -7,7 +7,7 @@
 //! images: the row of each element of a value; steps over images; steps that only move elements
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
 //! arena:  offsets of the hidden buffers    bind: arguments and work-items of a launch
-//! check:  verifies a finished plan         stands: the values in its buffers, told by its steps
+//! check:  verifies a finished plan         contents: the values in its buffers, told by its steps
 //! fit:    the memory, programs and time that a finished plan needs
 //! ```
 
@@ -15,11 +15,11 @@ mod arena;
 pub(crate) mod bind;
 pub(crate) mod check;
 mod choose;
+pub(crate) mod contents;
 pub(crate) mod fit;
 mod fuse;
 mod images;
 mod place;
-pub(crate) mod stands;
 #[cfg(test)]
 mod tests;
 

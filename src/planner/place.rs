@@ -2,6 +2,7 @@
 
 use super::bind::{Call, Sizes, bind};
 use super::{Draft, Link, Matrix, Planner, Refused, arena};
+use crate::ir::graph::Node;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Activation, Arithmetic, Op};
@@ -9,7 +10,7 @@ use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOpti
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
-use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
+use crate::registry::{Holds, Kernel, Operand, Operation, Parameter, Problem, lcm};
 
 /// Size limit of a buffer, in bytes.
 const MOST_BYTES: u64 = (1 << 31) - 1;
@@ -34,26 +35,14 @@ impl Planner<'_> {
                 None => strided.then_some(g),
             })
             .unwrap_or(padded_batch);
-        // Kernels compute offsets in 32 bits on every board.
-        let mut too_large = Vec::new();
-        for b in &buffers {
-            let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
-            if bytes > MOST_BYTES {
-                too_large.push(format!(
-                    "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most \
-                     {MOST_BYTES} are possible; \
-                     use a smaller batch",
-                    self.recipe.name, padded_batch, b.padded_rows
-                ));
-            }
-        }
+        let too_large = self.too_large(&buffers, padded_batch);
         if !too_large.is_empty() {
             return Err(Refused::TooLarge(too_large));
         }
         let columns = self.recipe.engine.arena_columns(padded_batch);
         let arena = arena::place(&mut buffers, columns, self.drafts.len(), |step, buffer| {
             let d = &self.drafts[step];
-            let others = [d.hidden.map(|h| h.0), d.second];
+            let others = [d.hidden.map(|(matrix, _)| matrix), d.second];
             d.input == buffer || d.output == buffer || others.contains(&Some(buffer))
         });
         if self.network.output.kind == Kind::Classes {
@@ -92,6 +81,25 @@ impl Planner<'_> {
             steps: steps.into(),
             few: None,
         })
+    }
+
+    /// Returns a mistake for each buffer that is too large: kernels compute offsets in 32 bits on
+    /// every board.
+    fn too_large(&self, buffers: &[Buffer], padded_batch: usize) -> Vec<String> {
+        let bytes = |b: &Buffer| b.padded_rows as u64 * padded_batch as u64 * 4;
+        buffers
+            .iter()
+            .filter(|b| bytes(b) > MOST_BYTES)
+            .map(|b| {
+                format!(
+                    "plan {}: {padded_batch} records of {} values need a buffer of {} bytes, at \
+                     most {MOST_BYTES} are possible; use a smaller batch",
+                    self.recipe.name,
+                    b.padded_rows,
+                    bytes(b)
+                )
+            })
+            .collect()
     }
 
     fn columns(&self) -> usize {
@@ -163,33 +171,14 @@ impl Planner<'_> {
         let (b, r) = (&buffers[d.input], &buffers[d.output]);
         let second = d.second.map(|s| &buffers[s]);
         let sizes = self.sizes(d, (b, second), r, padded_batch);
-        if let Err(failed) = d.kernel.admits(sizes.problem, None) {
-            failed.iter().for_each(|f| self.mistake(d.node, f));
-        }
-        if d.kernel.restrictions.b.as_ref().is_some_and(|b| b.image) {
-            let name = &d.kernel.codename;
-            self.mistake(d.node, format_args!("{name} takes activations as an image"));
-        }
+        self.check_kernel(d, sizes.problem);
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
         let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
-        let any_layout = d.kernel.options_of_layouts();
         let mut options = StepOptions {
             function: op.map_or(Function::Only, |op| function_of(d.kernel.operation, op)),
             adds: d.added.is_some(),
-            places: match any_layout {
-                true if sizes.alike => Places::Alike,
-                true => Places::Levels {
-                    from: b.layout.clone(),
-                    to: r.layout.clone(),
-                },
-                false => Places::Fixed,
-            },
-            ..StepOptions::default()
+            ..places_of(d.kernel, [b, r], sizes.alike, padded_batch)
         };
-        use Operation::{Affine, Convolution, Layers};
-        if any_layout && matches!(d.kernel.operation, Affine | Convolution | Layers) {
-            options.row_step = b.layout.row_step(b.padded_rows, padded_batch);
-        }
         let call = Call {
             kernel: d.kernel,
             group: self.recipe.group(d.kernel),
@@ -210,11 +199,8 @@ impl Planner<'_> {
             // A PReLU has no summands. Its kernel gets the slopes a second time.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
             Holds::Weights | Holds::Biases | Holds::Factors => {
-                let at = keep(
-                    constants,
-                    d.kernel,
-                    constant_of(network, d, operand, &sizes),
-                );
+                let constant = constant_of(network, d, operand, &sizes);
+                let at = intern_constant(constants, d.kernel, constant);
                 if operand.name == "a" {
                     options.panel = panel(d.kernel, &constants[at]);
                     options.kept = kept(network, d.kernel);
@@ -225,7 +211,7 @@ impl Planner<'_> {
             // Without an arg-max the kernel writes no classes, so any buffer serves.
             Holds::Classes => Arg::Buffer(classes.unwrap_or(d.output)),
             Holds::Values | Holds::Bytes | Holds::Words => Arg::Buffer(match operand.name {
-                "hidden" => d.hidden.map_or(d.output, |h| h.0),
+                "hidden" => d.hidden.map_or(d.output, |(matrix, _)| matrix),
                 "b" => d.input,
                 "c" => d.second.unwrap_or(d.input),
                 _ => d.output,
@@ -245,6 +231,17 @@ impl Planner<'_> {
         }
     }
 
+    /// Reports a kernel that does not admit the problem of its draft.
+    fn check_kernel(&mut self, d: &Draft<'_>, problem: Problem) {
+        if let Err(failed) = d.kernel.admits(problem, None) {
+            failed.iter().for_each(|f| self.mistake(d.node, f));
+        }
+        if d.kernel.restrictions.b.as_ref().is_some_and(|b| b.image) {
+            let name = &d.kernel.codename;
+            self.mistake(d.node, format_args!("{name} takes activations as an image"));
+        }
+    }
+
     /// Returns the sizes of a launch that reads `b` and writes `r` in `w` columns.
     fn sizes(
         &self,
@@ -253,146 +250,113 @@ impl Planner<'_> {
         r: &Buffer,
         w: usize,
     ) -> Sizes {
-        // A row-major matrix has padding rows at the end. The kernel reads up to its alignment.
-        let l = match &d.kernel.restrictions.a {
-            Some(a) if b.layout == Layout::R => {
-                let x = a.representation.as_ref().map_or(1, |l| l.granularity().1);
-                b.rows.next_multiple_of(lcm(a.col_align, x))
-            }
-            _ => b.padded_rows,
+        use Operation::{Affine, Layers, Matmul, Pair, ReducePair};
+        let parts = match d.kernel.operation {
+            Matmul | Affine | Pair | Layers | ReducePair => d.parts,
+            _ => 1,
         };
-        let mut middle = 0;
-        if let ([(first, _), _], Operation::Pair, Some(a)) = (
-            &d.weighted[..],
-            d.kernel.operation,
-            &d.kernel.restrictions.a,
-        ) {
-            middle = size_of(self.network, *first)
-                .0
-                .next_multiple_of(a.row_align);
-        }
-        let (problem, parts) = match d.kernel.operation {
-            Operation::ArgMax => (
-                Problem {
-                    h: 1,
-                    w,
-                    l: b.padded_rows,
-                },
-                1,
-            ),
-            Operation::Repack => (
-                Problem {
-                    h: r.padded_rows,
-                    w,
-                    l: b.padded_rows,
-                },
-                1,
-            ),
-            Operation::Reduce => (
-                Problem {
-                    h: r.padded_rows,
-                    w,
-                    l: d.parts,
-                },
-                1,
-            ),
-            Operation::ReducePair => (
-                Problem {
-                    h: r.padded_rows,
-                    w,
-                    l: b.padded_rows / d.parts,
-                },
-                d.parts,
-            ),
-            Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => (
-                Problem {
-                    h: r.padded_rows / d.parts,
-                    w,
-                    l,
-                },
-                d.parts,
-            ),
-            Operation::Convolution
-            | Operation::Pool
-            | Operation::Scale
-            | Operation::Combine
-            | Operation::Softmax
-            | Operation::Gather => (
-                Problem {
-                    h: r.padded_rows,
-                    w,
-                    l: b.padded_rows,
-                },
-                1,
-            ),
-            _ => (
-                Problem {
-                    h: r.padded_rows,
-                    w,
-                    l: 0,
-                },
-                1,
-            ),
-        };
-        let mut sizes = Sizes {
+        Sizes {
             rows: b.rows,
-            middle,
+            middle: self.middle(d),
             parts,
-            ..Sizes::of(problem)
-        };
-        sizes.second = second.map_or(0, |s| s.padded_rows);
-        // An element-wise kernel includes padding, where a division would compute 0 ÷ 0.
-        let divides = self
-            .network
-            .graph
-            .nodes
-            .get(d.first)
-            .is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
-        let own = d.kernel.operation == Operation::Combine && !divides;
-        if let (Some(second), Some(Geometry { input, output, .. }), true) =
-            (second, d.geometry, own)
-        {
-            let same =
-                |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
-            // A two-dimensional work-group does not fit the one dimension of a launch by elements.
-            let grouped = self.recipe.group(d.kernel).is_some();
-            sizes.alike = input.0 == output.0 && same(b) && same(second) && !grouped;
+            second: second.map_or(0, |s| s.padded_rows),
+            alike: second.is_some_and(|second| self.stored_alike(d, [b, second], r)),
+            moved: d.moved.map(|m| moved_rows(d.kernel.operation, m, r)),
+            geometry: d.geometry.map(|geometry| one_pixel(geometry, r)),
+            weights: self.convolved(d).unwrap_or_default(),
+            ..Sizes::of(problem(d, b, r, w))
         }
-        // A step that fills writes every row of the result.
-        sizes.moved = d.moved.map(|m| Moved {
-            filled: if m.filled > 0 { r.padded_rows } else { 0 },
-            ..m
-        });
-        if d.kernel.operation == Operation::Scale {
-            // The kernel also scales padding rows, so the map covers every row of the result.
-            sizes
-                .moved
-                .iter_mut()
-                .for_each(|m| m.filled = r.padded_rows);
-        }
-        if let Some(mut geometry) = d.geometry {
-            let (image, to) = &mut geometry.output;
-            if to.h * to.w == 1 {
-                // The image is one pixel, which takes all rows of the matrix.
-                (image.pixel, image.line) = (r.padded_rows, r.padded_rows);
-            }
-            sizes.geometry = Some(geometry);
-        }
-        if let (Operation::Convolution, Some(a), Some(&(node, _))) = (
-            d.kernel.operation,
-            &d.kernel.restrictions.a,
-            d.weighted.first(),
-        ) {
-            let (outputs, taps) = size_of(self.network, node);
-            let (y, x) = a
-                .representation
-                .as_ref()
-                .map_or((1, 1), Layout::granularity);
-            let rows = outputs.next_multiple_of(lcm(a.row_align, y));
-            sizes.weights = (rows, taps.next_multiple_of(lcm(a.col_align, x)));
-        }
-        sizes
     }
+
+    /// Returns the padded height of a pair's first layer, 0 for other operations.
+    fn middle(&self, d: &Draft<'_>) -> usize {
+        let (operation, a) = (d.kernel.operation, &d.kernel.restrictions.a);
+        match (&d.weighted[..], operation, a) {
+            (&[(first, _), _], Operation::Pair, Some(a)) => {
+                let (outputs, _) = size_of(self.network, first);
+                outputs.next_multiple_of(a.row_align)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns true if a kernel may combine two operands element by element, because they and the
+    /// result are stored alike.
+    fn stored_alike(&self, d: &Draft<'_>, operands: [&Buffer; 2], r: &Buffer) -> bool {
+        let Some(Geometry { input, output, .. }) = d.geometry else {
+            return false;
+        };
+        // An element-wise kernel includes padding, where a division would compute 0 ÷ 0.
+        let divides = |node: &Node| node.op == Op::Combine(Arithmetic::Divide);
+        let divides = self.network.graph.nodes.get(d.first).is_some_and(divides);
+        let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
+        // A two-dimensional work-group does not fit the one dimension of a launch by elements.
+        let grouped = self.recipe.group(d.kernel).is_some();
+        let ((from, _), (to, _)) = (input, output);
+        d.kernel.operation == Operation::Combine
+            && !divides
+            && from == to
+            && operands.into_iter().all(same)
+            && !grouped
+    }
+
+    /// Returns rows and columns of the weights of a convolution, padded for its kernel.
+    fn convolved(&self, d: &Draft<'_>) -> Option<(usize, usize)> {
+        let a = d.kernel.restrictions.a.as_ref()?;
+        let &(node, _) = d.weighted.first()?;
+        (d.kernel.operation == Operation::Convolution).then(|| {
+            let (outputs, taps) = size_of(self.network, node);
+            let granularity = a.representation.as_ref().map(Layout::granularity);
+            let (y, x) = granularity.unwrap_or((1, 1));
+            let rows = outputs.next_multiple_of(lcm(a.row_align, y));
+            (rows, taps.next_multiple_of(lcm(a.col_align, x)))
+        })
+    }
+}
+
+/// Returns the problem of a launch that reads `b` and writes `r` in `w` columns.
+fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
+    use Operation::*;
+    let operation = d.kernel.operation;
+    let h = match operation {
+        ArgMax => 1,
+        Matmul | Affine | Pair | Layers => r.padded_rows / d.parts,
+        _ => r.padded_rows,
+    };
+    let l = match (operation, &d.kernel.restrictions.a) {
+        // A row-major matrix has padding rows at the end. The kernel reads up to its alignment.
+        (Matmul | Affine | Pair | Layers, Some(a)) if b.layout == Layout::R => {
+            let granularity = a.representation.as_ref().map(Layout::granularity);
+            let (_, x) = granularity.unwrap_or((1, 1));
+            b.rows.next_multiple_of(lcm(a.col_align, x))
+        }
+        (Reduce, _) => d.parts,
+        (ReducePair, _) => b.padded_rows / d.parts,
+        (Matmul | Affine | Pair | Layers | ArgMax | Repack | Convolution, _) => b.padded_rows,
+        (Pool | Scale | Combine | Softmax | Gather, _) => b.padded_rows,
+        (Bias | Sigmoid | Relu | Activation | Sobel | Order | Probe, _) => 0,
+    };
+    Problem { h, w, l }
+}
+
+/// Returns a map of moved rows for a step that writes `r`.
+fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
+    // A step that fills writes every row of the result. A kernel that scales also scales padding
+    // rows.
+    let fills = moved.filled > 0 || operation == Operation::Scale;
+    Moved {
+        filled: if fills { r.padded_rows } else { 0 },
+        ..moved
+    }
+}
+
+/// Returns the geometry of a step that writes `r`. An image of one pixel takes all rows of it.
+fn one_pixel(mut geometry: Geometry, r: &Buffer) -> Geometry {
+    let (image, to) = &mut geometry.output;
+    if to.h * to.w == 1 {
+        (image.pixel, image.line) = (r.padded_rows, r.padded_rows);
+    }
+    geometry
 }
 
 /// Returns rows and columns of the weights of an affine node.
@@ -477,7 +441,7 @@ fn constant(
 
 /// Returns the index of `constant` in `all` and adds it if it is missing. A kernel for few records
 /// also accepts weights in panels, or with more padding rows.
-fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
+fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
         let Constant {
             tensor,
@@ -522,6 +486,29 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
 }
 
+/// Returns the options that tell a kernel for any layout where the values of its operand and of its
+/// result are.
+fn places_of(kernel: &Kernel, [b, r]: [&Buffer; 2], alike: bool, columns: usize) -> StepOptions {
+    use Operation::{Affine, Convolution, Layers};
+    if !kernel.options_of_layouts() {
+        return StepOptions::default();
+    }
+    let by_rows = matches!(kernel.operation, Affine | Convolution | Layers);
+    StepOptions {
+        places: match alike {
+            true => Places::Alike,
+            false => Places::Levels {
+                from: b.layout.clone(),
+                to: r.layout.clone(),
+            },
+        },
+        row_step: by_rows
+            .then(|| b.layout.row_step(b.padded_rows, columns))
+            .flatten(),
+        ..StepOptions::default()
+    }
+}
+
 /// Returns the function that a kernel of `operation` computes for a node.
 fn function_of(operation: Operation, op: Op) -> Function {
     match (operation, op) {
@@ -539,26 +526,12 @@ fn layers_options(
     network: &Network,
     d: &Draft<'_>,
     buffers: &[Buffer],
-    (mut l, width): (usize, usize),
+    (l, width): (usize, usize),
     constants: &mut Vec<Constant>,
 ) -> Option<LayersOptions> {
     let r = &d.kernel.restrictions;
     let a = r.a.as_ref().filter(|_| d.kernel.takes_all())?;
-    let precision = r.weights(network.weights);
-    let mut places_of = Vec::with_capacity(d.weighted.len());
-    for &(node, _) in &d.weighted {
-        let h = size_of(network, node).0.next_multiple_of(a.row_align);
-        places_of.push([Role::Weights, Role::Biases].map(|role| {
-            let layout = a.representation.clone().unwrap_or(Layout::R);
-            let mut constant = constant(network, node, role, (h, l), layout, precision);
-            // Columns of the first layer's weights follow the elements of the input.
-            if role == Role::Weights && node == d.weighted[0].0 {
-                constant.placing = d.placing;
-            }
-            keep(constants, d.kernel, constant)
-        }));
-        l = h;
-    }
+    let constants_of = layers_constants(network, d, a, l, constants);
     let (starts, _) = places(constants);
     // The kernel counts in vectors of `lanes` values. A chunk row holds the values of several
     // records, so it may have several vectors. Without a fixed layout a row counts as one.
@@ -569,10 +542,13 @@ fn layers_options(
     };
     let rows = |i: usize| vectors * buffers[i].padded_rows;
     let layers = d.weighted.len();
-    let outputs = |&(node, _): &(usize, Activation)| size_of(network, node).0;
+    let outputs = |&(node, _): &(usize, Activation)| {
+        let (outputs, _) = size_of(network, node);
+        outputs
+    };
     let layer = |n: usize| {
         let (node, activation) = d.weighted[n];
-        let [of_weights, of_biases] = places_of[n];
+        let [of_weights, of_biases] = constants_of[n];
         let ((outputs, inputs), weights) = (size_of(network, node), &constants[of_weights]);
         LayerOptions {
             columns: weights.padded.1,
@@ -610,4 +586,32 @@ fn layers_options(
         width: d.kernel.of_few().then_some(width),
         each: (0..layers).map(layer).collect(),
     })
+}
+
+/// Adds the weights and biases of all layers to `constants`, for a kernel that reads weights as `a`
+/// says. Returns their indices, an entry a layer. The input has `l` rows.
+fn layers_constants(
+    network: &Network,
+    d: &Draft<'_>,
+    a: &Operand,
+    mut l: usize,
+    constants: &mut Vec<Constant>,
+) -> Vec<[usize; 2]> {
+    let precision = d.kernel.restrictions.weights(network.weights);
+    let mut indices = Vec::with_capacity(d.weighted.len());
+    for (n, &(node, _)) in d.weighted.iter().enumerate() {
+        let (outputs, _) = size_of(network, node);
+        let h = outputs.next_multiple_of(a.row_align);
+        indices.push([Role::Weights, Role::Biases].map(|role| {
+            let layout = a.representation.clone().unwrap_or(Layout::R);
+            let mut constant = constant(network, node, role, (h, l), layout, precision);
+            // Columns of the first layer's weights follow the elements of the input.
+            if role == Role::Weights && n == 0 {
+                constant.placing = d.placing;
+            }
+            intern_constant(constants, d.kernel, constant)
+        }));
+        l = h;
+    }
+    indices
 }

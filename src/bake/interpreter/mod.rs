@@ -5,7 +5,7 @@
 //! gets. It has no copy of each kernel's address arithmetic, which would repeat 60 sources. Only
 //! operations whose kernels differ need more, such as partial sums or all layers in one launch.
 //!
-//! It does not use the planner's placement of values. After a wrong score, `planner::stands` only
+//! It does not use the planner's placement of values. After a wrong score, `planner::contents` only
 //! helps to name the first wrong step.
 //!
 //! ```text
@@ -23,7 +23,7 @@ use crate::ir::network::Network;
 use crate::ir::plan::{Arg, BufferRole, Plan, Step};
 use crate::ir::values::Values;
 use crate::ops::bound::too_close;
-use crate::planner::stands::Stands;
+use crate::planner::contents::BufferContents;
 use crate::registry::{Library, Operation};
 use steps::Machine;
 
@@ -306,7 +306,7 @@ fn first_wrong(
         },
     );
     let mut machine = begin(subject, run, given).ok()?;
-    let mut stands = Stands::of_input(plan, network);
+    let mut contents = BufferContents::of_input(plan, network);
     let steps = plan.variant(run.records).0;
     let mut lost: Option<(usize, String)> = None;
     for i in steps.clone() {
@@ -315,7 +315,7 @@ fn first_wrong(
             Ok(whole) => whole,
             Err(text) => return Some((i, text)),
         };
-        stands.follow(step);
+        contents.follow(step);
         let Some(buffer) = written(plan, step).filter(|_| whole) else {
             continue;
         };
@@ -326,7 +326,7 @@ fn first_wrong(
         let scores = plan.buffers[buffer].role == BufferRole::Scores && last;
         let rows = |value: usize| {
             let output = scores && graph.outputs.first() == Some(&value);
-            stands
+            contents
                 .rows(buffer, value)
                 .or(output.then_some(plan.buffers[buffer].map))
         };
@@ -335,7 +335,8 @@ fn first_wrong(
             .iter()
             .find_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None });
         if let Some(moved) = to.filter(|_| step.operation == Operation::Gather && lost.is_none()) {
-            if !(0..graph.values.len()).any(|value| stands.rows(buffer, value) == Some(moved.to)) {
+            if !(0..graph.values.len()).any(|value| contents.rows(buffer, value) == Some(moved.to))
+            {
                 lost = Some((
                     i,
                     format!("moves rows {:?}, which are those of no value", moved.from),

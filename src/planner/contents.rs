@@ -9,27 +9,35 @@ use crate::ir::view::{Image, Moved, RowMap};
 use crate::registry::Operation;
 
 /// The values in the buffers of a plan, between two of its steps.
-pub(crate) struct Stands<'p> {
+pub(crate) struct BufferContents<'p> {
     plan: &'p Plan,
     network: &'p Network,
-    /// A buffer, a value that it holds, and the rows of the value's elements.
-    all: Vec<(usize, usize, RowMap)>,
+    held: Vec<Held>,
 }
 
-impl<'p> Stands<'p> {
+/// A value that a buffer holds.
+#[derive(Clone, Copy, PartialEq)]
+struct Held {
+    buffer: usize,
+    value: usize,
+    /// The rows of the value's elements.
+    map: RowMap,
+}
+
+impl<'p> BufferContents<'p> {
     /// Returns the state before the first step, which has only the input.
-    pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> Stands<'p> {
-        let mut stands = Stands {
+    pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> BufferContents<'p> {
+        let mut contents = BufferContents {
             plan,
             network,
-            all: Vec::new(),
+            held: Vec::new(),
         };
         if let (Some(buffer), Some(&value)) =
             (plan.buffer(BufferRole::Input), network.graph.inputs.first())
         {
-            stands.add(buffer, value, plan.buffers[buffer].map);
+            contents.add(buffer, value, plan.buffers[buffer].map);
         }
-        stands
+        contents
     }
 
     fn shape(&self, value: usize) -> Shape {
@@ -38,7 +46,7 @@ impl<'p> Stands<'p> {
 
     /// Adds a value, and all values that are a reordering or a part of the same rows.
     fn add(&mut self, buffer: usize, value: usize, map: RowMap) {
-        self.all.push((buffer, value, map));
+        self.held.push(Held { buffer, value, map });
         let nodes = self
             .network
             .graph
@@ -66,14 +74,19 @@ impl<'p> Stands<'p> {
 
     /// Returns the rows of a value in a buffer, if the buffer holds it.
     pub(crate) fn rows(&self, buffer: usize, value: usize) -> Option<RowMap> {
-        self.all
+        self.held
             .iter()
-            .find(|s| (s.0, s.1) == (buffer, value))
-            .map(|s| s.2)
+            .find(|held| held.buffer == buffer && held.value == value)
+            .map(|held| held.map)
     }
 
     fn has(&self, buffer: usize, value: usize, map: RowMap) -> bool {
-        self.all.contains(&(buffer, value, map))
+        self.held.contains(&Held { buffer, value, map })
+    }
+
+    /// Forgets the values of a buffer.
+    fn forget(&mut self, buffer: usize) {
+        self.held.retain(|held| held.buffer != buffer);
     }
 
     /// Returns an error if `step` takes wrong numbers of its array `n` for the rows of `buffer`.
@@ -124,13 +137,11 @@ impl<'p> Stands<'p> {
         match (step.operation, moved, node) {
             (Operation::ArgMax, ..) => {}
             (Operation::Repack, ..) => {
-                self.all.retain(|s| s.0 != written);
-                let copies: Vec<_> = self.all.iter().filter(|s| s.0 == read).copied().collect();
-                self.all.extend(
-                    copies
-                        .into_iter()
-                        .map(|(_, value, map)| (written, value, map)),
-                );
+                self.forget(written);
+                let mut copies = self.held.clone();
+                copies.retain(|held| held.buffer == read);
+                copies.iter_mut().for_each(|held| held.buffer = written);
+                self.held.extend(copies);
             }
             (Operation::Gather, Some(moved), _) => self.moves(step, (read, written), moved),
             (
@@ -143,7 +154,7 @@ impl<'p> Stands<'p> {
                     .rows(written, node.output)
                     .or_else(|| self.rows(written, node.inputs[0]));
                 let output = node.output;
-                self.all.retain(|s| s.0 != written);
+                self.forget(written);
                 map.into_iter()
                     .for_each(|map| self.add(written, output, map));
             }
@@ -153,14 +164,14 @@ impl<'p> Stands<'p> {
                     .map(|g| RowMap::image(g.output.0, g.output.1));
                 let vector = RowMap::vector(self.shape(node.output).len());
                 let output = node.output;
-                self.all.retain(|s| s.0 != written);
+                self.forget(written);
                 self.add(
                     written,
                     output,
                     image.or(moved.map(|m| m.to)).unwrap_or(vector),
                 );
             }
-            _ => self.all.retain(|s| s.0 != written),
+            _ => self.forget(written),
         }
     }
 
@@ -168,16 +179,18 @@ impl<'p> Stands<'p> {
     /// concatenation or padding that the copy completes.
     fn moves(&mut self, step: &Step, (read, written): (usize, usize), moved: Moved) {
         if moved.filled > 0 {
-            self.all.retain(|s| s.0 != written);
+            self.forget(written);
         }
-        let there = |s: &&(usize, usize, RowMap)| s.0 == read && s.2 == moved.from;
-        let values: Vec<usize> = self.all.iter().filter(there).map(|s| s.1).collect();
-        values
-            .into_iter()
-            .filter(|&v| !self.has(written, v, moved.to))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|value| self.add(written, value, moved.to));
+        let mut values: Vec<usize> = self
+            .held
+            .iter()
+            .filter(|held| held.buffer == read && held.map == moved.from)
+            .map(|held| held.value)
+            .collect();
+        values.retain(|&value| !self.has(written, value, moved.to));
+        for value in values {
+            self.add(written, value, moved.to);
+        }
         // A concatenation or padding is complete when all parts are there. Its image takes all
         // rows.
         let Some(node) = self.network.graph.nodes.get(step.node) else {
@@ -188,7 +201,7 @@ impl<'p> Stands<'p> {
         let rows = self.plan.buffers[written].padded_rows;
         let whole =
             [rows / pixels, shape.c].map(|pixel| RowMap::image(Image::dense(shape, pixel), shape));
-        let stands = |map: RowMap| {
+        let complete = |map: RowMap| {
             let part = |at: [usize; 3], value: usize| {
                 map.sliced(shape, at, self.shape(value))
                     .is_some_and(|rows| self.has(written, value, rows))
@@ -206,7 +219,7 @@ impl<'p> Stands<'p> {
                 _ => false,
             }
         };
-        if let Some(map) = whole.into_iter().find(|&map| stands(map)) {
+        if let Some(map) = whole.into_iter().find(|&map| complete(map)) {
             let output = node.output;
             self.add(written, output, map);
         }
