@@ -51,12 +51,12 @@ pub(crate) fn plan(
     CALLS.set(CALLS.get() + 1);
     let of_batch = |batch| with_few(network, recipe, library, batch);
     if let Some(batch) = batch {
-        return of_batch(batch.max(1)).map_err(Refused::mistakes);
+        return of_batch(batch.max(1)).map_err(PlanError::mistakes);
     }
     // If the recipe's batch is too large, a plan for one record shows the bytes of a record.
     let made = match of_batch(recipe.batch.max(1)) {
-        Err(Refused::TooLarge(mistakes)) => of_batch(1).map_err(|_| mistakes),
-        made => made.map_err(Refused::mistakes),
+        Err(PlanError::TooLarge(mistakes)) => of_batch(1).map_err(|_| mistakes),
+        made => made.map_err(PlanError::mistakes),
     }?;
     let bytes = match recipe.engine {
         EngineKind::Host => HOST_BYTES,
@@ -69,8 +69,8 @@ pub(crate) fn plan(
     // A whole number of granules wastes no columns.
     let whole = most / made.granule * made.granule;
     match of_batch(if whole > 0 { whole } else { most }) {
-        Err(Refused::TooLarge(_)) => Ok(made),
-        smaller => smaller.map_err(Refused::mistakes),
+        Err(PlanError::TooLarge(_)) => Ok(made),
+        smaller => smaller.map_err(PlanError::mistakes),
     }
 }
 
@@ -81,7 +81,7 @@ fn with_few(
     recipe: &PlanRecipe,
     library: &Library,
     batch: usize,
-) -> Result<Plan, Refused> {
+) -> Result<Plan, PlanError> {
     let Some(few) = &recipe.few else {
         return of_batch(network, recipe, library, batch, None);
     };
@@ -152,16 +152,16 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
 }
 
 /// The reasons planning can fail.
-enum Refused {
+enum PlanError {
     /// The network cannot be planned at any batch size.
     Mistakes(Vec<String>),
     /// A buffer exceeds the size limit. A smaller batch may fit.
     TooLarge(Vec<String>),
 }
 
-impl Refused {
+impl PlanError {
     fn mistakes(self) -> Vec<String> {
-        let (Refused::Mistakes(mistakes) | Refused::TooLarge(mistakes)) = self;
+        let (PlanError::Mistakes(mistakes) | PlanError::TooLarge(mistakes)) = self;
         mistakes
     }
 }
@@ -181,7 +181,7 @@ fn of_batch(
     library: &Library,
     batch: usize,
     full: Option<&Plan>,
-) -> Result<Plan, Refused> {
+) -> Result<Plan, PlanError> {
     // Padded sizes decide whether two layouts place a matrix equally, and repack steps change
     // padded sizes. Each round adds the repack steps that the previous round lacked.
     let pixels = vec![1; network.graph.values.len()];
@@ -206,7 +206,7 @@ fn of_batch(
         planner.refuse_lab_kernels();
         planner.choose();
         if !planner.errors.is_empty() {
-            return Err(Refused::Mistakes(planner.errors));
+            return Err(PlanError::Mistakes(planner.errors));
         }
         let unmet: Vec<(Reader, bool)> = planner
             .unmet()
@@ -220,7 +220,7 @@ fn of_batch(
             return planner.place();
         }
         if unmet.iter().any(|u| !u.1) {
-            return Err(Refused::Mistakes(
+            return Err(PlanError::Mistakes(
                 planner.unmet().map(|l| l.text.clone()).collect(),
             ));
         }

@@ -1,7 +1,7 @@
 //! Second pass: turns drafts into buffers with padded sizes, constants and steps.
 
 use super::bind::{Call, Sizes, bind};
-use super::{Draft, Link, Matrix, Planner, Refused, arena};
+use super::{Draft, Link, Matrix, PlanError, Planner, arena};
 use crate::ir::graph::Node;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
     /// Returns the plan, or the mistakes that only sizes and layouts reveal.
-    pub(super) fn place(mut self) -> Result<Plan, Refused> {
+    pub(super) fn place(mut self) -> Result<Plan, PlanError> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
@@ -37,7 +37,7 @@ impl Planner<'_> {
             .unwrap_or(padded_batch);
         let too_large = self.too_large(&buffers, padded_batch);
         if !too_large.is_empty() {
-            return Err(Refused::TooLarge(too_large));
+            return Err(PlanError::TooLarge(too_large));
         }
         let columns = self.recipe.engine.arena_columns(padded_batch);
         let arena = arena::place(&mut buffers, columns, self.drafts.len(), |step, buffer| {
@@ -66,7 +66,7 @@ impl Planner<'_> {
             .map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants))
             .collect();
         if !self.errors.is_empty() {
-            return Err(Refused::Mistakes(self.errors));
+            return Err(PlanError::Mistakes(self.errors));
         }
         Ok(Plan {
             name: self.recipe.name.clone(),
