@@ -14,7 +14,9 @@ use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::registry::{Kernel, Operation};
 use crate::simd::deferred::{Decode, Refusal};
-use crate::simd::{Action, Dense, Made, Moves, Place, Rows, Sizes, Step, Team, Weights};
+use crate::simd::{
+    Action, BufferRows, Dense, HostStep, Moves, Place, Team, TeamSizes, Weights, WindowOp,
+};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -44,8 +46,8 @@ impl HostEngine {
         let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
         let element = |i| order.element(model.network.input(), i);
         let input: Vec<u32> = (0..width).map(|i| rows_of_input[element(i)]).collect();
-        let sizes = Sizes {
-            rows: Rows {
+        let sizes = TeamSizes {
+            rows: BufferRows {
                 input: rows(BufferRole::Input),
                 hidden: &hidden,
                 scores: rows(BufferRole::Scores),
@@ -164,7 +166,7 @@ pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
 }
 
 /// The plan's steps; takes the model's constants.
-fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
+fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
     let Model {
         plan, constants, ..
     } = model;
@@ -193,7 +195,7 @@ fn step(
     plan: &Plan,
     step: &plan::Step,
     constant: &mut dyn FnMut(usize) -> Values,
-) -> Result<Step, Error> {
+) -> Result<HostStep, Error> {
     let place = |i: usize| match plan.buffers[i].role {
         BufferRole::Input => Place::Input,
         BufferRole::Hidden => Place::Hidden(i),
@@ -217,7 +219,7 @@ fn step(
         return Err(reading.refused("it has no such kernel"));
     }
     let (action, from, to) = reading.action(&place)?;
-    Ok(Step {
+    Ok(HostStep {
         action,
         from: place(from),
         to: place(to),
@@ -291,15 +293,15 @@ impl Reading<'_> {
         else {
             return Err(self.other_arguments());
         };
-        let made = match kind {
-            Pool::Max => Made::Max,
-            Pool::Mean => Made::Mean,
-            Pool::PaddedMean => Made::PaddedMean,
+        let operation = match kind {
+            Pool::Max => WindowOp::Max,
+            Pool::Mean => WindowOp::Mean,
+            Pool::PaddedMean => WindowOp::PaddedMean,
         };
         let (weights, activation) = (None, self.step.activation);
         Ok((
             Action::Windows {
-                made,
+                operation,
                 weights,
                 activation,
                 geometry,
@@ -427,7 +429,7 @@ impl Reading<'_> {
                 let weights = scaled(of, floats(weights), &scales);
                 let weights = Some((Weights::new(Values::F32(weights))?, biases));
                 Action::Windows {
-                    made: Made::Products,
+                    operation: WindowOp::Products,
                     weights,
                     activation,
                     geometry,

@@ -1,7 +1,7 @@
 //! Matrix products in float64, in tiles that stay in registers. Every sum adds its terms in their
 //! order, so results are the same to the bit on every machine.
 
-use crate::wide::{Work, widest};
+use crate::wide::{WideWork, widest};
 
 /// Rows of a tile, and of a panel of weights.
 const ROWS: usize = 4;
@@ -80,7 +80,7 @@ struct ColumnBlock<'b> {
     sums: &'b mut [f64],
 }
 
-impl Work for ColumnBlock<'_> {
+impl WideWork for ColumnBlock<'_> {
     #[inline(always)]
     fn run(self) {
         let (depth, count) = (self.panels.depth.max(1), self.count);

@@ -100,13 +100,13 @@ pub(super) struct Undecoded(pub(super) UnsafeCell<Deferred>);
 unsafe impl Sync for Undecoded {}
 
 /// Which of at most 64 things are free: a bit for each.
-struct Pool(AtomicU64);
+struct FreeSet(AtomicU64);
 
-impl Pool {
+impl FreeSet {
     const MOST: usize = u64::BITS as usize;
 
-    fn new(count: usize) -> Pool {
-        Pool(AtomicU64::new((0..count).fold(0, |free, i| free | 1 << i)))
+    fn new(count: usize) -> FreeSet {
+        FreeSet(AtomicU64::new((0..count).fold(0, |free, i| free | 1 << i)))
     }
 
     /// Takes the lowest free one, until it is given back. A thread gets the one that it had before,
@@ -126,18 +126,18 @@ impl Pool {
 /// stays in its core's cache. The slots' inputs go from core to core.
 pub(super) struct TileInputs {
     pub(super) buffers: Vec<Activations>,
-    free: Pool,
+    free: FreeSet,
 }
 
 impl TileInputs {
     pub(super) fn new(count: usize, rows: usize, records: usize) -> Result<TileInputs, Error> {
-        let count = count.min(Pool::MOST);
+        let count = count.min(FreeSet::MOST);
         let buffers: Result<_, _> = (0..count)
             .map(|_| Activations::new(rows, records))
             .collect();
         Ok(TileInputs {
             buffers: buffers?,
-            free: Pool::new(count),
+            free: FreeSet::new(count),
         })
     }
 
@@ -163,7 +163,7 @@ pub(super) struct Workspaces {
     pub(super) stride: usize,
     /// Most records of a tile.
     pub(super) records: usize,
-    free: Pool,
+    free: FreeSet,
 }
 
 /// Sizes of a workspace, in floats.
@@ -180,7 +180,7 @@ pub(super) struct Room {
 
 impl Workspaces {
     /// Most threads of a network with images.
-    pub(super) const MOST: usize = Pool::MOST;
+    pub(super) const MOST: usize = FreeSet::MOST;
 
     pub(super) fn new(count: usize, room: Room) -> Result<Workspaces, Error> {
         let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect();
@@ -193,7 +193,7 @@ impl Workspaces {
             zeros: Floats::new(room.zeros)?,
             stride: room.stride,
             records: room.records,
-            free: Pool::new(count),
+            free: FreeSet::new(count),
         })
     }
 

@@ -2,15 +2,15 @@
 
 use super::buffers::LINE;
 use super::images;
-use super::micro::{Kernels, Made, winograd};
-use super::steps::{Action, Place, Step};
+use super::micro::{Kernels, WindowOp, winograd};
+use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::view::{Geometry, Image};
 use crate::planner::fit;
 
 /// Rows of the buffers of a network.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct BufferRows<'a> {
     /// Rows of the input.
     pub(crate) input: usize,
     /// Rows of each buffer between steps.
@@ -19,7 +19,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) scores: usize,
 }
 
-impl Rows<'_> {
+impl BufferRows<'_> {
     /// The rows of a buffer.
     pub(super) fn of(&self, place: Place) -> usize {
         match place {
@@ -40,7 +40,7 @@ pub(super) fn right(condition: bool) {
 /// # Panics
 /// If a step would read or write outside its buffers, or in places that its function does not
 /// take.
-pub(super) fn check(step: &Step, rows: Rows<'_>, kernels: &Kernels) {
+pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
     let (read, written) = (rows.of(step.from), rows.of(step.to));
     let in_place = step.from == step.to;
     match &step.action {
@@ -69,7 +69,7 @@ pub(super) fn check(step: &Step, rows: Rows<'_>, kernels: &Kernels) {
             image(step, geometry, rows);
         }
         Action::Windows {
-            made,
+            operation,
             weights,
             geometry,
             ..
@@ -78,7 +78,7 @@ pub(super) fn check(step: &Step, rows: Rows<'_>, kernels: &Kernels) {
             right(channels % LINE == 0 && geometry.input.1.c == geometry.output.1.c);
             let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
             let expected = (window.0 * window.1 * channels, channels);
-            right(sizes == (*made == Made::Products).then_some(expected));
+            right(sizes == (*operation == WindowOp::Products).then_some(expected));
             image(step, geometry, rows);
         }
         Action::Combine {
@@ -120,7 +120,7 @@ pub(super) fn check(step: &Step, rows: Rows<'_>, kernels: &Kernels) {
 
 /// # Panics
 /// If a step with a window does not read and write inside its buffers.
-fn image(step: &Step, geometry: &Geometry, rows: Rows<'_>) {
+fn image(step: &HostStep, geometry: &Geometry, rows: BufferRows<'_>) {
     let ((input, from), (output, to)) = (geometry.input, geometry.output);
     right(step.from != step.to && geometry.window.output(from) == Ok((to.h, to.w)));
     right(images::end(input, from) <= rows.of(step.from));

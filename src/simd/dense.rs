@@ -43,7 +43,7 @@ impl Dense {
     /// # Panics
     /// If the sizes of weights, biases and scales do not fit together.
     pub(super) fn check(&self) {
-        let scaled = matches!(self.weights.0, Source::Bytes(_));
+        let scaled = matches!(self.weights.0, WeightStorage::Bytes(_));
         let scales = if scaled { self.biases.len() } else { 0 };
         assert!(self.scales.len() == scales, "a scale for each row");
         let (count, rows) = (self.weights.len(), self.biases.len());
@@ -128,9 +128,9 @@ impl Dense {
 
 /// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two
 /// accesses (8 % of the time of large layers).
-pub(crate) struct Weights(Source);
+pub(crate) struct Weights(WeightStorage);
 
-enum Source {
+enum WeightStorage {
     /// Floats as the build has laid them out.
     Baked(&'static [f32]),
     /// Floats laid out by this program.
@@ -145,28 +145,28 @@ impl Weights {
     /// Takes baked values as they are, and copies values that the allocator has placed.
     pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
         Ok(Weights(match weights {
-            Values::F16(halves) => Source::Halves(halves),
-            Values::I8(numbers) => Source::Bytes(numbers),
-            Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
+            Values::F16(halves) => WeightStorage::Halves(halves),
+            Values::I8(numbers) => WeightStorage::Bytes(numbers),
+            Values::F32(Cow::Borrowed(baked)) => WeightStorage::Baked(baked),
             Values::F32(Cow::Owned(values)) => {
                 let copy = Floats::new(values.len())?;
                 // SAFETY: nobody else has it yet.
                 unsafe { copy.slice_mut() }.copy_from_slice(&values);
-                Source::Copied(copy)
+                WeightStorage::Copied(copy)
             }
         }))
     }
 
     pub(super) fn copied(floats: Floats) -> Weights {
-        Weights(Source::Copied(floats))
+        Weights(WeightStorage::Copied(floats))
     }
 
     /// True if there are kernels for the type of the weights.
     pub(super) fn served(&self, kernels: &Kernels) -> bool {
         match self.0 {
-            Source::Baked(_) | Source::Copied(_) => true,
-            Source::Halves(_) => kernels.affine_of_halves.is_some(),
-            Source::Bytes(_) => kernels.affine_of_bytes.is_some(),
+            WeightStorage::Baked(_) | WeightStorage::Copied(_) => true,
+            WeightStorage::Halves(_) => kernels.affine_of_halves.is_some(),
+            WeightStorage::Bytes(_) => kernels.affine_of_bytes.is_some(),
         }
     }
 
@@ -196,14 +196,14 @@ impl Weights {
 
     fn stored(&self) -> StoredAs<'_> {
         match &self.0 {
-            Source::Baked(values) => StoredAs::Floats(values),
+            WeightStorage::Baked(values) => StoredAs::Floats(values),
             // SAFETY: nobody writes to it any more.
-            Source::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),
-            Source::Halves(h) => {
+            WeightStorage::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),
+            WeightStorage::Halves(h) => {
                 // SAFETY: a Half is a u16 in another name.
                 StoredAs::Halves(unsafe { std::slice::from_raw_parts(h.as_ptr().cast(), h.len()) })
             }
-            Source::Bytes(b) => {
+            WeightStorage::Bytes(b) => {
                 // SAFETY: a Byte is an i8 in another name.
                 StoredAs::Bytes(unsafe { std::slice::from_raw_parts(b.as_ptr().cast(), b.len()) })
             }

@@ -11,7 +11,7 @@
 
 use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
 use super::micro::{
-    Affine, Kernels, Line, Made, Runs, Subproblem, activate_each, bounds, together,
+    Affine, Kernels, Line, Runs, Subproblem, WindowOp, activate_each, bounds, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -547,7 +547,7 @@ fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> R
 /// SAFETY: as `convolve`. Weights of each window element and biases exist for all written channels.
 pub(super) unsafe fn windows(
     kernels: &Kernels,
-    made: Made,
+    operation: WindowOp,
     (weights, biases): (*const f32, *const f32),
     geometry: &Geometry,
     activation: Activation,
@@ -578,12 +578,15 @@ pub(super) unsafe fn windows(
         stride.0,
         to.h,
     );
-    let alike =
-        if made == Made::Products && kernels.takes_lines && to.w < 8 && input.line % 1024 != 0 {
-            lines.start.max(alike.0)..lines.end.min(alike.1)
-        } else {
-            0..0
-        };
+    let alike = if operation == WindowOp::Products
+        && kernels.takes_lines
+        && to.w < 8
+        && input.line % 1024 != 0
+    {
+        lines.start.max(alike.0)..lines.end.min(alike.1)
+    } else {
+        0..0
+    };
     let mut y = lines.start;
     while y < lines.end {
         let mut count = 1;
@@ -595,7 +598,7 @@ pub(super) unsafe fn windows(
         let turns = inside(top, border.top, window.dilation.0, size.0, from.h);
         let room = (border.top + from.h + border.bottom - top).div_ceil(window.dilation.0);
         let line = Line {
-            made,
+            operation,
             x: x.wrapping_add(input.first),
             x_steps: (input.pixel, input.line),
             width: from.w,

@@ -34,11 +34,11 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::Rows;
+pub(crate) use check::BufferRows;
 pub(crate) use dense::{Dense, Weights};
-pub(crate) use micro::{Made, decode};
+pub(crate) use micro::{WindowOp, decode};
 pub(crate) use moves::Moves;
 #[cfg(feature = "lab")]
 pub(crate) use peak::peak;
-pub(crate) use steps::{Action, Place, Step};
-pub(crate) use team::{Sizes, Team};
+pub(crate) use steps::{Action, HostStep, Place};
+pub(crate) use team::{Team, TeamSizes};

@@ -6,7 +6,7 @@
 //! in its cache.
 
 use super::micro::Kernels;
-use super::steps::{Action, Place, Step};
+use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub(super) enum Split {
 }
 
 /// Returns the phases of a batch: large layers alone, the rest together.
-pub(super) fn of_batch(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, |step| match &step.action {
         Action::Affine(dense) => {
             let vectors = dense.biases.len() / kernels.lanes;
@@ -47,7 +47,7 @@ pub(super) fn of_batch(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec
 
 /// Returns the phases of a single record: steps that all threads have a part of, and between them
 /// those that are not worth sharing.
-pub(super) fn of_record(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+pub(super) fn of_record(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, |step| {
         let parts =
             (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
@@ -80,7 +80,7 @@ pub(super) fn of_record(steps: &[Step], kernels: &Kernels, threads: usize) -> Ve
 
 /// Returns one phase for each step that `split` splits, and one for each run of steps between them,
 /// which is split by records.
-fn group(steps: &[Step], split: impl Fn(&Step) -> Option<Split>) -> Vec<Phase> {
+fn group(steps: &[HostStep], split: impl Fn(&HostStep) -> Option<Split>) -> Vec<Phase> {
     // The first phase decodes: records are split before parts of them may be.
     let mut phases = vec![Phase {
         steps: 0..0,
@@ -126,8 +126,8 @@ fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usiz
 
 /// Returns true if all steps that touch hidden buffer `i` are in one phase that is split by
 /// records.
-pub(super) fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
-    let touches = |s: &Step| {
+pub(super) fn within_one(steps: &[HostStep], phases: &[Phase], i: usize) -> bool {
+    let touches = |s: &HostStep| {
         let other = match &s.action {
             Action::Combine { other, .. } => Some(*other),
             _ => None,

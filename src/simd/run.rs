@@ -1,14 +1,14 @@
 //! The interpreter of steps: carries a tile of a phase through its steps.
 
 use super::buffers::{Activations, LINE, TileInputs, Undecoded, Workspaces};
-use super::check::{Rows, check, right};
+use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
 use super::micro::Kernels;
 use super::moves;
 use super::phases::{Phase, Split};
 use super::schedule::{Schedule, Tile, Work};
-use super::steps::{Action, Place, Step};
+use super::steps::{Action, HostStep, Place};
 use crate::ir::network::Activation;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
@@ -31,7 +31,7 @@ pub(super) enum Home {
 
 /// The tile that a thread computes.
 #[derive(Clone)]
-struct Context {
+struct TileContext {
     slot: usize,
     records: Range<usize>,
     /// Rows of a layer that is split by rows.
@@ -45,7 +45,7 @@ struct Context {
     few: bool,
 }
 
-impl Context {
+impl TileContext {
     /// This tile's part of `n` pixels or lines.
     fn share(&self, n: usize) -> Range<usize> {
         let (part, parts) = self.part;
@@ -54,10 +54,10 @@ impl Context {
 }
 
 /// The state that the threads share. Only the contents of the buffers change.
-pub(super) struct Shared {
+pub(super) struct TeamState {
     pub(super) schedule: Schedule,
     pub(super) kernels: Kernels,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<HostStep>,
     pub(super) phases: Vec<Phase>,
     /// The phases of a job of fewer records than threads, of a network with images.
     pub(super) few: Vec<Phase>,
@@ -89,13 +89,13 @@ pub(super) struct Clock {
     pub(super) track: Option<Track>,
 }
 
-impl Serve for Shared {
+impl Serve for TeamState {
     fn serve(&self) {
         self.schedule.serve(self);
     }
 }
 
-impl Work for Shared {
+impl Work for TeamState {
     fn phases(&self, records: usize) -> usize {
         self.phases_of(records).len()
     }
@@ -130,7 +130,7 @@ impl Work for Shared {
         };
         let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
         let (slot, few) = (tile.slot, self.is_few(tile.records));
-        let context = Context {
+        let context = TileContext {
             slot,
             records,
             rows,
@@ -151,10 +151,10 @@ impl Work for Shared {
     }
 }
 
-impl Shared {
+impl TeamState {
     /// # Panics
     /// If sizes of steps and buffers do not fit together. The unsafe code relies on them.
-    pub(super) fn check(&self, rows: Rows<'_>) {
+    pub(super) fn check(&self, rows: BufferRows<'_>) {
         right(self.width <= rows.input && matches!(self.phases[0].split, Split::Records));
         right(
             self.few
@@ -219,7 +219,7 @@ impl Shared {
         let start = self.clock.is_some().then(Instant::now);
         let all = deferred.has_all(records.clone());
         let pooled = if all { self.tile_inputs.borrow() } else { None };
-        let context = Context {
+        let context = TileContext {
             slot,
             records: records.clone(),
             rows: None,
@@ -266,7 +266,7 @@ impl Shared {
     }
 
     /// The place of record `n` of a tile.
-    fn record(&self, place: Place, context: &Context, n: usize) -> *mut f32 {
+    fn record(&self, place: Place, context: &TileContext, n: usize) -> *mut f32 {
         let first = context.records.start;
         match (place, context.pooled, context.workspace) {
             (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
@@ -300,7 +300,7 @@ impl Shared {
     /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are
     /// different records, different rows or different pixels. What it reads was written by an
     /// earlier phase, or for the same records by this tile. `check` has compared all sizes.
-    unsafe fn step(&self, i: usize, context: &Context) {
+    unsafe fn step(&self, i: usize, context: &TileContext) {
         let step = &self.steps[i];
         // SAFETY: the caller's promise is passed on.
         unsafe {
@@ -334,7 +334,7 @@ impl Shared {
     }
 
     /// SAFETY: as `step`.
-    unsafe fn affine(&self, step: &Step, dense: &Dense, context: &Context) {
+    unsafe fn affine(&self, step: &HostStep, dense: &Dense, context: &TileContext) {
         let first = context.records.start;
         let part = Part {
             rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
@@ -352,9 +352,9 @@ impl Shared {
     /// SAFETY: as `step`.
     unsafe fn convolution(
         &self,
-        step: &Step,
+        step: &HostStep,
         (dense, geometry): (&Dense, &Geometry),
-        context: &Context,
+        context: &TileContext,
     ) {
         // Whole tiles.
         let (tile, to) = (self.kernels.tile.0, geometry.output.1);
@@ -385,9 +385,9 @@ impl Shared {
     /// SAFETY: as `step`.
     unsafe fn tiles_of_image(
         &self,
-        step: &Step,
+        step: &HostStep,
         (dense, geometry): (&Dense, &Geometry),
-        context: &Context,
+        context: &TileContext,
     ) {
         let Some(transforms) = &self.kernels.transforms else {
             return;
@@ -407,7 +407,7 @@ impl Shared {
     }
 
     /// SAFETY: as `step`.
-    unsafe fn activation(&self, i: usize, activation: Activation, context: &Context) {
+    unsafe fn activation(&self, i: usize, activation: Activation, context: &TileContext) {
         let (place, records) = (self.steps[i].to, context.records.clone());
         if self.workspaces.arenas.is_empty() {
             let values = self.record(place, context, records.start);
@@ -426,13 +426,13 @@ impl Shared {
     /// A step of one record that goes by lines of an image or moves rows.
     ///
     /// SAFETY: as `step`.
-    unsafe fn of_record(&self, step: &Step, context: &Context, n: usize) {
+    unsafe fn of_record(&self, step: &HostStep, context: &TileContext, n: usize) {
         let (x, result) = self.places(step, context, n);
         // SAFETY: `check` has compared the sizes.
         unsafe {
             match &step.action {
                 Action::Windows {
-                    made,
+                    operation,
                     weights,
                     activation,
                     geometry,
@@ -442,7 +442,15 @@ impl Shared {
                     let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
                     let lines = context.share(geometry.output.1.h);
                     let (kernels, places) = (&self.kernels, (x, result));
-                    images::windows(kernels, *made, arrays, geometry, *activation, lines, places);
+                    images::windows(
+                        kernels,
+                        *operation,
+                        arrays,
+                        geometry,
+                        *activation,
+                        lines,
+                        places,
+                    );
                 }
                 Action::Combine {
                     arithmetic,
@@ -486,13 +494,13 @@ impl Shared {
     }
 
     /// Operand and result of a record.
-    fn places(&self, step: &Step, context: &Context, n: usize) -> (*const f32, *mut f32) {
+    fn places(&self, step: &HostStep, context: &TileContext, n: usize) -> (*const f32, *mut f32) {
         let x = self.record(step.from, context, n).cast_const();
         (x, self.record(step.to, context, n))
     }
 
     /// Zeros for the border, and room for windows.
-    fn room(&self, context: &Context) -> (*const f32, *mut f32) {
+    fn room(&self, context: &TileContext) -> (*const f32, *mut f32) {
         let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
         (self.workspaces.zeros.start.cast_const(), scratch.start)
     }

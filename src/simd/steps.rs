@@ -4,7 +4,7 @@ use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
-use super::micro::{Kernels, Made};
+use super::micro::{Kernels, WindowOp};
 use super::moves::Moves;
 use crate::error::Error;
 use crate::ir::graph::Shape;
@@ -15,7 +15,7 @@ use crate::planner::fit;
 use std::borrow::Cow;
 
 /// A step of the network.
-pub(crate) struct Step {
+pub(crate) struct HostStep {
     /// The computation.
     pub(crate) action: Action,
     /// The buffer that it reads.
@@ -47,7 +47,7 @@ pub(crate) enum Action {
     /// A function of windows, channel by channel.
     Windows {
         /// The function.
-        made: Made,
+        operation: WindowOp,
         /// Weights (floats) of all channels, element by element of the window, and a bias for each
         /// channel. Only products have them.
         weights: Option<(Weights, Cow<'static, [f32]>)>,

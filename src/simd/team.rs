@@ -1,14 +1,14 @@
 //! The threads of the host engine, as seen by the thread that submits batches.
 
 use super::buffers::{Activations, LINE, Room, TileInputs, Undecoded, Workspaces};
-use super::check::Rows;
+use super::check::BufferRows;
 use super::deferred::{Deferred, Refusal};
 use super::images;
 use super::micro::{Kernels, winograd};
 use super::phases::{self, Phase};
-use super::run::{Clock, Home, Shared};
+use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
-use super::steps::{Action, Place, Step};
+use super::steps::{Action, HostStep, Place};
 use crate::error::Error;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::observe::profile::StepClock;
@@ -31,7 +31,7 @@ const TILE_BYTES: usize = 1 << 19;
 
 /// The threads, seen from the one that submits batches.
 pub(crate) struct Team {
-    shared: Arc<Shared>,
+    shared: Arc<TeamState>,
     workers: Vec<Thread>,
     /// The job of each slot that is under way.
     flying: [Option<u32>; SLOTS],
@@ -44,9 +44,9 @@ pub(crate) struct Team {
 
 /// Sizes of a network and of its batches.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes<'a> {
+pub(crate) struct TeamSizes<'a> {
     /// Rows of the buffers.
-    pub(crate) rows: Rows<'a>,
+    pub(crate) rows: BufferRows<'a>,
     /// Values of the input without padding.
     pub(crate) width: usize,
     /// The start of each hidden buffer in an arena for the values of a record.
@@ -66,8 +66,8 @@ impl Team {
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
     pub(crate) fn new(
-        steps: Vec<Step>,
-        sizes: Sizes<'_>,
+        steps: Vec<HostStep>,
+        sizes: TeamSizes<'_>,
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
@@ -119,7 +119,7 @@ impl Team {
     #[cfg(test)]
     pub(crate) fn bytes(&mut self) -> usize {
         let deferred: usize = (0..SLOTS).map(|slot| self.deferred(slot).room()).sum();
-        let Shared {
+        let TeamState {
             inputs,
             scores,
             hidden,
@@ -239,7 +239,7 @@ impl Drop for Team {
 }
 
 /// Chooses micro-kernels that serve all steps, and turns convolutions into those by tiles.
-fn with_kernels(mut steps: Vec<Step>) -> Result<(Vec<Step>, Kernels), Error> {
+fn with_kernels(mut steps: Vec<HostStep>) -> Result<(Vec<HostStep>, Kernels), Error> {
     let panels = steps
         .iter()
         .filter_map(|s| s.action.dense().map(|dense| dense.panel));
@@ -259,13 +259,13 @@ fn with_kernels(mut steps: Vec<Step>) -> Result<(Vec<Step>, Kernels), Error> {
 
 /// Makes the state that `threads` threads share.
 fn shared(
-    steps: Vec<Step>,
+    steps: Vec<HostStep>,
     kernels: Kernels,
-    sizes: Sizes<'_>,
+    sizes: TeamSizes<'_>,
     threads: usize,
     timed: bool,
-) -> Result<Shared, Error> {
-    let Sizes {
+) -> Result<TeamState, Error> {
+    let TeamSizes {
         rows, width, batch, ..
     } = sizes;
     let images = steps.iter().any(|s| s.action.of_image());
@@ -297,7 +297,7 @@ fn shared(
             track: None,
         })
     };
-    let shared = Shared {
+    let shared = TeamState {
         schedule: Schedule::new(),
         tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile.0)?,
         workspaces: Workspaces::new(
@@ -330,7 +330,7 @@ fn shared(
 
 /// The home of each hidden buffer: a workspace where all of its values are read by the thread that
 /// wrote them.
-fn homes(steps: &[Step], phases: &[Phase], sizes: Sizes<'_>) -> Vec<Home> {
+fn homes(steps: &[HostStep], phases: &[Phase], sizes: TeamSizes<'_>) -> Vec<Home> {
     let images = steps.iter().any(|s| s.action.of_image());
     let home = |i| match images && phases::within_one(steps, phases, i) {
         true => Home::Workspace(sizes.places[i]),
@@ -341,7 +341,7 @@ fn homes(steps: &[Step], phases: &[Phase], sizes: Sizes<'_>) -> Vec<Home> {
 
 /// Room that a thread needs for a tile, `arena` being the values of a record between steps; none
 /// where there are no images.
-fn room(steps: &[Step], kernels: &Kernels, arena: usize) -> Room {
+fn room(steps: &[HostStep], kernels: &Kernels, arena: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => (
             images::scratch(geometry, kernels.tile.0),

@@ -714,7 +714,12 @@ fn windows_agree_with_float64() {
             clip,
             Activation::Sigmoid,
         ][draw(4)];
-        for made in [Made::Products, Made::Max, Made::Mean, Made::PaddedMean] {
+        for operation in [
+            WindowOp::Products,
+            WindowOp::Max,
+            WindowOp::Mean,
+            WindowOp::PaddedMean,
+        ] {
             let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
             let cut = draw(to.h + 1);
             for lines in [0..cut, cut..to.h] {
@@ -722,7 +727,9 @@ fn windows_agree_with_float64() {
                 let places = (case.image.as_ptr(), result.as_mut_ptr());
                 // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
                 unsafe {
-                    images::windows(&kernels, made, arrays, geometry, activation, lines, places)
+                    images::windows(
+                        &kernels, operation, arrays, geometry, activation, lines, places,
+                    )
                 };
             }
             // Padding is zero where the activation leaves zero.
@@ -733,21 +740,21 @@ fn windows_agree_with_float64() {
             // For a window with nothing but border the mean is NaN and the maximum −∞.
             let empty = |at| case.terms(0, at).0.is_empty();
             let pixels = (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x)));
-            if made != Made::Products && pixels.clone().any(empty) {
+            if operation != WindowOp::Products && pixels.clone().any(empty) {
                 continue;
             }
             case.compare(
                 &result,
-                &format!("{} {made:?} {activation:?}", kernels.name),
+                &format!("{} {operation:?} {activation:?}", kernels.name),
                 |c, at| {
                     let (terms, bordered) = case.terms(c, at);
                     let values = terms.iter().map(|t| t.0);
                     let sum: f64 = values.clone().sum();
-                    activation.apply(match made {
-                        Made::Max => values.fold(f64::NEG_INFINITY, f64::max),
-                        Made::Mean => sum / terms.len() as f64,
-                        Made::PaddedMean => sum / bordered as f64,
-                        Made::Products => {
+                    activation.apply(match operation {
+                        WindowOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                        WindowOp::Mean => sum / terms.len() as f64,
+                        WindowOp::PaddedMean => sum / bordered as f64,
+                        WindowOp::Products => {
                             let products = terms.iter().map(|(value, weight)| value * weight);
                             products.sum::<f64>() + f64::from(case.biases[c])
                         }
@@ -914,9 +921,9 @@ fn threads_and_batches_do_not_change_a_record() {
         Place::Scores,
     ];
     let team = |threads: usize, batch: usize, timed: bool| {
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<HostStep> = Vec::new();
         for (i, case) in cases.iter().enumerate() {
-            steps.push(Step {
+            steps.push(HostStep {
                 action: Action::Affine(Dense {
                     weights: Weights::new(Values::F32(Cow::Owned(case.weights.clone()))).unwrap(),
                     biases: Cow::Owned(case.biases.clone()),
@@ -930,25 +937,25 @@ fn threads_and_batches_do_not_change_a_record() {
                 to: places[i + 1],
             });
             if i == 2 {
-                steps.push(Step {
+                steps.push(HostStep {
                     action: Action::Activate(Activation::Relu),
                     from: places[3],
                     to: places[3],
                 });
             }
         }
-        steps.push(Step {
+        steps.push(HostStep {
             action: Action::ArgMax(10),
             from: Place::Scores,
             to: Place::Scores,
         });
         let flop = cases.iter().map(|c| 2 * c.plain.len() as u64).sum();
-        let rows = Rows {
+        let rows = BufferRows {
             input: 300,
             hidden: &padded[1..4],
             scores: 16,
         };
-        let sizes = Sizes {
+        let sizes = TeamSizes {
             rows,
             width: 300,
             places: &[0; 3],

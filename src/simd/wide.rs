@@ -5,19 +5,19 @@
 
 /// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method
 /// can be made to be inlined. The technique is that of the crates `multiversion` and `pulp`.
-pub(crate) trait Work {
+pub(crate) trait WideWork {
     /// Does the work. It must be `#[inline(always)]`, as must be the functions that it calls.
     fn run(self);
 }
 
 /// Does `work`, with AVX if this CPU has it. The results are the same to the bit with and without:
 /// neither code fuses a product with a sum.
-pub(crate) fn widest(work: impl Work) {
+pub(crate) fn widest(work: impl WideWork) {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the CPU has AVX.
         #[target_feature(enable = "avx")]
-        unsafe fn with_avx(work: impl Work) {
+        unsafe fn with_avx(work: impl WideWork) {
             work.run();
         }
         if std::arch::is_x86_feature_detected!("avx") {

@@ -1,7 +1,7 @@
 //! NEON, which every aarch64 CPU has.
 
 use super::image;
-use super::kernel::{self, Place, Subproblem};
+use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector};
 use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
@@ -108,7 +108,7 @@ impl Vector for F32x4 {
     #[inline(never)]
     unsafe fn tile<E: Stored, const M: usize, const N: usize>(
         sub: &Subproblem<'_, E>,
-        place: &Place<'_, E, N>,
+        place: &TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::tile::<Self, E, M, N>(sub, place) }

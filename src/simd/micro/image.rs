@@ -6,7 +6,7 @@ use crate::ir::op::Arithmetic;
 
 /// The operation on each window of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum WindowOp {
     Max,
     /// The mean of the window's elements inside the image.
     Mean,
@@ -20,10 +20,10 @@ pub(crate) enum Made {
 ///
 /// Safety of its computation: for each window element inside the image, `x` is valid for the
 /// pixel's channels rounded up to whole vectors. `weights` and `biases` are valid for as many, if
-/// `made` is [`Made::Products`]. `result` is valid for the pixels with their channels rounded up,
+/// `operation` is [`WindowOp::Products`]. `result` is valid for the pixels with their channels rounded up,
 /// and no other thread touches them.
 pub(crate) struct Line {
-    pub(crate) made: Made,
+    pub(crate) operation: WindowOp,
     /// The address of the image's pixel (0, 0).
     pub(crate) x: *const f32,
     /// The distances of pixels and of lines, in values.
@@ -88,8 +88,8 @@ impl Line {
     #[inline(always)]
     fn elements(&self, at: usize) -> usize {
         let (first, end) = self.inside(at);
-        match self.made {
-            Made::PaddedMean => {
+        match self.operation {
+            WindowOp::PaddedMean => {
                 let room = (self.bordered.1 - at * self.stride).div_ceil(self.dilation.1);
                 self.bordered.0 * self.columns.min(room)
             }
@@ -105,9 +105,9 @@ impl Line {
 pub(super) unsafe fn line<V: Vector>(line: &Line) {
     // SAFETY: passed on.
     unsafe {
-        match line.made {
-            Made::Products => windows::<V, true>(line),
-            Made::Max | Made::Mean | Made::PaddedMean => windows::<V, false>(line),
+        match line.operation {
+            WindowOp::Products => windows::<V, true>(line),
+            WindowOp::Max | WindowOp::Mean | WindowOp::PaddedMean => windows::<V, false>(line),
         }
         let padded = if line.real < line.channels {
             line.lines
@@ -197,7 +197,7 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     c: usize,
     (from, to): (usize, usize),
 ) {
-    let max = line.made == Made::Max;
+    let max = line.operation == WindowOp::Max;
     let Line {
         x_steps: (pixel, across),
         columns,

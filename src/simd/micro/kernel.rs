@@ -174,7 +174,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     unsafe {
         // Avoids compiling equal tiles twice.
         let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
-        let place = |n: usize| Place {
+        let place = |n: usize| TilePlace {
             n,
             row,
             block,
@@ -200,7 +200,7 @@ pub(super) struct Ahead {
 }
 
 /// The position of a tile in a subproblem.
-pub(super) struct Place<'a, E, const N: usize> {
+pub(super) struct TilePlace<'a, E, const N: usize> {
     /// The first record. Records after the subproblem's last one repeat the last one.
     n: usize,
     row: usize,
@@ -225,11 +225,11 @@ pub(super) struct Place<'a, E, const N: usize> {
 #[inline(always)]
 pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
-    place: &Place<'_, E, N>,
+    place: &TilePlace<'_, E, N>,
 ) {
     let layer = sub.layer;
     let panel = layer.panel;
-    let &Place {
+    let &TilePlace {
         n,
         row,
         block,

@@ -33,7 +33,7 @@ pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use image::Made;
+pub(crate) use image::WindowOp;
 pub(super) use image::{Line, together};
 #[cfg(feature = "lab")]
 pub(super) use kernel::INDEPENDENT;

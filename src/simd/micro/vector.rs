@@ -1,7 +1,7 @@
 //! The interface of an instruction set for the micro-kernels: vectors, and loading weights into
 //! them.
 
-use super::kernel::{self, Place, Subproblem};
+use super::kernel::{self, Subproblem, TilePlace};
 
 /// A vector of floats. All functions are `inline(always)`, so that they become part of the function
 /// that enables the instruction set.
@@ -34,7 +34,7 @@ pub(super) trait Vector: Copy {
     /// [`kernel::tile`], compiled as a separate function for each M and N.
     unsafe fn tile<E: Stored, const M: usize, const N: usize>(
         sub: &Subproblem<'_, E>,
-        place: &Place<'_, E, N>,
+        place: &TilePlace<'_, E, N>,
     );
 }
 
@@ -165,7 +165,7 @@ impl Vector for Lanes4 {
     #[inline(never)]
     unsafe fn tile<E: Stored, const M: usize, const N: usize>(
         sub: &Subproblem<'_, E>,
-        place: &Place<'_, E, N>,
+        place: &TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::tile::<Self, E, M, N>(sub, place) }

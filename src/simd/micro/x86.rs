@@ -1,7 +1,7 @@
 //! AVX2 with FMA, and AVX-512.
 
 use super::image::{self, Line};
-use super::kernel::{self, Place, Subproblem};
+use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector};
 use super::winograd::{self, Pixels, Transforms};
 use super::{Activation, Arithmetic, Kernels, of_bytes, of_halves};
@@ -212,13 +212,13 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn tile<E: Stored, const M: usize, const N: usize>(
                 sub: &Subproblem<'_, E>,
-                place: &Place<'_, E, N>,
+                place: &TilePlace<'_, E, N>,
             ) {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
                 unsafe fn tile<E: Stored, const M: usize, const N: usize>(
                     sub: &Subproblem<'_, E>,
-                    place: &Place<'_, E, N>,
+                    place: &TilePlace<'_, E, N>,
                 ) {
                     // SAFETY: the caller's promise is passed on.
                     unsafe { kernel::tile::<$name, E, M, N>(sub, place) }
