@@ -38,6 +38,8 @@ LONG_FUNCTIONS: dict[str, str] = {
     "src/bake/front/onnx/fold.rs:folded": "a match with a case for each operation",
     "src/engine/select/devices.rs:facts": "a table of a device's properties, a row a property",
     "src/simd/check.rs:check": "a match with a case for each action",
+    "src/simd/micro/image.rs:some": "sums stay in registers from their first value to the store",
+    "src/simd/micro/kernel.rs:tile": "sums stay in registers from their first value to the store",
     "src/engine/host.rs:threads_that_share_a_record_do_not_change_it": "the network of a test",
 }
 

@@ -67,6 +67,32 @@ impl Drop for Floats {
     }
 }
 
+/// The values of a record that a step reads and writes.
+#[derive(Clone, Copy)]
+pub(super) struct Operands {
+    pub(super) x: *const f32,
+    pub(super) result: *mut f32,
+}
+
+#[cfg(test)]
+impl Operands {
+    pub(super) fn of(x: &[f32], result: &mut [f32]) -> Operands {
+        Operands {
+            x: x.as_ptr(),
+            result: result.as_mut_ptr(),
+        }
+    }
+}
+
+/// A thread's memory for the windows of a convolution.
+#[derive(Clone, Copy)]
+pub(super) struct Scratch {
+    /// Zeros for windows in the border.
+    pub(super) zeros: *const f32,
+    /// Memory for copied windows and their addresses.
+    pub(super) room: *mut f32,
+}
+
 /// A matrix of activations, records one after the other.
 pub(super) struct Activations {
     pub(super) floats: Floats,
@@ -93,32 +119,37 @@ impl Activations {
 }
 
 /// The records of a slot that are still bytes.
-pub(super) struct Undecoded(pub(super) UnsafeCell<Deferred>);
+pub(super) struct Undecoded {
+    pub(super) records: UnsafeCell<Deferred>,
+}
 
 // SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut`
 // outside of jobs.
 unsafe impl Sync for Undecoded {}
 
 /// Which of at most 64 things are free: a bit for each.
-struct FreeSet(AtomicU64);
+struct FreeSet {
+    bits: AtomicU64,
+}
 
 impl FreeSet {
     const MOST: usize = u64::BITS as usize;
 
     fn new(count: usize) -> FreeSet {
-        FreeSet(AtomicU64::new((0..count).fold(0, |free, i| free | 1 << i)))
+        let bits = AtomicU64::new((0..count).fold(0, |free, i| free | 1 << i));
+        FreeSet { bits }
     }
 
     /// Takes the lowest free one, until it is given back. A thread gets the one that it had before,
     /// unless another took it in between.
     fn borrow(&self) -> Option<usize> {
         let lowest_taken = |free: u64| (free > 0).then(|| free & (free - 1));
-        let before = self.0.fetch_update(Acquire, Relaxed, lowest_taken);
+        let before = self.bits.fetch_update(Acquire, Relaxed, lowest_taken);
         before.ok().map(|free| free.trailing_zeros() as usize)
     }
 
     fn give_back(&self, one: usize) {
-        self.0.fetch_or(1 << one, Release);
+        self.bits.fetch_or(1 << one, Release);
     }
 }
 
@@ -172,7 +203,7 @@ pub(super) struct Room {
     pub(super) stride: usize,
     /// Most records of a tile.
     pub(super) records: usize,
-    /// Room for windows.
+    /// Memory for windows: addresses, and copied runs or strips.
     pub(super) scratch: usize,
     /// The longest run of a window.
     pub(super) zeros: usize,

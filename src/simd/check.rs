@@ -52,20 +52,20 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
         Action::Convolution(dense, geometry) => {
             dense.check();
             let ((_, from), (output, to)) = (geometry.input, geometry.output);
-            let window = geometry.window.size;
+            let (height, width) = geometry.window.size;
             right(dense.panel % kernels.lanes == 0 && geometry.groups == 1);
-            right(dense.inputs == window.0 * window.1 * from.c);
+            right(dense.inputs == height * width * from.c);
             right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
             image(step, geometry, rows);
         }
         Action::Tiles(dense, geometry) => {
             dense.check();
-            let from = geometry.input.1;
+            let ((_, from), (output, _)) = (geometry.input, geometry.output);
             let rows_of_tile = dense.biases.len() / winograd::ELEMENTS;
             right(dense.panel % kernels.lanes == 0 && rows_of_tile % dense.panel == 0);
             right(dense.columns == from.c && dense.inputs == from.c && dense.scales.is_empty());
             right(fit::by_tiles(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
-            right(rows_of_tile <= geometry.output.0.pixel && !dense.weights.floats().is_empty());
+            right(rows_of_tile <= output.pixel && !dense.weights.floats().is_empty());
             image(step, geometry, rows);
         }
         Action::Windows {
@@ -74,10 +74,11 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             geometry,
             ..
         } => {
-            let (window, channels) = (geometry.window.size, geometry.output.0.pixel);
-            right(channels % LINE == 0 && geometry.input.1.c == geometry.output.1.c);
+            let ((_, from), (output, to)) = (geometry.input, geometry.output);
+            let ((height, width), channels) = (geometry.window.size, output.pixel);
+            right(channels % LINE == 0 && from.c == to.c);
             let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
-            let expected = (window.0 * window.1 * channels, channels);
+            let expected = (height * width * channels, channels);
             right(sizes == (*operation == WindowOp::Products).then_some(expected));
             image(step, geometry, rows);
         }

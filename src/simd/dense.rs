@@ -43,7 +43,7 @@ impl Dense {
     /// # Panics
     /// If the sizes of weights, biases and scales do not fit together.
     pub(super) fn check(&self) {
-        let scaled = matches!(self.weights.0, WeightStorage::Bytes(_));
+        let scaled = matches!(self.weights.stored(), StoredAs::Bytes(_));
         let scales = if scaled { self.biases.len() } else { 0 };
         assert!(self.scales.len() == scales, "a scale for each row");
         let (count, rows) = (self.weights.len(), self.biases.len());
@@ -54,11 +54,11 @@ impl Dense {
     pub(super) fn scaled_weights(&self) -> Cow<'_, [f32]> {
         match self.weights.stored() {
             StoredAs::Floats(w) => Cow::Borrowed(w),
-            StoredAs::Halves(w) => w.iter().map(|w| half::to_f32(w.0)).collect(),
+            StoredAs::Halves(w) => w.iter().map(|&Half(bits)| half::to_f32(bits)).collect(),
             StoredAs::Bytes(w) => {
                 let panel = self.panel;
                 let row = |i: usize| i / (panel * self.columns) * panel + i % panel;
-                let scaled = |(i, w): (usize, &Byte)| f32::from(w.0) * self.scales[row(i)];
+                let scaled = |(i, &Byte(w)): (usize, &Byte)| f32::from(w) * self.scales[row(i)];
                 w.iter().enumerate().map(scaled).collect()
             }
         }
@@ -98,7 +98,7 @@ impl Dense {
         }
     }
 
-    /// SAFETY: as `product`.
+    /// SAFETY: as declared for `product`.
     #[inline(always)]
     unsafe fn run<E>(
         &self,
@@ -128,7 +128,9 @@ impl Dense {
 
 /// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two
 /// accesses (8 % of the time of large layers).
-pub(crate) struct Weights(WeightStorage);
+pub(crate) struct Weights {
+    storage: WeightStorage,
+}
 
 enum WeightStorage {
     /// Floats as the build has laid them out.
@@ -144,7 +146,7 @@ enum WeightStorage {
 impl Weights {
     /// Takes baked values as they are, and copies values that the allocator has placed.
     pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
-        Ok(Weights(match weights {
+        let storage = match weights {
             Values::F16(halves) => WeightStorage::Halves(halves),
             Values::I8(numbers) => WeightStorage::Bytes(numbers),
             Values::F32(Cow::Borrowed(baked)) => WeightStorage::Baked(baked),
@@ -154,19 +156,21 @@ impl Weights {
                 unsafe { copy.slice_mut() }.copy_from_slice(&values);
                 WeightStorage::Copied(copy)
             }
-        }))
+        };
+        Ok(Weights { storage })
     }
 
     pub(super) fn copied(floats: Floats) -> Weights {
-        Weights(WeightStorage::Copied(floats))
+        let storage = WeightStorage::Copied(floats);
+        Weights { storage }
     }
 
     /// True if there are kernels for the type of the weights.
     pub(super) fn served(&self, kernels: &Kernels) -> bool {
-        match self.0 {
-            WeightStorage::Baked(_) | WeightStorage::Copied(_) => true,
-            WeightStorage::Halves(_) => kernels.affine_of_halves.is_some(),
-            WeightStorage::Bytes(_) => kernels.affine_of_bytes.is_some(),
+        match self.stored() {
+            StoredAs::Floats(_) => true,
+            StoredAs::Halves(_) => kernels.affine_of_halves.is_some(),
+            StoredAs::Bytes(_) => kernels.affine_of_bytes.is_some(),
         }
     }
 
@@ -195,7 +199,7 @@ impl Weights {
     }
 
     fn stored(&self) -> StoredAs<'_> {
-        match &self.0 {
+        match &self.storage {
             WeightStorage::Baked(values) => StoredAs::Floats(values),
             // SAFETY: nobody writes to it any more.
             WeightStorage::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),

@@ -9,9 +9,10 @@
 //! that a column of windows covers. Each window is then one run, and windows above each other share
 //! lines.
 
-use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
+use super::buffers::{Operands, Scratch};
+use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
 use super::micro::{
-    Affine, Kernels, Line, Runs, Subproblem, WindowOp, activate_each, bounds, together,
+    Affine, Bounds, Kernels, Line, Runs, Subproblem, WindowOp, activate_each, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -37,7 +38,8 @@ const SHORT: usize = 8;
 
 /// The number of windows of a convolution at a time, a multiple of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
-    let (to, (runs, length)) = (geometry.output.1, runs(geometry));
+    let (_, to) = geometry.output;
+    let WindowRuns { runs, length, .. } = runs(geometry);
     // Values and addresses take the same space in the cache.
     let most = if length >= SHORT {
         ADDRESSES / runs
@@ -57,27 +59,39 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
 /// The number of image lines that `lines` lines of windows cover, including those between them.
 fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
     let window = &geometry.window;
-    ((lines - 1) * window.stride.0 + (window.size.0 - 1) * window.dilation.0 + 1)
-        .next_multiple_of(window.dilation.0)
+    let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
+    ((lines - 1) * stride + (rows - 1) * dilation + 1).next_multiple_of(dilation)
 }
 
 /// The number of values in a strip, which is the copy of one column of `lines` windows.
 fn strip(geometry: &Geometry, lines: usize) -> usize {
-    strip_lines(geometry, lines) * geometry.window.size.1 * geometry.input.1.c
+    let ((_, from), (_, columns)) = (geometry.input, geometry.window.size);
+    strip_lines(geometry, lines) * columns * from.c
 }
 
 /// Returns true if a line of a window is one run: its pixels and their channels are contiguous.
 fn in_lines(geometry: &Geometry) -> bool {
-    geometry.input.1.c == geometry.input.0.pixel && geometry.window.dilation.1 == 1
+    let ((input, from), (_, dilation)) = (geometry.input, geometry.window.dilation);
+    from.c == input.pixel && dilation == 1
 }
 
-/// The number of runs of a window, and the length of each.
-pub(super) fn runs(geometry: &Geometry) -> (usize, usize) {
-    let (c, (rows, columns)) = (geometry.input.1.c, geometry.window.size);
-    if in_lines(geometry) {
-        (rows, columns * c)
-    } else {
-        (rows * columns, c)
+/// The runs of a window.
+pub(super) struct WindowRuns {
+    runs: usize,
+    /// The number of pixels in a run.
+    span: usize,
+    /// The number of values in a run.
+    pub(super) length: usize,
+}
+
+/// Returns the runs of each window.
+pub(super) fn runs(geometry: &Geometry) -> WindowRuns {
+    let ((_, from), (rows, columns)) = (geometry.input, geometry.window.size);
+    let span = if in_lines(geometry) { columns } else { 1 };
+    WindowRuns {
+        runs: rows * (columns / span),
+        span,
+        length: span * from.c,
     }
 }
 
@@ -87,9 +101,10 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if stands(geometry) {
         return 0;
     }
-    let ((runs, length), most) = (runs(geometry), at_a_time(geometry, tile));
+    let (WindowRuns { runs, length, .. }, most) = (runs(geometry), at_a_time(geometry, tile));
+    let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     if length < SHORT {
-        let (w, h) = (geometry.output.1.w, geometry.output.1.h);
+        let (w, h) = (to.w, to.h);
         // With less than a line at a time, no part continues on the next line.
         let lines = if most < w {
             1
@@ -98,10 +113,9 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
         };
         return table(1, most) + w.min(most) * strip(geometry, lines);
     }
-    let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
-    let columns = window.size.1;
+    let ((_, columns), (_, stride)) = (window.size, window.stride);
     let across = |x: &usize| {
-        let turns = inside(x * window.stride.1, window.border.left, 1, columns, from.w).len();
+        let turns = inside(x * stride, window.border.left, 1, columns, from.w).len();
         in_lines(geometry) && (1..columns).contains(&turns)
     };
     let (across, lines) = ((0..to.w).filter(across).count(), to.h.min(most / to.w + 2));
@@ -115,13 +129,17 @@ fn table(runs: usize, count: usize) -> usize {
 
 /// Returns true if windows can be used in place: they are single contiguous pixels.
 pub(super) fn stands(geometry: &Geometry) -> bool {
-    let ((input, from), window) = (geometry.input, &geometry.window);
-    let one = window.size == (1, 1) && window.stride == (1, 1) && geometry.output.1.w == from.w;
-    one && geometry.output.1.h == from.h && input.line == from.w * input.pixel
+    let ((input, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+    let one = window.size == (1, 1) && window.stride == (1, 1) && to.w == from.w;
+    one && to.h == from.h && input.line == from.w * input.pixel
 }
 
 /// Windows for the micro-kernel: the address of the first one and their stride, or their runs.
-pub(super) type Windows = (*const f32, usize, Option<Runs>);
+pub(super) struct Windows {
+    pub(super) x: *const f32,
+    pub(super) x_stride: usize,
+    pub(super) runs: Option<Runs>,
+}
 
 /// Computes some pixels of a convolution. `product` multiplies a number of windows and writes as
 /// many pixels from an address on. `room` has the size that [`scratch`] returns. `zeros` has the
@@ -133,8 +151,8 @@ pub(super) unsafe fn convolve(
     geometry: &Geometry,
     tile: usize,
     pixels: Range<usize>,
-    (x, result): (*const f32, *mut f32),
-    (zeros, room): (*const f32, *mut f32),
+    Operands { x, result }: Operands,
+    Scratch { zeros, room }: Scratch,
     product: &dyn Fn(usize, Windows, *mut f32),
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
@@ -142,10 +160,15 @@ pub(super) unsafe fn convolve(
     // The lines of the result are contiguous.
     debug_assert_eq!(output.line, to.w * output.pixel);
     if stands(geometry) {
-        let x = x.wrapping_add(input.first + pixels.start * input.pixel);
-        return product(pixels.len(), (x, input.pixel, None), result(pixels.start));
+        let windows = Windows {
+            x: x.wrapping_add(input.first + pixels.start * input.pixel),
+            x_stride: input.pixel,
+            runs: None,
+        };
+        return product(pixels.len(), windows, result(pixels.start));
     }
-    let (most, (runs, length)) = (at_a_time(geometry, tile), runs(geometry));
+    let (most, parts) = (at_a_time(geometry, tile), runs(geometry));
+    let WindowRuns { runs, length, .. } = parts;
     let table = room.cast::<*const f32>();
     let mut first = pixels.start;
     while first < pixels.end {
@@ -166,15 +189,17 @@ pub(super) unsafe fn convolve(
                 runs * length
             } else {
                 let spare = room.wrapping_add(self::table(runs, most));
-                point(geometry, first..end, x, (zeros, spare), table);
+                let scratch = Scratch { zeros, room: spare };
+                point(geometry, &parts, first..end, x, scratch, table);
                 length
             }
         };
-        product(
-            end - first,
-            (x, 0, Some(Runs { table, length })),
-            result(first),
-        );
+        let windows = Windows {
+            x,
+            x_stride: 0,
+            runs: Some(Runs { table, length }),
+        };
+        product(end - first, windows, result(first));
         first = end;
     }
 }
@@ -191,7 +216,9 @@ unsafe fn lay(
     strips: *mut f32,
     table: *mut *const f32,
 ) {
-    let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
+    let ((image, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+    let ((_, width), (stride_y, stride_x), border) = (window.size, window.stride, window.border);
+    let (dilation_y, dilation_x) = window.dilation;
     let (y, end) = (pixels.start / to.w, (pixels.end - 1) / to.w + 1);
     let columns = if end - y == 1 {
         pixels.start % to.w..(pixels.end - 1) % to.w + 1
@@ -199,26 +226,16 @@ unsafe fn lay(
         0..to.w
     };
     let (lines, size) = (strip_lines(geometry, end - y), strip(geometry, end - y));
-    let ((length, dilation), apart) =
-        ((size / lines, window.dilation.0), lines / window.dilation.0);
-    let place = |line: usize| (line % dilation * apart + line / dilation) * length;
+    let (length, apart) = (size / lines, lines / dilation_y);
+    let place = |line: usize| (line % dilation_y * apart + line / dilation_y) * length;
     let strip = |column: usize| strips.wrapping_add((column - columns.start) * size);
-    let top = (y * window.stride.0).wrapping_sub(window.border.top);
+    let top = (y * stride_y).wrapping_sub(border.top);
     let in_lines = in_lines(geometry);
     for column in columns.clone() {
-        let left = column * window.stride.1;
-        let covered = inside(
-            left,
-            window.border.left,
-            window.dilation.1,
-            window.size.1,
-            from.w,
-        );
-        let (before, behind) = (
-            covered.start * from.c,
-            (window.size.1 - covered.end) * from.c,
-        );
-        let at = (left + covered.start * window.dilation.1).wrapping_sub(window.border.left);
+        let left = column * stride_x;
+        let covered = inside(left, border.left, dilation_x, width, from.w);
+        let (before, behind) = (covered.start * from.c, (width - covered.end) * from.c);
+        let at = (left + covered.start * dilation_x).wrapping_sub(border.left);
         let address = x.wrapping_add(image.first.wrapping_add(at.wrapping_mul(image.pixel)));
         let strip = strip(column);
         for n in 0..lines {
@@ -235,7 +252,7 @@ unsafe fn lay(
                     copy(address, to.add(before), length - before - behind);
                 } else {
                     for k in 0..covered.len() {
-                        let address = address.wrapping_add(k * window.dilation.1 * image.pixel);
+                        let address = address.wrapping_add(k * dilation_x * image.pixel);
                         copy(address, to.add(before + k * from.c), from.c);
                     }
                 }
@@ -244,104 +261,121 @@ unsafe fn lay(
         }
     }
     for (i, pixel) in pixels.enumerate() {
-        let window = strip(pixel % to.w).wrapping_add(place((pixel / to.w - y) * window.stride.0));
+        let window = strip(pixel % to.w).wrapping_add(place((pixel / to.w - y) * stride_y));
         // SAFETY: the table has an entry for each pixel.
         unsafe { *table.add(i) = window };
     }
 }
 
 /// Writes the addresses of the runs of some pixels' windows. Run r of pixel n is at index r ·
-/// pixels + n. Runs across an edge are copied into `spare`.
+/// pixels + n. Runs across an edge are copied into `scratch`.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
     geometry: &Geometry,
+    runs: &WindowRuns,
     pixels: Range<usize>,
     x: *const f32,
-    (zeros, mut spare): (*const f32, *mut f32),
+    mut scratch: Scratch,
     table: *mut *const f32,
 ) {
-    let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
-    let (rows, columns) = window.size;
-    let (_, length) = runs(geometry);
-    // The number of runs in a line of the window, and the pixels of a run.
-    let (turns, span) = if in_lines(geometry) {
-        (1, columns)
-    } else {
-        (columns, 1)
-    };
-    let step = window.stride.1;
+    let ((image, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+    let ((rows, columns), (stride, _), (dilation, _)) =
+        (window.size, window.stride, window.dilation);
+    let turns = columns / runs.span;
     let mut first = pixels.start;
     while first < pixels.end {
         let (y, column) = (first / to.w, first % to.w);
         let count = (to.w - column).min(pixels.end - first);
-        let top = y * window.stride.0;
-        let inside_y = inside(top, window.border.top, window.dilation.0, rows, from.h);
+        let top = y * stride;
+        let inside_y = inside(top, window.border.top, dilation, rows, from.h);
         for ky in 0..rows {
-            let within = inside_y.contains(&ky);
-            let line = (top + ky * window.dilation.0)
+            let line = (top + ky * dilation)
                 .wrapping_sub(window.border.top)
                 .wrapping_mul(image.line);
             let line = x.wrapping_add(image.first.wrapping_add(line));
-            // Runs that begin at a column below `whole` are inside the image.
-            let whole = if within {
-                (from.w + 1).saturating_sub(span)
-            } else {
-                0
-            };
-            let left = column * step;
+            let line = inside_y.contains(&ky).then_some(line);
             for kx in 0..turns {
                 let run = ky * turns + kx;
-                // The table entry of the next pixel.
-                let mut entry = table.wrapping_add(run * pixels.len() + first - pixels.start);
-                let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
-                let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
-                let mut i = 0;
-                while i < count {
-                    let inside_x = if at < whole {
-                        ((whole - 1 - at) / step + 1).min(count - i)
-                    } else {
-                        0
-                    };
-                    for _ in 0..inside_x {
-                        // SAFETY: the table has an entry for each run of each pixel; the run is
-                        // inside the image.
-                        unsafe {
-                            *entry = address;
-                            entry = entry.add(1);
-                        }
-                        address = address.wrapping_add(step * image.pixel);
-                    }
-                    i += inside_x;
-                    if i == count {
-                        break;
-                    }
-                    at = at.wrapping_add(inside_x * step);
-                    let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
-                    let nothing = !within || span == 1 || covered.is_empty();
-                    // SAFETY: `scratch` has counted these runs; what is covered is inside the
-                    // image.
-                    unsafe {
-                        if !nothing {
-                            let (before, count) = (covered.start * from.c, covered.len() * from.c);
-                            spare.write_bytes(0, before);
-                            let inside = address.wrapping_add(before);
-                            std::ptr::copy_nonoverlapping(inside, spare.add(before), count);
-                            spare
-                                .add(before + count)
-                                .write_bytes(0, length - before - count);
-                        }
-                        *entry = if nothing { zeros } else { spare };
-                        entry = entry.add(1);
-                        spare = spare.wrapping_add(if nothing { 0 } else { length });
-                    }
-                    (i, at) = (i + 1, at.wrapping_add(step));
-                    address = address.wrapping_add(step * image.pixel);
-                }
+                let entry = table.wrapping_add(run * pixels.len() + first - pixels.start);
+                let columns = column..column + count;
+                // SAFETY: the caller's promise.
+                scratch.room =
+                    unsafe { point_line(geometry, runs, line, kx, columns, scratch, entry) };
             }
         }
         first += count;
     }
+}
+
+/// Writes the addresses of one run of the windows in some columns, from `entry` on. The run begins
+/// at column `kx` of the window. It is in the image line at address `line`, or in the border.
+/// Returns the end of the runs that were copied into `spare`.
+///
+/// SAFETY: as `convolve`.
+#[inline(always)]
+unsafe fn point_line(
+    geometry: &Geometry,
+    &WindowRuns { span, length, .. }: &WindowRuns,
+    line: Option<*const f32>,
+    kx: usize,
+    columns: Range<usize>,
+    Scratch {
+        zeros,
+        room: mut spare,
+    }: Scratch,
+    mut entry: *mut *const f32,
+) -> *mut f32 {
+    let ((image, from), window) = (geometry.input, &geometry.window);
+    let ((_, size), (_, step), (_, dilation)) = (window.size, window.stride, window.dilation);
+    // Runs that begin at a column below `whole` are inside the image.
+    let whole = line.map_or(0, |_| (from.w + 1).saturating_sub(span));
+    let (left, count) = (columns.start * step, columns.end - columns.start);
+    let mut at = (left + kx * dilation).wrapping_sub(window.border.left);
+    let start = line.unwrap_or(std::ptr::null());
+    let mut address = start.wrapping_add(at.wrapping_mul(image.pixel));
+    let mut i = 0;
+    while i < count {
+        let inside_x = if at < whole {
+            ((whole - 1 - at) / step + 1).min(count - i)
+        } else {
+            0
+        };
+        for _ in 0..inside_x {
+            // SAFETY: the table has an entry for each run of each pixel; the run is inside the
+            // image.
+            unsafe {
+                *entry = address;
+                entry = entry.add(1);
+            }
+            address = address.wrapping_add(step * image.pixel);
+        }
+        i += inside_x;
+        if i == count {
+            break;
+        }
+        at = at.wrapping_add(inside_x * step);
+        let covered = inside(left + i * step, window.border.left, 1, size, from.w);
+        let nothing = line.is_none() || span == 1 || covered.is_empty();
+        // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
+        unsafe {
+            if !nothing {
+                let (before, count) = (covered.start * from.c, covered.len() * from.c);
+                spare.write_bytes(0, before);
+                let inside = address.wrapping_add(before);
+                std::ptr::copy_nonoverlapping(inside, spare.add(before), count);
+                spare
+                    .add(before + count)
+                    .write_bytes(0, length - before - count);
+            }
+            *entry = if nothing { zeros } else { spare };
+            entry = entry.add(1);
+            spare = spare.wrapping_add(if nothing { 0 } else { length });
+        }
+        (i, at) = (i + 1, at.wrapping_add(step));
+        address = address.wrapping_add(step * image.pixel);
+    }
+    spare
 }
 
 /// Clears a short run.
@@ -384,7 +418,7 @@ const TILES: usize = 1 << 14;
 
 /// The number of tiles in an image. A tile has 2 × 2 pixels of the result.
 pub(super) fn tiles(geometry: &Geometry) -> usize {
-    let to = geometry.output.1;
+    let (_, to) = geometry.output;
     to.h.div_ceil(2) * to.w.div_ceil(2)
 }
 
@@ -394,7 +428,8 @@ const FEWEST_TILES: usize = 16;
 /// The number of tiles at a time, a multiple of the micro-kernel's `tile` records. `rows` is the
 /// number of channels of the result.
 fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
-    let most = TILES / ELEMENTS / (geometry.input.1.c + rows);
+    let (_, from) = geometry.input;
+    let most = TILES / ELEMENTS / (from.c + rows);
     most.max(FEWEST_TILES)
         .min(tiles(geometry))
         .next_multiple_of(tile)
@@ -425,48 +460,106 @@ pub(super) unsafe fn weights_of_tiles(
 
 /// The scratch memory of [`convolve_tiles`] in values.
 pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
-    let channels = geometry.input.1.c;
-    ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (channels + rows) + channels)
+    let (_, from) = geometry.input;
+    ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (from.c + rows) + from.c)
 }
 
-/// Computes some tiles of a 3 × 3 convolution. The layer has the rows of each element of a tile,
-/// one element after the other, and no activation. The other arguments are those of `convolve`, but
+/// The layer of a convolution by tiles. It has the rows of each element of a tile, one element
+/// after the other, and no activation.
+pub(super) struct TileLayer<'a> {
+    pub(super) kernels: &'a Kernels,
+    pub(super) transforms: &'a Transforms,
+    pub(super) layer: &'a Affine<'a>,
+    /// The function that is applied after the last transform.
+    pub(super) activation: Activation,
+}
+
+/// Computes some tiles of a 3 × 3 convolution. The other arguments are those of `convolve`, but
 /// `zeros` has the length of a pixel.
 ///
 /// SAFETY: as `convolve`. The layer's rows are ELEMENTS times at most the result's channels, and
 /// its inputs are the image's channels.
 pub(super) unsafe fn convolve_tiles(
-    (kernels, transforms): (&Kernels, &Transforms),
+    layer: &TileLayer<'_>,
     geometry: &Geometry,
-    (layer, activation): (&Affine<'_>, Activation),
     tiles: Range<usize>,
-    (x, result): (*const f32, *mut f32),
-    (zeros, room): (*const f32, *mut f32),
+    Operands { x, result }: Operands,
+    Scratch { zeros, room }: Scratch,
 ) {
-    let rows = layer.biases.len() / ELEMENTS;
-    let ((image, from), (output, to)) = (geometry.input, geometry.output);
-    let (columns, border) = (to.w.div_ceil(2), geometry.window.border);
-    let most = tiles_at_a_time(geometry, rows, kernels.tile.0);
-    let bounded = bounds(activation);
+    let (rows, (_, from)) = (layer.layer.biases.len() / ELEMENTS, geometry.input);
+    let most = tiles_at_a_time(geometry, rows, layer.kernels.tile_records);
     let mut first = tiles.start;
     while first < tiles.end {
         let count = most.min(tiles.end - first);
-        // The distance of the blocks of two elements, in values: for the image and for the sums. A
-        // block has one element of all tiles.
-        let (apart, apart_result) = (count * from.c, count * rows);
+        let (apart, sums_apart) = (count * from.c, count * rows);
         let sums = room.wrapping_add(ELEMENTS * apart);
-        let edge = sums.wrapping_add(ELEMENTS * apart_result);
-        for n in 0..count {
-            let (y, column) = ((first + n) / columns * 2, (first + n) % columns * 2);
+        let some = SomeTiles {
+            geometry,
+            first,
+            count,
+            rows,
+            elements: room,
+            apart,
+            sums,
+            sums_apart,
+            edge: sums.wrapping_add(ELEMENTS * sums_apart),
+        };
+        // SAFETY: the caller's promise. `tiles_scratch` has counted the elements, the sums and one
+        // tile.
+        unsafe {
+            some.spread(layer.transforms, x, zeros);
+            some.multiply(layer);
+            some.gather(layer, result);
+        }
+        first += count;
+    }
+}
+
+/// Tiles of a convolution that are computed at a time, and their scratch memory. There, a block has
+/// one element of all tiles.
+struct SomeTiles<'a> {
+    geometry: &'a Geometry,
+    first: usize,
+    count: usize,
+    /// The number of sums of an element of a tile.
+    rows: usize,
+    /// The transformed image: a block for each element.
+    elements: *mut f32,
+    /// The distance of the blocks in `elements`, in values.
+    apart: usize,
+    /// The sums: a block for each element.
+    sums: *mut f32,
+    /// The distance of the blocks in `sums`, in values.
+    sums_apart: usize,
+    /// Memory for the pixels of a tile at the edge of the image.
+    edge: *mut f32,
+}
+
+impl SomeTiles<'_> {
+    /// Returns line and column of the first result pixel of tile `n`.
+    #[inline(always)]
+    fn position(&self, n: usize) -> (usize, usize) {
+        let ((_, to), n) = (self.geometry.output, self.first + n);
+        let columns = to.w.div_ceil(2);
+        (n / columns * 2, n % columns * 2)
+    }
+
+    /// Transforms the image.
+    ///
+    /// SAFETY: as `convolve_tiles`.
+    #[inline(always)]
+    unsafe fn spread(&self, transforms: &Transforms, x: *const f32, zeros: *const f32) {
+        let ((image, from), border) = (self.geometry.input, self.geometry.window.border);
+        for n in 0..self.count {
+            let (y, column) = self.position(n);
             let (y, column) = (y.wrapping_sub(border.top), column.wrapping_sub(border.left));
             let start = image.first.wrapping_add(y.wrapping_mul(image.line));
             let start = x.wrapping_add(start.wrapping_add(column.wrapping_mul(image.pixel)));
-            let to = room.wrapping_add(n * from.c);
-            // SAFETY: pixels of the image, or laid down; `tiles_scratch` has counted the elements
-            // and one tile.
+            let to = self.elements.wrapping_add(n * from.c);
+            // SAFETY: pixels of the image, or laid down.
             unsafe {
                 if y < from.h.saturating_sub(3) && column < from.w.saturating_sub(3) {
-                    (transforms.spread)(start, (image.line, image.pixel), from.c, to, apart);
+                    (transforms.spread)(start, image.into(), from.c, to, self.apart);
                     continue;
                 }
                 for e in 0..ELEMENTS {
@@ -474,58 +567,72 @@ pub(super) unsafe fn convolve_tiles(
                         y.wrapping_add(e / 4) < from.h && column.wrapping_add(e % 4) < from.w;
                     let pixel = start.wrapping_add(e / 4 * image.line + e % 4 * image.pixel);
                     let pixel = if inside { pixel } else { zeros };
-                    std::ptr::copy_nonoverlapping(pixel, edge.add(e * from.c), from.c);
+                    std::ptr::copy_nonoverlapping(pixel, self.edge.add(e * from.c), from.c);
                 }
-                (transforms.spread)(edge, (4 * from.c, from.c), from.c, to, apart);
+                let steps = Steps {
+                    line: 4 * from.c,
+                    pixel: from.c,
+                };
+                (transforms.spread)(self.edge, steps, from.c, to, self.apart);
             }
         }
+    }
+
+    /// Multiplies each element by its weights.
+    ///
+    /// SAFETY: as `convolve_tiles`.
+    #[inline(always)]
+    unsafe fn multiply(&self, layer: &TileLayer<'_>) {
+        let ((_, from), rows) = (self.geometry.input, self.rows);
         for e in 0..ELEMENTS {
+            let sums = self.sums.wrapping_add(e * self.sums_apart);
             let sub = Subproblem {
-                layer,
+                layer: layer.layer,
                 rows: e * rows..(e + 1) * rows,
-                records: count,
-                x: room.wrapping_add(e * apart),
+                records: self.count,
+                x: self.elements.wrapping_add(e * self.apart),
                 x_stride: from.c,
                 runs: None,
                 // The kernel adds the row to the address, so the first row of the element is
                 // subtracted.
-                result: sums.wrapping_add(e * apart_result).wrapping_sub(e * rows),
+                result: sums.wrapping_sub(e * rows),
                 result_stride: rows,
             };
             // SAFETY: the caller's promise; there is room for the sums.
-            unsafe { (kernels.affine)(&sub) };
+            unsafe { (layer.kernels.affine)(&sub) };
         }
-        for n in 0..count {
-            let (y, column) = ((first + n) / columns * 2, (first + n) % columns * 2);
-            let at = result.wrapping_add(output.first + y * output.line + column * output.pixel);
-            let size = ((to.h - y).min(2), (to.w - column).min(2));
-            let steps = (output.line, output.pixel);
+    }
+
+    /// Transforms the sums and applies the activation.
+    ///
+    /// SAFETY: as `convolve_tiles`.
+    #[inline(always)]
+    unsafe fn gather(&self, layer: &TileLayer<'_>, result: *mut f32) {
+        let ((output, to), rows) = (self.geometry.output, self.rows);
+        let bounds = Bounds::of(layer.activation);
+        for n in 0..self.count {
+            let (y, column) = self.position(n);
+            let pixels = Pixels {
+                first: result.wrapping_add(output.first + y * output.line + column * output.pixel),
+                steps: output.into(),
+                lines: (to.h - y).min(2),
+                columns: (to.w - column).min(2),
+            };
+            let sums = self.sums.wrapping_add(n * rows);
             // SAFETY: pixels of the result, as many channels as it has rows; the sums are there.
             unsafe {
-                let limits = bounded.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-                let pixels = Pixels {
-                    first: at,
-                    steps,
-                    size,
-                };
-                (transforms.gather)(
-                    sums.wrapping_add(n * rows),
-                    apart_result,
-                    rows,
-                    pixels,
-                    limits,
-                );
-                for i in 0..if bounded.is_none() {
-                    size.0 * size.1
-                } else {
-                    0
-                } {
-                    let at = at.wrapping_add(i / size.1 * steps.0 + i % size.1 * steps.1);
-                    (kernels.activate)(activation, at, rows);
+                let limits = bounds.unwrap_or(Bounds::NONE);
+                (layer.transforms.gather)(sums, self.sums_apart, rows, pixels, limits);
+                if bounds.is_none() {
+                    for i in 0..pixels.lines * pixels.columns {
+                        let (line, column) = (i / pixels.columns, i % pixels.columns);
+                        let at = line * output.line + column * output.pixel;
+                        let values = pixels.first.wrapping_add(at);
+                        (layer.kernels.activate)(layer.activation, values, rows);
+                    }
                 }
             }
         }
-        first += count;
     }
 }
 
@@ -541,6 +648,27 @@ fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> R
     first.min(end)..end
 }
 
+/// The range of the first `count` windows that are inside an image of `n` pixels, along one axis.
+/// `reach` is the distance of the first and the last element of a window.
+fn whole(border: usize, n: usize, reach: usize, stride: usize, count: usize) -> Range<usize> {
+    let end = (border + n + stride).saturating_sub(reach + 1) / stride;
+    border.div_ceil(stride)..end.min(count)
+}
+
+/// The lines whose windows are inside the image with all their rows, and which share loaded weights
+/// because a line has too few pixels to share them. Lines at distances of whole pages (1024 values)
+/// are excluded, because they would compete for one set of the cache.
+fn lines_alike(geometry: &Geometry, lines: &Range<usize>) -> Range<usize> {
+    let ((input, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+    let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
+    let reach = (rows - 1) * dilation;
+    if to.w >= 8 || input.line % 1024 == 0 {
+        return 0..0;
+    }
+    let alike = whole(window.border.top, from.h, reach, stride, to.h);
+    lines.start.max(alike.start)..lines.end.min(alike.end)
+}
+
 /// Computes some lines of a step that treats each channel by itself: pooling and depthwise
 /// convolutions.
 ///
@@ -552,38 +680,15 @@ pub(super) unsafe fn windows(
     geometry: &Geometry,
     activation: Activation,
     lines: Range<usize>,
-    (x, result): (*const f32, *mut f32),
+    Operands { x, result }: Operands,
 ) {
     let ((input, from), (output, to), window) = (geometry.input, geometry.output, &geometry.window);
-    let (border, size, stride) = (window.border, window.size, window.stride);
-    let whole =
-        |border: usize, n: usize, (size, dilation): (usize, usize), stride: usize, count: usize| {
-            let end = (border + n + stride).saturating_sub((size - 1) * dilation + 1) / stride;
-            (border.div_ceil(stride), end.min(count))
-        };
-    let columns = whole(
-        border.left,
-        from.w,
-        (size.1, window.dilation.1),
-        stride.1,
-        to.w,
-    );
-    // Lines whose windows are inside the image with all their rows share loaded weights, if a line
-    // has too few pixels to share them. Lines at distances of whole pages (1024 values) are
-    // excluded, because they would compete for one set of the cache.
-    let alike = whole(
-        border.top,
-        from.h,
-        (size.0, window.dilation.0),
-        stride.0,
-        to.h,
-    );
-    let alike = if operation == WindowOp::Products
-        && kernels.takes_lines
-        && to.w < 8
-        && input.line % 1024 != 0
-    {
-        lines.start.max(alike.0)..lines.end.min(alike.1)
+    let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
+    let ((dilation_y, dilation_x), border) = (window.dilation, window.border);
+    let (bounds, reach) = (Bounds::of(activation), (columns - 1) * dilation_x);
+    let columns_inside = whole(border.left, from.w, reach, stride_x, to.w);
+    let alike = if operation == WindowOp::Products && kernels.takes_lines {
+        lines_alike(geometry, &lines)
     } else {
         0..0
     };
@@ -594,38 +699,41 @@ pub(super) unsafe fn windows(
             count = together(alike.end - y, alike.len());
             y = y.min(alike.end - count);
         }
-        let top = y * stride.0;
-        let turns = inside(top, border.top, window.dilation.0, size.0, from.h);
-        let room = (border.top + from.h + border.bottom - top).div_ceil(window.dilation.0);
+        let top = y * stride_y;
+        let turns = inside(top, border.top, dilation_y, rows, from.h);
+        let room = (border.top + from.h + border.bottom - top).div_ceil(dilation_y);
         let line = Line {
             operation,
             x: x.wrapping_add(input.first),
-            x_steps: (input.pixel, input.line),
+            x_pixel: input.pixel,
+            x_line: input.line,
             width: from.w,
-            top: (top + turns.start * window.dilation.0).saturating_sub(border.top),
-            turns: (turns.start, turns.end),
-            columns: size.1,
-            stride: stride.1,
+            top: (top + turns.start * dilation_y).saturating_sub(border.top),
+            turns,
+            columns,
+            stride: stride_x,
             dilation: window.dilation,
             left: border.left,
             weights,
             biases,
             lines: count,
-            line_steps: (stride.0 * input.line, output.line),
-            whole: columns,
+            next_windows: stride_y * input.line,
+            next_result: output.line,
+            whole: columns_inside.clone(),
             channels: output.pixel,
             real: to.c,
             pixels: to.w,
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,
-            bounds: bounds(activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
-            bordered: (size.0.min(room), border.left + from.w + border.right),
+            bounds: bounds.unwrap_or(Bounds::NONE),
+            bordered_rows: rows.min(room),
+            bordered_width: border.left + from.w + border.right,
         };
         // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the
         // other.
         unsafe {
             (kernels.line)(&line);
-            if bounds(activation).is_none() {
+            if bounds.is_none() {
                 for n in 0..count {
                     let values = line.result.wrapping_add(n * output.line);
                     (kernels.activate)(activation, values, to.w * output.pixel);
@@ -645,7 +753,8 @@ pub(super) unsafe fn combine(
     arithmetic: Arithmetic,
     geometry: &Geometry,
     lines: Range<usize>,
-    (x, other, result): (*const f32, *const f32, *mut f32),
+    Operands { x, result }: Operands,
+    other: *const f32,
 ) {
     let ((second, _), (output, to)) = (geometry.input, geometry.output);
     let one = |a: usize, b: usize| {
@@ -699,7 +808,7 @@ pub(super) unsafe fn activate(
     if activation == Activation::None {
         return;
     }
-    let output = geometry.output.0;
+    let (output, _) = geometry.output;
     let (first, end) = (
         output.first + lines.start * output.line,
         output.first + lines.end * output.line,
@@ -723,7 +832,7 @@ pub(super) unsafe fn softmax(
     geometry: &Geometry,
     logarithm: bool,
     lines: Range<usize>,
-    (x, result): (*const f32, *mut f32),
+    Operands { x, result }: Operands,
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
     let pixel =

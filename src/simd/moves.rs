@@ -1,6 +1,7 @@
 //! Steps that copy rows, or apply a constant to each row. They are nested loops whose innermost
 //! loop covers contiguous rows.
 
+use super::buffers::Operands;
 use crate::ir::view::{Moved, RowMap};
 
 /// Nested loops, outermost first, that advance `N` indices together. Index 0 is the written row.
@@ -8,8 +9,15 @@ use crate::ir::view::{Moved, RowMap};
 struct Loops<const N: usize> {
     /// The start of each index.
     first: [usize; N],
-    /// The number of iterations of each loop, and the step of each index.
-    loops: Vec<(usize, [usize; N])>,
+    loops: Vec<Loop<N>>,
+}
+
+/// A loop that advances `N` indices together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loop<const N: usize> {
+    turns: usize,
+    /// The step of each index from one turn to the next.
+    steps: [usize; N],
 }
 
 impl<const N: usize> Loops<N> {
@@ -17,13 +25,14 @@ impl<const N: usize> Loops<N> {
     /// the loops of the maps cannot be split into common ones.
     fn of(maps: &[RowMap; N]) -> Option<Loops<N>> {
         let mut rest = maps.map(|m| m.loops.to_vec());
-        rest.iter_mut().for_each(|loops| loops.retain(|l| l.0 > 1));
+        rest.iter_mut()
+            .for_each(|loops| loops.retain(|&(turns, _)| turns > 1));
         // Built from the innermost loop outwards.
-        let mut loops: Vec<(usize, [usize; N])> = Vec::new();
+        let mut loops: Vec<Loop<N>> = Vec::new();
         while rest.iter().any(|r| !r.is_empty()) {
             let count = rest
                 .iter()
-                .fold(0, |n, r| gcd(n, r.last().map_or(1, |l| l.0)));
+                .fold(0, |n, r| gcd(n, r.last().map_or(1, |&(turns, _)| turns)));
             if count < 2 {
                 return None;
             }
@@ -35,14 +44,18 @@ impl<const N: usize> Loops<N> {
                     rest.push((n / count, s * count));
                 }
             }
-            loops.push((count, steps));
+            let turns = count;
+            loops.push(Loop { turns, steps });
         }
-        loops.sort_by_key(|l| std::cmp::Reverse(l.1[0]));
-        let mut merged: Vec<(usize, [usize; N])> = Vec::new();
-        for (n, steps) in loops {
+        loops.sort_by_key(|l| std::cmp::Reverse(l.steps[0]));
+        let mut merged: Vec<Loop<N>> = Vec::new();
+        for inner in loops {
             match merged.last_mut() {
-                Some(outer) if outer.1 == steps.map(|s| n * s) => *outer = (outer.0 * n, steps),
-                _ => merged.push((n, steps)),
+                Some(outer) if outer.steps == inner.steps.map(|s| inner.turns * s) => {
+                    outer.turns *= inner.turns;
+                    outer.steps = inner.steps;
+                }
+                _ => merged.push(inner),
             }
         }
         Some(Loops {
@@ -54,17 +67,20 @@ impl<const N: usize> Loops<N> {
     /// The end of each index: one more than its largest value.
     fn ends(&self) -> [usize; N] {
         let mut ends = self.first;
-        self.loops.iter().for_each(|(n, steps)| {
+        self.loops.iter().for_each(|Loop { turns, steps }| {
             ends.iter_mut()
                 .zip(steps)
-                .for_each(|(end, step)| *end += (n - 1) * step);
+                .for_each(|(end, step)| *end += (turns - 1) * step);
         });
         ends.map(|end| end + 1)
     }
 
     /// Calls `work` with the start indices of the two innermost loops, and with these loops.
-    fn each(&self, work: &mut impl FnMut([usize; N], [(usize, [usize; N]); 2])) {
-        let none = (1, [0; N]);
+    fn each(&self, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
+        let none = Loop {
+            turns: 1,
+            steps: [0; N],
+        };
         match self.loops[..] {
             [] => work(self.first, [none, none]),
             [inner] => work(self.first, [none, inner]),
@@ -76,15 +92,11 @@ impl<const N: usize> Loops<N> {
 }
 
 /// Calls `work` with the indices of each iteration of nested loops.
-fn nested<const N: usize>(
-    loops: &[(usize, [usize; N])],
-    mut at: [usize; N],
-    work: &mut dyn FnMut([usize; N]),
-) {
-    let Some(((n, steps), inner)) = loops.split_first() else {
+fn nested<const N: usize>(loops: &[Loop<N>], mut at: [usize; N], work: &mut dyn FnMut([usize; N])) {
+    let Some((Loop { turns, steps }, inner)) = loops.split_first() else {
         return work(at);
     };
-    for _ in 0..*n {
+    for _ in 0..*turns {
         nested(inner, at, work);
         at.iter_mut().zip(steps).for_each(|(at, step)| *at += step);
     }
@@ -177,16 +189,19 @@ impl<const N: usize> Moves<N> {
 
 /// Makes a loop for each run of elements that is contiguous in the innermost loop of every map.
 fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
-    let count = maps.iter().fold(0, |n, m| gcd(n, m.loops[2].0)).max(1);
+    let innermost = maps.map(|m| m.loops[2]);
+    let common = innermost.iter().fold(0, |n, &(turns, _)| gcd(n, turns));
+    let turns = common.max(1);
+    let steps = innermost.map(|(_, step)| step);
     let run = |i: usize| Loops {
         first: maps.map(|m| m.row(i)),
-        loops: if count > 1 {
-            vec![(count, maps.map(|m| m.loops[2].1))]
+        loops: if turns > 1 {
+            vec![Loop { turns, steps }]
         } else {
             Vec::new()
         },
     };
-    (0..maps[0].len()).step_by(count).map(run).collect()
+    (0..maps[0].len()).step_by(turns).map(run).collect()
 }
 
 /// The number of values copied at a time.
@@ -196,16 +211,16 @@ const BLOCK: usize = 16;
 ///
 /// SAFETY: `x` and `result` are valid for the rows of `moves`, and no other thread touches the
 /// written rows.
-pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f32, *mut f32)) {
+pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, Operands { x, result }: Operands) {
     // SAFETY: the caller's promise.
     unsafe { moves.fill(value, result) };
-    let mut copy = |[to, from]: [usize; 2], [outer, inner]: [(usize, [usize; 2]); 2]| {
-        let (n, [to_step, from_step]) = inner;
-        for i in 0..outer.0 {
+    let mut copy = |[to, from]: [usize; 2], [outer, inner]: [Loop<2>; 2]| {
+        let (n, [to_step, from_step]) = (inner.turns, inner.steps);
+        for i in 0..outer.turns {
             // SAFETY: the caller's promise.
             unsafe {
-                let to = result.add(to + i * outer.1[0]);
-                let from = x.add(from + i * outer.1[1]);
+                let to = result.add(to + i * outer.steps[0]);
+                let from = x.add(from + i * outer.steps[1]);
                 if (to_step, from_step) == (1, 1) {
                     let blocks = n / BLOCK;
                     for block in 0..blocks {
@@ -230,19 +245,20 @@ pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f
 /// other thread touches the written rows.
 pub(super) unsafe fn scale(
     moves: &Moves<3>,
-    (factors, summands): (&[f32], Option<&[f32]>),
-    (x, result): (*const f32, *mut f32),
+    factors: &[f32],
+    summands: Option<&[f32]>,
+    operands: Operands,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { moves.fill(0.0, result) };
+    unsafe { moves.fill(0.0, operands.result) };
     match summands {
         // SAFETY: the caller's promise.
         Some(summands) => unsafe {
-            numbers(moves, [factors, summands], (x, result), |x, f, s| x * f + s)
+            numbers(moves, [factors, summands], operands, |x, f, s| x * f + s)
         },
         // SAFETY: the caller's promise.
         None => unsafe {
-            numbers(moves, [factors, factors], (x, result), |x, f, _| {
+            numbers(moves, [factors, factors], operands, |x, f, _| {
                 if x < 0.0 { x * f } else { x }
             })
         },
@@ -256,16 +272,16 @@ pub(super) unsafe fn scale(
 unsafe fn numbers(
     moves: &Moves<3>,
     [a, b]: [&[f32]; 2],
-    (x, result): (*const f32, *mut f32),
+    Operands { x, result }: Operands,
     compute: impl Fn(f32, f32, f32) -> f32,
 ) {
-    let mut line = |[row, i, j]: [usize; 3], [outer, inner]: [(usize, [usize; 3]); 2]| {
-        let (n, steps) = inner;
-        for turn in 0..outer.0 {
+    let mut line = |[row, i, j]: [usize; 3], [outer, inner]: [Loop<3>; 2]| {
+        let Loop { turns: n, steps } = inner;
+        for turn in 0..outer.turns {
             let [row, i, j] = [
-                row + turn * outer.1[0],
-                i + turn * outer.1[1],
-                j + turn * outer.1[2],
+                row + turn * outer.steps[0],
+                i + turn * outer.steps[1],
+                j + turn * outer.steps[2],
             ];
             // SAFETY: the caller's promise.
             unsafe {
@@ -365,8 +381,9 @@ mod tests {
                     let moves = Moves::of_rows(&Moved { from, to, filled });
                     assert_eq!(moves.ends(), [to.end().max(filled), from.end()]);
                     let mut found = vec![-1.0; expected.len()];
+                    let operands = Operands::of(&x, &mut found);
                     // SAFETY: both have all rows.
-                    unsafe { gather(&moves, 0.25, (x.as_ptr(), found.as_mut_ptr())) };
+                    unsafe { gather(&moves, 0.25, operands) };
                     assert_eq!(found, expected, "{from:?} {to:?} {filled}");
                 }
             }
@@ -418,15 +435,10 @@ mod tests {
                         let moves =
                             Moves::of_numbers([&moved(a), &moved(if prelu { a } else { b })]);
                         let mut found = vec![f32::NAN; rows];
-                        let places = (x.as_ptr(), found.as_mut_ptr());
+                        let operands = Operands::of(&x, &mut found);
+                        let summands = (!prelu).then_some(&summands[..]);
                         // SAFETY: all have as many rows and numbers as the maps say.
-                        unsafe {
-                            scale(
-                                &moves,
-                                (&factors, (!prelu).then_some(&summands[..])),
-                                places,
-                            )
-                        };
+                        unsafe { scale(&moves, &factors, summands, operands) };
                         assert_eq!(found, expected, "{to:?} {a:?} {b:?} {prelu}");
                     }
                 }

@@ -25,7 +25,6 @@ pub(super) struct Phase {
 
 /// The cut of a phase into tiles.
 pub(super) enum Split {
-    /// By records.
     Records,
     /// By so many parts of each record's pixels or lines.
     Parts(usize),
@@ -37,9 +36,9 @@ pub(super) enum Split {
 pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, |step| match &step.action {
         Action::Affine(dense) => {
-            let vectors = dense.biases.len() / kernels.lanes;
-            let large = dense.weights.bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
-            large.then(|| Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)))
+            let (vectors, band) = (dense.biases.len() / kernels.lanes, kernels.tile_vectors);
+            let large = dense.weights.bytes() >= LARGE && vectors / band >= threads;
+            large.then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
         }
         _ => None,
     })
@@ -57,10 +56,10 @@ pub(super) fn of_record(steps: &[HostStep], kernels: &Kernels, threads: usize) -
         };
         match (&step.action, step.action.parts()) {
             (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {
-                by_rows(dense.biases.len() / kernels.lanes, kernels.tile.1)
+                by_rows(dense.biases.len() / kernels.lanes, kernels.tile_vectors)
             }
             (Action::Convolution(dense, _), pixels) if parts > 1 => {
-                let tiles = pixels.div_ceil(kernels.tile.0);
+                let tiles = pixels.div_ceil(kernels.tile_records);
                 // Few tiles do not come out even, and each thread would read all of the weights.
                 let rows = if tiles < PARTS * threads {
                     by_rows(dense.biases.len() / kernels.lanes, 2)
@@ -70,7 +69,7 @@ pub(super) fn of_record(steps: &[HostStep], kernels: &Kernels, threads: usize) -
                 rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
             }
             (Action::Tiles(..), tiles) => {
-                let parts = parts.min(tiles.div_ceil(kernels.tile.0));
+                let parts = parts.min(tiles.div_ceil(kernels.tile_records));
                 (parts > 1).then_some(Split::Parts(parts))
             }
             (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),

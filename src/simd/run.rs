@@ -1,6 +1,6 @@
 //! The interpreter of steps: carries a tile of a phase through its steps.
 
-use super::buffers::{Activations, LINE, TileInputs, Undecoded, Workspaces};
+use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces};
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
@@ -173,7 +173,7 @@ impl TeamState {
     /// threads, or where their values between steps are many.
     fn chunk(&self, records: usize) -> usize {
         let most = if self.workspaces.arenas.is_empty() {
-            self.kernels.tile.0
+            self.kernels.tile_records
         } else {
             self.workspaces.records
         };
@@ -212,7 +212,7 @@ impl TeamState {
     /// SAFETY: as `step`.
     unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
         // SAFETY: nobody writes to it as long as the job is under way.
-        let deferred = unsafe { &*self.deferred[slot].0.get() };
+        let deferred = unsafe { &*self.deferred[slot].records.get() };
         if deferred.is_empty() {
             return None;
         }
@@ -333,7 +333,7 @@ impl TeamState {
         }
     }
 
-    /// SAFETY: as `step`.
+    /// SAFETY: as declared for `step`.
     unsafe fn affine(&self, step: &HostStep, dense: &Dense, context: &TileContext) {
         let first = context.records.start;
         let part = Part {
@@ -349,7 +349,7 @@ impl TeamState {
         unsafe { dense.product(&self.kernels, part) }
     }
 
-    /// SAFETY: as `step`.
+    /// SAFETY: as declared for `step`.
     unsafe fn convolution(
         &self,
         step: &HostStep,
@@ -357,32 +357,32 @@ impl TeamState {
         context: &TileContext,
     ) {
         // Whole tiles.
-        let (tile, to) = (self.kernels.tile.0, geometry.output.1);
+        let (tile, (output, to)) = (self.kernels.tile_records, geometry.output);
         let tiles = context.share((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
-        let product = |records: usize, (x, x_stride, runs): images::Windows, result| {
-            let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
-            let result_stride = geometry.output.0.pixel;
+        let product = |records: usize, windows: images::Windows, result| {
             let part = Part {
-                rows,
+                rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
                 records,
-                x,
-                x_stride,
-                runs,
+                x: windows.x,
+                x_stride: windows.x_stride,
+                runs: windows.runs,
                 result,
-                result_stride,
+                result_stride: output.pixel,
             };
             // SAFETY: `check` has compared the sizes.
             unsafe { dense.product(&self.kernels, part) }
         };
         for n in context.records.clone() {
-            let (places, room) = (self.places(step, context, n), self.room(context));
+            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
             // SAFETY: `check` has compared the sizes.
-            unsafe { images::convolve(geometry, tile, pixels.clone(), places, room, &product) }
+            unsafe {
+                images::convolve(geometry, tile, pixels.clone(), operands, scratch, &product);
+            }
         }
     }
 
-    /// SAFETY: as `step`.
+    /// SAFETY: as declared for `step`.
     unsafe fn tiles_of_image(
         &self,
         step: &HostStep,
@@ -395,18 +395,23 @@ impl TeamState {
         let mut layer = dense.layer(dense.weights.floats());
         layer.activation = Activation::None;
         // Whole tiles of records.
-        let (tile, count) = (self.kernels.tile.0, images::tiles(geometry));
+        let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
         let tiles = context.share(count.div_ceil(tile));
         let tiles = tiles.start * tile..count.min(tiles.end * tile);
+        let layer = images::TileLayer {
+            kernels: &self.kernels,
+            transforms,
+            layer: &layer,
+            activation: dense.activation,
+        };
         for n in context.records.clone() {
-            let (places, room) = (self.places(step, context, n), self.room(context));
-            let (with, layer) = ((&self.kernels, transforms), (&layer, dense.activation));
+            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
             // SAFETY: `check` has compared the sizes.
-            unsafe { images::convolve_tiles(with, geometry, layer, tiles.clone(), places, room) }
+            unsafe { images::convolve_tiles(&layer, geometry, tiles.clone(), operands, scratch) }
         }
     }
 
-    /// SAFETY: as `step`.
+    /// SAFETY: as declared for `step`.
     unsafe fn activation(&self, i: usize, activation: Activation, context: &TileContext) {
         let (place, records) = (self.steps[i].to, context.records.clone());
         if self.workspaces.arenas.is_empty() {
@@ -427,7 +432,8 @@ impl TeamState {
     ///
     /// SAFETY: as `step`.
     unsafe fn of_record(&self, step: &HostStep, context: &TileContext, n: usize) {
-        let (x, result) = self.places(step, context, n);
+        let operands = self.operands(step, context, n);
+        let result = operands.result;
         // SAFETY: `check` has compared the sizes.
         unsafe {
             match &step.action {
@@ -440,17 +446,9 @@ impl TeamState {
                     let null = (std::ptr::null(), std::ptr::null());
                     let arrays = weights.as_ref();
                     let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
-                    let lines = context.share(geometry.output.1.h);
-                    let (kernels, places) = (&self.kernels, (x, result));
-                    images::windows(
-                        kernels,
-                        *operation,
-                        arrays,
-                        geometry,
-                        *activation,
-                        lines,
-                        places,
-                    );
+                    let (kernels, (_, to)) = (&self.kernels, geometry.output);
+                    let (lines, op) = (context.share(to.h), *operation);
+                    images::windows(kernels, op, arrays, geometry, *activation, lines, operands);
                 }
                 Action::Combine {
                     arithmetic,
@@ -460,9 +458,10 @@ impl TeamState {
                 } => {
                     let other = self.record(*other, context, n).cast_const();
                     // Line by line: the activation finds it in the first-level cache.
-                    for line in context.share(geometry.output.1.h).map(|y| y..y + 1) {
-                        let (kernels, places) = (&self.kernels, (x, other, result));
-                        images::combine(kernels, *arithmetic, geometry, line.clone(), places);
+                    let (kernels, (_, to)) = (&self.kernels, geometry.output);
+                    for line in context.share(to.h).map(|y| y..y + 1) {
+                        let lines = line.clone();
+                        images::combine(kernels, *arithmetic, geometry, lines, operands, other);
                         images::activate(kernels, geometry, *activation, line, result);
                     }
                 }
@@ -472,7 +471,7 @@ impl TeamState {
                     moves,
                     activation,
                 } => {
-                    moves::scale(moves, (factors, biases.as_deref()), (x, result));
+                    moves::scale(moves, factors, biases.as_deref(), operands);
                     let filled = moves.filled().next_multiple_of(LINE);
                     (self.kernels.activate)(*activation, result, filled);
                 }
@@ -480,10 +479,10 @@ impl TeamState {
                     geometry,
                     logarithm,
                 } => {
-                    let lines = context.share(geometry.output.1.h);
-                    images::softmax(geometry, *logarithm, lines, (x, result));
+                    let (_, to) = geometry.output;
+                    images::softmax(geometry, *logarithm, context.share(to.h), operands);
                 }
-                Action::Gather { moves, value } => moves::gather(moves, *value, (x, result)),
+                Action::Gather { moves, value } => moves::gather(moves, *value, operands),
                 Action::Affine(_)
                 | Action::Convolution(..)
                 | Action::Tiles(..)
@@ -493,16 +492,21 @@ impl TeamState {
         }
     }
 
-    /// Operand and result of a record.
-    fn places(&self, step: &HostStep, context: &TileContext, n: usize) -> (*const f32, *mut f32) {
-        let x = self.record(step.from, context, n).cast_const();
-        (x, self.record(step.to, context, n))
+    /// The values of record `n` that a step reads and writes.
+    fn operands(&self, step: &HostStep, context: &TileContext, n: usize) -> Operands {
+        Operands {
+            x: self.record(step.from, context, n).cast_const(),
+            result: self.record(step.to, context, n),
+        }
     }
 
-    /// Zeros for the border, and room for windows.
-    fn room(&self, context: &TileContext) -> (*const f32, *mut f32) {
-        let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
-        (self.workspaces.zeros.start.cast_const(), scratch.start)
+    /// The thread's memory for windows.
+    fn scratch(&self, context: &TileContext) -> Scratch {
+        let room = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+        Scratch {
+            zeros: self.workspaces.zeros.start.cast_const(),
+            room: room.start,
+        }
     }
 }
 

@@ -38,6 +38,14 @@ pub(super) struct Tile {
     pub(super) tile: usize,
 }
 
+/// A tile that a thread may take.
+struct Claim {
+    ticket: u64,
+    tile: Tile,
+    /// True if sleeping threads are woken for the tile's job.
+    wake: bool,
+}
+
 /// The work of a job, which is the same for all jobs.
 pub(super) trait Work: Sync {
     /// The number of phases of a job with `records` records, 1 to [`MOST_PHASES`].
@@ -125,7 +133,7 @@ impl Schedule {
             || {
                 let mut guard = self.locked();
                 self.parked.fetch_add(1, SeqCst);
-                while !self.quit.load(SeqCst) && self.next(work).is_none_or(|(_, _, wake)| !wake) {
+                while !self.quit.load(SeqCst) && self.next(work).is_none_or(|claim| !claim.wake) {
                     guard = self.work.wait(guard).unwrap_or_else(|e| e.into_inner());
                 }
                 self.parked.fetch_sub(1, SeqCst);
@@ -154,7 +162,7 @@ impl Schedule {
     fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
         let mut idle: Option<Instant> = None;
         while !end() {
-            if let Some((ticket, tile, wake)) = self.next(work) {
+            if let Some(Claim { ticket, tile, wake }) = self.next(work) {
                 if self
                     .ticket
                     .compare_exchange(ticket, ticket + 1, SeqCst, SeqCst)
@@ -180,9 +188,9 @@ impl Schedule {
         }
     }
 
-    /// Returns the ticket, its tile and its wake flag, if a tile is available. They are valid only
-    /// if the ticket has not changed when the tile is taken.
-    fn next(&self, work: &impl Work) -> Option<(u64, Tile, bool)> {
+    /// Returns the next tile, if one is available. It is valid only if the ticket has not changed
+    /// when the tile is taken.
+    fn next(&self, work: &impl Work) -> Option<Claim> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
         if job == self.submitted.load(SeqCst) {
@@ -195,11 +203,9 @@ impl Schedule {
             phase: (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1),
             tile: ticket as usize & MOST_TILES,
         };
-        (tile.tile < work.tiles(tile.phase, tile.records)).then_some((
-            ticket,
-            tile,
-            order >> 8 & 1 != 0,
-        ))
+        let wake = order >> 8 & 1 != 0;
+        let there = tile.tile < work.tiles(tile.phase, tile.records);
+        there.then_some(Claim { ticket, tile, wake })
     }
 
     /// Counts a tile as done. The last one of a phase opens the next phase.

@@ -16,7 +16,6 @@ use std::borrow::Cow;
 
 /// A step of the network.
 pub(crate) struct HostStep {
-    /// The computation.
     pub(crate) action: Action,
     /// The buffer that it reads.
     pub(crate) from: Place,
@@ -27,17 +26,16 @@ pub(crate) struct HostStep {
 /// A buffer of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The batch.
+    /// The records of the batch.
     Input,
     /// A buffer between steps.
     Hidden(usize),
-    /// The last values.
+    /// The result of the last step.
     Scores,
 }
 
 /// The computation of a step.
 pub(crate) enum Action {
-    /// An affine layer.
     Affine(Dense),
     /// A convolution of all channels. `Dense::inputs` are the elements of a window.
     Convolution(Dense, Geometry),
@@ -46,7 +44,6 @@ pub(crate) enum Action {
     Tiles(Dense, Geometry),
     /// A function of windows, channel by channel.
     Windows {
-        /// The function.
         operation: WindowOp,
         /// Weights (floats) of all channels, element by element of the window, and a bias for each
         /// channel. Only products have them.
@@ -58,9 +55,8 @@ pub(crate) enum Action {
     },
     /// Arithmetic of two values, element by element.
     Combine {
-        /// The arithmetic.
         arithmetic: Arithmetic,
-        /// The second operand.
+        /// The buffer of the second operand.
         other: Place,
         /// Applied to each result.
         activation: Activation,
@@ -69,9 +65,7 @@ pub(crate) enum Action {
     },
     /// Factors and summands of rows. Without summands the factors are for values below 0.
     Scale {
-        /// Factors.
         factors: Cow<'static, [f32]>,
-        /// Summands.
         biases: Option<Cow<'static, [f32]>>,
         /// The factor and the summand of each row.
         moves: Moves<3>,
@@ -85,9 +79,8 @@ pub(crate) enum Action {
         /// True for the logarithm.
         logarithm: bool,
     },
-    /// Copies of rows.
+    /// Copies rows to other rows.
     Gather {
-        /// The rows.
         moves: Moves<2>,
         /// Written where nothing is read.
         value: f32,
@@ -105,7 +98,8 @@ impl Action {
         let Action::Convolution(dense, geometry) = self else {
             return Ok(());
         };
-        let (rows, channels, panel) = (dense.biases.len(), geometry.input.1.c, dense.panel);
+        let (rows, (_, from), panel) = (dense.biases.len(), geometry.input, dense.panel);
+        let channels = from.c;
         let transforms = kernels.transforms.as_ref();
         let Some(transforms) = transforms.filter(|_| fit::by_tiles(geometry, rows)) else {
             return Ok(());
@@ -146,10 +140,16 @@ impl Action {
     pub(super) fn parts(&self) -> usize {
         match self {
             Action::Tiles(_, geometry) => images::tiles(geometry),
-            Action::Convolution(_, geometry) => geometry.output.1.h * geometry.output.1.w,
+            Action::Convolution(_, Geometry { output, .. }) => {
+                let (_, to) = output;
+                to.h * to.w
+            }
             Action::Windows { geometry, .. }
             | Action::Combine { geometry, .. }
-            | Action::Softmax { geometry, .. } => geometry.output.1.h,
+            | Action::Softmax { geometry, .. } => {
+                let (_, to) = geometry.output;
+                to.h
+            }
             Action::Affine(_)
             | Action::Scale { .. }
             | Action::Gather { .. }
@@ -165,8 +165,9 @@ impl Action {
         match self {
             Action::Convolution(dense, geometry) => 2 * dense.inputs * image(geometry.output),
             Action::Tiles(_, geometry) => {
-                let (rows, channels) = (geometry.output.0.pixel, geometry.input.1.c);
-                let each = rows * channels + 4 * (rows + channels);
+                let ((Image { pixel: rows, .. }, _), (_, Shape { c, .. })) =
+                    (geometry.output, geometry.input);
+                let each = rows * c + 4 * (rows + c);
                 2 * winograd::ELEMENTS * images::tiles(geometry) * each
             }
             Action::Windows { geometry, .. } => {

@@ -147,7 +147,7 @@ impl Team {
     pub(crate) fn deferred(&mut self, slot: usize) -> &mut Deferred {
         self.collect(slot);
         // SAFETY: the slot's job is complete, and another one needs `&mut self`.
-        unsafe { &mut *self.shared.deferred[slot].0.get() }
+        unsafe { &mut *self.shared.deferred[slot].records.get() }
     }
 
     /// The first record of a collected slot, from record `from` on, whose bytes were refused, and
@@ -158,7 +158,7 @@ impl Team {
     pub(crate) fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
         // SAFETY: only `&mut self` writes to it.
-        unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width, from)
+        unsafe { &*self.shared.deferred[slot].records.get() }.refused(self.shared.width, from)
     }
 
     /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
@@ -286,10 +286,8 @@ fn shared(
     let alone = !images && !later.iter().any(|s| s.from == Place::Input);
     let pooled = if alone { threads } else { 0 };
     let slots = |rows: usize| -> Result<[Activations; SLOTS], Error> {
-        Ok([
-            Activations::new(rows, batch)?,
-            Activations::new(rows, batch)?,
-        ])
+        let slot = || Activations::new(rows, batch);
+        Ok([slot()?, slot()?])
     };
     let clock = || {
         Mutex::new(Clock {
@@ -299,7 +297,7 @@ fn shared(
     };
     let shared = TeamState {
         schedule: Schedule::new(),
-        tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile.0)?,
+        tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile_records)?,
         workspaces: Workspaces::new(
             if images { threads } else { 0 },
             room(&steps, &kernels, sizes.arena),
@@ -311,7 +309,9 @@ fn shared(
         clock: timed.then(clock),
         kernels,
         inputs: slots(rows.input)?,
-        deferred: [(); SLOTS].map(|()| Undecoded(UnsafeCell::new(Deferred::new(batch, width)))),
+        deferred: [(); SLOTS].map(|()| Undecoded {
+            records: UnsafeCell::new(Deferred::new(batch, width)),
+        }),
         width,
         scores: slots(rows.scores)?,
         hidden: hidden?,
@@ -343,27 +343,27 @@ fn homes(steps: &[HostStep], phases: &[Phase], sizes: TeamSizes<'_>) -> Vec<Home
 /// where there are no images.
 fn room(steps: &[HostStep], kernels: &Kernels, arena: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
-        Action::Convolution(_, geometry) => (
-            images::scratch(geometry, kernels.tile.0),
-            images::runs(geometry).1,
-        ),
+        Action::Convolution(_, geometry) => [
+            images::scratch(geometry, kernels.tile_records),
+            images::runs(geometry).length,
+        ],
         Action::Tiles(dense, geometry) => {
-            let rows = dense.biases.len() / winograd::ELEMENTS;
-            (
-                images::tiles_scratch(geometry, rows, kernels.tile.0),
-                geometry.input.1.c,
-            )
+            let (rows, (_, from)) = (dense.biases.len() / winograd::ELEMENTS, geometry.input);
+            [
+                images::tiles_scratch(geometry, rows, kernels.tile_records),
+                from.c,
+            ]
         }
-        _ => (0, 0),
+        _ => [0, 0],
     });
-    let (scratch, zeros) = windows.fold((0, 0), |most, of| (most.0.max(of.0), most.1.max(of.1)));
+    let [scratch, zeros] = windows.fold([0, 0], |[a, b], [c, d]| [a.max(c), b.max(d)]);
     let images = steps.iter().any(|s| s.action.of_image());
     let stride = if images {
         (arena + LINE).next_multiple_of(LINE)
     } else {
         0
     };
-    let records = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile.0);
+    let records = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile_records);
     Room {
         stride,
         records,

@@ -12,7 +12,8 @@ pub(super) const NEON: Kernels = Kernels {
     name: "neon",
     gflops: 8,
     lanes: F32x4::LANES,
-    tile: (4, 4),
+    tile_records: 4,
+    tile_vectors: 4,
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
     affine_of_halves: of_halves(kernel::affine::<F32x4, Half, 4, 2, 4>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x4, Byte, 4, 2, 4>),
@@ -70,29 +71,29 @@ impl Vector for F32x4 {
     }
 
     #[inline(always)]
-    unsafe fn fma(self, a: Self, b: Self) -> Self {
+    unsafe fn fma(self, F32x4(a): Self, F32x4(b): Self) -> Self {
         // SAFETY: the trait's promise.
-        unsafe { F32x4(vfmaq_f32(self.0, a.0, b.0)) }
+        unsafe { F32x4(vfmaq_f32(self.0, a, b)) }
     }
 
     #[inline(always)]
-    unsafe fn div(self, b: Self) -> Self {
+    unsafe fn div(self, F32x4(b): Self) -> Self {
         // SAFETY: the trait's promise.
-        unsafe { F32x4(vdivq_f32(self.0, b.0)) }
+        unsafe { F32x4(vdivq_f32(self.0, b)) }
     }
 
     // FMAX and FMIN return NaN if either operand is NaN. The kernels pass a constant as one
     // operand, which is not NaN.
     #[inline(always)]
-    unsafe fn max(self, other: Self) -> Self {
+    unsafe fn max(self, F32x4(other): Self) -> Self {
         // SAFETY: the trait's promise.
-        unsafe { F32x4(vmaxq_f32(self.0, other.0)) }
+        unsafe { F32x4(vmaxq_f32(self.0, other)) }
     }
 
     #[inline(always)]
-    unsafe fn min(self, other: Self) -> Self {
+    unsafe fn min(self, F32x4(other): Self) -> Self {
         // SAFETY: the trait's promise.
-        unsafe { F32x4(vminq_f32(self.0, other.0)) }
+        unsafe { F32x4(vminq_f32(self.0, other)) }
     }
 
     #[inline(always)]

@@ -47,7 +47,8 @@ const FUSED: Kernels = Kernels {
     name: "neon-vfpv4",
     gflops: 8,
     lanes: 4,
-    tile: (6, 2),
+    tile_records: 6,
+    tile_vectors: 2,
     // SAFETY: the caller's promise is passed on.
     affine: |sub| unsafe { mortonnet_vfpv4_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
@@ -73,7 +74,8 @@ const PLAIN: Kernels = Kernels {
     name: "neon",
     gflops: 4,
     lanes: 4,
-    tile: (6, 2),
+    tile_records: 6,
+    tile_vectors: 2,
     // SAFETY: the caller's promise is passed on.
     affine: |sub| unsafe { mortonnet_neon_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.

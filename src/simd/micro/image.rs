@@ -1,8 +1,10 @@
 //! The micro-kernels for images, written once for all instruction sets. A vector has contiguous
 //! channels of a pixel.
 
+use super::Bounds;
 use super::vector::Vector;
 use crate::ir::op::Arithmetic;
+use std::ops::Range;
 
 /// The operation on each window of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +22,21 @@ pub(crate) enum WindowOp {
 ///
 /// Safety of its computation: for each window element inside the image, `x` is valid for the
 /// pixel's channels rounded up to whole vectors. `weights` and `biases` are valid for as many, if
-/// `operation` is [`WindowOp::Products`]. `result` is valid for the pixels with their channels rounded up,
-/// and no other thread touches them.
+/// `operation` is [`WindowOp::Products`]. `result` is valid for the pixels with their channels
+/// rounded up, and no other thread touches them.
 pub(crate) struct Line {
     pub(crate) operation: WindowOp,
     /// The address of the image's pixel (0, 0).
     pub(crate) x: *const f32,
-    /// The distances of pixels and of lines, in values.
-    pub(crate) x_steps: (usize, usize),
+    /// The distances of two pixels and of two lines of the image, in values.
+    pub(crate) x_pixel: usize,
+    pub(crate) x_line: usize,
     /// The number of pixels in a line of the image.
     pub(crate) width: usize,
     /// The first line of the image that the windows cover.
     pub(crate) top: usize,
-    /// The range of window rows inside the image (first, end).
-    pub(crate) turns: (usize, usize),
+    /// The window rows inside the image.
+    pub(crate) turns: Range<usize>,
     /// The number of window columns.
     pub(crate) columns: usize,
     /// The distance of windows, in pixels.
@@ -50,9 +53,10 @@ pub(crate) struct Line {
     /// value of [`together`] for products.
     pub(crate) lines: usize,
     /// The distance of the windows of two lines, and of two lines of the result, in values.
-    pub(crate) line_steps: (usize, usize),
-    /// The range of result columns whose windows are inside the line with all elements.
-    pub(crate) whole: (usize, usize),
+    pub(crate) next_windows: usize,
+    pub(crate) next_result: usize,
+    /// The result columns whose windows are inside the line with all elements.
+    pub(crate) whole: Range<usize>,
     /// The number of written channels with padding, a multiple of the lanes.
     pub(crate) channels: usize,
     /// The number of channels without padding. Zeros are written into the rest.
@@ -64,36 +68,37 @@ pub(crate) struct Line {
     /// The distance of two pixels of the result, in values.
     pub(crate) result_step: usize,
     /// The bounds that the written values are clamped to.
-    pub(crate) bounds: (f32, f32),
+    pub(crate) bounds: Bounds,
     /// For padded means: the window rows inside the image with its border, and the pixels of a line
     /// with its border.
-    pub(crate) bordered: (usize, usize),
+    pub(crate) bordered_rows: usize,
+    pub(crate) bordered_width: usize,
 }
 
 impl Line {
-    /// Returns the range (first, end) of window columns inside the line, for result column `at`.
+    /// Returns the window columns inside the line, for result column `at`.
     #[inline(always)]
-    fn inside(&self, at: usize) -> (usize, usize) {
-        let (from, step) = (at * self.stride, self.dilation.1);
+    fn inside(&self, at: usize) -> Range<usize> {
+        let (from, (_, step)) = (at * self.stride, self.dilation);
         let first = if from < self.left {
             (self.left - from).div_ceil(step)
         } else {
             0
         };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
-        (first, self.columns.min(room))
+        first..self.columns.min(room)
     }
 
     /// Returns the number of elements in the mean at result column `at`.
     #[inline(always)]
     fn elements(&self, at: usize) -> usize {
-        let (first, end) = self.inside(at);
+        let (inside, (_, step)) = (self.inside(at), self.dilation);
         match self.operation {
             WindowOp::PaddedMean => {
-                let room = (self.bordered.1 - at * self.stride).div_ceil(self.dilation.1);
-                self.bordered.0 * self.columns.min(room)
+                let room = (self.bordered_width - at * self.stride).div_ceil(step);
+                self.bordered_rows * self.columns.min(room)
             }
-            _ => (end - first) * (self.turns.1 - self.turns.0),
+            _ => (inside.end - inside.start) * (self.turns.end - self.turns.start),
         }
     }
 }
@@ -118,7 +123,7 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
             for at in 0..line.pixels {
                 let to = line
                     .result
-                    .add(y * line.line_steps.1 + at * line.result_step);
+                    .add(y * line.next_result + at * line.result_step);
                 let mut c = line.real;
                 while c % 8 != 0 {
                     *to.add(c) = 0.0;
@@ -152,10 +157,10 @@ pub(crate) fn together(left: usize, all: usize) -> usize {
     }
 }
 
-/// SAFETY: as `line`.
+/// SAFETY: as declared for `line`.
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
-    let (first, end) = line.whole;
+    let Range { start: first, end } = line.whole;
     let some_at_once = PRODUCTS && V::REGISTERS;
     let mut at = 0;
     while at < line.pixels {
@@ -163,21 +168,21 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
         if some_at_once && count == 1 && (first..end).contains(&at) {
             count = together(end - at, end - first);
             at = at.min(end - count);
-            (turns, next) = ((0, line.columns), at + count);
+            (turns, next) = (0..line.columns, at + count);
         }
         let mut c = 0;
         while c < line.channels {
             // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
             unsafe {
                 if some_at_once && count == TOGETHER {
-                    some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, turns);
+                    some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, &turns);
                 } else if some_at_once && count > 1 {
-                    some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, turns);
+                    some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, &turns);
                 } else if some_at_once && c + VECTORS * V::LANES <= line.channels {
-                    some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
+                    some::<V, PRODUCTS, 1, VECTORS>(line, at, c, &turns);
                     c += (VECTORS - 1) * V::LANES;
                 } else {
-                    some::<V, PRODUCTS, 1, 1>(line, at, c, turns);
+                    some::<V, PRODUCTS, 1, 1>(line, at, c, &turns);
                 }
             }
             c += V::LANES;
@@ -195,20 +200,25 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     line: &Line,
     at: usize,
     c: usize,
-    (from, to): (usize, usize),
+    &Range {
+        start: from,
+        end: to,
+    }: &Range<usize>,
 ) {
     let max = line.operation == WindowOp::Max;
     let Line {
-        x_steps: (pixel, across),
+        x_pixel: pixel,
+        x_line: across,
         columns,
         channels,
+        dilation: (dilation_y, dilation_x),
+        turns: Range { start: first, end },
         ..
     } = *line;
-    let (first, end) = line.turns;
-    let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
-    let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
+    let (next_row, next_column) = (dilation_y * across, dilation_x * pixel);
+    let start = (at * line.stride + from * dilation_x).wrapping_sub(line.left);
     let (apart, result_apart) = if line.lines > 1 {
-        line.line_steps
+        (line.next_windows, line.next_result)
     } else {
         (line.stride * pixel, line.result_step)
     };
@@ -249,10 +259,10 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
                         }
                     });
                 });
-                x = x.wrapping_add(steps.1);
+                x = x.wrapping_add(next_column);
                 w = w.wrapping_add(channels);
             }
-            top = top.wrapping_add(steps.0);
+            top = top.wrapping_add(next_row);
             weights = weights.wrapping_add(columns * channels);
         }
         let elements = if PRODUCTS || max {
@@ -261,7 +271,8 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
             line.elements(at)
         };
         let scale = V::splat(1.0 / elements as f32);
-        let (least, largest) = (V::splat(line.bounds.0), V::splat(line.bounds.1));
+        let Bounds { least, largest } = line.bounds;
+        let (least, largest) = (V::splat(least), V::splat(largest));
         unrolled!(p < P, {
             unrolled!(i < N, {
                 // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide

@@ -159,16 +159,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
         weights[i] = weights[i].wrapping_add(at);
     });
     // For a single vector, loads are the bottleneck, so it does not prefetch.
-    let ahead = |n: usize| {
-        if N > 1 {
-            ahead(n / M)
-        } else {
-            Ahead {
-                at: std::ptr::null(),
-                step: 0,
-            }
-        }
-    };
+    let ahead = |n: usize| if N > 1 { ahead(n / M) } else { Ahead::NONE };
     let mut n = 0;
     // SAFETY: `tile` writes records n to n + M of the subproblem, with the weights of its rows.
     unsafe {
@@ -197,6 +188,13 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
 pub(super) struct Ahead {
     at: *const u8,
     step: usize,
+}
+
+impl Ahead {
+    const NONE: Ahead = Ahead {
+        at: std::ptr::null(),
+        step: 0,
+    };
 }
 
 /// The position of a tile in a subproblem.

@@ -97,7 +97,8 @@ pub(super) struct Kernels {
     /// The number of floats in a vector.
     pub(crate) lanes: usize,
     /// The records and vectors of a tile.
-    pub(crate) tile: (usize, usize),
+    pub(crate) tile_records: usize,
+    pub(crate) tile_vectors: usize,
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
     /// `affine` for weights stored as halves, if the program may have some. It is optimized for
@@ -161,13 +162,29 @@ const fn of_bytes(
     }
 }
 
-/// Returns the lower and upper bound of an activation that only clamps.
-pub(super) fn bounds(activation: Activation) -> Option<(f32, f32)> {
-    match activation {
-        Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
-        Activation::Relu => Some((0.0, f32::INFINITY)),
-        Activation::Clip { .. } => Some(activation.parameters().into()),
-        _ => None,
+/// The range that values are clamped to.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    least: f32,
+    largest: f32,
+}
+
+impl Bounds {
+    /// Bounds that change no value.
+    pub(super) const NONE: Bounds = Bounds {
+        least: f32::NEG_INFINITY,
+        largest: f32::INFINITY,
+    };
+
+    /// Returns the bounds of an activation that only clamps.
+    pub(super) fn of(activation: Activation) -> Option<Bounds> {
+        let [least, largest] = match activation {
+            Activation::None => return Some(Bounds::NONE),
+            Activation::Relu => [0.0, f32::INFINITY],
+            Activation::Clip { .. } => activation.parameters(),
+            _ => return None,
+        };
+        Some(Bounds { least, largest })
     }
 }
 
@@ -187,7 +204,8 @@ const PORTABLE: Kernels = Kernels {
     name: "portable",
     gflops: 4,
     lanes: Lanes4::LANES,
-    tile: (2, 1),
+    tile_records: 2,
+    tile_vectors: 1,
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
     affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1, 1>),
     affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1, 1>),

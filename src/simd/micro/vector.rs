@@ -92,8 +92,8 @@ pub(super) struct Lanes4([f32; 4]);
 
 impl Lanes4 {
     #[inline(always)]
-    fn zip(self, b: Self, f: impl Fn(f32, f32) -> f32) -> Self {
-        let (a, b) = (self.0, b.0);
+    fn zip(self, Lanes4(b): Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        let Lanes4(a) = self;
         Lanes4([f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])])
     }
 }
@@ -133,8 +133,9 @@ impl Vector for Lanes4 {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        let Lanes4(values) = self;
         // SAFETY: the trait's promise.
-        unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(values) }
     }
 
     #[inline(always)]
@@ -159,7 +160,8 @@ impl Vector for Lanes4 {
 
     #[inline(always)]
     unsafe fn power_of_two(self) -> Self {
-        Lanes4(self.0.map(|x| f32::from_bits(x.to_bits() << 23)))
+        let Lanes4(values) = self;
+        Lanes4(values.map(|x| f32::from_bits(x.to_bits() << 23)))
     }
 
     #[inline(never)]

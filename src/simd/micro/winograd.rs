@@ -4,7 +4,9 @@
 //! With a filter g, its four results are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. For each of the 16 elements, the
 //! products over all channels and many tiles are a matrix product.
 
+use super::Bounds;
 use super::vector::Vector;
+use crate::ir::view::Image;
 
 /// The number of elements in a tile.
 pub(crate) const ELEMENTS: usize = 16;
@@ -26,12 +28,25 @@ pub(crate) struct Transforms {
     /// of channels is a multiple of the lanes.
     ///
     /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
-    pub(crate) spread: unsafe fn(*const f32, (usize, usize), usize, *mut f32, usize),
+    pub(crate) spread: unsafe fn(*const f32, Steps, usize, *mut f32, usize),
     /// Aᵀ m A, clamped. The arguments are the address of element 0, the distance of elements, the
     /// number of channels, the pixels, and the bounds.
     ///
     /// SAFETY: as `spread`. The pixels exist.
-    pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, (f32, f32)),
+    pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, Bounds),
+}
+
+/// The distances of two lines and of two pixels of an image, in values.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    pub(crate) line: usize,
+    pub(crate) pixel: usize,
+}
+
+impl From<Image> for Steps {
+    fn from(Image { line, pixel, .. }: Image) -> Steps {
+        Steps { line, pixel }
+    }
 }
 
 /// The destination of a tile's pixels.
@@ -39,17 +54,17 @@ pub(crate) struct Transforms {
 pub(crate) struct Pixels {
     /// The address of the first pixel.
     pub(crate) first: *mut f32,
-    /// The distances of lines and pixels, in values.
-    pub(crate) steps: (usize, usize),
+    pub(crate) steps: Steps,
     /// The lines and columns of pixels inside the image, 1 or 2 each.
-    pub(crate) size: (usize, usize),
+    pub(crate) lines: usize,
+    pub(crate) columns: usize,
 }
 
-/// SAFETY: as [`Transforms::spread`].
+/// SAFETY: as declared for [`Transforms::spread`].
 #[inline(always)]
 pub(super) unsafe fn spread<V: Vector>(
     first: *const f32,
-    (line, pixel): (usize, usize),
+    Steps { line, pixel }: Steps,
     channels: usize,
     to: *mut f32,
     apart: usize,
@@ -80,14 +95,14 @@ pub(super) unsafe fn spread<V: Vector>(
     }
 }
 
-/// SAFETY: as [`Transforms::gather`].
+/// SAFETY: as declared for [`Transforms::gather`].
 #[inline(always)]
 pub(super) unsafe fn gather<V: Vector>(
     from: *const f32,
     apart: usize,
     channels: usize,
     pixels: Pixels,
-    (least, largest): (f32, f32),
+    Bounds { least, largest }: Bounds,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -104,12 +119,12 @@ pub(super) unsafe fn gather<V: Vector>(
                 s[1][j] = m[1].fma(m[2], minus).fma(m[3], minus);
             });
             unrolled!(i < 2, {
-                let (s, to) = (s[i], pixels.first.wrapping_add(i * pixels.steps.0 + c));
-                if i < pixels.size.0 {
+                let (s, to) = (s[i], pixels.first.wrapping_add(i * pixels.steps.line + c));
+                if i < pixels.lines {
                     bounded(s[0].fma(s[1], one).fma(s[2], one)).store(to);
-                    if pixels.size.1 > 1 {
+                    if pixels.columns > 1 {
                         bounded(s[1].fma(s[2], minus).fma(s[3], minus))
-                            .store(to.add(pixels.steps.1));
+                            .store(to.add(pixels.steps.pixel));
                     }
                 }
             });
@@ -117,7 +132,7 @@ pub(super) unsafe fn gather<V: Vector>(
     }
 }
 
-/// SAFETY: as [`Transforms::filters`].
+/// SAFETY: as declared for [`Transforms::filters`].
 #[inline(always)]
 pub(super) unsafe fn filters<V: Vector>(
     from: *const f32,

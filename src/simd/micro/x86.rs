@@ -3,8 +3,8 @@
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector};
-use super::winograd::{self, Pixels, Transforms};
-use super::{Activation, Arithmetic, Kernels, of_bytes, of_halves};
+use super::winograd::{self, Pixels, Steps, Transforms};
+use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
 
 /// Returns the kernels that the CPU and the system support, best first.
@@ -47,7 +47,8 @@ const AVX2: Kernels = Kernels {
     name: "avx2",
     gflops: 60,
     lanes: F32x8::LANES,
-    tile: (6, 2),
+    tile_records: 6,
+    tile_vectors: 2,
     affine: kernel::affine::<F32x8, f32, 6, 3, 2>,
     affine_of_halves: of_halves(kernel::affine::<F32x8, Half, 4, 4, 2>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x8, Byte, 2, 2, 4>),
@@ -108,7 +109,7 @@ unsafe fn avx2_filters(
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2_spread(
     first: *const f32,
-    steps: (usize, usize),
+    steps: Steps,
     channels: usize,
     to: *mut f32,
     apart: usize,
@@ -123,7 +124,7 @@ unsafe fn avx2_gather(
     apart: usize,
     channels: usize,
     pixels: Pixels,
-    bounds: (f32, f32),
+    bounds: Bounds,
 ) {
     // SAFETY: the caller's promise is passed on.
     unsafe { winograd::gather::<F32x8>(from, apart, channels, pixels, bounds) }
@@ -172,27 +173,27 @@ macro_rules! vector {
             }
 
             #[inline(always)]
-            unsafe fn fma(self, a: Self, b: Self) -> Self {
+            unsafe fn fma(self, $name(a): Self, $name(b): Self) -> Self {
                 // SAFETY: the trait's promise.
-                unsafe { $name($fma(a.0, b.0, self.0)) }
+                unsafe { $name($fma(a, b, self.0)) }
             }
 
             #[inline(always)]
-            unsafe fn div(self, b: Self) -> Self {
+            unsafe fn div(self, $name(b): Self) -> Self {
                 // SAFETY: the trait's promise.
-                unsafe { $name($div(self.0, b.0)) }
+                unsafe { $name($div(self.0, b)) }
             }
 
             #[inline(always)]
-            unsafe fn max(self, other: Self) -> Self {
+            unsafe fn max(self, $name(other): Self) -> Self {
                 // SAFETY: the trait's promise.
-                unsafe { $name($max(self.0, other.0)) }
+                unsafe { $name($max(self.0, other)) }
             }
 
             #[inline(always)]
-            unsafe fn min(self, other: Self) -> Self {
+            unsafe fn min(self, $name(other): Self) -> Self {
                 // SAFETY: the trait's promise.
-                unsafe { $name($min(self.0, other.0)) }
+                unsafe { $name($min(self.0, other)) }
             }
 
             #[inline(always)]
@@ -264,7 +265,8 @@ mod avx512 {
         name: "avx512",
         gflops: 150,
         lanes: F32x16::LANES,
-        tile: (8, 3),
+        tile_records: 8,
+        tile_vectors: 3,
         affine: kernel::affine::<F32x16, f32, 8, 4, 3>,
         affine_of_halves: of_halves(kernel::affine::<F32x16, Half, 8, 8, 2>),
         // Four vectors of rows, because the few sums of a single record would wait for each other.
@@ -314,7 +316,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn avx512_spread(
         first: *const f32,
-        steps: (usize, usize),
+        steps: Steps,
         channels: usize,
         to: *mut f32,
         apart: usize,
@@ -329,7 +331,7 @@ mod avx512 {
         apart: usize,
         channels: usize,
         pixels: Pixels,
-        bounds: (f32, f32),
+        bounds: Bounds,
     ) {
         // SAFETY: the caller's promise is passed on.
         unsafe { winograd::gather::<F32x16>(from, apart, channels, pixels, bounds) }
