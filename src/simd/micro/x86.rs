@@ -64,70 +64,29 @@ const AVX2: Kernels = Kernels {
     }),
 };
 
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_peak(turns: usize) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::peak::<F32x8>(turns) }
+/// Compiles kernels for an instruction set.
+macro_rules! compiled {
+    ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
+        #[target_feature(enable = $features)]
+        unsafe fn $name($($argument: $type),*) {
+            // SAFETY: the caller's promise is passed on.
+            unsafe { $kernel($($argument),*) }
+        }
+    )*};
 }
 
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_activate(activation: Activation, values: *mut f32, count: usize) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::activate::<F32x8>(activation, values, count) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_line(line: &Line) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { image::line::<F32x8>(line) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_combine(
-    what: Arithmetic,
-    a: *const f32,
-    b: *const f32,
-    result: *mut f32,
-    count: usize,
-) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { image::combine::<F32x8>(what, a, b, result, count) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_filters(
-    from: *const f32,
-    apart: usize,
-    to: *mut f32,
-    apart_to: usize,
-    count: usize,
-) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { winograd::filters::<F32x8>(from, apart, to, apart_to, count) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_spread(
-    first: *const f32,
-    steps: Steps,
-    channels: usize,
-    to: *mut f32,
-    apart: usize,
-) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { winograd::spread::<F32x8>(first, steps, channels, to, apart) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_gather(
-    from: *const f32,
-    apart: usize,
-    channels: usize,
-    pixels: Pixels,
-    bounds: Bounds,
-) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { winograd::gather::<F32x8>(from, apart, channels, pixels, bounds) }
+compiled! { "avx2,fma":
+    avx2_peak = kernel::peak::<F32x8>, (turns: usize);
+    avx2_activate = kernel::activate::<F32x8>, (f: Activation, values: *mut f32, count: usize);
+    avx2_line = image::line::<F32x8>, (line: &Line);
+    avx2_combine = image::combine::<F32x8>,
+        (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
+    avx2_filters = winograd::filters::<F32x8>,
+        (from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize);
+    avx2_spread = winograd::spread::<F32x8>,
+        (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
+    avx2_gather = winograd::gather::<F32x8>,
+        (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
 }
 
 macro_rules! vector {
@@ -283,58 +242,17 @@ mod avx512 {
         }),
     };
 
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_peak(turns: usize) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::peak::<F32x16>(turns) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_activate(activation: Activation, values: *mut f32, count: usize) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::activate::<F32x16>(activation, values, count) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_line(line: &Line) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { image::line::<F32x16>(line) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_combine(
-        what: Arithmetic,
-        a: *const f32,
-        b: *const f32,
-        result: *mut f32,
-        count: usize,
-    ) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { image::combine::<F32x16>(what, a, b, result, count) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_spread(
-        first: *const f32,
-        steps: Steps,
-        channels: usize,
-        to: *mut f32,
-        apart: usize,
-    ) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { winograd::spread::<F32x16>(first, steps, channels, to, apart) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_gather(
-        from: *const f32,
-        apart: usize,
-        channels: usize,
-        pixels: Pixels,
-        bounds: Bounds,
-    ) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { winograd::gather::<F32x16>(from, apart, channels, pixels, bounds) }
+    compiled! { "avx512f,avx2,fma":
+        avx512_peak = kernel::peak::<F32x16>, (turns: usize);
+        avx512_activate = kernel::activate::<F32x16>,
+            (f: Activation, values: *mut f32, count: usize);
+        avx512_line = image::line::<F32x16>, (line: &Line);
+        avx512_combine = image::combine::<F32x16>,
+            (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
+        avx512_spread = winograd::spread::<F32x16>,
+            (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
+        avx512_gather = winograd::gather::<F32x16>,
+            (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
     }
 
     vector!(
