@@ -149,8 +149,8 @@ fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'st
     if scales.is_empty() {
         return weights;
     }
-    let mut rows = c.layout.unpack(&weights, c.padded, c.padded);
-    let each = rows.chunks_exact_mut(c.padded.1).zip(scales);
+    let (mut rows, (_, columns)) = (c.layout.unpack(&weights, c.padded, c.padded), c.padded);
+    let each = rows.chunks_exact_mut(columns).zip(scales);
     each.for_each(|(row, scale)| row.iter_mut().for_each(|w| *w *= scale));
     c.layout.pack(&rows, c.padded, c.padded, 0.0).into()
 }
@@ -379,7 +379,8 @@ impl Reading<'_> {
             .panel_rows()
             .ok_or_else(|| self.refused(&format!("layout {layout} is not R_P_1_C")))?;
         let weights = Weights::new((self.constant)(weights))?;
-        let (biases, scales) = self.biases(biases, of.padded.0);
+        let (rows, _) = of.padded;
+        let (biases, scales) = self.biases(biases, rows);
         let dense = Dense {
             weights,
             biases,
@@ -408,11 +409,12 @@ impl Reading<'_> {
         };
         let of = &self.plan.constants[weights];
         let weights = (self.constant)(weights);
-        let (biases, scales) = self.biases(biases, of.padded.0);
+        let ((rows, columns), (_, inputs)) = (of.padded, of.size);
+        let (biases, scales) = self.biases(biases, rows);
         let activation = self.step.activation;
         let action = match of.layout.panel_rows() {
             Some(panel) => {
-                let (weights, columns, inputs) = (Weights::new(weights)?, of.padded.1, of.size.1);
+                let weights = Weights::new(weights)?;
                 let dense = Dense {
                     weights,
                     biases,
@@ -622,7 +624,8 @@ mod tests {
             (200, window(3, 2, 1), Activation::Sigmoid),
         ] {
             let groups = if outputs == 0 { channels } else { 1 };
-            let taps = window.size.0 * window.size.1 * channels / groups;
+            let (height, width) = window.size;
+            let taps = height * width * channels / groups;
             channels = if outputs == 0 { channels } else { outputs };
             let arrays = [(Role::Weights, channels, taps), (Role::Biases, channels, 1)];
             push(&mut graph, Op::Convolution { window, groups }, &arrays);

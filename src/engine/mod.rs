@@ -146,13 +146,13 @@ impl<'a> Record<'a> {
     /// Returns the index of the largest score, the lowest index of equal ones. Returns
     /// [`NAN_CLASS`] if a score is NaN or infinite.
     pub(crate) fn argmax(&self) -> u32 {
-        let mut best = (0, f32::NEG_INFINITY);
+        let (mut best, mut largest) = (0, f32::NEG_INFINITY);
         for (i, v) in (0..).zip(self.iter()) {
-            if v > best.1 {
-                best = (i, v);
+            if v > largest {
+                (best, largest) = (i, v);
             }
         }
-        if self.is_finite() { best.0 } else { NAN_CLASS }
+        if self.is_finite() { best } else { NAN_CLASS }
     }
 
     /// Returns true if every score is finite. A NaN or infinity means that a sum left the range of

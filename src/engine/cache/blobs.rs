@@ -257,10 +257,8 @@ impl Blobs {
                 all.push((about.mtime(), about.len(), path));
             }
         }
-        let newest_first = ascending(
-            all.iter()
-                .map(|blob| [u64::MAX - blob.0.max(0) as u64, 0, 0]),
-        );
+        let by_age = |&(used, ..): &(i64, u64, PathBuf)| [u64::MAX - used.max(0) as u64, 0, 0];
+        let newest_first = ascending(all.iter().map(by_age));
         let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
         for (i, (_, len, path)) in newest_first.into_iter().map(|i| &all[i]).enumerate() {
             bytes += len;
@@ -361,21 +359,21 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     /// Blobs in a folder of the test.
-    struct Test(Blobs, #[allow(dead_code)] Temporary);
+    struct Test {
+        blobs: Blobs,
+        _temporary: Temporary,
+    }
 
     impl Test {
         fn new() -> Test {
-            let temporary = Temporary::new();
-            Test(
-                Blobs {
-                    folder: temporary.0.clone(),
-                },
-                temporary,
-            )
+            let _temporary = Temporary::new();
+            let folder = _temporary.folder.clone();
+            let blobs = Blobs { folder };
+            Test { blobs, _temporary }
         }
 
         fn names(&self) -> Vec<String> {
-            let mut names = self.0.folder.names("");
+            let mut names = self.blobs.folder.names("");
             names.sort();
             names
         }
@@ -388,7 +386,7 @@ mod tests {
     #[test]
     fn a_blob_comes_back_and_everything_else_does_not() {
         let f = Test::new();
-        let (blobs, key) = (&f.0, key("a"));
+        let (blobs, key) = (&f.blobs, key("a"));
         assert_eq!(blobs.load(&key).unwrap_err(), "not there yet");
         for bytes in [&b"\n\nbytes of a driver\n\n\0"[..], b"x"] {
             blobs.store(&key, bytes).unwrap();
@@ -440,9 +438,13 @@ mod tests {
         assert_ne!(driver("1"), driver("2"));
         let f = Test::new();
         let (mine, other) = (key("a"), key("b"));
-        f.0.store(&mine, b"x").unwrap();
-        fs::rename(f.0.folder.at(&mine.name), f.0.folder.at(&other.name)).unwrap();
-        let why = f.0.load(&other).unwrap_err();
+        f.blobs.store(&mine, b"x").unwrap();
+        fs::rename(
+            f.blobs.folder.at(&mine.name),
+            f.blobs.folder.at(&other.name),
+        )
+        .unwrap();
+        let why = f.blobs.load(&other).unwrap_err();
         assert!(
             why.ends_with("it is of another device, driver or version"),
             "{why}"
@@ -452,7 +454,7 @@ mod tests {
     #[test]
     fn a_marker_of_a_dead_process_condemns_and_one_at_work_does_not() {
         let f = Test::new();
-        let (blobs, key) = (&f.0, key("a"));
+        let (blobs, key) = (&f.blobs, key("a"));
         blobs.store(&key, b"x").unwrap();
         let several: Vec<_> = (0..5).map(|_| blobs.load(&key).unwrap()).collect();
         assert_eq!(f.names().len(), 6);
@@ -461,7 +463,9 @@ mod tests {
         // A dead process: its lock is released and its file stays.
         let die = |key: &Key| {
             blobs.store(key, b"x").unwrap();
-            drop(blobs.load(key).unwrap().1.marker.take().unwrap().1);
+            let (_, mut loading) = blobs.load(key).unwrap();
+            let (_, file) = loading.marker.take().unwrap();
+            drop(file);
         };
         die(&key);
         let why = blobs.load(&key).unwrap_err();
@@ -494,16 +498,16 @@ mod tests {
         let key = key("a");
         let load = || {
             let blobs = Blobs {
-                folder: f.0.folder.clone(),
+                folder: f.blobs.folder.clone(),
             };
             let key = self::key("a");
-            soon(move || blobs.load(&key).map(|found| found.0))
+            soon(move || blobs.load(&key).map(|(found, _)| found))
         };
-        let (blob, bad) = (f.0.at(&key.name, ""), f.0.at(&key.name, BAD));
-        let loading = f.0.at(&key.name, ".1-1-1.loading");
+        let (blob, bad) = (f.blobs.at(&key.name, ""), f.blobs.at(&key.name, BAD));
+        let loading = f.blobs.at(&key.name, ".1-1-1.loading");
         let store = || {
             let blobs = Blobs {
-                folder: f.0.folder.clone(),
+                folder: f.blobs.folder.clone(),
             };
             let key = self::key("a");
             soon(move || blobs.store(&key, b"x").unwrap());
@@ -526,7 +530,7 @@ mod tests {
                     "{} is ignored: it is no plain file of this user's",
                     marker.display()
                 );
-                assert_eq!(f.0.ignored(), [line]);
+                assert_eq!(f.blobs.ignored(), [line]);
                 fs::remove_file(marker).unwrap();
             }
         }
@@ -537,7 +541,7 @@ mod tests {
         store();
         assert!(fs::metadata(&blob).unwrap().len() < 1000);
         assert_eq!(load().unwrap().as_bytes(), b"x");
-        assert!(f.0.ignored().is_empty());
+        assert!(f.blobs.ignored().is_empty());
     }
 
     #[test]
@@ -546,10 +550,10 @@ mod tests {
         let time = |n: u64| std::time::UNIX_EPOCH + Duration::from_secs(1_000_000 + n);
         for n in 0..130 {
             let key = key(&n.to_string());
-            f.0.store(&key, &[0; 10]).unwrap();
+            f.blobs.store(&key, &[0; 10]).unwrap();
             File::options()
                 .append(true)
-                .open(f.0.folder.at(&key.name))
+                .open(f.blobs.folder.at(&key.name))
                 .unwrap()
                 .set_modified(time(n))
                 .unwrap();
@@ -557,20 +561,21 @@ mod tests {
         assert_eq!(f.names().len(), MOST_FILES);
         // Loading the oldest file makes it the newest, so the next store keeps it.
         let oldest = key("30");
-        f.0.load(&oldest).unwrap();
-        f.0.store(&key("new"), b"x").unwrap();
-        f.0.load(&oldest).unwrap();
-        assert!(f.0.load(&key("31")).is_err() && f.0.load(&key("32")).is_ok());
+        f.blobs.load(&oldest).unwrap();
+        f.blobs.store(&key("new"), b"x").unwrap();
+        f.blobs.load(&oldest).unwrap();
+        assert!(f.blobs.load(&key("31")).is_err() && f.blobs.load(&key("32")).is_ok());
         // Large blobs evict more files.
         for n in 0..3 {
-            f.0.store(
-                &key(&format!("large {n}")),
-                &vec![0; MOST_BYTES as usize * 2 / 5],
-            )
-            .unwrap();
+            f.blobs
+                .store(
+                    &key(&format!("large {n}")),
+                    &vec![0; MOST_BYTES as usize * 2 / 5],
+                )
+                .unwrap();
         }
         assert!(f.names().len() < 10, "{:?}", f.names());
-        assert!(f.0.load(&key("large 2")).is_ok());
+        assert!(f.blobs.load(&key("large 2")).is_ok());
     }
 
     /// MORTONNET_CACHE may name a folder with other files. They stay, whatever their names are.
@@ -595,29 +600,30 @@ mod tests {
             ("kernel-0123abcd-0123456789ABCDEF", "mortonnet kernel 1"),
         ];
         for (name, text) in foreign {
-            fs::write(f.0.folder.at(name), text).unwrap();
+            fs::write(f.blobs.folder.at(name), text).unwrap();
             let file = File::options()
                 .append(true)
-                .open(f.0.folder.at(name))
+                .open(f.blobs.folder.at(name))
                 .unwrap();
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         for left in [".bad", ".1-2-3f.loading", ".1-2-3f.new"] {
-            fs::write(f.0.folder.at(&[&*key("gone").name, left].concat()), "").unwrap();
+            fs::write(f.blobs.folder.at(&[&*key("gone").name, left].concat()), "").unwrap();
         }
         for n in 0..2 * MOST_FILES {
-            f.0.store(&key(&n.to_string()), b"x").unwrap();
+            f.blobs.store(&key(&n.to_string()), b"x").unwrap();
         }
-        f.0.store(&key("large"), &vec![0; MOST_BYTES as usize - 1000])
+        f.blobs
+            .store(&key("large"), &vec![0; MOST_BYTES as usize - 1000])
             .unwrap();
         for (name, text) in foreign {
             assert_eq!(
-                fs::read_to_string(f.0.folder.at(name)).ok().as_deref(),
+                fs::read_to_string(f.blobs.folder.at(name)).ok().as_deref(),
                 Some(text),
                 "{name}"
             );
         }
         assert!(f.names().len() < foreign.len() + 10, "{:?}", f.names());
-        assert_eq!(f.0.ignored(), [""; 0]);
+        assert_eq!(f.blobs.ignored(), [""; 0]);
     }
 }

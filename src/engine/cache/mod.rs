@@ -24,7 +24,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The cache folder. It may not exist yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+}
 
 impl Folder {
     /// Returns the folder that the environment names: MORTONNET_CACHE (empty turns caching off),
@@ -32,7 +34,7 @@ impl Folder {
     /// is the reason why there is none.
     pub(crate) fn named() -> Result<Folder, String> {
         folder_of(variable)
-            .map(Folder)
+            .map(|path| Folder { path })
             .ok_or_else(|| match std::env::var_os("MORTONNET_CACHE") {
                 Some(_) => "off: MORTONNET_CACHE is empty".into(),
                 None => "off: no folder, as neither MORTONNET_CACHE nor HOME is set".into(),
@@ -41,12 +43,12 @@ impl Folder {
 
     /// The folder's path, for messages.
     pub(crate) fn name(&self) -> String {
-        escape::path(&self.0)
+        escape::path(&self.path)
     }
 
     /// The path of a file in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     /// Checks that only this user or root can write to the folder, if it exists. Anybody who can
@@ -55,7 +57,7 @@ impl Folder {
     /// The error states the problem and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         // A missing or unreachable folder is reported by the later read or write.
-        let Ok(about) = fs::metadata(&self.0) else {
+        let Ok(about) = fs::metadata(&self.path) else {
             return Ok(());
         };
         let name = self.name();
@@ -96,7 +98,7 @@ impl Folder {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&self.0)?;
+            .create(&self.path)?;
         self.check()
             .map_err(|why| io::Error::new(ErrorKind::PermissionDenied, why))?;
         let (path, new) = (self.at(name), self.at(&format!("{name}.{}.new", unique())));
@@ -114,7 +116,7 @@ impl Folder {
 
     /// The names in the folder that begin with `start`, in no order.
     pub(crate) fn names(&self, start: &str) -> Vec<String> {
-        let entries = fs::read_dir(&self.0)
+        let entries = fs::read_dir(&self.path)
             .into_iter()
             .flatten()
             .map_while(Result::ok);
@@ -205,8 +207,12 @@ mod tests {
     #[test]
     fn the_first_variable_that_is_set_names_the_folder() {
         let of = |set: &[(&str, &str)]| {
-            folder_of(|name| set.iter().find(|s| s.0 == name).map(|s| s.1.into()))
-                .map(|p| p.display().to_string())
+            folder_of(|name| {
+                set.iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, value)| value.into())
+            })
+            .map(|p| p.display().to_string())
         };
         let home = ("HOME", "/h");
         assert_eq!(of(&[]), None);
@@ -228,19 +234,22 @@ mod tests {
     }
 
     /// A folder that is deleted at the end of the test.
-    pub(super) struct Temporary(pub(super) Folder);
+    pub(super) struct Temporary {
+        pub(super) folder: Folder,
+    }
 
     impl Temporary {
         pub(super) fn new() -> Temporary {
-            let folder = std::env::temp_dir().join(format!("mortonnet-cache-{}", unique()));
-            DirBuilder::new().mode(0o700).create(&folder).unwrap();
-            Temporary(Folder(folder))
+            let path = std::env::temp_dir().join(format!("mortonnet-cache-{}", unique()));
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            let folder = Folder { path };
+            Temporary { folder }
         }
     }
 
     impl Drop for Temporary {
         fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0.0);
+            let _ = fs::remove_dir_all(&self.folder.path);
         }
     }
 
@@ -268,8 +277,8 @@ mod tests {
 
     #[test]
     fn only_plain_small_files_of_this_user_are_read() {
-        let folder = Temporary::new();
-        let f = &folder.0;
+        let temporary = Temporary::new();
+        let f = &temporary.folder;
         let read = |name: &'static str| {
             let f = f.clone();
             soon(move || f.text(name, 100))
@@ -322,10 +331,10 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_may_write_is_not_used() {
-        let folder = Temporary::new();
-        let f = &folder.0;
+        let temporary = Temporary::new();
+        let f = &temporary.folder;
         for bits in [0o777, 0o1777, 0o775, 0o770, 0o2775] {
-            mode(&f.0, bits);
+            mode(&f.path, bits);
             let why = f.check().unwrap_err();
             assert!(
                 why.contains("others may write to it") && why.contains("; chmod go-w /"),
@@ -336,23 +345,21 @@ mod tests {
                 ErrorKind::PermissionDenied
             );
         }
-        mode(&f.0, 0o755);
+        mode(&f.path, 0o755);
         // systemd gives a service with DynamicUser a link to the folder.
         let link = Temporary::new();
-        symlink(&f.0, link.0.at("link")).unwrap();
-        let linked = Folder(link.0.at("link"));
+        let path = link.folder.at("link");
+        symlink(&f.path, &path).unwrap();
+        let linked = Folder { path };
         linked.check().unwrap();
         linked.write("a", b"x").unwrap();
         assert_eq!(f.names(""), ["a"]);
-        Folder(link.0.at("not there")).check().unwrap();
-        assert!(
-            Folder(f.at("a"))
-                .check()
-                .unwrap_err()
-                .ends_with("is not a folder")
-        );
+        let path = link.folder.at("not there");
+        Folder { path }.check().unwrap();
+        let why = Folder { path: f.at("a") }.check().unwrap_err();
+        assert!(why.ends_with("is not a folder"), "{why}");
         if user() == 0 {
-            std::os::unix::fs::chown(&f.0, Some(65534), None).unwrap();
+            std::os::unix::fs::chown(&f.path, Some(65534), None).unwrap();
             let why = f.check().unwrap_err();
             assert!(
                 why.contains("it belongs to another user (65534, this is 0); name a folder"),
@@ -363,8 +370,8 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_way_of_a_file_is_replaced_and_not_written_through() {
-        let folder = Temporary::new();
-        let f = folder.0.clone();
+        let temporary = Temporary::new();
+        let f = temporary.folder.clone();
         fs::write(f.at("other"), "kept").unwrap();
         symlink("other", f.at("link")).unwrap();
         fifo(&f.at("fifo"));

@@ -288,7 +288,8 @@ pub(crate) struct MultiEngine {
     answers: [Answers; SLOTS],
     batch: usize,
     /// The offset of each number and of each score in a record.
-    rows: (RecordRows, Vec<u32>),
+    input_rows: RecordRows,
+    score_rows: Vec<u32>,
 }
 
 /// The records of a slot, as bytes or as numbers in plain order.
@@ -326,6 +327,23 @@ struct WorkerShared {
     local: Mutex<WorkerLocal>,
     /// Signals that the member may have work.
     wake: Condvar,
+}
+
+impl WorkerShared {
+    fn new(facts: &MemberFacts, width: usize) -> WorkerShared {
+        WorkerShared {
+            name: facts.name.clone(),
+            granule: facts.granule,
+            batch: facts.batch,
+            in_process: facts.in_process,
+            track: facts.track,
+            local: Mutex::new(WorkerLocal {
+                engine: None,
+                record: vec![0.0; width],
+            }),
+            wake: Condvar::new(),
+        }
+    }
 }
 
 impl WorkerShared {
@@ -407,7 +425,7 @@ struct MemberState {
     /// The speed; `None` until it is measured and after a failure.
     pace: Option<Pace>,
     /// The member's chunks, indexed by the slot of its own engine.
-    chunks: [Option<Chunk>; SLOTS],
+    chunks: [Option<RecordChunk>; SLOTS],
     /// The expected end of the member's chunks.
     ends: Instant,
     asleep: bool,
@@ -420,9 +438,17 @@ struct MemberState {
     times: MemberTimes,
 }
 
+/// Records that a member should take.
+struct Offer {
+    slot: usize,
+    records: usize,
+    /// The time in microseconds after which the counted records should be done.
+    horizon: f64,
+}
+
 /// Consecutive records of a slot that one member computes.
 #[derive(Clone)]
-struct Chunk {
+struct RecordChunk {
     slot: usize,
     records: Range<usize>,
     taken: Instant,
@@ -433,6 +459,19 @@ fn us(d: Duration) -> f64 {
 }
 
 impl MemberState {
+    fn new(now: Instant) -> MemberState {
+        MemberState {
+            pace: None,
+            chunks: [const { None }; SLOTS],
+            ends: now,
+            asleep: false,
+            signs: 0,
+            silence: Silence::default(),
+            slowest: None,
+            times: MemberTimes::default(),
+        }
+    }
+
     /// Estimates the microseconds until the member is free. A late member is assumed to need as
     /// long again as it is late.
     fn pending(&self, now: Instant) -> f64 {
@@ -459,12 +498,12 @@ impl QueueState {
             .iter()
             .enumerate()
             .filter_map(|(i, m)| Some((i, m.pace.as_ref()?.rate())));
-        rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+        let fastest = rates.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        fastest.map(|(i, _)| i)
     }
 
-    /// Returns the slot from which member `who` should take records, their number, and the horizon.
-    /// The horizon is the time in microseconds after which the counted records should be done.
-    fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<(usize, usize, f64)> {
+    /// Returns the records that member `who` should take.
+    fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<Offer> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
         let next = if slot == self.newest {
@@ -485,7 +524,11 @@ impl QueueState {
         let horizon = pace::horizon(paces, waiting + next / 2);
         let me = &self.members[who];
         let records = pace::share(me.pace.as_ref()?, me.pending(now), horizon, granule);
-        Some((slot, records.min(waiting), horizon))
+        Some(Offer {
+            slot,
+            records: records.min(waiting),
+            horizon,
+        })
     }
 }
 
@@ -500,10 +543,8 @@ impl Shared {
             let now = Instant::now();
             let asleep = |(who, _): &(usize, &WorkerShared)| state.members[*who].asleep;
             for (who, worker) in self.workers.iter().enumerate().filter(asleep) {
-                if state
-                    .offer(who, worker.granule, now)
-                    .is_some_and(|o| o.1 > 0)
-                {
+                let offer = state.offer(who, worker.granule, now);
+                if offer.is_some_and(|offer| offer.records > 0) {
                     worker.wake.notify_one();
                 }
             }
@@ -551,7 +592,7 @@ impl Shared {
 
     /// Takes a chunk for slot `place` of member `who`'s engine. If `wait`, waits for one until the
     /// engine is dropped.
-    fn take(&self, who: usize, place: usize, wait: bool) -> Option<(Chunk, Arc<Input>)> {
+    fn take(&self, who: usize, place: usize, wait: bool) -> Option<(RecordChunk, Arc<Input>)> {
         let mut state = self.state();
         loop {
             let now = Instant::now();
@@ -560,7 +601,12 @@ impl Shared {
             }
             state.members[who].signs += 1;
             let offer = state.offer(who, self.workers[who].granule, now);
-            if let Some((slot, records @ 1.., _)) = offer {
+            if let Some(Offer {
+                slot,
+                records: records @ 1..,
+                ..
+            }) = offer
+            {
                 let submitted = &mut state.slots[slot];
                 let source = submitted.returned.last_mut().unwrap_or(&mut submitted.open);
                 let records = source.start..source.end.min(source.start + records);
@@ -577,7 +623,7 @@ impl Shared {
                     now
                 };
                 member.ends = free + Duration::from_nanos((time * 1e3) as u64);
-                let chunk = Chunk {
+                let chunk = RecordChunk {
                     slot,
                     records,
                     taken: now,
@@ -592,10 +638,11 @@ impl Shared {
             let wake = &self.workers[who].wake;
             state = match offer {
                 // The other members should be done by then. If they are late, this one helps.
-                Some((_, _, horizon)) => {
+                Some(Offer { horizon, .. }) => {
                     let until = Duration::from_micros(horizon.clamp(1e3, 1e7) as u64);
-                    wake.wait_timeout(state, until)
-                        .map_or_else(|e| e.into_inner().0, |s| s.0)
+                    let woken = wake.wait_timeout(state, until);
+                    let (state, _) = woken.unwrap_or_else(|e| e.into_inner());
+                    state
                 }
                 None => wake.wait(state).unwrap_or_else(|e| e.into_inner()),
             };
@@ -720,7 +767,7 @@ impl Worker {
         state.party.can_do(pace.rate());
         state.members[self.who].pace = Some(pace);
         drop(state);
-        let mut chunks: [Option<Chunk>; SLOTS] = [const { None }; SLOTS];
+        let mut chunks: [Option<RecordChunk>; SLOTS] = [const { None }; SLOTS];
         let mut place = 0;
         // The time when the device became free for the current chunk.
         let mut free = Instant::now();
@@ -814,7 +861,7 @@ impl Worker {
     }
 
     /// Decodes a chunk into slot `place` of the engine.
-    fn prepare(&self, chunk: &Chunk, place: usize, input: &Input) -> Result<(), Error> {
+    fn prepare(&self, chunk: &RecordChunk, place: usize, input: &Input) -> Result<(), Error> {
         let start = self.shared.timed.then(Instant::now);
         let width = self.shared.sizes.width;
         self.with_engine(|engine, record| {
@@ -846,7 +893,7 @@ impl Worker {
     fn finish(
         &self,
         place: usize,
-        chunks: &mut [Option<Chunk>; SLOTS],
+        chunks: &mut [Option<RecordChunk>; SLOTS],
         free: &mut Instant,
     ) -> Result<(), Error> {
         let Some(chunk) = chunks[place].take() else {
@@ -900,22 +947,11 @@ impl MultiEngine {
         let all: usize = members.iter().map(|m| m.facts.batch).sum();
         let most = SLOT_BYTES / (4 * sizes.width).max(1);
         let batch = (BATCHES * all).min(most.max(all));
-        let now = Instant::now();
-        let member = |_| MemberState {
-            pace: None,
-            chunks: [const { None }; SLOTS],
-            ends: now,
-            asleep: false,
-            signs: 0,
-            silence: Silence::default(),
-            slowest: None,
-            times: MemberTimes::default(),
-        };
+        let (now, count) = (Instant::now(), members.len());
         let answers = || Answers {
             scores: vec![0.0; batch * sizes.scores],
             classes: vec![0; if sizes.classes { batch } else { 0 }],
         };
-        let count = members.len();
         let submitted = || SubmittedSlot {
             input: None,
             open: 0..0,
@@ -932,7 +968,7 @@ impl MultiEngine {
         let state = QueueState {
             slots: [(); SLOTS].map(|()| submitted()),
             newest: 0,
-            members: (0..count).map(member).collect(),
+            members: (0..count).map(|_| MemberState::new(now)).collect(),
             party: Party::new(),
             full: false,
             done: None,
@@ -940,18 +976,7 @@ impl MultiEngine {
             quit: false,
             failure: None,
         };
-        let worker = |m: &Member| WorkerShared {
-            name: m.facts.name.clone(),
-            granule: m.facts.granule,
-            batch: m.facts.batch,
-            in_process: m.facts.in_process,
-            track: m.facts.track,
-            local: Mutex::new(WorkerLocal {
-                engine: None,
-                record: vec![0.0; sizes.width],
-            }),
-            wake: Condvar::new(),
-        };
+        let worker = |m: &Member| WorkerShared::new(&m.facts, sizes.width);
         let shared = Arc::new(Shared {
             workers: members.iter().map(worker).collect(),
             state: Mutex::new(state),
@@ -972,10 +997,8 @@ impl MultiEngine {
             inputs: [(); SLOTS].map(|()| input()),
             answers: [(); SLOTS].map(|()| answers()),
             batch,
-            rows: (
-                RecordRows::first(sizes.width),
-                (0..sizes.scores as u32).collect(),
-            ),
+            input_rows: RecordRows::first(sizes.width),
+            score_rows: (0..sizes.scores as u32).collect(),
         }
     }
 
@@ -997,7 +1020,7 @@ impl Engine for MultiEngine {
             .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
         Ok(RecordMut::new(
             &mut input.values,
-            &self.rows.0,
+            &self.input_rows,
             index * width,
         ))
     }
@@ -1076,7 +1099,7 @@ impl Engine for MultiEngine {
         let answers = &self.answers[slot];
         Answer {
             class: classes.then(|| answers.classes[index]),
-            scores: Record::new(&answers.scores, &self.rows.1, index * scores),
+            scores: Record::new(&answers.scores, &self.score_rows, index * scores),
         }
     }
 

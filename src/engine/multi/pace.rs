@@ -160,7 +160,8 @@ impl Party {
     /// The number of counted slots in a trial.
     const TRIAL: u32 = 3;
     /// The number of slots between two trials, at first and at most.
-    const STAY: (u32, u32) = (12, 4096);
+    const FIRST_STAY: u32 = 12;
+    const LONGEST_STAY: u32 = 4096;
     /// One member alone is chosen if its time is below this fraction of the time of all.
     const BETTER: f64 = 0.97;
     /// One member alone is tried if the time of all is above this fraction of the fastest member's
@@ -181,7 +182,7 @@ impl Party {
             us: 0.0,
             records: 0,
             trying: true,
-            stay: Party::STAY.0,
+            stay: Party::FIRST_STAY,
             faster: 0,
             slower: 0,
         }
@@ -244,7 +245,7 @@ impl Party {
             && counted >= self.stay
             && (way == 1 || cost >= self.best * Party::CLEARLY)
         {
-            self.stay = (2 * self.stay).min(Party::STAY.1);
+            self.stay = (2 * self.stay).min(Party::LONGEST_STAY);
             self.trying = true;
             // The current cost is known. A member that is alone already has to win only once more.
             self.costs[way] = Some(cost);

@@ -83,7 +83,9 @@ impl Engine for Mock {
         }
         d.busy.fetch_sub(1, SeqCst);
         if d.batches.load(SeqCst) == 1 {
-            d.first.lock().unwrap().as_mut().unwrap().2 = Instant::now();
+            let mut first = d.first.lock().unwrap();
+            let (.., end) = first.as_mut().unwrap();
+            *end = Instant::now();
         }
         let fails = d.fails_after.load(SeqCst);
         if fails > 0 && d.batches.load(SeqCst) > fails {
@@ -112,9 +114,9 @@ impl Engine for Mock {
 /// record.
 fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
     let busy = Arc::new(AtomicUsize::new(0));
-    let dials = |m: &(usize, u64, u64)| Dials {
-        batch_us: m.1.into(),
-        record_us: m.2.into(),
+    let dials = |&(_, batch_us, record_us): &(usize, u64, u64)| Dials {
+        batch_us: batch_us.into(),
+        record_us: record_us.into(),
         busy: Arc::clone(&busy),
         ..Dials::default()
     };
@@ -141,7 +143,7 @@ fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
         .iter()
         .zip(&dials)
         .enumerate()
-        .map(|(i, (m, d))| member(i, m.0, d))
+        .map(|(i, (&(batch, ..), d))| member(i, batch, d))
         .collect();
     (
         MultiEngine::new(
@@ -258,14 +260,16 @@ fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
         .iter()
         .map(|d| d.first.lock().unwrap().unwrap())
         .collect();
-    assert_eq!(first.iter().map(|f| f.0).collect::<Vec<_>>(), [16, 1, 1, 5]);
+    let records: Vec<usize> = first.iter().map(|&(records, ..)| records).collect();
+    assert_eq!(records, [16, 1, 1, 5]);
     first.remove(1);
-    first.sort_by_key(|f| f.1);
-    assert!(
-        first.windows(2).all(|pair| pair[0].2 <= pair[1].1),
-        "{first:?}"
-    );
-    assert!(first.iter().all(|f| f.2 - f.1 >= Duration::from_millis(3)));
+    first.sort_by_key(|&(_, start, _)| start);
+    let mut before = None;
+    for &(_, start, end) in &first {
+        assert!(before.is_none_or(|before| before <= start), "{first:?}");
+        assert!(end - start >= Duration::from_millis(3));
+        before = Some(end);
+    }
 }
 
 #[test]
@@ -419,14 +423,11 @@ fn bytes_are_decoded_by_the_members() {
         engine.submit(1, 32).unwrap();
         assert!(!engine.defer(1, 0, &decode, &[0, 0, 0]), "members have it");
         engine.collect(1).unwrap();
-        assert_eq!(engine.refused(1, 0).map(|r| r.0), wrong.map(usize::from));
+        let refused = |from| engine.refused(1, from).map(|(record, _)| record);
+        assert_eq!(refused(0), wrong.map(usize::from));
         let bad = |i: usize| wrong.is_some_and(|w| i == usize::from(w) || i > 25);
         for i in 0..32 {
-            assert_eq!(
-                engine.refused(1, i).is_some_and(|r| r.0 == i),
-                bad(i),
-                "{i}"
-            );
+            assert_eq!(refused(i) == Some(i), bad(i), "{i}");
             assert!(
                 bad(i) || engine.answer(1, i).scores.get(0) == i as f32 + 3.0,
                 "{i}"

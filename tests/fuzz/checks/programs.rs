@@ -8,7 +8,9 @@ use std::fs;
 /// A stored program loads. A changed file does not load.
 pub fn programs(data: &[u8]) {
     let mut input = Input(data);
-    let cache = Folder(folder().to_path_buf());
+    let cache = Folder {
+        path: folder().to_path_buf(),
+    };
     let blobs = Blobs {
         folder: cache.clone(),
     };
