@@ -35,6 +35,7 @@ use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
 use crate::error::{Error, ErrorKind};
 use crate::ir::layout::Offsets;
+use crate::ir::network::Network;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Step, places};
 use crate::observe::clocks::{Clocks, HostTimes};
 use crate::observe::profile::{Phases, StepClock};
@@ -81,11 +82,8 @@ pub(crate) struct OpenClEngine {
     plan: Plan,
     slots: Vec<Slot>,
     launches: Vec<StepLaunch>,
-    /// The offset of each record of the input, the offsets of its features, and those of its
-    /// padding rows.
-    input: (Vec<u32>, RecordRows, Vec<u32>),
-    /// The offset of each record of the scores, and the offsets of its scores.
-    scores: (Vec<u32>, Vec<u32>),
+    input: InputPlaces,
+    scores: ScorePlaces,
     /// A buffer of [`UNWRITTEN`] values as large as the largest result, if the device has memory of
     /// its own.
     unwritten: Option<ClBuffer>,
@@ -99,6 +97,60 @@ pub(crate) struct OpenClEngine {
     clock: Option<StepClock>,
     /// The trace of each command, if there is one.
     timeline: Option<Timeline>,
+}
+
+/// Offsets in the input buffer of a slot.
+struct InputPlaces {
+    records: Vec<u32>,
+    /// The features of a record.
+    features: RecordRows,
+    /// The padding rows of a record.
+    padding: Vec<u32>,
+}
+
+impl InputPlaces {
+    fn new(plan: &Plan, network: &Network) -> InputPlaces {
+        let (offsets, elements) = offsets(plan, BufferRole::Input);
+        let features = (0..network.width)
+            .map(|i| elements[network.order.element(network.input(), i)])
+            .collect();
+        let end = offsets.rows.iter().max().map_or(0, |&row| row as usize + 1);
+        let mut taken = vec![false; end];
+        elements.iter().for_each(|&row| taken[row as usize] = true);
+        let unused = |row: &u32| !taken[*row as usize];
+        InputPlaces {
+            padding: offsets.rows.iter().copied().filter(unused).collect(),
+            records: offsets.cols,
+            features: RecordRows::new(features),
+        }
+    }
+}
+
+/// Offsets in the score buffer of a slot.
+struct ScorePlaces {
+    records: Vec<u32>,
+    /// The scores of a record.
+    rows: Vec<u32>,
+}
+
+impl ScorePlaces {
+    fn new(plan: &Plan) -> ScorePlaces {
+        let (offsets, rows) = offsets(plan, BufferRole::Scores);
+        let records = offsets.cols;
+        ScorePlaces { records, rows }
+    }
+}
+
+/// Returns the offsets of a buffer's rows and columns, and those of the elements of its map.
+fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
+    let Some(i) = plan.buffer(role) else {
+        let (rows, cols) = (Vec::new(), Vec::new());
+        return (Offsets { rows, cols }, Vec::new());
+    };
+    let b = &plan.buffers[i];
+    let offsets = b.layout.offsets(b.padded_rows, plan.padded_batch);
+    let elements = b.map.rows().map(|row| offsets.rows[row]).collect();
+    (offsets, elements)
 }
 
 /// Converts the times of the queue's commands to the host's clock.
@@ -170,10 +222,7 @@ impl OpenClEngine {
         let mut read = wanted;
         if host_classes {
             plan = without_argmax(plan);
-            read = Wanted {
-                scores: true,
-                classes: false,
-            };
+            (read.scores, read.classes) = (true, false);
         }
         let (queue, context) = phases.time("context", || {
             let context = Context::new(device)?;
@@ -198,56 +247,10 @@ impl OpenClEngine {
                 )
             })?);
         }
-        let launches: Vec<StepLaunch> = plan
-            .steps
-            .iter()
-            .map(|step| StepLaunch {
-                step: step.clone(),
-                local: step.local.map(|(y, x)| [y, x]),
-            })
-            .collect();
-        let offsets = |role| {
-            plan.buffer(role).map_or(
-                Offsets {
-                    rows: Vec::new(),
-                    cols: Vec::new(),
-                },
-                |i| {
-                    let b = &plan.buffers[i];
-                    b.layout.offsets(b.padded_rows, plan.padded_batch)
-                },
-            )
+        let launch = |step: &Step| StepLaunch {
+            step: step.clone(),
+            local: step.local.map(|(y, x)| [y, x]),
         };
-        let places = |role, offsets: &Offsets| -> Vec<u32> {
-            let map = plan.buffer(role).map(|i| &plan.buffers[i].map);
-            map.map_or(Vec::new(), |map| {
-                map.rows().map(|row| offsets.rows[row]).collect()
-            })
-        };
-        let (of_input, of_scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
-        let network = &model.network;
-        let elements = places(BufferRole::Input, &of_input);
-        let features = (0..network.width)
-            .map(|i| elements[network.order.element(network.input(), i)])
-            .collect();
-        let end = of_input
-            .rows
-            .iter()
-            .max()
-            .map_or(0, |&row| row as usize + 1);
-        let mut taken = vec![false; end];
-        elements.iter().for_each(|&row| taken[row as usize] = true);
-        let padding = of_input
-            .rows
-            .iter()
-            .copied()
-            .filter(|&row| !taken[row as usize])
-            .collect();
-        let input = (of_input.cols, RecordRows::new(features), padding);
-        let scores = (
-            of_scores.cols.clone(),
-            places(BufferRole::Scores, &of_scores),
-        );
         let asks = timed || !class(device).is_some_and(|class| class.stops_after_failure);
         let mut engine = OpenClEngine {
             asks,
@@ -255,9 +258,9 @@ impl OpenClEngine {
             timeline: None,
             queue,
             slots,
-            launches,
-            input,
-            scores,
+            launches: plan.steps.iter().map(launch).collect(),
+            input: InputPlaces::new(&plan, &model.network),
+            scores: ScorePlaces::new(&plan),
             unwritten,
             host_classes,
             _constants: constants,
@@ -284,13 +287,19 @@ impl OpenClEngine {
             ..
         } = &mut self.slots[slot];
         let data = input.slice_mut::<f32>();
-        let (cols, features, padding) = &self.input;
-        for &col in &cols[records..self.plan.columns(records)] {
-            RecordMut::new(data, features, col as usize).clear();
-            padding.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
+        let places = &self.input;
+        for &col in &places.records[records..self.plan.columns(records)] {
+            RecordMut::new(data, &places.features, col as usize).clear();
+            places
+                .padding
+                .iter()
+                .for_each(|&r| data[(col + r) as usize] = 0.0);
         }
         if let Some(scores) = scores {
-            let (cols, rows) = &self.scores;
+            let ScorePlaces {
+                records: cols,
+                rows,
+            } = &self.scores;
             give_back(scores, |values| {
                 for &col in &cols[..records] {
                     rows.iter()
@@ -330,7 +339,10 @@ impl OpenClEngine {
             records,
             ..
         } = &self.slots[slot];
-        let (cols, rows) = &self.scores;
+        let ScorePlaces {
+            records: cols,
+            rows,
+        } = &self.scores;
         let first = |col: u32| {
             scores
                 .as_ref()
@@ -379,13 +391,11 @@ impl OpenClEngine {
             ..
         } = &mut self.slots[slot];
         *launched = records;
-        let steps = self.plan.variant(records).0;
+        let (steps, _) = self.plan.variant(records);
         let launches = self.launches.iter().zip(kernels.iter()).zip(events);
         for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
-            let global = [
-                launch.step.global.0.items(records),
-                launch.step.global.1.items(records),
-            ];
+            let (x, y) = launch.step.global;
+            let global = [x.items(records), y.items(records)];
             let local = launch.local.as_ref().map(<[usize; 2]>::as_slice);
             self.queue
                 .launch(kernel, &global, local, self.asks.then_some(event))?;
@@ -535,61 +545,8 @@ pub(crate) fn limits(device: &Device) -> DeviceLimits {
 /// Checks that the device can run the plan. The error names every restriction that fails.
 pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
-    let mut failed: Vec<String> = Vec::new();
-    for step in plan.steps.iter() {
-        if let Some((_, kernel)) = library().kernel(&step.kernel) {
-            let mut kernel = kernel.clone();
-            let local = step
-                .local
-                .map(|local| programs::shrunk(&kernel, local, limits.work_group, &limits));
-            kernel.restrictions.work_group =
-                local.map(|local| kernel.restrictions.dimensions(local));
-            failed.extend(
-                kernel
-                    .admits(step.problem, Some(&limits))
-                    .err()
-                    .unwrap_or_default(),
-            );
-        }
-    }
-    for c in plan.constants.iter().filter(|c| c.image) {
-        let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
-        if width > most_wide || height > most_high {
-            failed.push(format!(
-                "{} as an image of {width}×{height} pixels, the device allows \
-                 {most_wide}×{most_high}",
-                c.name
-            ));
-        }
-    }
-    let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
-    let buffers = plan
-        .buffers
-        .iter()
-        .map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
-    let all = if takes_all(plan) {
-        places(&plan.constants).1
-    } else {
-        0
-    };
-    let others = [
-        ("the arena", plan.arena_bytes),
-        ("the constants together", all),
-    ];
-    for (what, bytes) in constants.chain(buffers).chain(others) {
-        if bytes as u64 > limits.max_alloc {
-            failed.push(format!(
-                "{what} of {bytes} bytes, the device allows {} in one buffer",
-                limits.max_alloc
-            ));
-        }
-    }
-    if device.mem_align > 0 && ARENA_ALIGN % device.mem_align != 0 {
-        failed.push(format!(
-            "buffers aligned to {} bytes, the plan has {ARENA_ALIGN}",
-            device.mem_align
-        ));
-    }
+    let mut failed = refused_kernels(plan, &limits);
+    failed.extend(refused_memory(device, plan, &limits));
     if !device.compiler_available {
         failed.push("its driver has no OpenCL C compiler".into());
     }
@@ -607,6 +564,67 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
         device.name,
         failed.join("; ")
     )))
+}
+
+/// Returns the restrictions of the plan's kernels that fail.
+fn refused_kernels(plan: &Plan, limits: &DeviceLimits) -> Vec<String> {
+    let mut failed: Vec<String> = Vec::new();
+    for step in plan.steps.iter() {
+        if let Some((_, kernel)) = library().kernel(&step.kernel) {
+            let mut kernel = kernel.clone();
+            let local = step
+                .local
+                .map(|local| programs::shrunk(&kernel, local, limits.work_group, limits));
+            kernel.restrictions.work_group =
+                local.map(|local| kernel.restrictions.dimensions(local));
+            let refused = kernel.admits(step.problem, Some(limits)).err();
+            failed.extend(refused.unwrap_or_default());
+        }
+    }
+    failed
+}
+
+/// Returns the images and buffers of the plan that the device does not allow.
+fn refused_memory(device: &Device, plan: &Plan, limits: &DeviceLimits) -> Vec<String> {
+    let mut failed = Vec::new();
+    for c in plan.constants.iter().filter(|c| c.image) {
+        let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
+        if width > most_wide || height > most_high {
+            failed.push(format!(
+                "{} as an image of {width}×{height} pixels, the device allows \
+                 {most_wide}×{most_high}",
+                c.name
+            ));
+        }
+    }
+    let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
+    let buffers = plan
+        .buffers
+        .iter()
+        .map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
+    let (_, all) = places(&plan.constants);
+    let others = [
+        ("the arena", plan.arena_bytes),
+        (
+            "the constants together",
+            if takes_all(plan) { all } else { 0 },
+        ),
+    ];
+    for (what, bytes) in constants.chain(buffers).chain(others) {
+        if bytes as u64 > limits.max_alloc {
+            failed.push(format!(
+                "{what} of {bytes} bytes, the device allows {} in one buffer",
+                limits.max_alloc
+            ));
+        }
+    }
+    if device.mem_align > 0 && ARENA_ALIGN % device.mem_align != 0 {
+        failed.push(format!(
+            "buffers aligned to {} bytes, the plan has {ARENA_ALIGN}",
+            device.mem_align
+        ));
+    }
+    failed
 }
 
 enum Resident {
@@ -714,13 +732,50 @@ fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);
     let some = |s: &Step| {
-        matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i))
+        let (_, columns) = s.global;
+        matches!(columns, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i))
     };
     if records <= granule && plan.steps[steps].iter().any(some) {
         granule
     } else {
         0
     }
+}
+
+/// Sets the arguments of a step's kernel.
+fn bind(
+    plan: &Plan,
+    step: &Step,
+    kernel: ClKernel,
+    constants: &[Resident],
+    buffers: &[ClBuffer],
+) -> Result<BoundKernel, Error> {
+    let argument = |(arg, bytes): (&Arg, usize)| match *arg {
+        Arg::Size(n) => Argument::U32(n),
+        Arg::Scalar(x) => Argument::F32(x),
+        Arg::Pair((x, y)) => Argument::F32x2([x, y]),
+        Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
+        Arg::Moved(moved) => Argument::U32x16(moved.words()),
+        Arg::Constant(_) | Arg::Constants => {
+            // The buffer of all constants is the last one.
+            let i = if let Arg::Constant(i) = *arg {
+                i
+            } else {
+                constants.len() - 1
+            };
+            match &constants[i] {
+                Resident::Buffer(buffer) => Argument::Buffer { buffer, bytes },
+                Resident::Image(image) => Argument::Image(image),
+            }
+        }
+        Arg::Buffer(i) => Argument::Buffer {
+            buffer: &buffers[i],
+            bytes,
+        },
+    };
+    let touched = touched(plan, step, library());
+    let arguments: Vec<Argument<'_>> = step.args.iter().zip(touched).map(argument).collect();
+    Ok(kernel.bind(&arguments)?)
 }
 
 impl Slot {
@@ -754,45 +809,11 @@ impl Slot {
                 ),
             })
             .collect::<Result<_, _>>()?;
-        let bind = |(step, kernel): (&Step, ClKernel)| {
-            let touched = touched(plan, step, library());
-            let argument = |(arg, bytes): (&Arg, usize)| match *arg {
-                Arg::Size(n) => Argument::U32(n),
-                Arg::Scalar(x) => Argument::F32(x),
-                Arg::Pair((x, y)) => Argument::F32x2([x, y]),
-                Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
-                Arg::Moved(moved) => Argument::U32x16(moved.words()),
-                Arg::Constant(_) | Arg::Constants => {
-                    // The buffer of all constants is the last one.
-                    let i = if let Arg::Constant(i) = *arg {
-                        i
-                    } else {
-                        constants.len() - 1
-                    };
-                    match &constants[i] {
-                        Resident::Buffer(buffer) => Argument::Buffer { buffer, bytes },
-                        Resident::Image(image) => Argument::Image(image),
-                    }
-                }
-                Arg::Buffer(i) => Argument::Buffer {
-                    buffer: &buffers[i],
-                    bytes,
-                },
-            };
-            kernel.bind(
-                &step
-                    .args
-                    .iter()
-                    .zip(touched)
-                    .map(argument)
-                    .collect::<Vec<_>>(),
-            )
-        };
         let kernels = plan
             .steps
             .iter()
             .zip(kernels)
-            .map(bind)
+            .map(|(step, kernel)| bind(plan, step, kernel, constants, &buffers))
             .collect::<Result<_, _>>()?;
         let mapped = |i: usize, mode| match unified {
             true => Ok(MappedBuffer::new(buffers[i].clone(), mode)),
@@ -844,8 +865,12 @@ impl Engine for OpenClEngine {
             input.wait()?;
         }
         let data = input.slice_mut::<f32>();
-        let (cols, rows, padding) = &self.input;
-        let offset = cols[index] as usize;
+        let InputPlaces {
+            records,
+            features: rows,
+            padding,
+        } = &self.input;
+        let offset = records[index] as usize;
         // The map may have lost its contents, so padding is written with each record.
         padding
             .iter()
@@ -922,8 +947,8 @@ impl Engine for OpenClEngine {
         let slot = &self.slots[slot];
         let scores = match &slot.scores {
             Some(scores) => {
-                let (cols, rows) = &self.scores;
-                Record::new(scores.slice::<f32>(), rows, cols[index] as usize)
+                let ScorePlaces { records, rows } = &self.scores;
+                Record::new(scores.slice::<f32>(), rows, records[index] as usize)
             }
             None => Record::new(&[], &[], 0),
         };
@@ -992,7 +1017,10 @@ mod tests {
                     let has = match *arg {
                         Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
                         Arg::Constant(i) => plan.constants[i].bytes(),
-                        Arg::Constants => places(&plan.constants).1,
+                        Arg::Constants => {
+                            let (_, bytes) = places(&plan.constants);
+                            bytes
+                        }
                         Arg::Size(_)
                         | Arg::Scalar(_)
                         | Arg::Pair(_)

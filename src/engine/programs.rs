@@ -64,36 +64,14 @@ impl Programs {
             // which may be lower.
             let local = step.local.map(|local| shrunk(kernel, local, most, &limits));
             if local != step.local {
-                let words = |l: Option<(usize, usize)>| {
-                    l.map_or(String::new(), |(x, y)| format!("{x}×{y}"))
-                };
-                let (wanted, found) = (words(step.local), words(local));
-                let name = &step.kernel;
-                let text = format!(
-                    "{name}: work-groups of {found}, not {wanted}: the device allows {most} \
-                     work-items"
-                );
+                let text = shrunk_note(&step.kernel, step.local, local, most);
                 phases.origins.get_or_insert_default().note(text);
                 plan.steps.to_mut()[i].local = local;
             }
             let step = &plan.steps[i];
-            let (source, options) = fit::program(plan, step, library());
-            let built = match programs.find(&source, &options) {
-                Some(at) => &programs.built[at],
-                None => {
-                    let text = sources.text(kernel)?;
-                    let built = programs.program(
-                        context,
-                        (source, options),
-                        &text,
-                        &kernel.function,
-                        phases,
-                    )?;
-                    programs.built.push(built);
-                    &programs.built[programs.built.len() - 1]
-                }
-            };
-            let items = local.map_or(1, |l| l.0 * l.1);
+            let program = fit::program(plan, step, library());
+            let built = programs.find_or_build(context, program, kernel, sources, phases)?;
+            let items = local.map_or(1, |(x, y)| x * y);
             let allowed = match &built.spare {
                 Some(kernel) => kernel.work_group_limit()?,
                 None => items,
@@ -114,6 +92,26 @@ impl Programs {
             }
         }
         Ok(programs)
+    }
+
+    fn find_or_build(
+        &mut self,
+        context: &Context,
+        (source, options): (String, String),
+        kernel: &registry::Kernel,
+        sources: &Sources,
+        phases: &mut Phases,
+    ) -> Result<&Built, Error> {
+        let at = match self.find(&source, &options) {
+            Some(at) => at,
+            None => {
+                let (text, program) = (sources.text(kernel)?, (source, options));
+                let built = self.program(context, program, &text, &kernel.function, phases)?;
+                self.built.push(built);
+                self.built.len() - 1
+            }
+        };
+        Ok(&self.built[at])
     }
 
     /// Takes a program from the cache folder or compiles it, and creates its first kernel.
@@ -176,7 +174,9 @@ impl Programs {
         steps
             .map(|step| {
                 let (source, options) = fit::program(plan, step, library());
-                let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
+                let function = library()
+                    .kernel(&step.kernel)
+                    .map_or("", |(_, kernel)| &kernel.function);
                 let missing =
                     || Error::device(format!("{}: its program was not built", step.kernel));
                 let built = self
@@ -242,6 +242,18 @@ fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     Key::new(&driver, &[("source", &hash), ("options", options)])
 }
 
+/// The message that a kernel has smaller work-groups than its plan wants.
+fn shrunk_note(
+    name: &str,
+    wanted: Option<(usize, usize)>,
+    found: Option<(usize, usize)>,
+    most: usize,
+) -> String {
+    let words = |l: Option<(usize, usize)>| l.map_or(String::new(), |(x, y)| format!("{x}×{y}"));
+    let (wanted, found) = (words(wanted), words(found));
+    format!("{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items")
+}
+
 /// Returns a work-group of at most `most` work-items for a kernel, in dimensions 0 and 1. Each size
 /// divides the size in `local`, so the global sizes stay multiples of it. A kernel that needs its
 /// size keeps `local`.
@@ -258,10 +270,11 @@ pub(super) fn shrunk(
     }
     let less = |n: usize| (1..n).rev().find(|d| n % d == 0).unwrap_or(1);
     let (mut x, mut y) = local;
-    while x > limits.work_items.0.max(1) {
+    let (most_x, most_y) = limits.work_items;
+    while x > most_x.max(1) {
         x = less(x);
     }
-    while y > limits.work_items.1.max(1) {
+    while y > most_y.max(1) {
         y = less(y);
     }
     while x * y > most.max(1) {
@@ -289,7 +302,7 @@ mod tests {
                 .iter()
                 .filter(|_| model.plan.engine == EngineKind::OpenCl)
             {
-                let options = fit::program(&model.plan, step, library()).1;
+                let (_, options) = fit::program(&model.plan, step, library());
                 assert!(options.starts_with("-cl-std=CL1.1"), "{options}");
                 for bad in ["-cl-fast", "-cl-finite", "-cl-unsafe", "-ffast"] {
                     assert!(!options.contains(bad), "{}: {options}", recipe.name);
@@ -300,7 +313,10 @@ mod tests {
 
     #[test]
     fn work_groups_shrink_to_divisors() {
-        let kernel = |name| library().kernel(name).unwrap().1;
+        let kernel = |name| {
+            let (_, kernel) = library().kernel(name).unwrap();
+            kernel
+        };
         let limits = |work_group, work_items| DeviceLimits {
             work_group,
             work_items,

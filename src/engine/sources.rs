@@ -65,8 +65,8 @@ impl Sources {
             None => {
                 let text = baked::sources()?
                     .iter()
-                    .find(|s| s.0 == path)
-                    .map(|s| &*s.1);
+                    .find(|(name, _)| name == path)
+                    .map(|(_, text)| &**text);
                 let missing = || {
                     Error::device(format!(
                         "{}: its source {path} was not baked",
@@ -87,7 +87,7 @@ impl Sources {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
-        let sources = baked::sources()?.iter().map(|s| &*s.0);
+        let sources = baked::sources()?.iter().map(|(name, _)| &**name);
         if sources.clone().any(|path| folder.join(path).exists()) {
             return Ok(());
         }
@@ -133,7 +133,7 @@ fn unread(folder: &Path, user: &str) -> Error {
     let sources = baked::sources()
         .into_iter()
         .flat_map(|all| all.iter())
-        .map(|s| &*s.0);
+        .map(|(name, _)| &**name);
     let found: Vec<&str> = sources.filter(|path| folder.join(path).exists()).collect();
     Error::usage(format!(
         "--kernels {}: {user} runs none of its kernels ({}); name what does (--plan, or a kernel \

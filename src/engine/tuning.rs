@@ -242,7 +242,7 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
 
 /// Parses the kernels of a record. They must be kernels of the plan, in the plan's order.
 fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
-    let index = |name: &str| library().kernel(name).map(|k| k.0);
+    let index = |name: &str| library().kernel(name).map(|(i, _)| i);
     let mut of_plan = base.kernels.iter();
     text.split(' ')
         .map(
@@ -275,7 +275,7 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
             .unwrap_or_default();
         match (kernel, sizes.as_slice()) {
             (Some((name, kernel)), &[rows, cols])
-                if groups.iter().all(|g| g.0 != *name)
+                if groups.iter().all(|(other, _)| other != name)
                     && (kernel.restrictions.sweep.contains(&(rows, cols))
                         || base.group(kernel) == Some((rows, cols))
                         || base.groups.contains(&(name.clone(), (rows, cols)))) =>
@@ -366,7 +366,7 @@ fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
 #[cfg(test)]
 pub(crate) fn read_back(plan: &str, recipe: &PlanRecipe) -> Result<PlanRecipe, String> {
     let (name, text) = of(plan, recipe);
-    parse(&text, &name).map(|found| found.0)
+    parse(&text, &name).map(|(recipe, ..)| recipe)
 }
 
 #[cfg(test)]

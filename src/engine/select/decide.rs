@@ -334,7 +334,7 @@ fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
     let modelled = |d: &&Device| estimate(opencl::class(d)?, 1, records);
     let all = devices.iter().filter(|d| serves(d));
     let all = all.filter_map(|d| Some((modelled(&d)?, d)));
-    all.min_by(|a, b| a.0.total_cmp(&b.0))
+    all.min_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(us, d)| (us, d.clone()))
 }
 
