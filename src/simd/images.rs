@@ -179,13 +179,8 @@ pub(super) unsafe fn convolve(
                 if most < to.w {
                     end = end.min((first / to.w + 1) * to.w);
                 }
-                lay(
-                    geometry,
-                    first..end,
-                    x,
-                    room.wrapping_add(self::table(1, most)),
-                    table,
-                );
+                let strips = room.wrapping_add(self::table(1, most));
+                lay(geometry, first..end, x, strips, table);
                 runs * length
             } else {
                 let spare = room.wrapping_add(self::table(runs, most));

@@ -102,7 +102,8 @@ fn nested<const N: usize>(loops: &[Loop<N>], mut at: [usize; N], work: &mut dyn 
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
+/// The greatest common divisor.
+pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

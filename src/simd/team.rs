@@ -5,6 +5,7 @@ use super::check::BufferRows;
 use super::deferred::{Deferred, Refusal};
 use super::images;
 use super::micro::{Kernels, winograd};
+use super::moves::gcd;
 use super::phases::{self, Phase};
 use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
@@ -370,8 +371,4 @@ fn room(steps: &[HostStep], kernels: &Kernels, arena: usize) -> Room {
         scratch,
         zeros,
     }
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

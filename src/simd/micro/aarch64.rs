@@ -2,7 +2,7 @@
 
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
-use super::vector::{Byte, Half, Stored, Vector};
+use super::vector::{Byte, Half, Stored, Vector, inlined};
 use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -31,16 +31,18 @@ pub(super) struct F32x4(float32x4_t);
 impl Vector for F32x4 {
     const LANES: usize = 4;
 
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vdupq_n_f32(x)) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vld1q_f32(from)) }
+    // FMAX and FMIN return NaN if either operand is NaN. The kernels pass a constant as one
+    // operand, which is not NaN.
+    inlined! {
+        fn splat(x: f32) { F32x4(vdupq_n_f32(x)) }
+        fn load(from: *const f32) { F32x4(vld1q_f32(from)) }
+        fn fma(self, F32x4(a): Self, F32x4(b): Self) { F32x4(vfmaq_f32(self.0, a, b)) }
+        fn div(self, F32x4(b): Self) { F32x4(vdivq_f32(self.0, b)) }
+        fn max(self, F32x4(other): Self) { F32x4(vmaxq_f32(self.0, other)) }
+        fn min(self, F32x4(other): Self) { F32x4(vminq_f32(self.0, other)) }
+        fn power_of_two(self) {
+            F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(vreinterpretq_u32_f32(self.0))))
+        }
     }
 
     #[inline(always)]
@@ -68,42 +70,6 @@ impl Vector for F32x4 {
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's promise.
         unsafe { vst1q_f32(to, self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn fma(self, F32x4(a): Self, F32x4(b): Self) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vfmaq_f32(self.0, a, b)) }
-    }
-
-    #[inline(always)]
-    unsafe fn div(self, F32x4(b): Self) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vdivq_f32(self.0, b)) }
-    }
-
-    // FMAX and FMIN return NaN if either operand is NaN. The kernels pass a constant as one
-    // operand, which is not NaN.
-    #[inline(always)]
-    unsafe fn max(self, F32x4(other): Self) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vmaxq_f32(self.0, other)) }
-    }
-
-    #[inline(always)]
-    unsafe fn min(self, F32x4(other): Self) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(vminq_f32(self.0, other)) }
-    }
-
-    #[inline(always)]
-    unsafe fn power_of_two(self) -> Self {
-        // SAFETY: the trait's promise.
-        unsafe {
-            F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(
-                vreinterpretq_u32_f32(self.0),
-            )))
-        }
     }
 
     #[inline(never)]

@@ -127,21 +127,22 @@ pub(super) struct Kernels {
     pub(crate) transforms: Option<Transforms>,
 }
 
+/// True if the program may have weights of any type.
+const ANY_WEIGHTS: bool = cfg!(any(
+    test,
+    feature = "lab",
+    feature = "appended",
+    feature = "bake"
+));
+
 /// Returns `kernel` if the program may have weights stored as halves. Otherwise nothing refers to
 /// the kernel, and the linker drops it.
 const fn of_halves(
     kernel: unsafe fn(&Subproblem<'_, Half>),
 ) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
-    if cfg!(any(
-        test,
-        feature = "lab",
-        feature = "appended",
-        feature = "bake",
-        mortonnet_weights = "f16"
-    )) {
-        Some(kernel)
-    } else {
-        None
+    match ANY_WEIGHTS || cfg!(mortonnet_weights = "f16") {
+        true => Some(kernel),
+        false => None,
     }
 }
 
@@ -149,16 +150,9 @@ const fn of_halves(
 const fn of_bytes(
     kernel: unsafe fn(&Subproblem<'_, Byte>),
 ) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
-    if cfg!(any(
-        test,
-        feature = "lab",
-        feature = "appended",
-        feature = "bake",
-        mortonnet_weights = "i8"
-    )) {
-        Some(kernel)
-    } else {
-        None
+    match ANY_WEIGHTS || cfg!(mortonnet_weights = "i8") {
+        true => Some(kernel),
+        false => None,
     }
 }
 

@@ -38,6 +38,20 @@ pub(super) trait Vector: Copy {
     );
 }
 
+/// Defines functions of [`Vector`] that return a vector.
+macro_rules! inlined {
+    ($(fn $name:ident($($argument:tt)*) { $body:expr })*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($argument)*) -> Self {
+            // SAFETY: the trait's promise.
+            unsafe { $body }
+        }
+    )*};
+}
+// 32-bit ARM has no vectors in Rust.
+#[allow(unused_imports)]
+pub(super) use inlined;
+
 /// The storage type of a weight. Kernels load weights only through this trait, which converts them
 /// to floats.
 pub(super) trait Stored: Copy {
@@ -107,10 +121,9 @@ impl Vector for Lanes4 {
         Lanes4([x; 4])
     }
 
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the trait's promise.
-        Lanes4(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+    inlined! {
+        fn load(from: *const f32) { Lanes4(from.cast::<[f32; 4]>().read_unaligned()) }
+        fn load_bytes(from: *const i8) { Lanes4(from.cast::<[i8; 4]>().read().map(f32::from)) }
     }
 
     #[inline(always)]
@@ -123,12 +136,6 @@ impl Vector for Lanes4 {
                 f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
             f32::from_bits(magnitude.to_bits() | u32::from(h & 0x8000) << 16)
         }))
-    }
-
-    #[inline(always)]
-    unsafe fn load_bytes(from: *const i8) -> Self {
-        // SAFETY: the trait's promise.
-        Lanes4(unsafe { from.cast::<[i8; 4]>().read() }.map(f32::from))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem, TilePlace};
-use super::vector::{Byte, Half, Stored, Vector};
+use super::vector::{Byte, Half, Stored, Vector, inlined};
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
@@ -101,64 +101,24 @@ macro_rules! vector {
         impl Vector for $name {
             const LANES: usize = $lanes;
 
-            #[inline(always)]
-            unsafe fn splat(x: f32) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($splat(x)) }
-            }
-
-            #[inline(always)]
-            unsafe fn load(from: *const f32) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($load(from)) }
-            }
-
-            #[inline(always)]
-            unsafe fn load_halves(from: *const u16) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($from_halves($load_halves(from.cast()))) }
-            }
-
-            #[inline(always)]
-            unsafe fn load_bytes(from: *const i8) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($from_whole($widen($load_bytes(from.cast())))) }
+            inlined! {
+                fn splat(x: f32) { $name($splat(x)) }
+                fn load(from: *const f32) { $name($load(from)) }
+                fn load_halves(from: *const u16) { $name($from_halves($load_halves(from.cast()))) }
+                fn load_bytes(from: *const i8) {
+                    $name($from_whole($widen($load_bytes(from.cast()))))
+                }
+                fn fma(self, $name(a): Self, $name(b): Self) { $name($fma(a, b, self.0)) }
+                fn div(self, $name(b): Self) { $name($div(self.0, b)) }
+                fn max(self, $name(other): Self) { $name($max(self.0, other)) }
+                fn min(self, $name(other): Self) { $name($min(self.0, other)) }
+                fn power_of_two(self) { $name($from_bits($shift::<23>($to_bits(self.0)))) }
             }
 
             #[inline(always)]
             unsafe fn store(self, to: *mut f32) {
                 // SAFETY: the trait's promise.
                 unsafe { $store(to, self.0) }
-            }
-
-            #[inline(always)]
-            unsafe fn fma(self, $name(a): Self, $name(b): Self) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($fma(a, b, self.0)) }
-            }
-
-            #[inline(always)]
-            unsafe fn div(self, $name(b): Self) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($div(self.0, b)) }
-            }
-
-            #[inline(always)]
-            unsafe fn max(self, $name(other): Self) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($max(self.0, other)) }
-            }
-
-            #[inline(always)]
-            unsafe fn min(self, $name(other): Self) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($min(self.0, other)) }
-            }
-
-            #[inline(always)]
-            unsafe fn power_of_two(self) -> Self {
-                // SAFETY: the trait's promise.
-                unsafe { $name($from_bits($shift::<23>($to_bits(self.0)))) }
             }
 
             #[inline(always)]
