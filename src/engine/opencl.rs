@@ -865,17 +865,13 @@ impl Engine for OpenClEngine {
             input.wait()?;
         }
         let data = input.slice_mut::<f32>();
-        let InputPlaces {
-            records,
-            features: rows,
-            padding,
-        } = &self.input;
-        let offset = records[index] as usize;
+        let places = &self.input;
+        let offset = places.records[index] as usize;
         // The map may have lost its contents, so padding is written with each record.
-        padding
-            .iter()
-            .for_each(|&r| data[offset + r as usize] = 0.0);
-        Ok(RecordMut::new(data, rows, offset))
+        for &row in &places.padding {
+            data[offset + row as usize] = 0.0;
+        }
+        Ok(RecordMut::new(data, &places.features, offset))
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {

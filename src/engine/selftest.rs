@@ -10,7 +10,7 @@ use std::fmt;
 
 /// The result of the self-test.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct SelfTestReport {
     /// The number of compared answers.
     pub(crate) records: usize,
     /// The largest error of a score, in units of its bound (1e-4 of the score). Above 1 the test
@@ -31,13 +31,13 @@ pub(crate) struct Report {
     pub(crate) lost: usize,
 }
 
-impl Report {
+impl SelfTestReport {
     pub(crate) fn passed(&self) -> bool {
         self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0 && self.lost == 0
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SelfTestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -72,7 +72,7 @@ impl fmt::Display for Report {
 /// Returns the end of a message for a failure of the host engine itself. `host` is its report, if
 /// the message does not contain it yet. Every release is tested with the host engine, so the
 /// network is to blame.
-pub(crate) fn blamed(host: Option<&Report>) -> String {
+pub(crate) fn blamed(host: Option<&SelfTestReport>) -> String {
     let too = host.map_or(String::new(), |report| {
         format!("the host engine fails as well: {report}; ")
     });
@@ -91,8 +91,8 @@ pub(crate) fn run(
     engine: &mut dyn Engine,
     network: &Network,
     golden: &Golden<'_>,
-) -> Result<Report, Error> {
-    let mut report = Report::default();
+) -> Result<SelfTestReport, Error> {
+    let mut report = SelfTestReport::default();
     // The first answers of each variant of the plan. The variants add in different orders.
     let mut answers: [Vec<f32>; 2] = Default::default();
     let few = engine.few();
@@ -200,7 +200,7 @@ fn vector<'g>(golden: &Golden<'g>, network: &Network, index: usize) -> &'g [f32]
     &golden.inputs[index % golden.count * network.width..][..network.width]
 }
 
-impl Report {
+impl SelfTestReport {
     fn compare(&mut self, network: &Network, expected: &[f64], answer: &Answer<'_>) {
         self.records += 1;
         self.excess = self.excess.max(excess(expected, answer.scores.iter()));

@@ -39,9 +39,11 @@ pub(crate) enum Trial {
 
 /// Everything that a trial depends on.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject(Vec<String>);
+pub(crate) struct TrialKey {
+    parts: Vec<String>,
+}
 
-impl Subject {
+impl TrialKey {
     /// Describes a device and the host, each with its plan and the limits of `--batch` and
     /// `--max-memory`.
     pub(crate) fn new(
@@ -49,7 +51,7 @@ impl Subject {
         plan: &PlanRecipe,
         host: &PlanRecipe,
         (batch, memory): (Option<usize>, Option<u64>),
-    ) -> Subject {
+    ) -> TrialKey {
         let mut parts = vec![
             env!("CARGO_PKG_VERSION").to_string(),
             network().hash.to_string(),
@@ -70,7 +72,7 @@ impl Subject {
             );
         }
         parts.extend(memory.map(|bytes| bytes.to_string()));
-        Subject(parts)
+        TrialKey { parts }
     }
 
     /// The path of the trial's file, for messages.
@@ -81,14 +83,14 @@ impl Subject {
     }
 
     fn file_name(&self) -> String {
-        let parts: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        let parts: Vec<&str> = self.parts.iter().map(String::as_str).collect();
         format!("trial-{:016x}", cache::hash(&parts))
     }
 
     /// The text of a trial's file. Its numbers are written so that they read back exactly.
     fn text(&self, trial: &Trial) -> String {
         let about = self
-            .0
+            .parts
             .iter()
             .map(|part| escape::line(part))
             .collect::<Vec<_>>()
@@ -120,7 +122,7 @@ impl Subject {
             ("wrong", why) => Trial::Wrong(why.into()),
             _ => return None,
         };
-        // The text is compared as a whole, with the subject's lines and the checksum.
+        // The text is compared as a whole, with the key's lines and the checksum.
         (self.text(&trial) == text).then_some(trial)
     }
 
@@ -209,17 +211,14 @@ mod tests {
 
     #[test]
     fn records_read_back_and_every_changed_byte_is_seen() {
-        let subject = Subject(
-            ["1.0", "model", "library", "a\u{1b}[1m device", "driver"]
+        let key = |device: &str, driver: &str| TrialKey {
+            parts: ["1.0", "model", "library", device, driver]
                 .map(String::from)
                 .to_vec(),
-        );
-        let other = Subject(
-            ["1.0", "model", "library", "a device", "driver 2"]
-                .map(String::from)
-                .to_vec(),
-        );
-        assert_ne!(subject.file_name(), other.file_name());
+        };
+        let other = key("a device", "driver 2");
+        let key = key("a\u{1b}[1m device", "driver");
+        assert_ne!(key.file_name(), other.file_name());
         for trial in [
             Trial::Right {
                 device: 0.1,
@@ -227,16 +226,16 @@ mod tests {
             },
             Trial::Wrong("2 wrong classes".into()),
         ] {
-            let text = subject.text(&trial);
-            assert_eq!(subject.parse(&text), Some(trial));
+            let text = key.text(&trial);
+            assert_eq!(key.parse(&text), Some(trial));
             assert_eq!(other.parse(&text), None);
             for i in 0..text.len() {
                 let mut bytes = text.clone().into_bytes();
                 bytes[i] ^= 1;
                 if let Ok(changed) = String::from_utf8(bytes) {
-                    assert_eq!(subject.parse(&changed), None, "byte {i}");
+                    assert_eq!(key.parse(&changed), None, "byte {i}");
                 }
-                assert_eq!(subject.parse(&text[..i]), None, "{i} bytes");
+                assert_eq!(key.parse(&text[..i]), None, "{i} bytes");
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::baked;
 use crate::cl::{self, ClLibrary, Device, DeviceKind, Devices};
 use crate::engine::model::recipe;
 use crate::engine::opencl;
-use crate::engine::trial::{Subject, Trial};
+use crate::engine::trial::{Trial, TrialKey};
 use crate::engine::tuning::{self, TuningRecord};
 use crate::error::Error;
 use crate::observe::profile::Phases;
@@ -19,7 +19,6 @@ use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
 pub(crate) struct Decision {
     /// The OpenCL device, or `None` for the host.
     pub(crate) device: Option<Device>,
-    /// The plan.
     pub(crate) recipe: PlanRecipe,
     /// The reasons, one line each.
     pub(crate) why: Vec<String>,
@@ -27,7 +26,7 @@ pub(crate) struct Decision {
     pub(crate) warning: Option<String>,
     /// Set on a device's first start: the key of its trial record, and the host decision that it
     /// must beat.
-    pub(crate) first: Option<(Subject, Box<Decision>)>,
+    pub(crate) first: Option<(TrialKey, Box<Decision>)>,
 }
 
 /// Decides what runs the network: one device, or several. Loads OpenCL only if the answer can be
@@ -343,11 +342,11 @@ fn by_first_start(request: &Request, device: Device, why: String) -> Result<Deci
     let on_it = on_device(request, device.clone(), vec![why])?;
     let on_host = on_host(request, Vec::new(), None)?;
     let bounds = (request.batch, request.max_memory);
-    let subject = Subject::new(&device, &on_it.recipe, &on_host.recipe, bounds);
-    Ok(match subject.known() {
-        Some(trial) => by_trial(&trial, &subject, on_it, on_host),
+    let key = TrialKey::new(&device, &on_it.recipe, &on_host.recipe, bounds);
+    Ok(match key.known() {
+        Some(trial) => by_trial(&trial, &key, on_it, on_host),
         None => Decision {
-            first: Some((subject, Box::new(on_host))),
+            first: Some((key, Box::new(on_host))),
             ..on_it
         },
     })
@@ -357,7 +356,7 @@ fn by_first_start(request: &Request, device: Device, why: String) -> Result<Deci
 /// host. The measured rates replace the estimate, which is the device's first reason.
 pub(super) fn by_trial(
     trial: &Trial,
-    subject: &Subject,
+    key: &TrialKey,
     mut device: Decision,
     mut host: Decision,
 ) -> Decision {
@@ -368,7 +367,7 @@ pub(super) fn by_trial(
                 "{name}: wrong answers at its first start: {why}; running on the host instead; it \
                  is tried again with \
                  another driver, or without the file {}; --device runs it all the same",
-                subject.file()
+                key.file()
             ));
             host.why.insert(
                 0,

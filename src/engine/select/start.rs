@@ -23,11 +23,9 @@ use std::sync::{Arc, Mutex};
 
 /// A running engine, with the reasons for it.
 pub(crate) struct Running {
-    /// The engine.
     pub(crate) engine: Box<dyn Engine>,
     /// The device in words.
     pub(crate) device: String,
-    /// The plan.
     pub(crate) plan: Plan,
     /// The number of constants that were laid out again at start.
     pub(crate) laid_out_again: usize,
@@ -35,7 +33,7 @@ pub(crate) struct Running {
     pub(crate) why: Vec<String>,
     /// Failures at start that did not stop `auto` or `all`.
     pub(crate) warnings: Vec<String>,
-    /// Start-up times.
+    /// The times of the phases of start-up.
     pub(crate) phases: Phases,
     /// The devices, if several share the records. Then `plan` is the first device's, and
     /// `laid_out_again` the sum.
@@ -164,7 +162,7 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
 
 /// Tries a device at its first start. Returns the decision that the trial leads to.
 fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Decision {
-    let Some((subject, mut host)) = decision.first.take() else {
+    let Some((key, mut host)) = decision.first.take() else {
         return decision;
     };
     let wanted = Wanted {
@@ -196,8 +194,8 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
             };
             // A thread that the watchdog has abandoned stops here.
             watchdog::beat("trial");
-            subject.remember(&trial);
-            by_trial(&trial, &subject, decision, *host)
+            key.remember(&trial);
+            by_trial(&trial, &key, decision, *host)
         }
         Err(e) => {
             host.warning = Some(format!("{e}; running on the host instead"));
@@ -341,7 +339,6 @@ fn build(
     })
 }
 
-/// A started engine.
 struct Started {
     engine: Box<dyn Engine + Send>,
     device: String,

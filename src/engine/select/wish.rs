@@ -11,7 +11,6 @@ use crate::registry::EngineKind;
 pub(crate) enum DeviceWish {
     /// The faster of host and GPU by the estimate.
     Auto,
-    /// The host engine.
     Host,
     /// Any OpenCL device: the first GPU, else the first accelerator, else the first CPU.
     OpenCl,
