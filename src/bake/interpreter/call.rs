@@ -6,32 +6,42 @@ use crate::ir::op::Activation;
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, Leading, Library, Operation, Parameter};
 
+/// A number for each axis of an image.
+#[derive(Clone, Copy)]
+pub(super) struct Axes {
+    pub(super) y: usize,
+    pub(super) x: usize,
+}
+
 /// The decoded geometry argument (`kernels/common/geometry.cl`).
 #[derive(Clone, Copy)]
-pub(super) struct Image {
+pub(super) struct DecodedGeometry {
     /// First row, rows from pixel to pixel and rows from line to line, for operand and result.
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
     /// Height and width of operand, result and window, then stride and dilation along both axes.
-    pub(super) from: (usize, usize),
-    pub(super) to: (usize, usize),
-    pub(super) window: (usize, usize),
-    pub(super) stride: (usize, usize),
-    pub(super) dilation: (usize, usize),
+    pub(super) from: Axes,
+    pub(super) to: Axes,
+    pub(super) window: Axes,
+    pub(super) stride: Axes,
+    pub(super) dilation: Axes,
     /// The border at top and left, then at bottom and right.
-    pub(super) before: (usize, usize),
-    pub(super) after: (usize, usize),
+    pub(super) before: Axes,
+    pub(super) after: Axes,
     /// Channels and outputs of a group, then outputs of all groups.
     pub(super) group_channels: usize,
     pub(super) group_outputs: usize,
     pub(super) outputs: usize,
 }
 
-impl Image {
-    fn of(words: [u32; 16]) -> Image {
-        let two = |i: usize| ((words[i] & 0xffff) as usize, (words[i] >> 16) as usize);
+impl DecodedGeometry {
+    fn of(words: [u32; 16]) -> DecodedGeometry {
+        let two = |i: usize| Axes {
+            y: (words[i] & 0xffff) as usize,
+            x: (words[i] >> 16) as usize,
+        };
         let [a, b, c, _, d, e, f, ..] = words.map(|w| w as usize);
-        Image {
+        DecodedGeometry {
             input: [a, b, c],
             output: [d, e, f],
             from: two(3),
@@ -49,52 +59,54 @@ impl Image {
 
     /// Returns the number of pixels of the result.
     pub(super) fn pixels(&self) -> usize {
-        self.to.0 * self.to.1
+        self.to.y * self.to.x
     }
 
     /// Returns the row of the first channel of a pixel of the result.
     pub(super) fn written(&self, pixel: usize) -> usize {
         let [first, step, line] = self.output;
-        first + pixel / self.to.1 * line + pixel % self.to.1 * step
+        first + pixel / self.to.x * line + pixel % self.to.x * step
     }
 
     /// Returns the row of the first channel of the operand's pixel at the same place.
     pub(super) fn read(&self, pixel: usize) -> usize {
         let [first, step, line] = self.input;
-        first + pixel / self.to.1 * line + pixel % self.to.1 * step
+        first + pixel / self.to.x * line + pixel % self.to.x * step
     }
 
     /// Returns the row of the first channel of the input pixel that window element (ky, kx) covers
     /// at `pixel`. Returns `None` outside the image.
     pub(super) fn under(&self, pixel: usize, (ky, kx): (usize, usize)) -> Option<usize> {
-        let (y, x) = (pixel / self.to.1, pixel % self.to.1);
-        let y = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.before.0)?;
-        let x = (x * self.stride.1 + kx * self.dilation.1).checked_sub(self.before.1)?;
+        let (y, x) = (pixel / self.to.x, pixel % self.to.x);
+        let y = (y * self.stride.y + ky * self.dilation.y).checked_sub(self.before.y)?;
+        let x = (x * self.stride.x + kx * self.dilation.x).checked_sub(self.before.x)?;
         let [first, step, line] = self.input;
-        (y < self.from.0 && x < self.from.1).then_some(first + y * line + x * step)
+        (y < self.from.y && x < self.from.x).then_some(first + y * line + x * step)
     }
 
     /// Returns the elements of the window, line by line.
     pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (height, width) = self.window;
-        (0..height).flat_map(move |ky| (0..width).map(move |kx| (ky, kx)))
+        let Axes { y, x } = self.window;
+        (0..y).flat_map(move |ky| (0..x).map(move |kx| (ky, kx)))
     }
 
     /// Returns the row behind the last one that windows with `channels` channels read.
     pub(super) fn end_read(&self, channels: usize) -> usize {
         let [first, step, line] = self.input;
-        first + (self.from.0 - 1) * line + (self.from.1 - 1) * step + channels
+        first + (self.from.y - 1) * line + (self.from.x - 1) * step + channels
     }
 }
 
 /// The decoded argument of `kernels/common/moved.cl`.
 #[derive(Clone, Copy)]
-pub(super) struct Moved([usize; 16]);
+pub(super) struct DecodedMap {
+    words: [usize; 16],
+}
 
-impl Moved {
+impl DecodedMap {
     /// Returns the element and the row of a work-item. A row without a source has no element.
     pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
-        let w = &self.0;
+        let w = &self.words;
         let by_rows = w[3] > 0;
         // The kernel's unsigned difference wraps for a row before the first and misses all loops.
         let mut rest = if by_rows {
@@ -117,11 +129,72 @@ impl Moved {
 
     /// Returns the row or number in the source where an element is read.
     pub(super) fn from(&self, element: usize) -> usize {
-        let w = &self.0;
+        let w = &self.words;
         let (first, second) = (w[11].max(1), w[13].max(1));
         let rest = element % first;
         w[0] + element / first * w[12] + rest / second * w[14] + rest % second * w[15]
     }
+}
+
+/// The arguments before the operands.
+#[derive(Default)]
+pub(super) struct LeadingArguments {
+    sizes: Vec<(Leading, usize)>,
+    params: [f32; 2],
+    /// The constant for rows without a source.
+    pub(super) value: f64,
+    /// The maps of the first and the second array.
+    pub(super) moved: Vec<DecodedMap>,
+    image: Option<DecodedGeometry>,
+}
+
+impl LeadingArguments {
+    /// # Errors
+    /// An argument is missing or of another type than the kernel takes.
+    fn new<'a>(
+        expected: &[Leading],
+        args: &mut impl Iterator<Item = &'a Arg>,
+    ) -> Result<LeadingArguments, String> {
+        let mut all = LeadingArguments::default();
+        for &leading in expected {
+            match (leading, args.next()) {
+                (Leading::Moved | Leading::Added, Some(Arg::Moved(m))) => {
+                    let words = m.words().map(|w| w as usize);
+                    all.moved.push(DecodedMap { words });
+                }
+                (Leading::Geometry, Some(Arg::Geometry(g))) => {
+                    all.image = Some(DecodedGeometry::of(g.words()));
+                }
+                (Leading::Params, Some(&Arg::Pair((x, y)))) => all.params = [x, y],
+                (Leading::Value, Some(&Arg::Scalar(x))) => all.value = x.into(),
+                (
+                    Leading::Moved
+                    | Leading::Added
+                    | Leading::Geometry
+                    | Leading::Params
+                    | Leading::Value,
+                    found,
+                )
+                | (_, found @ None) => {
+                    let name = leading.name();
+                    return Err(format!("argument {name} of the kernel: found {found:?}"));
+                }
+                (_, Some(&Arg::Size(n))) => all.sizes.push((leading, n as usize)),
+                (_, found) => {
+                    let name = leading.name();
+                    return Err(format!("size {name} of the kernel: found {found:?}"));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Numbers of work-items over rows and over columns.
+#[derive(Clone, Copy)]
+struct WorkItems {
+    rows: usize,
+    columns: usize,
 }
 
 /// One launch as its kernel sees it.
@@ -132,21 +205,16 @@ pub(super) struct Call<'p> {
     pub(super) host: bool,
     /// The step's compiler options.
     options: String,
-    sizes: Vec<(Leading, usize)>,
-    params: [f32; 2],
-    /// The constant for rows without a source.
-    pub(super) value: f64,
-    /// alpha and beta of a scaled product.
-    pub(super) factors: (f64, f64),
-    /// The maps of the first and the second array.
-    pub(super) moved: Vec<Moved>,
-    image: Option<Image>,
+    pub(super) leading: LeadingArguments,
+    /// The factors of a product's sums and of the result's old value.
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
     operands: Vec<(&'static Parameter, Arg)>,
     /// The weight format that the kernel is compiled for.
     pub(super) stored: Precision,
-    /// Work-items over rows and over columns, in all and of a work-group.
-    items: (usize, usize),
-    group: Option<(usize, usize)>,
+    items: WorkItems,
+    /// The work-items of a work-group.
+    group: Option<WorkItems>,
     records: usize,
 }
 
@@ -170,40 +238,12 @@ impl<'p> Call<'p> {
         }
         let r = &kernel.restrictions;
         let mut args = step.args.iter();
-        let (mut sizes, mut params, mut value, mut factors) =
-            (Vec::new(), [0.0; 2], 0.0, (1.0, 0.0));
-        let (mut moved, mut image) = (Vec::new(), None);
-        for &leading in r.args.iter() {
-            match (leading, args.next()) {
-                (Leading::Moved | Leading::Added, Some(Arg::Moved(m))) => {
-                    moved.push(Moved(m.words().map(|w| w as usize)))
-                }
-                (Leading::Geometry, Some(Arg::Geometry(g))) => image = Some(Image::of(g.words())),
-                (Leading::Params, Some(&Arg::Pair((x, y)))) => params = [x, y],
-                (Leading::Value, Some(&Arg::Scalar(x))) => value = x.into(),
-                (
-                    Leading::Moved
-                    | Leading::Added
-                    | Leading::Geometry
-                    | Leading::Params
-                    | Leading::Value,
-                    found,
-                )
-                | (_, found @ None) => {
-                    let name = leading.name();
-                    return Err(format!("argument {name} of the kernel: found {found:?}"));
-                }
-                (_, Some(&Arg::Size(n))) => sizes.push((leading, n as usize)),
-                (_, found) => {
-                    let name = leading.name();
-                    return Err(format!("size {name} of the kernel: found {found:?}"));
-                }
-            }
-        }
+        let leading = LeadingArguments::new(&r.args, &mut args)?;
+        let (mut alpha, mut beta) = (1.0, 0.0);
         if r.scaled {
             match (args.next(), args.next()) {
-                (Some(&Arg::Scalar(alpha)), Some(&Arg::Scalar(beta))) => {
-                    factors = (alpha.into(), beta.into());
+                (Some(&Arg::Scalar(a)), Some(&Arg::Scalar(b))) => {
+                    (alpha, beta) = (a.into(), b.into());
                 }
                 found => return Err(format!("expected alpha and beta, found {found:?}")),
             }
@@ -217,38 +257,40 @@ impl<'p> Call<'p> {
             .constants_of(step)
             .map(Constant::weights)
             .max_by_key(|&p| p as u8);
-        let items = (step.global.0.items(records), step.global.1.items(records));
+        let (x, y) = step.global;
+        let (items_x, items_y) = (x.items(records), y.items(records));
         if let Some((x, y)) = step
             .local
-            .filter(|&(x, y)| items.0 % x.max(1) != 0 || items.1 % y.max(1) != 0)
+            .filter(|&(x, y)| items_x % x.max(1) != 0 || items_y % y.max(1) != 0)
         {
             return Err(format!(
-                "{} × {} work-items in groups of {x} × {y}",
-                items.0, items.1
+                "{items_x} × {items_y} work-items in groups of {x} × {y}"
             ));
         }
+        let dimensions = |sizes| {
+            let (rows, columns) = r.dimensions(sizes);
+            WorkItems { rows, columns }
+        };
         Ok(Call {
             step,
             kernel,
             host: plan.engine == EngineKind::Host,
             options: step.options.to_string(),
-            sizes,
-            params,
-            value,
-            factors,
-            moved,
-            image,
+            leading,
+            alpha,
+            beta,
             operands: parameters.iter().zip(args.iter().copied()).collect(),
             stored: stored.unwrap_or_default(),
-            items: r.dimensions(items),
-            group: step.local.map(|local| r.dimensions(local)),
+            items: dimensions((items_x, items_y)),
+            group: step.local.map(dimensions),
             records,
         })
     }
 
     /// Returns a size argument.
     pub(super) fn size(&self, argument: Leading) -> Option<usize> {
-        self.sizes.iter().find(|s| s.0 == argument).map(|s| s.1)
+        let mut sizes = self.leading.sizes.iter();
+        sizes.find(|(a, _)| *a == argument).map(|&(_, n)| n)
     }
 
     /// Returns a size argument.
@@ -264,16 +306,10 @@ impl<'p> Call<'p> {
     ///
     /// # Errors
     /// The kernel gets no geometry, or one without pixels.
-    pub(super) fn image(&self) -> Result<Image, String> {
-        let image = self.image.ok_or("the kernel gets no geometry")?;
-        let sizes = [
-            image.from.0,
-            image.from.1,
-            image.to.0,
-            image.to.1,
-            image.group_outputs,
-        ];
-        if sizes.contains(&0) {
+    pub(super) fn image(&self) -> Result<DecodedGeometry, String> {
+        let image = self.leading.image.ok_or("the kernel gets no geometry")?;
+        let DecodedGeometry { from, to, .. } = image;
+        if [from.y, from.x, to.y, to.x, image.group_outputs].contains(&0) {
             Err("an image without pixels".into())
         } else {
             Ok(image)
@@ -360,25 +396,25 @@ impl<'p> Call<'p> {
             _ if self.host => self.step.activation,
             Operation::Sigmoid => Activation::Sigmoid,
             Operation::Relu => Activation::Relu,
-            _ => self.step.activation.with(self.params),
+            _ => self.step.activation.with(self.leading.params),
         }
     }
 
     /// Returns the number of all work-items.
     pub(super) fn all_items(&self) -> usize {
-        self.items.0 * self.items.1
+        self.items.rows * self.items.columns
     }
 
     /// Returns the number of work-items over rows.
     pub(super) fn items_down(&self) -> usize {
-        self.items.0
+        self.items.rows
     }
 
     /// Returns the number of partial results of `h` rows each, which is 1 without shared work.
     pub(super) fn parts(&self, h: usize) -> usize {
         match (self.kernel.restrictions.tile, self.group) {
             (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {
-                (self.items.0 / group.0 / h.div_ceil(y).max(1)).max(1)
+                (self.items.rows / group.rows / h.div_ceil(y).max(1)).max(1)
             }
             _ => 1,
         }
@@ -392,8 +428,11 @@ impl<'p> Call<'p> {
         let r = &self.kernel.restrictions;
         let reached = match (r.tile, self.group) {
             _ if self.host => return Ok(rows),
-            (Some((y, _)), Some(group)) => return Ok(rows.min(self.items.0 / group.0 * y)),
-            _ => self.items.0 * r.scale.0.max(1),
+            (Some((y, _)), Some(group)) => return Ok(rows.min(self.items.rows / group.rows * y)),
+            _ => {
+                let (scale, _) = r.scale;
+                self.items.rows * scale.max(1)
+            }
         };
         if reached > rows && !r.guarded {
             return Err(format!("work-items for {reached} rows, there are {rows}"));
@@ -404,10 +443,11 @@ impl<'p> Call<'p> {
     /// Returns true if work-items compute the record of this column.
     pub(super) fn reaches(&self, column: usize) -> bool {
         let r = &self.kernel.restrictions;
+        let (_, scale) = r.scale;
         let reached = match (r.tile, self.group) {
             _ if self.host => self.records,
-            (Some((_, x)), Some(group)) => self.items.1 / group.1 * x,
-            _ => self.items.1 * r.scale.1.max(1),
+            (Some((_, x)), Some(group)) => self.items.columns / group.columns * x,
+            _ => self.items.columns * scale.max(1),
         };
         column < reached
     }
@@ -415,17 +455,18 @@ impl<'p> Call<'p> {
     /// Returns how many of the `pixels` of the column's record the work-items compute.
     pub(super) fn reached_pixels(&self, column: usize, pixels: usize) -> usize {
         let r = &self.kernel.restrictions;
+        let (_, scale) = r.scale;
         match (r.tile, self.group) {
             _ if self.host => pixels,
             // Each record has its own work-groups.
             (Some((_, x)), Some(group)) if self.kernel.of_few() => {
-                let (groups, each) = (self.items.1 / group.1, pixels.div_ceil(x));
+                let (groups, each) = (self.items.columns / group.columns, pixels.div_ceil(x));
                 pixels.min(groups.saturating_sub(column * each) * x)
             }
             (Some((_, x)), Some(group)) => {
-                pixels.min((self.items.1 / group.1 * x).saturating_sub(column * pixels))
+                pixels.min((self.items.columns / group.columns * x).saturating_sub(column * pixels))
             }
-            _ if column < self.items.1 / pixels * r.scale.1.max(1) => pixels,
+            _ if column < self.items.columns / pixels * scale.max(1) => pixels,
             _ => 0,
         }
     }

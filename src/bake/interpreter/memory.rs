@@ -48,12 +48,14 @@ impl Memory {
 pub(super) struct Span {
     /// Index of the memory.
     pub(super) memory: usize,
-    /// First cell.
+    /// The first cell of the buffer.
     pub(super) start: usize,
     /// The cell behind the last one.
     pub(super) end: usize,
-    /// The record's column, and the number of columns of the matrix.
-    pub(super) column: (usize, usize),
+    /// The record's column.
+    pub(super) column: usize,
+    /// The number of columns of the matrix.
+    pub(super) columns: usize,
 }
 
 /// Distances of a column's rows from its first row, in cells.
@@ -113,7 +115,7 @@ impl Matrix {
             ),
         };
         let column = |span: Span| {
-            let first = span.start + layout.index(rows, cols, 0, span.column.0);
+            let first = span.start + layout.index(rows, cols, 0, span.column);
             Column { first, span }
         };
         Ok(Matrix {
@@ -196,7 +198,7 @@ impl Matrix {
         } else {
             Way::Checked
         };
-        let written = |number: &(usize, &f64)| number.1.to_bits() != UNTOUCHED.to_bits();
+        let written = |(_, number): &(usize, &f64)| number.to_bits() != UNTOUCHED.to_bits();
         let numbers = numbers.iter().enumerate().filter(written);
         match way {
             Way::Even(first, step) => {

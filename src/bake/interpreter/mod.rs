@@ -22,6 +22,7 @@ mod tests;
 use crate::ir::network::Network;
 use crate::ir::plan::{Arg, BufferRole, Plan, Step};
 use crate::ir::values::Values;
+use crate::ir::view::Moved;
 use crate::ops::bound::too_close;
 use crate::planner::contents::BufferContents;
 use crate::registry::{Library, Operation};
@@ -148,7 +149,7 @@ struct Wrong {
     text: String,
 }
 
-/// Interprets one run.
+/// Interprets one run, and compares its scores and classes with `expected`.
 fn compare(
     subject: &Subject<'_>,
     run: &Run,
@@ -162,7 +163,8 @@ fn compare(
     };
     let plan = subject.plan;
     let mut machine = begin(subject, run, given).map_err(|text| wrong(0, text))?;
-    for i in plan.variant(run.records).0 {
+    let (steps, _) = plan.variant(run.records);
+    for i in steps {
         let failed = |text: String| Wrong {
             record: 0,
             step: Some(i),
@@ -307,7 +309,7 @@ fn first_wrong(
     );
     let mut machine = begin(subject, run, given).ok()?;
     let mut contents = BufferContents::of_input(plan, network);
-    let steps = plan.variant(run.records).0;
+    let (steps, _) = plan.variant(run.records);
     let mut lost: Option<(usize, String)> = None;
     for i in steps.clone() {
         let step = &plan.steps[i];
@@ -330,39 +332,54 @@ fn first_wrong(
                 .rows(buffer, value)
                 .or(output.then_some(plan.buffers[buffer].map))
         };
-        let to = step
-            .args
-            .iter()
-            .find_map(|a| if let Arg::Moved(m) = a { Some(m) } else { None });
-        if let Some(moved) = to.filter(|_| step.operation == Operation::Gather && lost.is_none()) {
+        if let (Some(moved), None) = (gathered(step), &lost) {
             if !(0..graph.values.len()).any(|value| contents.rows(buffer, value) == Some(moved.to))
             {
-                lost = Some((
-                    i,
-                    format!("moves rows {:?}, which are those of no value", moved.from),
-                ));
+                let text = format!("moves rows {:?}, which are those of no value", moved.from);
+                lost = Some((i, text));
             }
         }
         let column = machine.column(buffer, record).ok()?;
         for (value, expected) in expected.iter().enumerate() {
             let rows = rows(value).into_iter().flat_map(|map| map.rows());
-            for (number, (row, &expected)) in rows.zip(expected).enumerate() {
-                let found = column.get(row).copied().unwrap_or(f64::NAN);
-                if !near(found, expected) {
-                    let (name, buffer) = (&graph.values[value].name, &plan.buffers[buffer].name);
-                    let wrong = format!(
-                        "number {number} of value {name} is {found} in row {row} of {buffer}, \
-                         expected {expected}"
-                    );
-                    return Some(match lost {
-                        Some((step, text)) => (step, format!("{text}; step {i}: {wrong}")),
-                        None => (i, wrong),
-                    });
-                }
-            }
+            let names = (&*graph.values[value].name, &*plan.buffers[buffer].name);
+            let Some(wrong) = wrong_number(&column, rows.zip(expected), names) else {
+                continue;
+            };
+            return Some(match lost {
+                Some((step, text)) => (step, format!("{text}; step {i}: {wrong}")),
+                None => (i, wrong),
+            });
         }
     }
     lost
+}
+
+/// Returns the first wrong number of a value, given the rows of a column with their expected
+/// numbers.
+fn wrong_number<'a>(
+    column: &[f64],
+    expected: impl Iterator<Item = (usize, &'a f64)>,
+    (value, buffer): (&str, &str),
+) -> Option<String> {
+    expected.enumerate().find_map(|(number, (row, &expected))| {
+        let found = column.get(row).copied().unwrap_or(f64::NAN);
+        let say = || {
+            format!(
+                "number {number} of value {value} is {found} in row {row} of {buffer}, expected \
+                 {expected}"
+            )
+        };
+        (!near(found, expected)).then(say)
+    })
+}
+
+/// Returns the elements that a gather copies.
+fn gathered(step: &Step) -> Option<&Moved> {
+    step.args.iter().find_map(|a| match a {
+        Arg::Moved(moved) if step.operation == Operation::Gather => Some(moved),
+        _ => None,
+    })
 }
 
 /// Returns the last buffer that a step writes, without the classes.

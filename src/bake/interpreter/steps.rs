@@ -1,6 +1,6 @@
 //! Executes each operation of the registry in float64, as the kernel sources define it.
 
-use super::call::{Call, Image};
+use super::call::{Call, DecodedGeometry};
 use super::memory::{Matrix, Memory, Span, UNTOUCHED};
 use crate::ir::half;
 use crate::ir::layout::Layout;
@@ -79,6 +79,17 @@ impl Layer {
         (0..count)
             .map(|n| sums.iter().skip(n).step_by(count).copied().collect())
             .collect()
+    }
+
+    /// Returns the results of all rows for each column.
+    fn results(&self, columns: &[Vec<f64>], activation: Activation) -> Vec<Vec<f64>> {
+        let mut all = self.sums(columns, 0..self.depth);
+        for values in &mut all {
+            for (row, x) in values.iter_mut().enumerate() {
+                *x = activation.apply(self.biased(row, *x));
+            }
+        }
+        all
     }
 
     /// Returns the sum of a row with its scale and bias.
@@ -169,7 +180,8 @@ impl<'p> Machine<'p> {
                 memory,
                 start,
                 end,
-                column: (column, cols),
+                column,
+                columns: cols,
             }
         };
         let columns = self.columns.iter().find(|&&c| c >= plan.padded_batch);
@@ -186,7 +198,7 @@ impl<'p> Machine<'p> {
     pub(super) fn declared(&self, i: usize) -> Result<Matrix, String> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
-        let cols = spans.first().map_or(1, |s| s.column.1);
+        let cols = spans.first().map_or(1, |s| s.columns);
         Matrix::new(
             &buffer.name,
             &buffer.layout,
@@ -240,7 +252,7 @@ impl<'p> Machine<'p> {
             None if any => call.place(if reads { "FROM" } else { "TO" })?,
             None => call.kernel.layout(parameter),
         };
-        let cols = spans.first().map_or(1, |s| s.column.1);
+        let cols = spans.first().map_or(1, |s| s.columns);
         let meets = layout.fits(buffer.padded_rows, cols).is_ok()
             && buffer.layout.fits(buffer.padded_rows, cols).is_ok()
             && layout.same_placement(&buffer.layout, buffer.padded_rows, cols);
@@ -340,7 +352,8 @@ impl<'p> Machine<'p> {
             return Err(format!("operand {name} is no constant"));
         };
         // The last panel is stored with all its rows.
-        let padded = rows.next_multiple_of(layout.granularity().0);
+        let (granule, _) = layout.granularity();
+        let padded = rows.next_multiple_of(granule);
         layout
             .fits(padded, cols)
             .map_err(|e| format!("operand {name}: {e}"))?;
@@ -486,14 +499,8 @@ impl<'p> Machine<'p> {
         let Some((_, Arg::Constant(a))) = call.operand("a") else {
             return Err("a is no constant".into());
         };
-        let Some((_, Arg::Buffer(b))) = call.operand("b") else {
-            return Err("b is no buffer".into());
-        };
-        let Some((_, Arg::Buffer(r))) = call.operand("r") else {
-            return Err("r is no buffer".into());
-        };
-        let c = &self.plan.constants[a];
-        let layout = self.layout_of_weights(call)?;
+        let (b, r) = (buffer(call, "b")?, buffer(call, "r")?);
+        let (c, layout) = (&self.plan.constants[a], self.layout_of_weights(call)?);
         let rows_of_r = self.plan.buffers[r].padded_rows;
         let (l, h) = match call.host {
             true => (call.step.problem.l, c.padded.0),
@@ -530,7 +537,7 @@ impl<'p> Machine<'p> {
         // Work-groups share whole blocks of the common dimension evenly.
         let block = if parts > 1 { call.known("BK")? } else { 1 };
         let depth = l.div_ceil(block).div_ceil(parts) * block;
-        let old = (call.factors.1 != 0.0)
+        let old = (call.beta != 0.0)
             .then(|| self.read(call, "r", Some(h)))
             .transpose()?;
         for part in 0..parts {
@@ -546,9 +553,8 @@ impl<'p> Machine<'p> {
                         (true, 1) => activation.apply(layer.biased(row, sum)),
                         (true, _) => sum,
                         (false, _) => {
-                            let before =
-                                old.as_ref().map_or(0.0, |old| call.factors.1 * old[n][row]);
-                            call.factors.0 * sum + before
+                            let before = old.as_ref().map_or(0.0, |old| call.beta * old[n][row]);
+                            call.alpha * sum + before
                         }
                     };
                     set(result, part * h + row, number)?;
@@ -630,14 +636,7 @@ impl<'p> Machine<'p> {
         let layout = self.layout_of_weights(call)?;
         let first = self.layer(call, ("a", "bias"), &layout, (m, l))?;
         let columns = self.read(call, "b", Some(l))?;
-        let activation = call.activation();
-        let mut middle = first.sums(&columns, 0..l);
-        for values in &mut middle {
-            values
-                .iter_mut()
-                .enumerate()
-                .for_each(|(row, x)| *x = activation.apply(first.biased(row, *x)));
-        }
+        let middle = first.results(&columns, call.activation());
         self.narrow(call, &middle, h, m)
     }
 
@@ -745,11 +744,8 @@ impl<'p> Machine<'p> {
         // of them. Options for few records count rows.
         let unit = if few { 1 } else { lanes };
         let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
-        if few && call.known("LAST_LAYER")? + 1 != layers {
-            return Err("-DLAST_LAYER is not the last layer".into());
-        }
-        if few && call.known("WIDTH")? != self.plan.padded_batch {
-            return Err(format!("-DWIDTH is not {}", self.plan.padded_batch));
+        if few {
+            self.check_layers_of_few(call, layers)?;
         }
         let rows_of_input = call.known("L0")?;
         let mut columns = self.read(call, "b", Some(rows_of_input))?;
@@ -759,10 +755,9 @@ impl<'p> Machine<'p> {
         };
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         for n in 0..layers {
-            let panel = if few {
-                4 * call.known(&format!("P{n}"))?
-            } else {
-                16
+            let panel = match few {
+                true => 4 * call.known(&format!("P{n}"))?,
+                false => 16,
             };
             let layer = self
                 .layer_of_all(call, n, panel.max(1))
@@ -776,46 +771,31 @@ impl<'p> Machine<'p> {
                 ));
             }
             columns.iter_mut().for_each(|x| x.truncate(terms));
-            let mut values = layer.sums(&columns, 0..terms);
-            for values in &mut values {
-                values
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(row, x)| *x = activation.apply(layer.biased(row, *x)));
-            }
+            let values = layer.results(&columns, activation);
             let count = layer.bias.len();
-            let start = if few {
-                0
-            } else {
-                call.known(&format!("S{n}"))? / unit
+            let start = match few {
+                true => 0,
+                false => call.known(&format!("S{n}"))? / unit,
             };
             if n + 1 < layers {
                 if few && count > hidden_rows.next_multiple_of(lanes) {
                     return Err(format!("layer {n}: {count} rows, room for {hidden_rows}"));
                 }
                 columns = values;
-                let Some(hidden) = &hidden else { continue };
-                for (n, values) in columns.iter_mut().enumerate().filter(|(n, _)| reached[*n]) {
-                    let mut numbers = vec![UNTOUCHED; hidden.rows];
-                    let room = numbers.get_mut(start..start + count);
-                    room.ok_or("values between layers have no room")?
-                        .copy_from_slice(values);
-                    hidden.write(&mut self.memories, n, &numbers)?;
-                    // The next layer also reads the rows behind this result.
-                    *values = hidden.read(&self.memories, n)?.split_off(start);
+                if let Some(hidden) = &hidden {
+                    self.between(hidden, start, &reached, &mut columns)?;
                 }
                 continue;
             }
             // The kernel for few records writes no padding rows.
             let written = if few { count.min(rows) } else { count };
             self.write(call, Some(rows), |n, result| {
-                let values = values[n][..written]
-                    .iter()
-                    .enumerate()
-                    .filter(|_| reached[n]);
-                values
-                    .into_iter()
-                    .try_for_each(|(row, &x)| set(result, start + row, x))
+                for (row, &x) in values[n][..written].iter().enumerate() {
+                    if reached[n] {
+                        set(result, start + row, x)?;
+                    }
+                }
+                Ok(())
             })?;
             if classes > 0 {
                 if classes > count {
@@ -824,6 +804,37 @@ impl<'p> Machine<'p> {
                 let of = |n: usize| class(&values[n][..classes]);
                 self.write_classes(call, &reached, of)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the options of a kernel for few records against the plan.
+    fn check_layers_of_few(&self, call: &Call<'_>, layers: usize) -> Result<(), String> {
+        if call.known("LAST_LAYER")? + 1 != layers {
+            return Err("-DLAST_LAYER is not the last layer".into());
+        }
+        if call.known("WIDTH")? != self.plan.padded_batch {
+            return Err(format!("-DWIDTH is not {}", self.plan.padded_batch));
+        }
+        Ok(())
+    }
+
+    /// Writes the values between two layers from row `start` on. Reads what the next layer reads,
+    /// which includes the rows behind these values.
+    fn between(
+        &mut self,
+        hidden: &Matrix,
+        start: usize,
+        reached: &[bool],
+        columns: &mut [Vec<f64>],
+    ) -> Result<(), String> {
+        for (n, values) in columns.iter_mut().enumerate().filter(|(n, _)| reached[*n]) {
+            let mut numbers = vec![UNTOUCHED; hidden.rows];
+            let room = numbers.get_mut(start..start + values.len());
+            room.ok_or("values between layers have no room")?
+                .copy_from_slice(values);
+            hidden.write(&mut self.memories, n, &numbers)?;
+            *values = hidden.read(&self.memories, n)?.split_off(start);
         }
         Ok(())
     }
@@ -846,9 +857,7 @@ impl<'p> Machine<'p> {
     }
 
     fn argmax(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let Some((_, Arg::Buffer(b))) = call.operand("b") else {
-            return Err("b is no buffer".into());
-        };
+        let b = buffer(call, "b")?;
         let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let rows = if call.host {
             self.plan.buffers[b].rows
@@ -875,7 +884,7 @@ impl<'p> Machine<'p> {
     fn write_image(
         &mut self,
         call: &Call<'_>,
-        image: &Image,
+        image: &DecodedGeometry,
         mut value: impl FnMut(usize, usize, usize) -> f64,
     ) -> Result<(), String> {
         let wide = if call.step.operation == Operation::Softmax {
@@ -914,7 +923,6 @@ impl<'p> Machine<'p> {
     fn convolution(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.node == what);
-        let taps = image.window.0 * image.window.1;
         let columns = self.read(call, "b", call.size(Leading::Depth))?;
         let depthwise = covers(Covered::Depthwise);
         let (outputs, pixels) = (image.outputs, image.pixels());
@@ -932,76 +940,10 @@ impl<'p> Machine<'p> {
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
-        let layout = self.layout_of_weights(call)?;
-        let mut all = Vec::with_capacity(columns.len());
-        let layer = if depthwise {
-            // The kernels read weights in whole vectors of rows.
-            let align = call
-                .kernel
-                .restrictions
-                .a
-                .as_ref()
-                .map_or(1, |a| a.row_align);
-            let rows = if call.host {
-                image.output[1]
-            } else {
-                outputs.next_multiple_of(align)
-            };
-            let layer = self.layer(call, ("a", "bias"), &layout, (rows, taps))?;
-            let weight = |o: usize, tap: usize| f64::from(layer.weights[o * taps + tap]);
-            let weights: Vec<Vec<f64>> = (0..taps)
-                .map(|tap| (0..outputs).map(|o| weight(o, tap)).collect())
-                .collect();
-            for x in &columns {
-                let mut sums = vec![0.0; outputs * pixels];
-                for (pixel, sums) in sums.chunks_exact_mut(outputs).enumerate() {
-                    for (tap, weights) in image.taps().zip(&weights) {
-                        let Some(row) = image.under(pixel, tap) else {
-                            continue;
-                        };
-                        let terms = weights.iter().zip(&x[row..row + outputs]);
-                        sums.iter_mut()
-                            .zip(terms)
-                            .for_each(|(sum, (w, x))| *sum += w * x);
-                    }
-                }
-                all.push(sums);
-            }
-            layer
+        let (layer, mut all) = if depthwise {
+            self.depthwise_sums(call, &image, &columns)?
         } else {
-            let depth = taps * image.group_channels;
-            let layer = self.layer(call, ("a", "bias"), &layout, (outputs, depth))?;
-            let of_group = outputs.div_ceil(groups);
-            let panels: Vec<Panels> = layer
-                .weights
-                .chunks(of_group * depth)
-                .map(|weights| Panels::new(weights, depth))
-                .collect();
-            for x in &columns {
-                // Sums are stored output by output.
-                let mut sums = vec![0.0; outputs * pixels];
-                for (g, (panels, sums)) in panels
-                    .iter()
-                    .zip(sums.chunks_mut(of_group * pixels))
-                    .enumerate()
-                {
-                    panels.add(pixels, sums, |some, width, laid| {
-                        let mut lines = laid.chunks_exact_mut(width);
-                        for tap in image.taps() {
-                            let rows: Vec<Option<usize>> =
-                                some.clone().map(|pixel| image.under(pixel, tap)).collect();
-                            for c in g * channels..(g + 1) * channels {
-                                let Some(line) = lines.next() else { return };
-                                line.iter_mut()
-                                    .zip(&rows)
-                                    .for_each(|(to, row)| *to = row.map_or(0.0, |row| x[row + c]));
-                            }
-                        }
-                    });
-                }
-                all.push(sums);
-            }
-            layer
+            self.grouped_sums(call, &image, groups, &columns)?
         };
         let added = match call.operand("c") {
             Some(_) => Some(self.read(call, "c", call.size(Leading::Height))?),
@@ -1037,6 +979,91 @@ impl<'p> Machine<'p> {
         })
     }
 
+    /// Returns the layer of a depthwise convolution, and its sums for each record, pixel by pixel.
+    fn depthwise_sums(
+        &self,
+        call: &Call<'_>,
+        image: &DecodedGeometry,
+        columns: &[Vec<f64>],
+    ) -> Result<(Layer, Vec<Vec<f64>>), String> {
+        let (outputs, pixels) = (image.outputs, image.pixels());
+        let taps = image.window.y * image.window.x;
+        // The kernels read weights in whole vectors of rows.
+        let weights = call.kernel.restrictions.a.as_ref();
+        let align = weights.map_or(1, |a| a.row_align);
+        let rows = if call.host {
+            image.output[1]
+        } else {
+            outputs.next_multiple_of(align)
+        };
+        let layout = self.layout_of_weights(call)?;
+        let layer = self.layer(call, ("a", "bias"), &layout, (rows, taps))?;
+        let weight = |o: usize, tap: usize| f64::from(layer.weights[o * taps + tap]);
+        let weights: Vec<Vec<f64>> = (0..taps)
+            .map(|tap| (0..outputs).map(|o| weight(o, tap)).collect())
+            .collect();
+        let sums = |x: &Vec<f64>| {
+            let mut sums = vec![0.0; outputs * pixels];
+            for (pixel, sums) in sums.chunks_exact_mut(outputs).enumerate() {
+                for (tap, weights) in image.taps().zip(&weights) {
+                    let Some(row) = image.under(pixel, tap) else {
+                        continue;
+                    };
+                    let terms = weights.iter().zip(&x[row..row + outputs]);
+                    sums.iter_mut()
+                        .zip(terms)
+                        .for_each(|(sum, (w, x))| *sum += w * x);
+                }
+            }
+            sums
+        };
+        let all = columns.iter().map(sums).collect();
+        Ok((layer, all))
+    }
+
+    /// Returns the layer of a convolution in groups, and its sums for each record, output by
+    /// output.
+    fn grouped_sums(
+        &self,
+        call: &Call<'_>,
+        image: &DecodedGeometry,
+        groups: usize,
+        columns: &[Vec<f64>],
+    ) -> Result<(Layer, Vec<Vec<f64>>), String> {
+        let (outputs, pixels, channels) = (image.outputs, image.pixels(), image.group_channels);
+        let depth = image.window.y * image.window.x * channels;
+        let layout = self.layout_of_weights(call)?;
+        let layer = self.layer(call, ("a", "bias"), &layout, (outputs, depth))?;
+        let of_group = outputs.div_ceil(groups);
+        let panels: Vec<Panels> = layer
+            .weights
+            .chunks(of_group * depth)
+            .map(|weights| Panels::new(weights, depth))
+            .collect();
+        let sums = |x: &Vec<f64>| {
+            let mut all = vec![0.0; outputs * pixels];
+            let of_groups = panels.iter().zip(all.chunks_mut(of_group * pixels));
+            for (g, (panels, sums)) in of_groups.enumerate() {
+                panels.add(pixels, sums, |some, width, laid| {
+                    let mut lines = laid.chunks_exact_mut(width);
+                    for tap in image.taps() {
+                        let rows: Vec<Option<usize>> =
+                            some.clone().map(|pixel| image.under(pixel, tap)).collect();
+                        for c in g * channels..(g + 1) * channels {
+                            let Some(line) = lines.next() else { return };
+                            line.iter_mut()
+                                .zip(&rows)
+                                .for_each(|(to, row)| *to = row.map_or(0.0, |row| x[row + c]));
+                        }
+                    }
+                });
+            }
+            all
+        };
+        let all = columns.iter().map(sums).collect();
+        Ok((layer, all))
+    }
+
     fn pool(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let columns = self.read(call, "b", call.size(Leading::Depth))?;
@@ -1052,8 +1079,8 @@ impl<'p> Machine<'p> {
                 .count()
         };
         let (high, wide) = (
-            image.before.0 + image.from.0 + image.after.0,
-            image.before.1 + image.from.1 + image.after.1,
+            image.before.y + image.from.y + image.after.y,
+            image.before.x + image.from.x + image.after.x,
         );
         self.write_image(call, &image, |n, pixel, c| {
             let inside = image
@@ -1071,9 +1098,9 @@ impl<'p> Machine<'p> {
                     sum / count
                 }
                 _ => {
-                    let (y, x) = (pixel / image.to.1, pixel % image.to.1);
-                    let down = before(y, image.stride.0, image.dilation.0, image.window.0, high);
-                    let along = before(x, image.stride.1, image.dilation.1, image.window.1, wide);
+                    let (y, x) = (pixel / image.to.x, pixel % image.to.x);
+                    let down = before(y, image.stride.y, image.dilation.y, image.window.y, high);
+                    let along = before(x, image.stride.x, image.dilation.x, image.window.x, wide);
                     inside.sum::<f64>() / (down * along) as f64
                 }
             };
@@ -1115,15 +1142,11 @@ impl<'p> Machine<'p> {
 
     /// `kernels/scale`: factors and summands, or slopes for negative values.
     fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let &[factors_of, summands_of] = &call.moved[..] else {
+        let &[factors_of, summands_of] = &call.leading.moved[..] else {
             return Err("it takes two maps".into());
         };
-        let h = match call.operand("r") {
-            Some((_, Arg::Buffer(r))) => call
-                .size(Leading::Height)
-                .unwrap_or(self.plan.buffers[r].padded_rows),
-            _ => return Err("r is no buffer".into()),
-        };
+        let rows = self.plan.buffers[buffer(call, "r")?].padded_rows;
+        let h = call.size(Leading::Height).unwrap_or(rows);
         let columns = self.read(call, "b", call.size(Leading::Depth))?;
         // A PReLU of the host engine has the same constant in both operands.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
@@ -1194,17 +1217,12 @@ impl<'p> Machine<'p> {
             return Ok(());
         }
         let last = image.pixels() - 1;
-        let ends = (
-            image.written(last) + image.outputs,
-            image.read(last) + image.outputs,
-        );
-        if a.iter().any(|x| x.len() < ends.0) || b.iter().any(|x| x.len() < ends.1) {
+        let end_a = image.written(last) + image.outputs;
+        let end_b = image.read(last) + image.outputs;
+        if a.iter().any(|x| x.len() < end_a) || b.iter().any(|x| x.len() < end_b) {
+            let (len_a, len_b) = (a[0].len(), b[0].len());
             return Err(format!(
-                "reads rows {} and {} of {} and {}",
-                ends.0,
-                ends.1,
-                a[0].len(),
-                b[0].len()
+                "reads rows {end_a} and {end_b} of {len_a} and {len_b}"
             ));
         }
         self.write_image(call, &image, |n, pixel, c| {
@@ -1243,7 +1261,7 @@ impl<'p> Machine<'p> {
     }
 
     fn gather(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let &[moved] = &call.moved[..] else {
+        let &[moved] = &call.leading.moved[..] else {
             return Err("it takes one map".into());
         };
         let columns = self.read(call, "b", call.size(Leading::Depth))?;
@@ -1260,7 +1278,7 @@ impl<'p> Machine<'p> {
                     Some(from) => *columns[n]
                         .get(from)
                         .ok_or_else(|| format!("reads row {from}"))?,
-                    None => call.value,
+                    None => call.leading.value,
                 };
                 set(result, row, x)?;
             }
@@ -1284,6 +1302,14 @@ impl<'p> Machine<'p> {
             }
             Ok(())
         })
+    }
+}
+
+/// Returns the buffer of an operand.
+fn buffer(call: &Call<'_>, name: &str) -> Result<usize, String> {
+    match call.operand(name) {
+        Some((_, Arg::Buffer(i))) => Ok(i),
+        _ => Err(format!("{name} is no buffer")),
     }
 }
 
