@@ -20,7 +20,6 @@ use crate::simd::{
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The engine that computes on the CPU.
 pub(crate) struct HostEngine {
     team: Team,
     rows: RecordRows,
@@ -66,7 +65,6 @@ impl HostEngine {
         })
     }
 
-    /// Name of the instruction set in use.
     pub(crate) fn instruction_set(&self) -> &'static str {
         self.team.instruction_set()
     }
@@ -135,7 +133,6 @@ fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
     })
 }
 
-/// The values as floats.
 fn floats(values: Values) -> Cow<'static, [f32]> {
     match values {
         Values::F32(values) => values,

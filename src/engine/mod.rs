@@ -83,7 +83,6 @@ impl<'a> RecordMut<'a> {
         }
     }
 
-    /// The number of features.
     #[allow(clippy::len_without_is_empty)]
     pub(crate) fn len(&self) -> usize {
         self.rows.rows.len()
@@ -105,7 +104,6 @@ impl<'a> RecordMut<'a> {
         values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
     }
 
-    /// Sets all features to zero.
     pub(crate) fn clear(&mut self) {
         (0..self.len()).for_each(|i| self.set(i, 0.0));
     }

@@ -10,7 +10,6 @@ use crate::planner;
 use crate::registry::{EngineKind, Library, PlanRecipe};
 use std::borrow::Cow;
 
-/// Returns the stored bytes of a constant.
 pub(crate) fn bytes(values: &Values) -> &[u8] {
     match values {
         Values::F32(values) => bytes_of(&values[..]),

@@ -220,7 +220,6 @@ impl Programs {
     }
 }
 
-/// The cache key of a program's binary.
 fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     let d = context.device();
     let hash = format!("{source} {:016x}", crate::engine::cache::hash(&[text]));

@@ -8,7 +8,6 @@ use crate::ops::bound::{excess, score_bound, too_close};
 use crate::sys::watchdog;
 use std::fmt;
 
-/// The result of the self-test.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SelfTestReport {
     /// The number of compared answers.

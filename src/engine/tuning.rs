@@ -144,7 +144,6 @@ pub(crate) fn note(notes: &mut Vec<String>, line: String) {
     }
 }
 
-/// The first line of a tuning record.
 const FIRST_LINE: &str = "mortonnet tune 1\n";
 
 /// The size limit of a tuning record, which has some hundred bytes.
@@ -293,7 +292,6 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
     Ok(groups.into())
 }
 
-/// The name of a plan's tuned variant.
 pub(crate) fn tuned_name(plan: &str) -> String {
     format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }

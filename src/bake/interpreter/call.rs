@@ -287,7 +287,6 @@ impl<'p> Call<'p> {
         })
     }
 
-    /// Returns a size argument.
     pub(super) fn size(&self, argument: Leading) -> Option<usize> {
         let mut sizes = self.leading.sizes.iter();
         sizes.find(|(a, _)| *a == argument).map(|&(_, n)| n)
@@ -400,7 +399,6 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns the number of all work-items.
     pub(super) fn all_items(&self) -> usize {
         self.items.rows * self.items.columns
     }

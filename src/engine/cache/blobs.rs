@@ -73,7 +73,6 @@ impl Key {
     }
 }
 
-/// The blobs of a cache folder.
 #[derive(Debug)]
 pub(crate) struct Blobs {
     pub(super) folder: Folder,
@@ -358,7 +357,6 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Blobs in a folder of the test.
     struct Test {
         blobs: Blobs,
         _temporary: Temporary,

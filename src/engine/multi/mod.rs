@@ -434,7 +434,6 @@ struct MemberState {
     silence: Silence,
     /// The time of the slowest chunk.
     slowest: Option<Duration>,
-    /// The member's work so far.
     times: MemberTimes,
 }
 

@@ -78,19 +78,15 @@ impl DeviceWish {
 /// The part of the command line that decides what runs the network.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// `--device`
     pub(crate) device: DeviceWish,
-    /// `--compute-units`
     pub(crate) compute_units: Option<u32>,
     /// `--plan`; `baked` is the plan that the build chose.
     pub(crate) plan: Option<String>,
-    /// `--batch`
     pub(crate) batch: Option<usize>,
     /// `--max-memory`, in bytes.
     pub(crate) max_memory: Option<u64>,
     /// The results that the host reads back.
     pub(crate) wanted: Wanted,
-    /// True if each step is timed.
     pub(crate) timed: bool,
     /// The track that keeps each measured time, for `--trace`.
     pub(crate) track: Option<Track>,
