@@ -1129,6 +1129,8 @@ def reference(layers, scale, output, records):
         elif layer == "SoftmaxLayer":
             x = np.exp(x - x.max(axis=1, keepdims=True))
             x /= x.sum(axis=1, keepdims=True)
+        elif isinstance(layer, str):
+            raise ExportError(f"{layer} has no reference")
         else:
             weights, biases = layer
             x = x @ weights.T.astype(np.float64) + biases

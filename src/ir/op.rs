@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn codes_and_names_tell_one_from_another() {
         assert_eq!(Activation::None.code(), 0);
-        assert!(Activation::ALL.iter().map(|a| a.code()).eq(1..=10));
+        assert!((1..).zip(Activation::ALL).all(|(code, a)| a.code() == code));
         let mut names: Vec<&str> = Activation::ALL.iter().map(|a| a.name()).collect();
         names.extend(Arithmetic::ALL.iter().map(|a| a.name()));
         names.push(Activation::None.name());

@@ -547,7 +547,7 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
             g.push(Op::Pool { kind, window }, &[value], &[])
         }
         6 => {
-            let activation = Activation::ALL[g.random.below(10)];
+            let activation = Activation::ALL[g.random.below(Activation::ALL.len())];
             g.activation(value, activation)
         }
         7 => g.scale(value),

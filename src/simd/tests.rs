@@ -818,6 +818,7 @@ fn activations_are_within_their_bound() {
             (Activation::ALL[8], 2e-7),
             (Activation::Gelu, 2e-6),
             (Activation::GeluTanh, 2e-6),
+            (Activation::HardSwish, 1e-6),
         ] {
             let found = activate(&kernels, activation, &values);
             let worst = values.iter().zip(&found).map(|(&x, &y)| {

@@ -377,7 +377,12 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                 Activation::GeluTanh => {
                     times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769)
                 }
-                _ => zero,
+                Activation::None
+                | Activation::Relu
+                | Activation::LeakyRelu(_)
+                | Activation::Clip { .. }
+                | Activation::HardSigmoid { .. }
+                | Activation::HardSwish => zero,
             };
             let e = if exponential { exp(power) } else { zero };
             // 1 / (1 + e)
