@@ -149,7 +149,8 @@ struct AllocationCase {
     output: AnswerFormat,
     timed: bool,
     traced: bool,
-    /// Set for a time series.
+    /// Rows from the start of a record to the start of the next. `None` if the input is no time
+    /// series.
     hop: Option<usize>,
 }
 

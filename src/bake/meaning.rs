@@ -29,7 +29,7 @@ pub(super) struct Meaning {
 
 impl Meaning {
     /// Reads the keys of `o`, with what the model itself says where a key is left out. `None`
-    /// behind a mistake.
+    /// after a mistake.
     pub(super) fn read(
         o: &Object<'_>,
         facts: &ModelFacts,

@@ -280,7 +280,7 @@ fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) 
     steps
 }
 
-/// The plan that the settings ask for; `None` behind a mistake.
+/// The plan that the settings ask for; `None` after a mistake.
 fn chosen_plan(
     settings: &Settings,
     network: &Network,

@@ -29,7 +29,7 @@ pub(crate) struct ReadModel {
     pub(crate) rounding: Option<Rounding>,
 }
 
-/// The facts that a front end knows of a model. Shapes and draft are `None` behind a mistake.
+/// The facts that a front end knows of a model. Shapes and draft are `None` after a mistake.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFacts {
     /// The folder that paths count from.

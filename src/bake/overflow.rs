@@ -66,7 +66,7 @@ pub(crate) fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     }
 }
 
-/// A layer of a chain.
+/// A layer of a network without branches, with its weights.
 #[derive(Clone, Copy)]
 enum ChainLayer<'a> {
     Affine {
@@ -161,7 +161,7 @@ pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
 pub(crate) struct PartialSum {
     /// The name of the node.
     pub(crate) node: String,
-    /// The largest size of the sum.
+    /// The largest magnitude that a partial sum can reach, rounding included.
     pub(crate) size: f64,
 }
 

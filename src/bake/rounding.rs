@@ -99,7 +99,8 @@ pub(super) fn round(
     }))
 }
 
-/// Rounds weights to the nearest halves. Returns the errors in words.
+/// Rounds weights to the nearest halves. Returns a text with the
+/// largest rounding errors.
 fn halves(
     settings: &Settings,
     network: &Network,
@@ -136,7 +137,7 @@ fn halves(
 }
 
 /// Rounds weights to whole numbers times a scale for each row, with the least error in columns
-/// where the inputs are large for the golden vectors. Returns the errors in words.
+/// where the inputs are large for the golden vectors. Returns a text with the rounding errors.
 fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) -> String {
     let means = means(network, tensors, &golden.inputs);
     let (mut squares, mut of) = (0.0f64, 0.0f64);
@@ -197,7 +198,7 @@ struct Columns {
     window: Option<GroupedWindow>,
 }
 
-/// The window of a convolution.
+/// The window and the groups of a convolution. They decide which input channel a weight reads.
 struct GroupedWindow {
     /// Elements of the window.
     taps: usize,

@@ -234,7 +234,7 @@ impl Moved {
 
     /// The argument of kernels, `kernels/common/moved.cl`.
     pub(crate) fn words(&self) -> [u32; 16] {
-        // The elements per turn of each loop.
+        // For each loop of a row map, the number of elements that one turn of the loop covers.
         let within = |map: &RowMap| {
             let [_, (middle, _), (inner, _)] = map.loops;
             [middle * inner, inner, 1]

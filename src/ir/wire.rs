@@ -302,7 +302,7 @@ mod data {
         }
     }
 
-    /// Its number, then its parameters.
+    /// An activation is written as its number, followed by its parameters.
     impl Wire for Activation {
         fn put(&self, out: &mut Vec<u8>) {
             (self.code() as u8).put(out);

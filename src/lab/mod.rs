@@ -156,7 +156,7 @@ impl Budget {
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// The longest launch, if there is a limit.
+    /// Returns the longest time that a launch may take. `None` is no limit.
     pub(crate) fn longest(&self) -> Option<Duration> {
         self.end.map(|_| LONGEST_LAUNCH)
     }

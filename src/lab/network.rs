@@ -625,7 +625,8 @@ impl NetworkTables<'_> {
         Ok(s)
     }
 
-    /// The cells of a network: each plan, the host, the document.
+    /// Measures a network and returns its row of the table: the cells of each plan, of the host
+    /// engine, and of the times that the thesis gives.
     fn network_cells(
         &self,
         row: &DocumentRow,

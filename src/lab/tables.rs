@@ -510,7 +510,8 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     /// Measures all tables of the kernels within the budget. Each table is printed when it is
-    /// finished. Returns the kernels that computed something else when they were timed.
+    /// finished. Returns the kernels whose results were wrong in the timed cases, although they
+    /// had passed their check.
     pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
         let head = self.measure_peaks();
         self.live.head(head)?;
@@ -676,7 +677,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         self.done.iter().filter_map(cost).collect()
     }
 
-    /// The reason why a case was not timed. A kernel that computes something else is remembered.
+    /// Returns the reason why a case was not timed. Remembers a kernel whose results are wrong.
     fn reason(&mut self, name: &str, trouble: Trouble) -> String {
         let text = trouble.to_string();
         let wrong = matches!(trouble, Trouble::Wrong(_));

@@ -372,7 +372,7 @@ fn slices(cases: &mut EdgeCases) {
     }
 }
 
-/// A border, and both kinds of softmax.
+/// Adds cases of padding with unequal borders, and of both kinds of softmax.
 fn softmaxes(cases: &mut EdgeCases) {
     let border = Border {
         top: 1,

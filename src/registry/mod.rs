@@ -83,9 +83,10 @@ pub(crate) struct Most {
     pub(crate) l: usize,
     /// Weights, h · l.
     pub(crate) weights: usize,
-    /// Affine layers of a repeated chain. This bound holds even if the plan has no other kernel.
+    /// Affine layers of a repeated chain. This bound holds even if the plan then has no kernel for
+    /// the chain.
     pub(crate) layers: usize,
-    /// Work-groups along the records. This bound holds even if the plan has no other kernel.
+    /// Work-groups along the records. This bound, too, holds even if the plan then has no kernel.
     pub(crate) groups: usize,
     /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the
     /// largest value of a record must not meet weights that are much smaller than others.
@@ -141,7 +142,8 @@ pub(crate) struct Restrictions {
     pub(crate) tile: Option<(usize, usize)>,
     /// The largest problem. A plan uses its next kernel for a larger one.
     pub(crate) most: Most,
-    /// The least common dimension of a layer. Sums of fewer terms may exceed the error bound.
+    /// The smallest common dimension that a layer may have. Sums of fewer terms may exceed the
+    /// error bound.
     pub(crate) least_l: usize,
     /// The number of work-groups to aim at. If there are fewer tiles, work-groups share the common
     /// dimension, and a `reduce` step adds their parts. 0 never shares it.

@@ -43,7 +43,8 @@ pub(crate) enum Dim {
     PartsOfL,
     /// The rows of a convolution's weights.
     Outputs,
-    /// The columns of a convolution's weights.
+    /// The columns of a convolution's weights: the terms of
+    /// each sum, padded.
     Taps,
     /// The rows of the second of two operands.
     Second,

@@ -14,7 +14,8 @@ pub(super) struct ReadBuffer<S> {
     end: usize,
     /// The place of the last record in `data`; it stays valid until the next read.
     record: Range<usize>,
-    /// The place of the last record's key: fields with a comma behind each.
+    /// The place in `data` of the last record's key. The key is the fields that are copied to the
+    /// answer, with a comma after each.
     key: Range<usize>,
     ended: bool,
     timed: bool,

@@ -26,7 +26,7 @@ pub(crate) struct ExpectedClasses {
     classes: Classes,
     /// Set if the file's numbers can be labels of some classes and indices of others.
     reading: Option<NameReading>,
-    /// The classes by the other reading, if that is possible.
+    /// The classes if the names are read as indices. Set only if all names are labels and indices.
     otherwise: Option<Vec<u32>>,
     right: u64,
     right_otherwise: u64,
@@ -55,7 +55,8 @@ pub(crate) struct Accuracy {
     pub(crate) total: u64,
     /// Set if the file's numbers can be labels of some classes and indices of others.
     pub(crate) reading: Option<NameReading>,
-    /// Records with the expected class by the other reading, if that is possible.
+    /// Records with the expected class if the names are read as indices. Set only if all names are
+    /// labels and indices.
     pub(crate) right_otherwise: Option<u64>,
 }
 
@@ -317,7 +318,7 @@ struct ClassName<'a> {
 struct Meanings {
     classes: Vec<u32>,
     reading: NameReading,
-    /// The classes by the other reading, if all names can be read so.
+    /// The classes if the names are read as indices. Set only if all names are labels and indices.
     otherwise: Option<Vec<u32>>,
 }
 

@@ -373,7 +373,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.flying = p.newest.take();
                     p.next = (slot + 1) % SLOTS;
                 }
-                // Rare enough to cost nothing, and soon after a driver has compiled something.
+                // A driver may replace the signal handlers when it first compiles. Powers of two
+                // restore them soon after the first batches and rarely later, at no cost.
                 if p.summary.batches.is_power_of_two() {
                     signal::keep();
                 }

@@ -153,7 +153,7 @@ extern "C" fn note(signal: c_int) {
         } else if STOP.swap(signal, SeqCst) == 0 {
             SINCE.store(now, SeqCst);
         } else if now.wrapping_sub(SINCE.load(SeqCst)) > 1 {
-            // Takes effect when the handler returns.
+            // The raised signal is blocked until this handler returns. It then ends the program.
             libc::signal(signal, SIG_DFL);
             libc::raise(signal);
         }

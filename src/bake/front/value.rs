@@ -21,12 +21,12 @@ impl Live {
         Live { value, dims, kind }
     }
 
-    /// Another value of the same sizes.
+    /// Returns the value number `value` of the draft, with the sizes and the type of this tensor.
     pub(super) fn with_value(&self, value: usize) -> Live {
         Live::new(value, self.dims.clone(), self.kind)
     }
 
-    /// This value with other sizes of as many elements.
+    /// Returns this value with other sizes. The number of elements must be the same.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> Live {
         Live::new(self.value, dims, self.kind)
     }

@@ -331,7 +331,8 @@ fn offsets(pattern: &Pattern, [h, l, w]: [usize; 3], ends: [usize; 2]) -> [Offse
     [a, b, r]
 }
 
-/// The iterations of the k loop over `l` terms, with all turns of a block before the next block.
+/// Returns the iterations of the k loop over `l` terms. Each block of terms is finished for all
+/// `turns` tiles of a unit before the next block begins.
 fn iterations(pattern: &Pattern, l: usize, turns: usize) -> Vec<Iteration> {
     let k_step = pattern.k_step.min(l);
     let mut iterations = Vec::new();

@@ -139,7 +139,7 @@ impl PageColumn {
     }
 }
 
-/// The table of a section.
+/// Writes the HTML table of a section. A skipped cell links to the reason with the id `anchor.n`.
 pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
     let wide = section.columns.len();
     *o += "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"";

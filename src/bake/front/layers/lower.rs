@@ -66,7 +66,7 @@ pub(super) fn lower(
 }
 
 impl FileArray {
-    /// The array of a node; `None` behind a mistake.
+    /// The array of a node; `None` after a mistake.
     fn complete(self) -> Option<Array> {
         let size = self.size?;
         Some(Array {

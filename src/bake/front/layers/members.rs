@@ -26,7 +26,7 @@ pub(super) struct MemberReader<'r, 'v, 'f> {
 }
 
 impl MemberReader<'_, '_, '_> {
-    /// The operation of the layer; `None` behind a mistake.
+    /// The operation of the layer; `None` after a mistake.
     pub(super) fn kind(&mut self, form: Form) -> Option<LayerKind> {
         let op = match form {
             Form::Affine => Op::Affine,

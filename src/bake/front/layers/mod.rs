@@ -64,9 +64,9 @@ impl LayerKind {
 /// An array of a layer.
 struct FileArray {
     role: Role,
-    /// `None` behind a mistake.
+    /// `None` after a mistake.
     size: Option<MatrixSize>,
-    /// Row-major; empty behind a mistake.
+    /// Row-major; empty after a mistake.
     numbers: Vec<f64>,
 }
 
@@ -87,10 +87,10 @@ struct FileLayer {
     shown: String,
     /// The name of its node, by which other layers refer to it: its own name, or `layers[2]`.
     name: String,
-    /// `None` behind a mistake.
+    /// `None` after a mistake.
     kind: Option<LayerKind>,
     /// The values that it reads: 0 is the network's input, i + 1 the output of layer i. `None`
-    /// behind a mistake.
+    /// after a mistake.
     inputs: Option<Vec<usize>>,
     arrays: Vec<FileArray>,
 }
@@ -122,7 +122,7 @@ impl FileLayer {
     }
 }
 
-/// The layers of a network JSON as a draft. Fields are `None` behind a mistake.
+/// The layers of a network JSON as a draft. Fields are `None` after a mistake.
 pub(super) struct Layers {
     pub(super) draft: Option<Draft>,
     /// The named inputs, where there are several; they stand one behind the other in a record.

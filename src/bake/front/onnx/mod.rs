@@ -332,7 +332,7 @@ struct Lowering<'m, 't, 'f> {
     sets: HashMap<&'m str, i64>,
     /// The number of elements that constants computed from now on may have together.
     left: usize,
-    /// `None` behind a mistake in the inputs.
+    /// `None` after a mistake in the inputs.
     builder: Option<Builder>,
     /// The tensors so far.
     known: HashMap<&'m str, ModelValue>,
@@ -340,7 +340,7 @@ struct Lowering<'m, 't, 'f> {
 }
 
 impl<'m> Lowering<'m, '_, '_> {
-    /// Computes the outputs of node `i`; none behind a mistake.
+    /// Computes the outputs of node `i`; none after a mistake.
     fn node(
         &mut self,
         i: usize,
@@ -767,7 +767,7 @@ fn type_name(kind: AttributeType) -> &'static str {
     }
 }
 
-/// The inputs of a node; `None` behind a mistake.
+/// The inputs of a node; `None` after a mistake.
 fn operands(
     proto: &NodeProto,
     known: &HashMap<&str, ModelValue>,
@@ -856,7 +856,8 @@ fn attributes(
     Some(found)
 }
 
-/// Computes the outputs of a node.
+/// Returns the outputs of a node. Constant inputs are folded into constants. For other inputs the
+/// builder gets the operations of the node.
 fn compute(
     builder: &mut Option<Builder>,
     node: &OnnxNode<'_>,

@@ -414,7 +414,7 @@ fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
     Some(lowered)
 }
 
-/// Computes the outputs of operator `i`; `None` behind a mistake.
+/// Computes the outputs of operator `i`; `None` after a mistake.
 fn outputs_of(
     graph: &Subgraph<'_>,
     i: usize,
@@ -720,7 +720,7 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
     }
 }
 
-/// The inputs of an operator; `None` behind a mistake.
+/// The inputs of an operator; `None` after a mistake.
 fn operands(
     graph: &Subgraph<'_>,
     operator: &Operator<'_>,

@@ -357,7 +357,8 @@ fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String
                 let (shown_x, shown_y) = (shown(x), shown(y));
                 return Err(operations::mismatch(&x.live, &shown_x, &y.live, &shown_y));
             }
-            // Both get the order of the larger one.
+            // Both values get the axis order of the larger value, so that only the smaller one is
+            // transposed.
             let order = if y.live.len() > x.live.len() {
                 &y.order
             } else {
