@@ -4,7 +4,9 @@
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
-use crate::registry::{Dim, Kernel, Leading, Library, Operation, Parameter, Problem, operands};
+use crate::registry::{
+    Dim, Kernel, LeadingArgument, Library, Operation, Parameter, Problem, operands,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
@@ -106,18 +108,18 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     let mut args: Vec<Arg> = Vec::new();
     for argument in kernel.restrictions.args.iter() {
         args.push(match argument {
-            Leading::Depth => Arg::Size(l as u32),
-            Leading::Width => Arg::Size(w as u32),
-            Leading::Height => Arg::Size(h as u32),
-            Leading::Middle => Arg::Size(sizes.middle as u32),
-            Leading::Parts => Arg::Size(sizes.parts as u32),
-            Leading::Params => Arg::Pair(call.params.into()),
-            Leading::Value => Arg::Scalar(call.value),
-            Leading::Second => Arg::Size(sizes.second as u32),
-            Leading::Rows => Arg::Size(sizes.rows as u32),
-            Leading::Moved => Arg::Moved(sizes.moved[0]),
-            Leading::Added => Arg::Moved(sizes.moved[1]),
-            Leading::Geometry => Arg::Geometry(sizes.geometry.unwrap_or_default()),
+            LeadingArgument::Depth => Arg::Size(l as u32),
+            LeadingArgument::Width => Arg::Size(w as u32),
+            LeadingArgument::Height => Arg::Size(h as u32),
+            LeadingArgument::Middle => Arg::Size(sizes.middle as u32),
+            LeadingArgument::Parts => Arg::Size(sizes.parts as u32),
+            LeadingArgument::Params => Arg::Pair(call.params.into()),
+            LeadingArgument::Value => Arg::Scalar(call.value),
+            LeadingArgument::Second => Arg::Size(sizes.second as u32),
+            LeadingArgument::Rows => Arg::Size(sizes.rows as u32),
+            LeadingArgument::Moved => Arg::Moved(sizes.moved[0]),
+            LeadingArgument::Added => Arg::Moved(sizes.moved[1]),
+            LeadingArgument::Geometry => Arg::Geometry(sizes.geometry.unwrap_or_default()),
         });
     }
     if kernel.restrictions.scaled {
@@ -224,10 +226,10 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         Some(&Arg::Size(n)) => n as usize,
         _ => 0,
     };
-    let parts = size(Leading::Parts).max(1);
+    let parts = size(LeadingArgument::Parts).max(1);
     let mut of = Sizes {
-        middle: size(Leading::Middle),
-        second: size(Leading::Second),
+        middle: size(LeadingArgument::Middle),
+        second: size(LeadingArgument::Second),
         parts,
         ..Sizes::of(step.problem)
     };
@@ -235,7 +237,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         Some(&Arg::Moved(moved)) => moved,
         _ => Moved::default(),
     };
-    of.moved = [Leading::Moved, Leading::Added].map(moved);
+    of.moved = [LeadingArgument::Moved, LeadingArgument::Added].map(moved);
     // The first constant of a convolution is its weights.
     if let Some(c) = step.constants().next().map(|i| &plan.constants[i]) {
         of.weights = c.padded;

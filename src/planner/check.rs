@@ -101,7 +101,7 @@ impl Check<'_> {
             self.operand(step, kernel, name, arg);
         }
         for &(name, arg) in &operands {
-            self.written(step, name, arg);
+            self.result(step, name, arg);
         }
         let mistakes = moved(plan, step, &self.contents);
         mistakes.into_iter().for_each(|t| self.say(step, t));
@@ -163,7 +163,7 @@ impl Check<'_> {
 
     /// Replaces all values in the bytes of a result. The result must not overlap an operand of the
     /// step.
-    fn written(&mut self, step: &Step, name: &str, arg: &Arg) {
+    fn result(&mut self, step: &Step, name: &str, arg: &Arg) {
         let Arg::Buffer(i) = *arg else { return };
         let Some(range) = self.range(i).filter(|_| matches!(name, "r" | "hidden")) else {
             return;

@@ -7,7 +7,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Op, Window};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
-use crate::registry::{Kernel, Operation, Problem, lcm};
+use crate::registry::{Kernel, Operation, Problem, gcd, lcm};
 
 impl<'l> Planner<'l> {
     fn shape(&self, value: usize) -> Shape {
@@ -533,8 +533,4 @@ fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;
     at
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

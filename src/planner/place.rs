@@ -262,8 +262,8 @@ impl Planner<'_> {
             second: second.map_or(0, |s| s.padded_rows),
             alike: second.is_some_and(|second| self.stored_alike(d, [b, second], r)),
             moved: d.moved.map(|m| moved_rows(d.kernel.operation, m, r)),
-            geometry: d.geometry.map(|geometry| one_pixel(geometry, r)),
-            weights: self.convolved(d).unwrap_or_default(),
+            geometry: d.geometry.map(|geometry| geometry_in(geometry, r)),
+            weights: self.padded_weights(d).unwrap_or_default(),
             ..Sizes::of(problem(d, b, r, w))
         }
     }
@@ -301,7 +301,7 @@ impl Planner<'_> {
     }
 
     /// Returns rows and columns of the weights of a convolution, padded for its kernel.
-    fn convolved(&self, d: &Draft<'_>) -> Option<(usize, usize)> {
+    fn padded_weights(&self, d: &Draft<'_>) -> Option<(usize, usize)> {
         let a = d.kernel.restrictions.a.as_ref()?;
         let &(node, _) = d.weighted.first()?;
         (d.kernel.operation == Operation::Convolution).then(|| {
@@ -351,7 +351,7 @@ fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
 }
 
 /// Returns the geometry of a step that writes `r`. An image of one pixel takes all rows of it.
-fn one_pixel(mut geometry: Geometry, r: &Buffer) -> Geometry {
+fn geometry_in(mut geometry: Geometry, r: &Buffer) -> Geometry {
     let (image, to) = &mut geometry.output;
     if to.h * to.w == 1 {
         (image.pixel, image.line) = (r.padded_rows, r.padded_rows);

@@ -1,8 +1,8 @@
 //! The arguments of a kernel that precede its operands.
 
-/// An argument before the operands. Its letter is the thesis's name for it.
+/// An argument before the operands. The thesis writes such arguments as letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leading {
+pub(crate) enum LeadingArgument {
     /// The common dimension of a product, padded.
     Depth,
     /// The width of the result, padded.
@@ -30,27 +30,32 @@ pub(crate) enum Leading {
 }
 
 /// The name of each argument in `"args"`, its letter in `"arglist"`, and its declaration.
-const ALL: [(Leading, &str, char, &str); 12] = [
-    (Leading::Depth, "depth", 'l', "uint l"),
-    (Leading::Width, "width", 'w', "uint w"),
-    (Leading::Height, "height", 'h', "uint h"),
-    (Leading::Rows, "rows", 'n', "uint n"),
-    (Leading::Middle, "middle", 'm', "uint m"),
-    (Leading::Second, "second", 's', "uint s"),
-    (Leading::Parts, "parts", 'c', "uint c"),
-    (Leading::Params, "params", 'p', "float2 params"),
-    (Leading::Geometry, "geometry", 'g', "uint16 geometry"),
-    (Leading::Value, "value", 'v', "float value"),
-    (Leading::Moved, "moved", 'f', "uint16 moved"),
-    (Leading::Added, "added", 'b', "uint16 added"),
+const ALL: [(LeadingArgument, &str, char, &str); 12] = [
+    (LeadingArgument::Depth, "depth", 'l', "uint l"),
+    (LeadingArgument::Width, "width", 'w', "uint w"),
+    (LeadingArgument::Height, "height", 'h', "uint h"),
+    (LeadingArgument::Rows, "rows", 'n', "uint n"),
+    (LeadingArgument::Middle, "middle", 'm', "uint m"),
+    (LeadingArgument::Second, "second", 's', "uint s"),
+    (LeadingArgument::Parts, "parts", 'c', "uint c"),
+    (LeadingArgument::Params, "params", 'p', "float2 params"),
+    (
+        LeadingArgument::Geometry,
+        "geometry",
+        'g',
+        "uint16 geometry",
+    ),
+    (LeadingArgument::Value, "value", 'v', "float value"),
+    (LeadingArgument::Moved, "moved", 'f', "uint16 moved"),
+    (LeadingArgument::Added, "added", 'b', "uint16 added"),
 ];
 
-impl Leading {
-    /// Returns the argument with this name, and fails with the list of names.
+impl LeadingArgument {
+    /// Returns the argument with this name.
     ///
     /// # Errors
     /// No argument has the name.
-    pub(crate) fn named(name: &str) -> Result<Leading, String> {
+    pub(crate) fn named(name: &str) -> Result<LeadingArgument, String> {
         let known = ALL.iter().find(|(_, known, ..)| *known == name);
         known.map(|&(argument, ..)| argument).ok_or_else(|| {
             let names: Vec<&str> = ALL.iter().map(|&(_, name, ..)| name).collect();
@@ -62,12 +67,21 @@ impl Leading {
     ///
     /// # Errors
     /// No argument has the letter.
-    pub(crate) fn of_letter(letter: char) -> Result<Leading, String> {
+    pub(crate) fn of_letter(letter: char) -> Result<LeadingArgument, String> {
         let known = ALL.iter().find(|(_, _, known, _)| *known == letter);
         known.map(|&(argument, ..)| argument).ok_or_else(|| {
             let letters: String = ALL.iter().map(|&(_, _, letter, _)| letter).collect();
             format!("expected letters of \"{letters}\", found '{letter}'")
         })
+    }
+
+    /// Returns true for a number of rows, columns or parts.
+    pub(crate) fn is_size(self) -> bool {
+        use LeadingArgument::{Depth, Height, Middle, Parts, Rows, Second, Width};
+        matches!(
+            self,
+            Depth | Width | Height | Rows | Middle | Second | Parts
+        )
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -88,9 +102,9 @@ mod tests {
     fn each_argument_stands_at_its_place_in_the_table() {
         for (at, &(argument, name, letter, _)) in ALL.iter().enumerate() {
             assert_eq!(argument as usize, at);
-            assert_eq!(Leading::named(name), Ok(argument));
-            assert_eq!(Leading::of_letter(letter), Ok(argument));
+            assert_eq!(LeadingArgument::named(name), Ok(argument));
+            assert_eq!(LeadingArgument::of_letter(letter), Ok(argument));
         }
-        assert!(Leading::named("l").is_err() && Leading::of_letter('x').is_err());
+        assert!(LeadingArgument::named("l").is_err() && LeadingArgument::of_letter('x').is_err());
     }
 }

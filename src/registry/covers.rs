@@ -1,6 +1,6 @@
 //! The nodes of a graph that a kernel computes in one launch: `covers` and `epilogue` of its entry.
 
-use super::{Holds, Kernel, Leading, Operation, Parameter};
+use super::{Holds, Kernel, LeadingArgument, Operation, Parameter};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::op::{Activation, Arithmetic, Op};
 use std::borrow::Cow;
@@ -179,8 +179,8 @@ impl Kernel {
 
     /// The files below `kernels/` that stand in front of the kernel's source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let moves = self.restrictions.args.contains(&Leading::Geometry);
-        let mapped = self.restrictions.args.contains(&Leading::Moved);
+        let moves = self.restrictions.args.contains(&LeadingArgument::Geometry);
+        let mapped = self.restrictions.args.contains(&LeadingArgument::Moved);
         let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
         let warp = self.restrictions.needs.warp;
         let cache = warp || self.restrictions.keeps > 0;

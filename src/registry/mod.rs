@@ -18,7 +18,7 @@ use crate::ir::op::Activation;
 pub(crate) use crate::ir::op::Operation;
 use crate::ir::options::StepOptions;
 pub(crate) use crate::ir::plan::{EngineKind, Problem};
-pub(crate) use arguments::Leading;
+pub(crate) use arguments::LeadingArgument;
 pub(crate) use covers::{Covered, CoveredNode, Covers};
 pub(crate) use parameters::{Dim, Holds, Parameter, operands};
 use std::borrow::Cow;
@@ -105,7 +105,7 @@ impl Most {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
     /// The arguments before the operands.
-    pub(crate) args: Cow<'static, [Leading]>,
+    pub(crate) args: Cow<'static, [LeadingArgument]>,
     /// True if the floats alpha and beta follow these arguments: R = alpha·A·B + beta·R. With
     /// beta = 0, R is not read.
     pub(crate) scaled: bool,
@@ -645,11 +645,12 @@ impl Kernel {
     }
 }
 
+/// Returns the greatest common divisor.
+pub(crate) fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// Returns the least common multiple.
 pub(crate) fn lcm(a: usize, b: usize) -> usize {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
+    a / gcd(a, b) * b
 }

@@ -1,13 +1,13 @@
 //! Converts the kernel library to bytes and back.
 
 use super::{
-    Covered, CoveredNode, Covers, Define, DeviceClass, FewRecords, Kernel, Leading, Library, Most,
-    Needs, Operand, PlanRecipe, Restrictions,
+    Covered, CoveredNode, Covers, Define, DeviceClass, FewRecords, Kernel, LeadingArgument,
+    Library, Most, Needs, Operand, PlanRecipe, Restrictions,
 };
 use crate::ir::wire::{fields, variants};
 
 variants! {
-    Leading {
+    LeadingArgument {
         Depth, Width, Height, Rows, Middle, Second, Parts, Params, Geometry, Value, Moved, Added
     }
     Covered {
@@ -74,7 +74,7 @@ mod tests {
             .into(),
             lab_options: "-cl-mad-enable".into(),
             restrictions: Restrictions {
-                args: vec![Leading::Depth, Leading::Height].into(),
+                args: vec![LeadingArgument::Depth, LeadingArgument::Height].into(),
                 scaled: true,
                 scale: (0, 70_000),
                 columns_first: true,

@@ -4,7 +4,7 @@ use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
 use crate::ir::op::Activation;
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
-use crate::registry::{Kernel, Leading, Library, Operation, Parameter};
+use crate::registry::{Kernel, LeadingArgument, Library, Operation, Parameter};
 
 /// A number for each axis of an image.
 #[derive(Clone, Copy)]
@@ -138,8 +138,8 @@ impl DecodedMap {
 
 /// The arguments before the operands.
 #[derive(Default)]
-pub(super) struct LeadingArguments {
-    sizes: Vec<(Leading, usize)>,
+pub(super) struct DecodedArguments {
+    sizes: Vec<(LeadingArgument, usize)>,
     params: [f32; 2],
     /// The constant for rows without a source.
     pub(super) value: f64,
@@ -148,41 +148,29 @@ pub(super) struct LeadingArguments {
     image: Option<DecodedGeometry>,
 }
 
-impl LeadingArguments {
+impl DecodedArguments {
     /// # Errors
     /// An argument is missing or of another type than the kernel takes.
     fn new<'a>(
-        expected: &[Leading],
+        expected: &[LeadingArgument],
         args: &mut impl Iterator<Item = &'a Arg>,
-    ) -> Result<LeadingArguments, String> {
-        let mut all = LeadingArguments::default();
+    ) -> Result<DecodedArguments, String> {
+        let mut all = DecodedArguments::default();
         for &leading in expected {
             match (leading, args.next()) {
-                (Leading::Moved | Leading::Added, Some(Arg::Moved(m))) => {
+                (LeadingArgument::Moved | LeadingArgument::Added, Some(Arg::Moved(m))) => {
                     let words = m.words().map(|w| w as usize);
                     all.moved.push(DecodedMap { words });
                 }
-                (Leading::Geometry, Some(Arg::Geometry(g))) => {
+                (LeadingArgument::Geometry, Some(Arg::Geometry(g))) => {
                     all.image = Some(DecodedGeometry::of(g.words()));
                 }
-                (Leading::Params, Some(&Arg::Pair((x, y)))) => all.params = [x, y],
-                (Leading::Value, Some(&Arg::Scalar(x))) => all.value = x.into(),
-                (
-                    Leading::Moved
-                    | Leading::Added
-                    | Leading::Geometry
-                    | Leading::Params
-                    | Leading::Value,
-                    found,
-                )
-                | (_, found @ None) => {
-                    let name = leading.name();
-                    return Err(format!("argument {name} of the kernel: found {found:?}"));
-                }
-                (_, Some(&Arg::Size(n))) => all.sizes.push((leading, n as usize)),
+                (LeadingArgument::Params, Some(&Arg::Pair((x, y)))) => all.params = [x, y],
+                (LeadingArgument::Value, Some(&Arg::Scalar(x))) => all.value = x.into(),
+                (size, Some(&Arg::Size(n))) if size.is_size() => all.sizes.push((size, n as usize)),
                 (_, found) => {
                     let name = leading.name();
-                    return Err(format!("size {name} of the kernel: found {found:?}"));
+                    return Err(format!("argument {name} of the kernel: found {found:?}"));
                 }
             }
         }
@@ -205,7 +193,7 @@ pub(super) struct Call<'p> {
     pub(super) host: bool,
     /// The step's compiler options.
     options: String,
-    pub(super) leading: LeadingArguments,
+    pub(super) leading: DecodedArguments,
     /// The factors of a product's sums and of the result's old value.
     pub(super) alpha: f64,
     pub(super) beta: f64,
@@ -238,7 +226,7 @@ impl<'p> Call<'p> {
         }
         let r = &kernel.restrictions;
         let mut args = step.args.iter();
-        let leading = LeadingArguments::new(&r.args, &mut args)?;
+        let leading = DecodedArguments::new(&r.args, &mut args)?;
         let (mut alpha, mut beta) = (1.0, 0.0);
         if r.scaled {
             match (args.next(), args.next()) {
@@ -287,7 +275,7 @@ impl<'p> Call<'p> {
         })
     }
 
-    pub(super) fn size(&self, argument: Leading) -> Option<usize> {
+    pub(super) fn size(&self, argument: LeadingArgument) -> Option<usize> {
         let mut sizes = self.leading.sizes.iter();
         sizes.find(|(a, _)| *a == argument).map(|&(_, n)| n)
     }
@@ -296,7 +284,7 @@ impl<'p> Call<'p> {
     ///
     /// # Errors
     /// The kernel gets no such size.
-    pub(super) fn needed(&self, argument: Leading) -> Result<usize, String> {
+    pub(super) fn needed(&self, argument: LeadingArgument) -> Result<usize, String> {
         self.size(argument)
             .ok_or_else(|| format!("the kernel gets no size {}", argument.name()))
     }

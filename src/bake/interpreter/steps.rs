@@ -10,7 +10,7 @@ use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::values::Values;
 use crate::ops::products::{Panels, with_one};
-use crate::registry::{Covered, Leading, Library, Operation};
+use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
 /// Fills padding rows that a kernel's description leaves open. Results must not depend on it.
 pub(super) const PADDING: f64 = 1234.5;
@@ -269,7 +269,7 @@ impl<'p> Machine<'p> {
         };
         let size = (
             rows.unwrap_or(buffer.padded_rows),
-            call.size(Leading::Width).unwrap_or(cols),
+            call.size(LeadingArgument::Width).unwrap_or(cols),
         );
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
@@ -505,8 +505,8 @@ impl<'p> Machine<'p> {
         let (l, h) = match call.host {
             true => (call.step.problem.l, c.padded.0),
             false => (
-                call.needed(Leading::Depth)?,
-                call.size(Leading::Height).unwrap_or(rows_of_r),
+                call.needed(LeadingArgument::Depth)?,
+                call.size(LeadingArgument::Height).unwrap_or(rows_of_r),
             ),
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
@@ -567,7 +567,7 @@ impl<'p> Machine<'p> {
 
     /// `kernels/bias`: adds a number to each row in place.
     fn bias(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let columns = self.read(call, "r", call.size(Leading::Height))?;
+        let columns = self.read(call, "r", call.size(LeadingArgument::Height))?;
         let rows = columns.first().map_or(0, Vec::len);
         let computed = call.rows(rows)?;
         let (bias, _) = self.beside(call, "bias", computed)?;
@@ -593,7 +593,10 @@ impl<'p> Machine<'p> {
 
     /// `kernels/reduce`: adds partial sums, then bias and activation.
     fn reduce(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (parts, h) = (call.needed(Leading::Depth)?, call.needed(Leading::Height)?);
+        let (parts, h) = (
+            call.needed(LeadingArgument::Depth)?,
+            call.needed(LeadingArgument::Height)?,
+        );
         let sums = Self::added(&self.read(call, "b", Some(h * parts))?, parts, h);
         let (bias, scale) = self.beside(call, "bias", h)?;
         let (activation, rows) = (call.activation(), call.rows(h)?);
@@ -629,9 +632,9 @@ impl<'p> Machine<'p> {
     /// `kernels/pair`: two affine layers with an activation between them.
     fn pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, m, h) = (
-            call.needed(Leading::Depth)?,
-            call.needed(Leading::Middle)?,
-            call.needed(Leading::Height)?,
+            call.needed(LeadingArgument::Depth)?,
+            call.needed(LeadingArgument::Middle)?,
+            call.needed(LeadingArgument::Height)?,
         );
         let layout = self.layout_of_weights(call)?;
         let first = self.layer(call, ("a", "bias"), &layout, (m, l))?;
@@ -643,9 +646,9 @@ impl<'p> Machine<'p> {
     /// `kernels/reducepair`: adds partial sums, bias and activation, then computes a narrow layer.
     fn reduce_pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, h, parts) = (
-            call.needed(Leading::Depth)?,
-            call.needed(Leading::Height)?,
-            call.needed(Leading::Parts)?,
+            call.needed(LeadingArgument::Depth)?,
+            call.needed(LeadingArgument::Height)?,
+            call.needed(LeadingArgument::Parts)?,
         );
         let mut middle = Self::added(&self.read(call, "b", Some(l * parts))?, parts, l);
         let (bias, scale) = self.beside(call, "bias", l)?;
@@ -858,11 +861,11 @@ impl<'p> Machine<'p> {
 
     fn argmax(&mut self, call: &Call<'_>) -> Result<(), String> {
         let b = buffer(call, "b")?;
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let rows = if call.host {
             self.plan.buffers[b].rows
         } else {
-            call.needed(Leading::Rows)?
+            call.needed(LeadingArgument::Rows)?
         };
         if columns.iter().any(|x| x.len() < rows || rows == 0) {
             return Err(format!(
@@ -893,7 +896,7 @@ impl<'p> Machine<'p> {
             call.rows(image.output[1])?
         };
         let columns = self.columns.clone();
-        self.write(call, call.size(Leading::Height), |n, result| {
+        self.write(call, call.size(LeadingArgument::Height), |n, result| {
             let rows = result.len();
             let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
             // Sums of neighbouring pixels are adjacent in memory, so some are written together.
@@ -923,7 +926,7 @@ impl<'p> Machine<'p> {
     fn convolution(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
         let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.node == what);
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let depthwise = covers(Covered::Depthwise);
         let (outputs, pixels) = (image.outputs, image.pixels());
         let channels = if depthwise {
@@ -946,7 +949,7 @@ impl<'p> Machine<'p> {
             self.grouped_sums(call, &image, groups, &columns)?
         };
         let added = match call.operand("c") {
-            Some(_) => Some(self.read(call, "c", call.size(Leading::Height))?),
+            Some(_) => Some(self.read(call, "c", call.size(LeadingArgument::Height))?),
             None => None,
         };
         if added.is_some() != call.option("ADD").is_some() {
@@ -1066,7 +1069,7 @@ impl<'p> Machine<'p> {
 
     fn pool(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let end = image.end_read(image.outputs);
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
@@ -1146,8 +1149,8 @@ impl<'p> Machine<'p> {
             return Err("it takes two maps".into());
         };
         let rows = self.plan.buffers[buffer(call, "r")?].padded_rows;
-        let h = call.size(Leading::Height).unwrap_or(rows);
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let h = call.size(LeadingArgument::Height).unwrap_or(rows);
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         // A PReLU of the host engine has the same constant in both operands.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
             (true, Some((_, a)), Some((_, b))) => a == b,
@@ -1196,8 +1199,8 @@ impl<'p> Machine<'p> {
             .get(kind)
             .ok_or_else(|| format!("-DCOMBINE={kind}"))?;
         let (a, b) = (
-            self.read(call, "b", call.size(Leading::Depth))?,
-            self.read(call, "c", call.size(Leading::Second))?,
+            self.read(call, "b", call.size(LeadingArgument::Depth))?,
+            self.read(call, "c", call.size(LeadingArgument::Second))?,
         );
         let (activation, image) = (call.activation(), call.image()?);
         if call.option("ALIKE").is_some() {
@@ -1233,7 +1236,7 @@ impl<'p> Machine<'p> {
 
     fn softmax(&mut self, call: &Call<'_>) -> Result<(), String> {
         let image = call.image()?;
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let end = image.read(image.pixels() - 1) + image.outputs;
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
@@ -1264,14 +1267,14 @@ impl<'p> Machine<'p> {
         let &[moved] = &call.leading.moved[..] else {
             return Err("it takes one map".into());
         };
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let items = match (call.host, call.step.args.iter().find_map(moved_items)) {
             (true, Some(items)) => items,
             (true, None) => return Err("it takes one map".into()),
             (false, _) => call.items_down(),
         };
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
-        self.write(call, call.size(Leading::Height), |n, result| {
+        self.write(call, call.size(LeadingArgument::Height), |n, result| {
             for item in (0..items).filter(|_| reached[n]) {
                 let (element, row) = moved.to(item);
                 let x = match element.map(|element| moved.from(element)) {
@@ -1287,8 +1290,11 @@ impl<'p> Machine<'p> {
     }
 
     fn repack(&mut self, call: &Call<'_>) -> Result<(), String> {
-        let (count, h) = (call.needed(Leading::Rows)?, call.needed(Leading::Height)?);
-        let columns = self.read(call, "b", call.size(Leading::Depth))?;
+        let (count, h) = (
+            call.needed(LeadingArgument::Rows)?,
+            call.needed(LeadingArgument::Height)?,
+        );
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
         let rows = call.rows(h)?;
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(h), |n, result| {

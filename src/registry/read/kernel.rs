@@ -5,7 +5,7 @@ use crate::ir::layout::Layout;
 use crate::registry::json::{Json, Object};
 use crate::registry::mistakes::Mistakes;
 use crate::registry::{
-    Covered, CoveredNode, Covers, Define, Kernel, Leading, Most, Needs, Operand, Operation,
+    Covered, CoveredNode, Covers, Define, Kernel, LeadingArgument, Most, Needs, Operand, Operation,
     Restrictions,
 };
 
@@ -181,16 +181,22 @@ fn read_restrictions(
 
 /// Checks that the entry describes the operands that the operation has.
 /// Reads `args`, a list of names, or `arglist`, the same as letters.
-fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Leading> {
+fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<LeadingArgument> {
     let (key, read) = match (r.get("args"), r.get("arglist")) {
         (Some(_), None) => {
             let names = r.texts("args", mistakes).unwrap_or_default();
-            let read: Vec<_> = names.iter().map(|name| Leading::named(name)).collect();
+            let read: Vec<_> = names
+                .iter()
+                .map(|name| LeadingArgument::named(name))
+                .collect();
             ("args", read)
         }
         (None, Some(_)) => {
             let letters = r.text("arglist", mistakes).unwrap_or("");
-            ("arglist", letters.chars().map(Leading::of_letter).collect())
+            (
+                "arglist",
+                letters.chars().map(LeadingArgument::of_letter).collect(),
+            )
         }
         _ => {
             let expected = "expected either \"args\" or \"arglist\"";
