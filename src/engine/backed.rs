@@ -5,8 +5,9 @@
 //! can read it too. Records are therefore decoded by the reading thread and copied once more.
 //! docs/measured/stream.md has the cost of the copy and of the comparison.
 
+use super::kept::KeptRecords;
 use super::select::Diagnose;
-use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
+use super::{Answer, Engine, RecordMut, SLOTS};
 use crate::error::{Error, ErrorKind, say};
 use crate::observe::profile::StepClock;
 use crate::observe::report::{Measurements, MemberMeasurements};
@@ -46,14 +47,13 @@ struct Batch {
 /// them on the host. A batch stays here until its slot is filled again, which is after its answers
 /// were read.
 pub(crate) struct Kept {
-    width: usize,
     batch: usize,
     start_host: StartHost,
-    slots: Mutex<[Option<Arc<[f32]>>; SLOTS]>,
+    slots: Mutex<[Option<Arc<KeptRecords>>; SLOTS]>,
 }
 
 impl Kept {
-    fn set(&self, slot: usize, kept: Option<Arc<[f32]>>) {
+    fn set(&self, slot: usize, kept: Option<Arc<KeptRecords>>) {
         self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] = kept;
     }
 
@@ -69,7 +69,7 @@ impl Kept {
         records: usize,
     ) -> Result<(), Error> {
         match &self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] {
-            Some(input) => fill(engine, input, self.width, slot, records),
+            Some(input) => input.copy(0..records, engine, slot, &mut []),
             None => Err(Error::device(format!("slot {slot} was not kept"))),
         }
     }
@@ -85,11 +85,9 @@ pub(crate) struct BackedEngine {
     duties: Duties,
     /// True after the device has failed. It is given no further batches.
     failed: bool,
-    width: usize,
-    rows: RecordRows,
     /// The input of each slot. `submit` shares it with `kept`, which drops its reference before the
     /// slot is filled again.
-    inputs: [Arc<[f32]>; SLOTS],
+    inputs: [Arc<KeptRecords>; SLOTS],
     submitted: [Batch; SLOTS],
     batches: u64,
     records: u64,
@@ -113,10 +111,10 @@ impl BackedEngine {
             SLOTS * batch * width * size_of::<f32>(),
             "the inputs of two batches",
         )?;
-        let inputs = [(); SLOTS].map(|()| vec![0.0; batch * width].into());
+        // Of no record are the bytes kept, because `compare` needs the numbers.
+        let inputs = [(); SLOTS].map(|()| Arc::new(KeptRecords::new(batch, width, 0)));
         let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
         let kept = Arc::new(Kept {
-            width,
             batch,
             start_host,
             slots: Mutex::default(),
@@ -129,8 +127,6 @@ impl BackedEngine {
             diagnose,
             duties,
             failed: false,
-            width,
-            rows: RecordRows::first(width),
             inputs,
             submitted: [Batch::default(); SLOTS],
             batches: 0,
@@ -152,7 +148,7 @@ impl BackedEngine {
         };
         // The host may take long, so the watchdog does not time it.
         let records = self.submitted[slot].records;
-        watchdog::outside(|| begin(host.as_mut(), &self.inputs[slot], self.width, slot, records))
+        watchdog::outside(|| begin(host.as_mut(), &self.inputs[slot], slot, records))
     }
 
     fn collect_from_host(&mut self, slot: usize) -> Result<(), Error> {
@@ -195,9 +191,9 @@ impl BackedEngine {
             let (expected, found) = (host.answer(slot, i), self.engine.answer(slot, i));
             self.expected.clear();
             self.expected.extend(expected.scores.iter().map(f64::from));
-            let input = &self.inputs[slot][i * self.width..][..self.width];
+            let input = self.inputs[slot].values(i..i + 1);
             if !agree(&self.expected, &expected, &found, input) {
-                let step = (self.diagnose)(&self.inputs[slot][..records * self.width]);
+                let step = (self.diagnose)(self.inputs[slot].values(0..records));
                 return Err(self.differ(first + i as u64, &found, &step));
             }
         }
@@ -243,27 +239,12 @@ impl BackedEngine {
 /// Copies the input of a slot into an engine and starts it.
 fn begin(
     engine: &mut dyn Engine,
-    input: &[f32],
-    width: usize,
+    input: &KeptRecords,
     slot: usize,
     records: usize,
 ) -> Result<(), Error> {
-    fill(engine, input, width, slot, records)?;
+    input.copy(0..records, engine, slot, &mut [])?;
     engine.submit(slot, records)
-}
-
-fn fill(
-    engine: &mut dyn Engine,
-    input: &[f32],
-    width: usize,
-    slot: usize,
-    records: usize,
-) -> Result<(), Error> {
-    input
-        .chunks_exact(width)
-        .take(records)
-        .enumerate()
-        .try_for_each(|(i, record)| engine.record(slot, i).map(|mut to| to.fill(record)))
 }
 
 /// Returns true if the device's answer agrees with the host's, whose scores are `expected`. Sums
@@ -295,9 +276,7 @@ impl Engine for BackedEngine {
         if index == 0 {
             self.kept.set(slot, None);
         }
-        let input = Arc::get_mut(&mut self.inputs[slot])
-            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
-        Ok(RecordMut::new(input, &self.rows, index * self.width))
+        Ok(KeptRecords::exclusive(&mut self.inputs[slot], slot)?.record(index))
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -315,7 +294,7 @@ impl Engine for BackedEngine {
             return self.begin_on_host(slot);
         }
         let input = &self.inputs[slot];
-        match begin(self.engine.as_mut(), input, self.width, slot, records) {
+        match begin(self.engine.as_mut(), input, slot, records) {
             Err(e) => self.take_over(slot, e),
             begun => begun,
         }

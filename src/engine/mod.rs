@@ -11,6 +11,7 @@ pub(crate) mod diagnosis;
 #[cfg(test)]
 mod graphs;
 pub(crate) mod host;
+mod kept;
 pub(crate) mod model;
 pub(crate) mod multi;
 pub(crate) mod opencl;

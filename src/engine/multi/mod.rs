@@ -46,12 +46,13 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
-use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, RecordRows, SLOTS};
+use super::kept::KeptRecords;
+use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, SLOTS};
 use crate::error::{Error, ErrorKind, say};
 use crate::observe::profile::MemberTimes;
 use crate::observe::report::MemberMeasurements;
 use crate::observe::trace::{Name, Track};
-use crate::simd::deferred::{Decode, Deferred, Refusal};
+use crate::simd::deferred::{Decode, Refusal};
 use crate::sys::thread::{Serve, Thread};
 use crate::sys::watchdog;
 use pace::{Pace, Party};
@@ -283,19 +284,12 @@ pub(crate) struct MultiEngine {
     shared: Arc<Shared>,
     members: Vec<Member>,
     /// The input of each slot. Members share it while the slot is submitted.
-    inputs: [Arc<Input>; SLOTS],
+    inputs: [Arc<KeptRecords>; SLOTS],
     /// The answers of the collected slots.
     answers: [Answers; SLOTS],
     batch: usize,
-    /// The offset of each number and of each score in a record.
-    input_rows: RecordRows,
+    /// The offset of each score in a record.
     score_rows: Vec<u32>,
-}
-
-/// The records of a slot, as bytes or as numbers in plain order.
-struct Input {
-    deferred: Deferred,
-    values: Vec<f32>,
 }
 
 struct Answers {
@@ -404,7 +398,7 @@ impl Failure {
 }
 
 struct SubmittedSlot {
-    input: Option<Arc<Input>>,
+    input: Option<Arc<KeptRecords>>,
     /// The records that no member has taken.
     open: Range<usize>,
     /// The records of failed members.
@@ -591,7 +585,12 @@ impl Shared {
 
     /// Takes a chunk for slot `place` of member `who`'s engine. If `wait`, waits for one until the
     /// engine is dropped.
-    fn take(&self, who: usize, place: usize, wait: bool) -> Option<(RecordChunk, Arc<Input>)> {
+    fn take(
+        &self,
+        who: usize,
+        place: usize,
+        wait: bool,
+    ) -> Option<(RecordChunk, Arc<KeptRecords>)> {
         let mut state = self.state();
         loop {
             let now = Instant::now();
@@ -860,25 +859,10 @@ impl Worker {
     }
 
     /// Decodes a chunk into slot `place` of the engine.
-    fn prepare(&self, chunk: &RecordChunk, place: usize, input: &Input) -> Result<(), Error> {
+    fn prepare(&self, chunk: &RecordChunk, place: usize, input: &KeptRecords) -> Result<(), Error> {
         let start = self.shared.timed.then(Instant::now);
-        let width = self.shared.sizes.width;
         self.with_engine(|engine, record| {
-            for (i, n) in chunk.records.clone().enumerate() {
-                let mut to = engine.record(place, i)?;
-                let plain = &input.values[n * width..(n + 1) * width];
-                let bytes = input.deferred.has_all(n..n + 1);
-                match to.contiguous() {
-                    Some(values) if bytes => input.deferred.decode(n, values),
-                    Some(values) => values.copy_from_slice(plain),
-                    None if bytes => {
-                        input.deferred.decode(n, record);
-                        to.scatter(record);
-                    }
-                    None => to.scatter(plain),
-                }
-            }
-            Ok(())
+            input.copy(chunk.records.clone(), engine, place, record)
         })?;
         if let Some(start) = start {
             let elapsed = start.elapsed();
@@ -957,13 +941,7 @@ impl MultiEngine {
             returned: Vec::with_capacity(SLOTS * count),
             left: 0,
         };
-        let input = || {
-            let deferred = Deferred::new(batch, sizes.width);
-            Arc::new(Input {
-                deferred,
-                values: vec![0.0; batch * sizes.width],
-            })
-        };
+        let input = || Arc::new(KeptRecords::new(batch, sizes.width, batch));
         let state = QueueState {
             slots: [(); SLOTS].map(|()| submitted()),
             newest: 0,
@@ -996,15 +974,8 @@ impl MultiEngine {
             inputs: [(); SLOTS].map(|()| input()),
             answers: [(); SLOTS].map(|()| answers()),
             batch,
-            input_rows: RecordRows::first(sizes.width),
             score_rows: (0..sizes.scores as u32).collect(),
         }
-    }
-
-    /// The input of a slot that is not submitted.
-    fn input(&mut self, slot: usize) -> Result<&mut Input, Error> {
-        Arc::get_mut(&mut self.inputs[slot])
-            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))
     }
 }
 
@@ -1014,29 +985,20 @@ impl Engine for MultiEngine {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
-        let width = self.shared.sizes.width;
-        let input = Arc::get_mut(&mut self.inputs[slot])
-            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
-        Ok(RecordMut::new(
-            &mut input.values,
-            &self.input_rows,
-            index * width,
-        ))
+        Ok(KeptRecords::exclusive(&mut self.inputs[slot], slot)?.record(index))
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        self.input(slot)
-            .is_ok_and(|input| input.deferred.push(index, decode, bytes))
+        KeptRecords::exclusive(&mut self.inputs[slot], slot)
+            .is_ok_and(|input| input.defer(index, decode, bytes))
     }
 
     fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
-        self.inputs[slot]
-            .deferred
-            .refused(self.shared.sizes.width, from)
+        self.inputs[slot].refused(from)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        self.input(slot)?.deferred.submit();
+        KeptRecords::exclusive(&mut self.inputs[slot], slot)?.submit();
         let mut state = self.shared.state();
         if let Some(failure) = &state.failure {
             return Err(failure.error());

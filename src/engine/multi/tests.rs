@@ -1,6 +1,7 @@
 //! Tests of the multi-device engine with mock engines of set speed.
 
 use super::*;
+use crate::engine::RecordRows;
 use std::error::Error as _;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};

@@ -1,0 +1,84 @@
+//! Records that wait in plain order until they are answered, for engines that hand their records
+//! to other engines.
+
+use super::{Decode, Engine, RecordMut, RecordRows, Refusal};
+use crate::error::Error;
+use crate::simd::deferred::Deferred;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The records of a slot, as numbers or as bytes that nobody has decoded yet.
+pub(super) struct KeptRecords {
+    width: usize,
+    rows: RecordRows,
+    values: Vec<f32>,
+    deferred: Deferred,
+}
+
+impl KeptRecords {
+    /// Allocates room for `records` records of `width` numbers. `defer` takes the bytes of at most
+    /// `deferred` of them.
+    pub(super) fn new(records: usize, width: usize, deferred: usize) -> KeptRecords {
+        KeptRecords {
+            width,
+            rows: RecordRows::first(width),
+            values: vec![0.0; records * width],
+            deferred: Deferred::new(deferred, width),
+        }
+    }
+
+    /// Gives access to the records of a slot that is not submitted.
+    ///
+    /// # Errors
+    /// Another engine still reads them.
+    pub(super) fn exclusive(of: &mut Arc<KeptRecords>, slot: usize) -> Result<&mut Self, Error> {
+        Arc::get_mut(of).ok_or_else(|| Error::device(format!("slot {slot} was not collected")))
+    }
+
+    pub(super) fn record(&mut self, index: usize) -> RecordMut<'_> {
+        RecordMut::new(&mut self.values, &self.rows, index * self.width)
+    }
+
+    /// Takes record `index` as bytes. Returns false if there is no room for them.
+    pub(super) fn defer(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        self.deferred.push(index, decode, bytes)
+    }
+
+    /// Ends the batch.
+    pub(super) fn submit(&mut self) {
+        self.deferred.submit();
+    }
+
+    /// The first record, from record `from` on, whose bytes were refused, with the reason.
+    pub(super) fn refused(&self, from: usize) -> Option<(usize, Refusal)> {
+        self.deferred.refused(self.width, from)
+    }
+
+    /// The numbers of records that were given as numbers.
+    pub(super) fn values(&self, records: Range<usize>) -> &[f32] {
+        &self.values[records.start * self.width..records.end * self.width]
+    }
+
+    /// Copies or decodes records into a slot of an engine. `buffer` has room for the numbers of a
+    /// record, if any was given as bytes.
+    pub(super) fn copy(
+        &self,
+        records: Range<usize>,
+        engine: &mut dyn Engine,
+        slot: usize,
+        buffer: &mut [f32],
+    ) -> Result<(), Error> {
+        for (i, n) in records.enumerate() {
+            let mut to = engine.record(slot, i)?;
+            if !self.deferred.has_all(n..n + 1) {
+                to.fill(self.values(n..n + 1));
+            } else if let Some(values) = to.contiguous() {
+                self.deferred.decode(n, values);
+            } else {
+                self.deferred.decode(n, buffer);
+                to.scatter(buffer);
+            }
+        }
+        Ok(())
+    }
+}
