@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures the host engine, or a plan on an OpenCL CPU, beside other software.
 
-usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE]
+usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--peers LIST]
                        [--device host] [--plan PLAN] [--weights f16 | i8]
-                       [--zoo FOLDER [--footprint [--programs FOLDER]]]
+                       [--zoo FOLDER [--bake FILE | --footprint [--programs FOLDER]]]
 
 The peers are NumPy, PyTorch and ONNX Runtime on the thesis's four networks. With --zoo they are
 ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
@@ -22,6 +22,10 @@ the records of one after the other. tract and RTen are programs in Rust (benches
 libraries' own releases, which choose their kernels by the processor. tract is optimised for the
 batch or for one record, whichever is faster, with its executor if there are several cores. RTen has
 packed weights.
+
+--bake: all networks of the folder, baked into the program by mortonnet-bake FILE. This is for
+networks without a built-in shape, as benches/networks.py makes them. mortonnet's time is then that
+of the baked network, whose scores the bake has compared with those in the folder.
 
 --footprint: the time from the start of the process to the results of the first record, read through
 a pipe, and the process's largest memory until then, for each network and side. That is VmHWM, which
@@ -62,16 +66,27 @@ SECONDS = 0.5
 class Mortonnet:
     """One process a turn. It checks its answers itself, and ends with an error if one is wrong."""
 
-    def __init__(self, program, where, pin):
+    def __init__(self, program, where, pin, bake=None):
+        """`bake` is a command to bake networks with, and the network that each name stands for."""
         self.program, self.where, self.pin = program, where, pin
-        version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True).stdout
+        self.baked = self.bake(*bake) if bake else {}
+        some = next(iter(self.baked.values()), program)
+        version = subprocess.run([some, "--version"], stdout=subprocess.PIPE, check=True).stdout
         self.version = version.decode().split("\n")[0]
 
     def turn(self, name, batch):
-        command = [self.program, "bench", "network", "--shape", name] + self.where
-        command += ["--batch", str(batch), "-o", "json"]
+        what = [self.baked[name], "bench", "network"] if name in self.baked else None
+        what = what or [self.program, "bench", "network", "--shape", name]
+        command = what + self.where + ["--batch", str(batch), "-o", "json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=self.pin, check=True)
         return json.loads(done.stdout)["median_us"]
+
+    def bake(self, bake, files):
+        """Bakes networks into copies of the program, beside their files."""
+        for stem in files.values():
+            command = [bake, stem + ".onnx", "--program", self.program, "-o", stem + ".program"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        return {name: stem + ".program" for name, stem in files.items()}
 
 
 def in_python(python, peer, threads):
@@ -245,6 +260,7 @@ def main():
     parser.add_argument("--device", default="host")
     parser.add_argument("--plan")
     parser.add_argument("--zoo", help="a folder of networks of images")
+    parser.add_argument("--bake", help="mortonnet-bake, for networks without a built-in shape")
     parser.add_argument(
         "--footprint", action="store_true", help="memory and time to the first result of these"
     )
@@ -253,10 +269,12 @@ def main():
     )
     parser.add_argument("--networks")
     parser.add_argument("--batches")
+    parser.add_argument("--peers", help="only these, for example onnxruntime,litert")
     a = parser.parse_args()
     if a.zoo:
         NETWORKS.clear()
-        NETWORKS.update((name, str(pathlib.Path(a.zoo, name).resolve())) for name in ZOO)
+        known = sorted(f.stem for f in pathlib.Path(a.zoo).glob("*.onnx")) if a.bake else ZOO
+        NETWORKS.update((name, str(pathlib.Path(a.zoo, name).resolve())) for name in known)
     batches = a.batches or ("1,32" if a.zoo else "100,1")
     cores = {int(c) for c in a.cores.split(",")}
     names = a.networks.split(",") if a.networks else list(NETWORKS)
@@ -268,15 +286,15 @@ def main():
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
     where = ["--device", a.device, "--weights", a.weights] + (["--plan", a.plan] if a.plan else [])
-    sides = {
-        "mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)
-    }
+    program = a.program or str(ROOT / "target/release/mortonnet")
+    bake = (a.bake, {name: NETWORKS[name] for name in names}) if a.bake else None
+    sides = {"mortonnet": Mortonnet(program, where, pin, bake)}
     peers = (
         ("onnxruntime", "litert", "ncnn", "tract", "rten")
         if a.zoo
         else ("numpy", "torch", "onnxruntime")
     )
-    for peer in peers:
+    for peer in a.peers.split(",") if a.peers else peers:
         command = (
             in_rust(peer, len(cores)) if peer in RUST else in_python(a.python, peer, len(cores))
         )
