@@ -12,6 +12,9 @@ struct Loops<const N: usize> {
     loops: Vec<Loop<N>>,
 }
 
+/// A loop with fewer turns costs more than its body.
+const SHORT: usize = 8;
+
 /// A loop that advances `N` indices together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loop<const N: usize> {
@@ -75,7 +78,8 @@ impl<const N: usize> Loops<N> {
         ends.map(|end| end + 1)
     }
 
-    /// Calls `work` with the start indices of the two innermost loops, and with these loops.
+    /// Calls `work` with the start indices of the two innermost loops, and with these loops. The
+    /// last of them is not a short one if the other is longer.
     fn each(&self, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
         let none = Loop {
             turns: 1,
@@ -85,7 +89,13 @@ impl<const N: usize> Loops<N> {
             [] => work(self.first, [none, none]),
             [inner] => work(self.first, [none, inner]),
             [ref outer @ .., middle, inner] => {
-                nested(outer, self.first, &mut |at| work(at, [middle, inner]))
+                let swapped = inner.turns < SHORT && middle.turns > inner.turns;
+                let last = if swapped {
+                    [inner, middle]
+                } else {
+                    [middle, inner]
+                };
+                nested(outer, self.first, &mut |at| work(at, last))
             }
         }
     }
@@ -112,13 +122,32 @@ pub(super) fn gcd(a: usize, b: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<const N: usize> {
     pieces: Vec<Loops<N>>,
-    /// The first row and the number of rows of each filled range.
-    fills: Vec<(usize, usize)>,
+    fills: Vec<Fills>,
     /// Rows of the result below this one are written. 0 means only the rows of elements.
     filled: usize,
 }
 
-/// The largest number of filled ranges. If there are more, all rows are filled first.
+/// Filled ranges of equal length and distance, such as the padding of each pixel.
+#[derive(Clone, Copy, Debug)]
+struct Fills {
+    first: usize,
+    count: usize,
+    ranges: usize,
+    step: usize,
+}
+
+impl Fills {
+    fn one(first: usize, count: usize) -> Fills {
+        Fills {
+            first,
+            count,
+            ranges: 1,
+            step: 0,
+        }
+    }
+}
+
+/// The largest number of [`Fills`]. If there are more, all rows are filled first.
 const MOST_FILLS: usize = 64;
 
 impl Moves<2> {
@@ -145,15 +174,20 @@ impl<const N: usize> Moves<N> {
                 .filter(|&row| row < filled)
                 .for_each(|row| rest[row] = false);
         }
-        let (mut fills, mut row) = (Vec::new(), 0);
+        let (mut fills, mut row) = (Vec::<Fills>::new(), 0);
         for run in rest.chunk_by(|a, b| a == b) {
+            let count = run.len();
             if run[0] {
-                fills.push((row, run.len()));
+                match fills.last_mut().filter(|f| f.count == count) {
+                    Some(f) if f.ranges == 1 => (f.step, f.ranges) = (row - f.first, 2),
+                    Some(f) if f.first + f.ranges * f.step == row => f.ranges += 1,
+                    _ => fills.push(Fills::one(row, count)),
+                }
             }
-            row += run.len();
+            row += count;
         }
         if fills.len() > MOST_FILLS {
-            fills = vec![(0, filled)];
+            fills = vec![Fills::one(0, filled)];
         }
         Moves {
             pieces,
@@ -181,9 +215,18 @@ impl<const N: usize> Moves<N> {
 
     /// SAFETY: `result` is valid for the filled rows, and no other thread touches them.
     unsafe fn fill(&self, value: f32, result: *mut f32) {
-        for &(row, count) in &self.fills {
-            // SAFETY: the caller's promise.
-            unsafe { std::slice::from_raw_parts_mut(result.add(row), count) }.fill(value);
+        for f in &self.fills {
+            for range in 0..f.ranges {
+                let first = result.wrapping_add(f.first + range * f.step);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if f.count < BLOCK {
+                        (0..f.count).for_each(|k| *first.add(k) = value);
+                    } else {
+                        std::slice::from_raw_parts_mut(first, f.count).fill(value);
+                    }
+                }
+            }
         }
     }
 }
@@ -222,21 +265,47 @@ pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, Operands { x, result }
             unsafe {
                 let to = result.add(to + i * outer.steps[0]);
                 let from = x.add(from + i * outer.steps[1]);
-                if (to_step, from_step) == (1, 1) {
-                    let blocks = n / BLOCK;
-                    for block in 0..blocks {
-                        let (from, to) = (from.add(block * BLOCK), to.add(block * BLOCK));
-                        to.cast::<[f32; BLOCK]>()
-                            .write_unaligned(from.cast::<[f32; BLOCK]>().read_unaligned());
-                    }
-                    (blocks * BLOCK..n).for_each(|k| *to.add(k) = *from.add(k));
-                } else {
-                    (0..n).for_each(|k| *to.add(k * to_step) = *from.add(k * from_step));
+                match (to_step, from_step) {
+                    (1, 1) => copy_run(from, to, n),
+                    // Of these, channels that are interleaved, or every other one of them, are
+                    // frequent. A constant step makes the loop three times faster.
+                    (2, 1) => (0..n).for_each(|k| *to.add(2 * k) = *from.add(k)),
+                    (1, 2) => (0..n).for_each(|k| *to.add(k) = *from.add(2 * k)),
+                    _ => (0..n).for_each(|k| *to.add(k * to_step) = *from.add(k * from_step)),
                 }
             }
         }
     };
     moves.pieces.iter().for_each(|piece| piece.each(&mut copy));
+}
+
+/// Copies `n` values. A call of `memcpy` would take longer than most runs.
+///
+/// SAFETY: both are valid for `n` values, and do not overlap.
+#[inline(always)]
+unsafe fn copy_run(mut from: *const f32, mut to: *mut f32, n: usize) {
+    macro_rules! some {
+        ($count:expr) => {
+            to.cast::<[f32; $count]>()
+                .write_unaligned(from.cast::<[f32; $count]>().read_unaligned());
+            (from, to) = (from.add($count), to.add($count));
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        for _ in 0..n / BLOCK {
+            some!(BLOCK);
+        }
+        if n & 8 != 0 {
+            some!(8);
+        }
+        if n & 4 != 0 {
+            some!(4);
+        }
+        for _ in 0..n % 4 {
+            some!(1);
+        }
+    }
 }
 
 /// Multiplies rows by factors and adds summands. Without summands, multiplies only negative values

@@ -62,12 +62,16 @@ macro_rules! unrolled {
 /// % longer.
 const KEPT: usize = 1 << 19;
 
+/// The bytes of the records' values at a time where the weights stay in the cache.
+const PART: usize = KEPT / 4;
+
 /// Computes the products, biases and activation of a subproblem. A tile has M records, or H or 1 at
 /// the end of the batch. It has N vectors of rows, or 2 or 1 at the end of the rows. Four vectors
 /// are split 2 + 2, not 3 + 1.
 ///
-/// If the records do not fit the cache, the common dimension is cut into blocks. The sums of a
-/// block wait in the result for the next block, which does not change them. Runs are not cut,
+/// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
+/// records are cut into parts. If neither fits, the common dimension is cut into blocks. The sums
+/// of a block wait in the result for the next block, which does not change them. Runs are not cut,
 /// because callers with runs pass few enough records for the cache.
 ///
 /// SAFETY: the subproblem is sound, and the CPU has V's instruction set.
@@ -82,35 +86,60 @@ pub(super) unsafe fn affine<
     sub: &Subproblem<'_, E>,
 ) {
     let inputs = sub.layer.inputs;
-    let bytes = sub.records * inputs * size_of::<f32>();
-    let blocks = if sub.runs.is_some() {
-        1
-    } else {
-        bytes.div_ceil(KEPT)
-    };
-    let length = inputs.div_ceil(blocks.max(1));
-    let mut block = 0..length;
+    let record = inputs * size_of::<f32>();
+    let (mut part, mut blocks) = (sub.records, 1);
+    if sub.runs.is_none() && sub.records * record > KEPT {
+        if sub.rows.len() * inputs * size_of::<E>() <= KEPT {
+            part = (PART / record / M * M).max(M);
+        } else {
+            blocks = (sub.records * record).div_ceil(KEPT);
+        }
+    }
+    let length = inputs.div_ceil(blocks);
+    let mut first = 0;
+    while first < sub.records {
+        let some = Subproblem {
+            rows: sub.rows.clone(),
+            records: part.min(sub.records - first),
+            x: sub.x.wrapping_add(first * sub.x_stride),
+            result: sub.result.wrapping_add(first * sub.result_stride),
+            ..*sub
+        };
+        let mut block = 0..length;
+        // SAFETY: the records are some of the subproblem's; passed on.
+        unsafe {
+            bands::<V, E, M, H, N>(&some, &block);
+            while block.end < inputs {
+                block = block.end..inputs.min(block.end + length);
+                bands::<V, E, M, H, N>(&some, &block);
+            }
+        }
+        first += part;
+    }
+}
+
+/// Computes all rows of a subproblem, for all of its records and a block of k.
+///
+/// SAFETY: as `affine`.
+unsafe fn bands<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+    sub: &Subproblem<'_, E>,
+    block: &Range<usize>,
+) {
+    let mut row = sub.rows.start;
+    let rest = |row: usize| (sub.rows.end - row) / V::LANES;
     // SAFETY: the bands are inside the subproblem; passed on.
     unsafe {
-        loop {
-            let mut row = sub.rows.start;
-            let rest = |row: usize| (sub.rows.end - row) / V::LANES;
-            while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
-                band::<V, E, M, H, N>(sub, row, &block);
-                row += N * V::LANES;
-            }
-            while N > 2 && rest(row) >= 2 {
-                band::<V, E, M, H, 2>(sub, row, &block);
-                row += 2 * V::LANES;
-            }
-            while row < sub.rows.end {
-                band::<V, E, M, H, 1>(sub, row, &block);
-                row += V::LANES;
-            }
-            if block.end == inputs {
-                break;
-            }
-            block = block.end..inputs.min(block.end + length);
+        while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
+            band::<V, E, M, H, N>(sub, row, block);
+            row += N * V::LANES;
+        }
+        while N > 2 && rest(row) >= 2 {
+            band::<V, E, M, H, 2>(sub, row, block);
+            row += 2 * V::LANES;
+        }
+        while row < sub.rows.end {
+            band::<V, E, M, H, 1>(sub, row, block);
+            row += V::LANES;
         }
     }
 }
