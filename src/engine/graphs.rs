@@ -218,6 +218,8 @@ fn random_graphs_are_right_on_the_host() {
     for seed in 0..150 {
         network(random(seed), Kind::Classes, InputOrder::Chw).on_the_host(&format!("seed {seed}"));
     }
+    let bands = crate::simd::MADE.get();
+    assert!(bands > 50, "{bands} bands of steps were tested");
 }
 
 /// Runs each graph under one plan, and each plan once.

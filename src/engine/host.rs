@@ -40,7 +40,6 @@ impl HostEngine {
             _ => 0,
         };
         let hidden: Vec<usize> = plan.buffers.iter().map(of_hidden).collect();
-        let starts = plan.buffers.iter().map(|b| b.arena / size_of::<f32>());
         let width = model.network.width;
         let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
         let element = |i| order.element(model.network.input(), i);
@@ -52,7 +51,6 @@ impl HostEngine {
                 scores: rows(BufferRole::Scores),
             },
             width,
-            places: &starts.collect::<Vec<usize>>(),
             arena: plan.arena_bytes / size_of::<f32>(),
             batch: plan.batch,
             flop: model.network.flop(),
@@ -490,6 +488,7 @@ mod tests {
     use crate::ir::op::{Activation, Border, Op, Window};
     use crate::planner::fit::Memory;
     use crate::registry::EngineKind;
+    use crate::simd::{BandLimits, LIMITS, MADE};
 
     /// A record that overflows in a hidden layer is refused, behind whatever activation; its
     /// neighbours are not.
@@ -590,7 +589,7 @@ mod tests {
     }
 
     /// Threads that share a record's pixels, lines and channels give what one thread gives, to the
-    /// bit.
+    /// bit. So do bands of steps.
     #[test]
     fn threads_that_share_a_record_do_not_change_it() {
         let image = Shape { c: 3, h: 23, w: 25 };
@@ -698,7 +697,12 @@ mod tests {
                 })
                 .collect()
         };
+        LIMITS.set(BandLimits::NONE);
         let expected = run(1, 7);
+        assert_eq!(MADE.get(), 0);
+        LIMITS.set(BandLimits::OF_TESTS);
+        assert_eq!(run(1, 7), expected);
+        assert!(MADE.get() > 0, "nothing was tested");
         assert!(
             expected[0] != expected[1]
                 && expected

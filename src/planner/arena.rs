@@ -12,11 +12,11 @@ pub(super) struct Arena {
 
 /// The steps from the first to the last use of a buffer, and its bytes.
 #[derive(Clone, Copy)]
-struct Life {
-    buffer: usize,
-    first: usize,
-    last: usize,
-    bytes: usize,
+pub(crate) struct Life {
+    pub(crate) buffer: usize,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Life {
@@ -36,7 +36,7 @@ pub(super) fn place(
         .iter()
         .enumerate()
         .filter(|(_, b)| b.role == BufferRole::Hidden);
-    let mut lives: Vec<Life> = hidden
+    let lives: Vec<Life> = hidden
         .filter_map(|(buffer, b)| {
             let first = (0..steps).find(|&s| uses(s, buffer))?;
             let last = (0..steps).rfind(|&s| uses(s, buffer))?;
@@ -57,6 +57,15 @@ pub(super) fn place(
             .sum()
     };
     let bound = (0..steps).map(alive).max().unwrap_or(0);
+    let (bytes, starts) = offsets(lives);
+    starts
+        .into_iter()
+        .for_each(|(buffer, start)| buffers[buffer].arena = start);
+    Arena { bytes, bound }
+}
+
+/// Returns the bytes of the smallest arena found, and the offset of each buffer in it.
+pub(crate) fn offsets(mut lives: Vec<Life>) -> (usize, Vec<(usize, usize)>) {
     let mut best: Option<(usize, Vec<(usize, usize)>)> = None;
     let mut attempt = |lives: &[Life]| {
         let found = arrange(lives);
@@ -78,11 +87,7 @@ pub(super) fn place(
         attempt(&sorted);
         lives = sorted;
     }
-    let (bytes, starts) = best.unwrap_or_default();
-    starts
-        .into_iter()
-        .for_each(|(buffer, start)| buffers[buffer].arena = start);
-    Arena { bytes, bound }
+    best.unwrap_or_default()
 }
 
 /// Places each buffer at the lowest offset that is free during its whole life, in the order of

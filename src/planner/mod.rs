@@ -11,7 +11,7 @@
 //! fit:    the memory, programs and time that a finished plan needs
 //! ```
 
-mod arena;
+pub(crate) mod arena;
 pub(crate) mod bind;
 pub(crate) mod check;
 mod choose;

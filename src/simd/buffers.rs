@@ -188,6 +188,8 @@ pub(super) struct Workspaces {
     pub(super) arenas: Vec<Floats>,
     /// Starts of the runs of windows, and runs across an edge.
     pub(super) scratch: Vec<Floats>,
+    /// Lines of the values between the steps of a band.
+    pub(super) bands: Vec<Floats>,
     /// The values of runs in the border. Nobody writes to it.
     pub(super) zeros: Floats,
     /// Floats from a record of a tile to the next.
@@ -205,6 +207,8 @@ pub(super) struct Room {
     pub(super) records: usize,
     /// Memory for windows: addresses, and copied runs or strips.
     pub(super) scratch: usize,
+    /// Lines between the steps of a band.
+    pub(super) bands: usize,
     /// The longest run of a window.
     pub(super) zeros: usize,
 }
@@ -218,9 +222,11 @@ impl Workspaces {
         let arenas: Result<Vec<Floats>, Error> = floats(room.stride * room.records + LINE);
         // A vector may read behind the last value.
         let scratch: Result<Vec<Floats>, Error> = floats(room.scratch + LINE);
+        let bands: Result<Vec<Floats>, Error> = floats(room.bands);
         Ok(Workspaces {
             arenas: arenas?,
             scratch: scratch?,
+            bands: bands?,
             zeros: Floats::new(room.zeros)?,
             stride: room.stride,
             records: room.records,

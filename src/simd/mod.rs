@@ -8,6 +8,7 @@
 //! | `peak`     | the most multiply-adds that a core can do                                |
 //! | `dense`    | weights, and products with them                                          |
 //! | `steps`    | the steps of a network                                                   |
+//! | `bands`    | steps on images that a thread carries out together                       |
 //! | `phases`   | groups of steps, cut into tiles                                          |
 //! | `deferred` | records that reach an engine as bytes                                    |
 //! | `buffers`  | memory that threads share                                                |
@@ -17,6 +18,7 @@
 //! | `team`     | the threads, seen from the one that submits batches                      |
 #![allow(unsafe_code)]
 
+mod bands;
 mod buffers;
 mod check;
 pub(crate) mod deferred;
@@ -34,6 +36,8 @@ mod team;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use bands::{BandLimits, LIMITS, MADE};
 pub(crate) use check::BufferRows;
 pub(crate) use dense::{Dense, Weights};
 pub(crate) use micro::{WindowOp, decode};

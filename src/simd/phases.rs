@@ -5,6 +5,7 @@
 //! records. A few records go through all steps of a phase on one thread, and their activations stay
 //! in its cache.
 
+use super::bands::{self, Band};
 use super::micro::Kernels;
 use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
@@ -34,7 +35,7 @@ pub(super) enum Split {
 
 /// Returns the phases of a batch: large layers alone, the rest together.
 pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    group(steps, |step| match &step.action {
+    group(steps, &[], |some| match &some[0].action {
         Action::Affine(dense) => {
             let (vectors, band) = (dense.biases.len() / kernels.lanes, kernels.tile_vectors);
             let large = dense.weights.bytes() >= LARGE && vectors / band >= threads;
@@ -46,15 +47,29 @@ pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) ->
 
 /// Returns the phases of a single record: steps that all threads have a part of, and between them
 /// those that are not worth sharing.
-pub(super) fn of_record(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    group(steps, |step| {
-        let parts =
-            (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
-        let by_rows = |vectors: usize, band: usize| {
-            (vectors / band >= threads)
-                .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
-        };
+pub(super) fn of_record(
+    steps: &[HostStep],
+    bands: &[Band],
+    kernels: &Kernels,
+    threads: usize,
+) -> Vec<Phase> {
+    let parts = |some: &[HostStep]| {
+        let flop: usize = some.iter().map(|s| s.action.flop()).sum();
+        (flop / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads)
+    };
+    let by_rows = |vectors: usize, band: usize| {
+        (vectors / band >= threads)
+            .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
+    };
+    group(steps, bands, |some| {
+        let (parts, step) = (parts(some), &some[some.len() - 1]);
         match (&step.action, step.action.parts()) {
+            // Each part computes the lines between two parts again, so there is one for a thread.
+            _ if some.len() > 1 => {
+                let lines = bands::result(step).map_or(0, |(_, shape)| shape.h);
+                let parts = parts.min(threads).min(lines / bands::unit(step));
+                (parts > 1).then_some(Split::Parts(parts))
+            }
             (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {
                 by_rows(dense.biases.len() / kernels.lanes, kernels.tile_vectors)
             }
@@ -77,20 +92,27 @@ pub(super) fn of_record(steps: &[HostStep], kernels: &Kernels, threads: usize) -
     })
 }
 
-/// Returns one phase for each step that `split` splits, and one for each run of steps between them,
-/// which is split by records.
-fn group(steps: &[HostStep], split: impl Fn(&HostStep) -> Option<Split>) -> Vec<Phase> {
+/// Returns one phase for each step or band that `split` splits, and one for each run of steps
+/// between them, which is split by records.
+fn group(
+    steps: &[HostStep],
+    bands: &[Band],
+    split: impl Fn(&[HostStep]) -> Option<Split>,
+) -> Vec<Phase> {
     // The first phase decodes: records are split before parts of them may be.
     let mut phases = vec![Phase {
         steps: 0..0,
         split: Split::Records,
     }];
-    for (i, step) in steps.iter().enumerate() {
+    let mut first = 0;
+    while first < steps.len() {
+        let band = bands.iter().find(|band| band.steps.start == first);
+        let end = band.map_or(first + 1, |band| band.steps.end);
         let own = |split| Phase {
-            steps: i..i + 1,
+            steps: first..end,
             split,
         };
-        match (split(step), phases.last_mut()) {
+        match (split(&steps[first..end]), phases.last_mut()) {
             (Some(split), _) => phases.push(own(split)),
             (
                 None,
@@ -98,9 +120,10 @@ fn group(steps: &[HostStep], split: impl Fn(&HostStep) -> Option<Split>) -> Vec<
                     steps,
                     split: Split::Records,
                 }),
-            ) => steps.end = i + 1,
+            ) => steps.end = end,
             (None, _) => phases.push(own(Split::Records)),
         }
+        first = end;
     }
     phases
 }
@@ -126,16 +149,11 @@ fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usiz
 /// Returns true if all steps that touch hidden buffer `i` are in one phase that is split by
 /// records.
 pub(super) fn within_one(steps: &[HostStep], phases: &[Phase], i: usize) -> bool {
-    let touches = |s: &HostStep| {
-        let other = match &s.action {
-            Action::Combine { other, .. } => Some(*other),
-            _ => None,
-        };
-        [Some(s.from), Some(s.to), other].contains(&Some(Place::Hidden(i)))
-    };
-    let mut of = phases
-        .iter()
-        .filter(|p| steps[p.steps.clone()].iter().any(touches));
+    let mut of = phases.iter().filter(|p| {
+        steps[p.steps.clone()]
+            .iter()
+            .any(|s| s.touches(Place::Hidden(i)))
+    });
     let first = of.next();
     first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
 }

@@ -1,5 +1,6 @@
 //! The interpreter of steps: carries a tile of a phase through its steps.
 
+use super::bands::{self, Band, HeldLines, MOST_STEPS};
 use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces};
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
@@ -27,6 +28,8 @@ pub(super) enum Home {
     Batch,
     /// The workspace of the thread that computes the record, from this value on.
     Workspace(usize),
+    /// Only some of its lines are anywhere, in the window of a band.
+    Window,
 }
 
 /// The tile that a thread computes.
@@ -58,6 +61,7 @@ pub(super) struct TeamState {
     pub(super) schedule: Schedule,
     pub(super) kernels: Kernels,
     pub(super) steps: Vec<HostStep>,
+    pub(super) bands: Vec<Band>,
     pub(super) phases: Vec<Phase>,
     /// The phases of a job of fewer records than threads, of a network with images.
     pub(super) few: Vec<Phase>,
@@ -139,12 +143,20 @@ impl Work for TeamState {
             workspace,
             few,
         };
-        for i in phase.steps.clone() {
+        let mut i = phase.steps.start;
+        while i < phase.steps.end {
+            if let Some(band) = self.bands.iter().find(|band| band.steps.start == i) {
+                // SAFETY: the caller's promise is passed on. No phase ends within a band.
+                unsafe { self.band(band, &context) };
+                i = band.steps.end;
+                continue;
+            }
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
             unsafe { self.step(i, &context) };
             let what = (tile.slot, context.records.len(), Name::Step(i));
             self.timed(start, what, |clock, took| clock.record(i, took));
+            i += 1;
         }
         workspace.inspect(|&workspace| self.workspaces.give_back(workspace));
         pooled.inspect(|&buffer| self.tile_inputs.give_back(buffer));
@@ -252,9 +264,20 @@ impl TeamState {
         (slot, records, name): (usize, usize, Name),
         add: impl FnOnce(&mut StepClock, Duration),
     ) {
-        let Some(start) = start else { return };
-        let took = start.elapsed();
-        let Some(mut clock) = self.clock() else {
+        let took = start.map_or(Duration::ZERO, |start| start.elapsed());
+        self.add_time(start, took, (slot, records, name), add);
+    }
+
+    /// Adds a time that began at `start` to the sums, if times are measured.
+    #[inline(always)]
+    fn add_time(
+        &self,
+        start: Option<Instant>,
+        took: Duration,
+        (slot, records, name): (usize, usize, Name),
+        add: impl FnOnce(&mut StepClock, Duration),
+    ) {
+        let (Some(start), Some(mut clock)) = (start, self.clock()) else {
             return;
         };
         add(&mut clock.sums, took);
@@ -272,6 +295,7 @@ impl TeamState {
             (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
             (Place::Hidden(i), _, Some(own)) => match self.homes[i] {
                 Home::Batch => self.buffer(place, context.slot).record(n),
+                Home::Window => std::ptr::null_mut(),
                 Home::Workspace(at) => {
                     let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
                     let (arena, record) = if context.few {
@@ -357,12 +381,34 @@ impl TeamState {
         context: &TileContext,
     ) {
         // Whole tiles.
-        let (tile, (output, to)) = (self.kernels.tile_records, geometry.output);
+        let (tile, (_, to)) = (self.kernels.tile_records, geometry.output);
         let tiles = context.share((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
+        let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
+        for n in context.records.clone() {
+            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
+            let (rows, pixels) = (rows.clone(), pixels.clone());
+            // SAFETY: passed on.
+            unsafe { self.convolve(dense, geometry, rows, pixels, operands, scratch) };
+        }
+    }
+
+    /// Computes some rows of some pixels.
+    ///
+    /// SAFETY: as declared for `step`.
+    unsafe fn convolve(
+        &self,
+        dense: &Dense,
+        geometry: &Geometry,
+        rows: Range<usize>,
+        pixels: Range<usize>,
+        operands: Operands,
+        scratch: Scratch,
+    ) {
+        let (output, _) = geometry.output;
         let product = |records: usize, windows: images::Windows, result| {
             let part = Part {
-                rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
+                rows: rows.clone(),
                 records,
                 x: windows.x,
                 x_stride: windows.x_stride,
@@ -373,13 +419,9 @@ impl TeamState {
             // SAFETY: `check` has compared the sizes.
             unsafe { dense.product(&self.kernels, part) }
         };
-        for n in context.records.clone() {
-            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
-            // SAFETY: `check` has compared the sizes.
-            unsafe {
-                images::convolve(geometry, tile, pixels.clone(), operands, scratch, &product);
-            }
-        }
+        let tile = self.kernels.tile_records;
+        // SAFETY: `check` has compared the sizes.
+        unsafe { images::convolve(geometry, tile, pixels, operands, scratch, &product) }
     }
 
     /// SAFETY: as declared for `step`.
@@ -389,25 +431,184 @@ impl TeamState {
         (dense, geometry): (&Dense, &Geometry),
         context: &TileContext,
     ) {
+        // Whole tiles of records.
+        let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
+        let tiles = context.share(count.div_ceil(tile));
+        let tiles = tiles.start * tile..count.min(tiles.end * tile);
+        for n in context.records.clone() {
+            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
+            // SAFETY: passed on.
+            unsafe { self.convolve_tiles(dense, geometry, tiles.clone(), operands, scratch) }
+        }
+    }
+
+    /// Computes some tiles of 2 × 2 pixels.
+    ///
+    /// SAFETY: as declared for `step`.
+    unsafe fn convolve_tiles(
+        &self,
+        dense: &Dense,
+        geometry: &Geometry,
+        tiles: Range<usize>,
+        operands: Operands,
+        scratch: Scratch,
+    ) {
         let Some(transforms) = &self.kernels.transforms else {
             return;
         };
         let mut layer = dense.layer(dense.weights.floats());
         layer.activation = Activation::None;
-        // Whole tiles of records.
-        let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
-        let tiles = context.share(count.div_ceil(tile));
-        let tiles = tiles.start * tile..count.min(tiles.end * tile);
         let layer = images::TileLayer {
             kernels: &self.kernels,
             transforms,
             layer: &layer,
             activation: dense.activation,
         };
+        // SAFETY: `check` has compared the sizes.
+        unsafe { images::convolve_tiles(&layer, geometry, tiles, operands, scratch) }
+    }
+
+    /// Carries out the steps of a band for some records, or for a part of the lines of its result.
+    ///
+    /// SAFETY: as declared for `step`.
+    unsafe fn band(&self, band: &Band, context: &TileContext) {
         for n in context.records.clone() {
-            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
-            // SAFETY: `check` has compared the sizes.
-            unsafe { images::convolve_tiles(&layer, geometry, tiles.clone(), operands, scratch) }
+            let mut took = [Duration::ZERO; MOST_STEPS];
+            let start = self.clock.is_some().then(Instant::now);
+            // SAFETY: passed on.
+            unsafe { self.band_of_record(band, context, n, &mut took) };
+            for (i, took) in band.steps.clone().zip(took) {
+                let what = (context.slot, 1, Name::Step(i));
+                self.add_time(start, took, what, |clock, took| clock.record(i, took));
+            }
+        }
+    }
+
+    /// Computes the lines of a band's result from the top to the bottom, some at a time. `took`
+    /// gets the time of each step, if times are measured.
+    ///
+    /// SAFETY: as declared for `step`.
+    unsafe fn band_of_record(
+        &self,
+        band: &Band,
+        context: &TileContext,
+        n: usize,
+        took: &mut [Duration; MOST_STEPS],
+    ) {
+        let (steps, last) = (&self.steps[band.steps.clone()], band.steps.len() - 1);
+        let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
+        let height = |i: usize| bands::result(&steps[i]).map_or(0, |(_, shape)| shape.h);
+        // Parts of the result are whole units.
+        let unit = bands::unit(&steps[last]);
+        let units = context.share(height(last).div_ceil(unit));
+        let (mut line, end) = (units.start * unit, height(last).min(units.end * unit));
+        let mut held = [HeldLines::default(); MOST_STEPS];
+        while line < end {
+            let mut lines = [const { 0..0 }; MOST_STEPS];
+            lines[last] = line..end.min(line + band.lines);
+            line = lines[last].end;
+            for i in (0..last).rev() {
+                let value = &mut held[i];
+                if lines[i + 1].is_empty() {
+                    lines[i] = value.end..value.end;
+                    continue;
+                }
+                let unit = bands::unit(&steps[i]);
+                let needed = bands::needed(&steps[i + 1], &lines[i + 1]);
+                let until = needed.end.next_multiple_of(unit).min(height(i));
+                // SAFETY: nobody else has this workspace.
+                unsafe { band.windows[i].slide(room, value, needed.start / unit * unit) };
+                lines[i] = value.end..until.max(value.end);
+                assert!(lines[i].end - value.first <= band.windows[i].lines);
+            }
+            for (i, step) in steps.iter().enumerate() {
+                if lines[i].is_empty() {
+                    continue;
+                }
+                let Operands { mut x, mut result } = self.operands(step, context, n);
+                let mut other = self.other(step, context, n);
+                if i > 0 {
+                    let read = band.windows[i - 1].image_at(room, held[i - 1].first);
+                    match step.from == steps[i - 1].to {
+                        true => x = read.cast_const(),
+                        false => other = read.cast_const(),
+                    }
+                }
+                if i < last {
+                    result = band.windows[i].image_at(room, held[i].first);
+                    held[i].end = lines[i].end;
+                }
+                let start = self.clock.is_some().then(Instant::now);
+                let (operands, scratch) = (Operands { x, result }, self.scratch(context));
+                // SAFETY: passed on. The windows hold the lines that the step reads and writes.
+                unsafe { self.lines(step, operands, other, lines[i].clone(), scratch) };
+                took[i] += start.map_or(Duration::ZERO, |start| start.elapsed());
+            }
+        }
+    }
+
+    /// The second operand of a step, if it has one.
+    fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
+        match step.action {
+            Action::Combine { other, .. } => self.record(other, context, n).cast_const(),
+            _ => std::ptr::null(),
+        }
+    }
+
+    /// Computes some lines of a step on images, in whole units.
+    ///
+    /// SAFETY: as declared for `step`, for the lines that the step reads and writes.
+    unsafe fn lines(
+        &self,
+        step: &HostStep,
+        operands: Operands,
+        second: *const f32,
+        lines: Range<usize>,
+        scratch: Scratch,
+    ) {
+        // SAFETY: passed on.
+        unsafe {
+            match &step.action {
+                Action::Convolution(dense, geometry) => {
+                    let (_, to) = geometry.output;
+                    let pixels = lines.start * to.w..lines.end * to.w;
+                    let rows = 0..dense.biases.len();
+                    self.convolve(dense, geometry, rows, pixels, operands, scratch);
+                }
+                Action::Tiles(dense, geometry) => {
+                    let (_, to) = geometry.output;
+                    let columns = to.w.div_ceil(2);
+                    let tiles = lines.start / 2 * columns..lines.end.div_ceil(2) * columns;
+                    self.convolve_tiles(dense, geometry, tiles, operands, scratch);
+                }
+                Action::Windows {
+                    operation,
+                    weights,
+                    activation,
+                    geometry,
+                } => {
+                    let null = (std::ptr::null(), std::ptr::null());
+                    let arrays = weights.as_ref();
+                    let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
+                    let (kernels, op) = (&self.kernels, *operation);
+                    images::windows(kernels, op, arrays, geometry, *activation, lines, operands);
+                }
+                Action::Combine {
+                    arithmetic,
+                    activation,
+                    geometry,
+                    ..
+                } => {
+                    let (kernels, result) = (&self.kernels, operands.result);
+                    // Line by line: the activation finds it in the first-level cache.
+                    for line in lines.map(|y| y..y + 1) {
+                        let lines = line.clone();
+                        images::combine(kernels, *arithmetic, geometry, lines, operands, second);
+                        images::activate(kernels, geometry, *activation, line, result);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
@@ -437,33 +638,10 @@ impl TeamState {
         // SAFETY: `check` has compared the sizes.
         unsafe {
             match &step.action {
-                Action::Windows {
-                    operation,
-                    weights,
-                    activation,
-                    geometry,
-                } => {
-                    let null = (std::ptr::null(), std::ptr::null());
-                    let arrays = weights.as_ref();
-                    let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
-                    let (kernels, (_, to)) = (&self.kernels, geometry.output);
-                    let (lines, op) = (context.share(to.h), *operation);
-                    images::windows(kernels, op, arrays, geometry, *activation, lines, operands);
-                }
-                Action::Combine {
-                    arithmetic,
-                    other,
-                    activation,
-                    geometry,
-                } => {
-                    let other = self.record(*other, context, n).cast_const();
-                    // Line by line: the activation finds it in the first-level cache.
-                    let (kernels, (_, to)) = (&self.kernels, geometry.output);
-                    for line in context.share(to.h).map(|y| y..y + 1) {
-                        let lines = line.clone();
-                        images::combine(kernels, *arithmetic, geometry, lines, operands, other);
-                        images::activate(kernels, geometry, *activation, line, result);
-                    }
+                Action::Windows { geometry, .. } | Action::Combine { geometry, .. } => {
+                    let ((_, to), other) = (geometry.output, self.other(step, context, n));
+                    let (lines, scratch) = (context.share(to.h), self.scratch(context));
+                    self.lines(step, operands, other, lines, scratch);
                 }
                 Action::Scale {
                     factors,

@@ -23,6 +23,17 @@ pub(crate) struct HostStep {
     pub(crate) to: Place,
 }
 
+impl HostStep {
+    /// Returns true if the step reads or writes a buffer.
+    pub(super) fn touches(&self, place: Place) -> bool {
+        let other = match self.action {
+            Action::Combine { other, .. } => Some(other),
+            _ => None,
+        };
+        [Some(self.from), Some(self.to), other].contains(&Some(place))
+    }
+}
+
 /// A buffer of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {

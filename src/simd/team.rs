@@ -1,5 +1,6 @@
 //! The threads of the host engine, as seen by the thread that submits batches.
 
+use super::bands::{self, Band};
 use super::buffers::{Activations, LINE, Room, TileInputs, Undecoded, Workspaces};
 use super::check::BufferRows;
 use super::deferred::{Deferred, Refusal};
@@ -11,9 +12,10 @@ use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
 use crate::error::Error;
-use crate::ir::plan::{NAN_CLASS, SLOTS};
+use crate::ir::plan::{ARENA_ALIGN, NAN_CLASS, SLOTS};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
+use crate::planner::arena::{Life, offsets};
 use crate::sys::thread::Thread;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -50,9 +52,7 @@ pub(crate) struct TeamSizes<'a> {
     pub(crate) rows: BufferRows<'a>,
     /// Values of the input without padding.
     pub(crate) width: usize,
-    /// The start of each hidden buffer in an arena for the values of a record.
-    pub(crate) places: &'a [usize],
-    /// Values of that arena.
+    /// Most values of an arena for the hidden buffers of a record.
     pub(crate) arena: usize,
     /// Most records of a batch.
     pub(crate) batch: usize,
@@ -270,8 +270,9 @@ fn shared(
         rows, width, batch, ..
     } = sizes;
     let images = steps.iter().any(|s| s.action.of_image());
+    let (bands, arena) = within(bands::bands(&steps), &steps, sizes);
     let phases = phases::of_batch(&steps, &kernels, threads);
-    let homes = homes(&steps, &phases, sizes);
+    let homes = homes(&steps, &phases, &arena.places);
     let hidden: Result<Vec<Activations>, Error> = rows
         .hidden
         .iter()
@@ -279,7 +280,7 @@ fn shared(
         .map(|(&r, home)| Activations::new(if *home == Home::Batch { r } else { 0 }, batch))
         .collect();
     let few = if images && threads > 1 {
-        phases::of_record(&steps, &kernels, threads)
+        phases::of_record(&steps, &bands, &kernels, threads)
     } else {
         Vec::new()
     };
@@ -301,8 +302,9 @@ fn shared(
         tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile_records)?,
         workspaces: Workspaces::new(
             if images { threads } else { 0 },
-            room(&steps, &kernels, sizes.arena),
+            room(&steps, &bands, &kernels, arena.values),
         )?,
+        bands,
         phases,
         few,
         homes,
@@ -331,18 +333,83 @@ fn shared(
 
 /// The home of each hidden buffer: a workspace where all of its values are read by the thread that
 /// wrote them.
-fn homes(steps: &[HostStep], phases: &[Phase], sizes: TeamSizes<'_>) -> Vec<Home> {
+fn homes(steps: &[HostStep], phases: &[Phase], places: &[Option<usize>]) -> Vec<Home> {
     let images = steps.iter().any(|s| s.action.of_image());
-    let home = |i| match images && phases::within_one(steps, phases, i) {
-        true => Home::Workspace(sizes.places[i]),
-        false => Home::Batch,
+    let home = |(i, &place): (usize, &Option<usize>)| match place {
+        None => Home::Window,
+        Some(place) if images && phases::within_one(steps, phases, i) => Home::Workspace(place),
+        Some(_) => Home::Batch,
     };
-    (0..sizes.rows.hidden.len()).map(home).collect()
+    places.iter().enumerate().map(home).collect()
+}
+
+/// An arena for the hidden buffers of a record.
+struct Arena {
+    /// The first value of each buffer; `None` for values between the steps of a band.
+    places: Vec<Option<usize>>,
+    values: usize,
+}
+
+impl Arena {
+    /// Places the hidden buffers. The steps of a band are one: it reads its first operand until it
+    /// has written its last result.
+    fn of(steps: &[HostStep], bands: &[Band], hidden: &[usize]) -> Arena {
+        let band_of = |i: usize| bands.iter().find(|band| band.steps.contains(&i));
+        let (mut lives, mut places) = (Vec::new(), vec![Some(0); hidden.len()]);
+        for (buffer, &rows) in hidden.iter().enumerate() {
+            let uses = |i: &usize| steps[*i].touches(Place::Hidden(buffer));
+            let mut all = (0..steps.len()).filter(uses);
+            let Some(first) = all.next() else { continue };
+            let last = all.next_back().unwrap_or(first);
+            let inside = |band: &Band| first >= band.steps.start && last < band.steps.end;
+            if bands.iter().any(inside) {
+                places[buffer] = None;
+                continue;
+            }
+            lives.push(Life {
+                buffer,
+                first: band_of(first).map_or(first, |band| band.steps.start),
+                last: band_of(last).map_or(last, |band| band.steps.end - 1),
+                bytes: (rows * size_of::<f32>()).next_multiple_of(ARENA_ALIGN),
+            });
+        }
+        let (bytes, starts) = offsets(lives);
+        starts
+            .into_iter()
+            .for_each(|(buffer, start)| places[buffer] = Some(start / size_of::<f32>()));
+        Arena {
+            places,
+            values: bytes / size_of::<f32>(),
+        }
+    }
+}
+
+/// Leaves out bands until the arena and the windows of the others need no more memory than the plan
+/// counts. Returns them with the arena.
+fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Vec<Band>, Arena) {
+    let most = sizes.arena + bands::limits().spare;
+    loop {
+        let arena = Arena::of(steps, &bands, sizes.rows.hidden);
+        let windows = bands.iter().map(Band::room).max().unwrap_or(0);
+        if bands.is_empty() || arena.values + windows <= most {
+            #[cfg(test)]
+            bands::MADE.set(bands::MADE.get() + bands.len());
+            return (bands, arena);
+        }
+        // The band without which the arena is smallest.
+        let without = |i: usize| {
+            let others = bands.iter().enumerate().filter(|(n, _)| *n != i);
+            let others: Vec<Band> = others.map(|(_, band)| band.clone()).collect();
+            Arena::of(steps, &others, sizes.rows.hidden).values
+        };
+        let worst = (0..bands.len()).min_by_key(|&i| without(i));
+        worst.into_iter().for_each(|i| drop(bands.remove(i)));
+    }
 }
 
 /// Room that a thread needs for a tile, `arena` being the values of a record between steps; none
 /// where there are no images.
-fn room(steps: &[HostStep], kernels: &Kernels, arena: usize) -> Room {
+fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => [
             images::scratch(geometry, kernels.tile_records),
@@ -369,6 +436,7 @@ fn room(steps: &[HostStep], kernels: &Kernels, arena: usize) -> Room {
         stride,
         records,
         scratch,
+        bands: bands.iter().map(Band::room).max().unwrap_or(0),
         zeros,
     }
 }

@@ -958,7 +958,6 @@ fn threads_and_batches_do_not_change_a_record() {
         let sizes = TeamSizes {
             rows,
             width: 300,
-            places: &[0; 3],
             arena: 0,
             batch,
             flop,
