@@ -12,7 +12,7 @@ Needs what tests/zoo/make.py needs, and writes the same files for each NAME (def
     efficientnet-lite0      3 × 224 × 224, 1000 classes
     blazeface               3 × 128 × 128, 896 boxes of 17 values
     ultraface               3 × 240 × 320, 4420 boxes of 6 values (the slim version)
-    yolo-nano               3 × 320 × 320, the backbone of a YOLO of 2023, and the mean of its pixels
+    yolo-nano               3 × 320 × 320, a YOLO's backbone of 2023, then the mean of the pixels
 
 The shapes follow the published descriptions; no weight is theirs. Batch norms are in the weights
 already, as exporters leave them. Borders are those of "same" padding.

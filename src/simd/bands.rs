@@ -117,6 +117,11 @@ pub(super) fn result(step: &HostStep) -> Option<(Image, Shape)> {
     }
 }
 
+/// The number of lines of a step's result.
+pub(super) fn height(step: &HostStep) -> usize {
+    result(step).map_or(0, |(_, shape)| shape.h)
+}
+
 /// The operand of a step in place `from`.
 fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     match &step.action {
@@ -148,7 +153,7 @@ pub(super) fn unit(step: &HostStep) -> usize {
 }
 
 /// The lines of its operand that a step needs for some lines of its result.
-pub(super) fn needed(step: &HostStep, lines: &Range<usize>) -> Range<usize> {
+fn needed(step: &HostStep, lines: &Range<usize>) -> Range<usize> {
     let (Action::Convolution(_, geometry)
     | Action::Tiles(_, geometry)
     | Action::Windows { geometry, .. }) = &step.action
@@ -190,8 +195,8 @@ pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
     bands
 }
 
-/// Returns true if step `i` alone reads the result of the step before, as an image of its place, and
-/// the value is large enough to leave the cache.
+/// Returns true if step `i` alone reads the result of the step before, as an image of its place.
+/// The value must be large enough to leave the cache.
 fn chained(steps: &[HostStep], i: usize) -> bool {
     let (before, step) = (&steps[i - 1], &steps[i]);
     let Place::Hidden(_) = before.to else {
@@ -232,6 +237,39 @@ impl Band {
             lines,
             windows,
         })
+    }
+
+    /// Returns the lines of each result that a turn computes, for some lines of the last one.
+    /// Slides the windows to the lines that are needed.
+    ///
+    /// # Panics
+    /// If a window has too little room. The unsafe code relies on it.
+    ///
+    /// SAFETY: `room` has the windows' values, and nobody else touches them.
+    pub(super) unsafe fn turn(
+        &self,
+        steps: &[HostStep],
+        last: Range<usize>,
+        held: &mut [HeldLines; MOST_STEPS],
+        room: *mut f32,
+    ) -> [Range<usize>; MOST_STEPS] {
+        let mut lines = [const { 0..0 }; MOST_STEPS];
+        lines[steps.len() - 1] = last;
+        for i in (0..steps.len() - 1).rev() {
+            let (value, window) = (&mut held[i], &self.windows[i]);
+            if lines[i + 1].is_empty() {
+                lines[i] = value.end..value.end;
+                continue;
+            }
+            let unit = unit(&steps[i]);
+            let needed = needed(&steps[i + 1], &lines[i + 1]);
+            let until = needed.end.next_multiple_of(unit).min(height(&steps[i]));
+            // SAFETY: the caller's promise.
+            unsafe { window.slide(room, value, needed.start / unit * unit) };
+            lines[i] = value.end..until.max(value.end);
+            assert!(lines[i].end - value.first <= window.lines);
+        }
+        lines
     }
 
     /// The number of values of its windows.

@@ -66,8 +66,9 @@ pub(super) fn of_record(
         match (&step.action, step.action.parts()) {
             // Each part computes the lines between two parts again, so there is one for a thread.
             _ if some.len() > 1 => {
-                let lines = bands::result(step).map_or(0, |(_, shape)| shape.h);
-                let parts = parts.min(threads).min(lines / bands::unit(step));
+                let parts = parts
+                    .min(threads)
+                    .min(bands::height(step) / bands::unit(step));
                 (parts > 1).then_some(Split::Parts(parts))
             }
             (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {

@@ -497,30 +497,16 @@ impl TeamState {
     ) {
         let (steps, last) = (&self.steps[band.steps.clone()], band.steps.len() - 1);
         let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
-        let height = |i: usize| bands::result(&steps[i]).map_or(0, |(_, shape)| shape.h);
         // Parts of the result are whole units.
-        let unit = bands::unit(&steps[last]);
-        let units = context.share(height(last).div_ceil(unit));
-        let (mut line, end) = (units.start * unit, height(last).min(units.end * unit));
+        let (unit, height) = (bands::unit(&steps[last]), bands::height(&steps[last]));
+        let units = context.share(height.div_ceil(unit));
+        let (mut line, end) = (units.start * unit, height.min(units.end * unit));
         let mut held = [HeldLines::default(); MOST_STEPS];
         while line < end {
-            let mut lines = [const { 0..0 }; MOST_STEPS];
-            lines[last] = line..end.min(line + band.lines);
-            line = lines[last].end;
-            for i in (0..last).rev() {
-                let value = &mut held[i];
-                if lines[i + 1].is_empty() {
-                    lines[i] = value.end..value.end;
-                    continue;
-                }
-                let unit = bands::unit(&steps[i]);
-                let needed = bands::needed(&steps[i + 1], &lines[i + 1]);
-                let until = needed.end.next_multiple_of(unit).min(height(i));
-                // SAFETY: nobody else has this workspace.
-                unsafe { band.windows[i].slide(room, value, needed.start / unit * unit) };
-                lines[i] = value.end..until.max(value.end);
-                assert!(lines[i].end - value.first <= band.windows[i].lines);
-            }
+            let turn = line..end.min(line + band.lines);
+            line = turn.end;
+            // SAFETY: nobody else has this workspace.
+            let lines = unsafe { band.turn(steps, turn, &mut held, room) };
             for (i, step) in steps.iter().enumerate() {
                 if lines[i].is_empty() {
                     continue;

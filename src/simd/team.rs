@@ -273,12 +273,6 @@ fn shared(
     let (bands, arena) = within(bands::bands(&steps), &steps, sizes);
     let phases = phases::of_batch(&steps, &kernels, threads);
     let homes = homes(&steps, &phases, &arena.places);
-    let hidden: Result<Vec<Activations>, Error> = rows
-        .hidden
-        .iter()
-        .zip(&homes)
-        .map(|(&r, home)| Activations::new(if *home == Home::Batch { r } else { 0 }, batch))
-        .collect();
     let few = if images && threads > 1 {
         phases::of_record(&steps, &bands, &kernels, threads)
     } else {
@@ -297,6 +291,7 @@ fn shared(
             track: None,
         })
     };
+    let hidden = hidden(rows.hidden, &homes, batch)?;
     let shared = TeamState {
         schedule: Schedule::new(),
         tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile_records)?,
@@ -317,7 +312,7 @@ fn shared(
         }),
         width,
         scores: slots(rows.scores)?,
-        hidden: hidden?,
+        hidden,
         classes: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicU32::new(NAN_CLASS)).collect()),
         threads,
         steps,
@@ -341,6 +336,15 @@ fn homes(steps: &[HostStep], phases: &[Phase], places: &[Option<usize>]) -> Vec<
         Some(_) => Home::Batch,
     };
     places.iter().enumerate().map(home).collect()
+}
+
+/// The hidden buffers of the whole batch.
+fn hidden(rows: &[usize], homes: &[Home], batch: usize) -> Result<Vec<Activations>, Error> {
+    let buffer = |(&rows, home): (&usize, &Home)| {
+        let rows = if *home == Home::Batch { rows } else { 0 };
+        Activations::new(rows, batch)
+    };
+    rows.iter().zip(homes).map(buffer).collect()
 }
 
 /// An arena for the hidden buffers of a record.
