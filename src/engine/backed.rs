@@ -111,7 +111,7 @@ impl BackedEngine {
             SLOTS * batch * width * size_of::<f32>(),
             "the inputs of two batches",
         )?;
-        // Of no record are the bytes kept, because `compare` needs the numbers.
+        // Records are kept as numbers, never as bytes: `compare` reads them.
         let inputs = [(); SLOTS].map(|()| Arc::new(KeptRecords::new(batch, width, 0)));
         let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
         let kept = Arc::new(Kept {

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// The most steps of a band.
 pub(super) const MOST_STEPS: usize = 16;
 
-/// What bands are made for. Tests have smaller limits, so that small images make bands.
+/// Limits of the bands that a team makes. Tests have smaller ones, so that small images make some.
 #[derive(Clone, Copy)]
 pub(crate) struct BandLimits {
     /// The most bytes of the windows of a band.
@@ -95,7 +95,7 @@ pub(super) struct LineWindow {
     pub(super) start: usize,
     /// The number of lines that there is room for.
     pub(super) lines: usize,
-    /// Where the lines stand in the whole image.
+    /// The place of the whole image in its buffer.
     pub(super) image: Image,
 }
 

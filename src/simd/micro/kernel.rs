@@ -108,10 +108,10 @@ pub(super) unsafe fn affine<
         let mut block = 0..length;
         // SAFETY: the records are some of the subproblem's; passed on.
         unsafe {
-            bands::<V, E, M, H, N>(&some, &block);
+            all_rows::<V, E, M, H, N>(&some, &block);
             while block.end < inputs {
                 block = block.end..inputs.min(block.end + length);
-                bands::<V, E, M, H, N>(&some, &block);
+                all_rows::<V, E, M, H, N>(&some, &block);
             }
         }
         first += part;
@@ -121,7 +121,7 @@ pub(super) unsafe fn affine<
 /// Computes all rows of a subproblem, for all of its records and a block of k.
 ///
 /// SAFETY: as `affine`.
-unsafe fn bands<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     block: &Range<usize>,
 ) {
