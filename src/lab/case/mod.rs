@@ -166,7 +166,7 @@ impl Lab {
         checked.map(|()| inputs.to_string())
     }
 
-    /// Adds bytes to the hash, if inputs are taken in.
+    /// Adds bytes to the hash of the inputs, if the inputs are only hashed and not run.
     fn take_in(&mut self, bytes: &[u8]) {
         self.inputs.iter_mut().for_each(|inputs| inputs.add(bytes));
     }
@@ -194,7 +194,8 @@ impl Lab {
             .map_err(|failed| Trouble::Refused(failed.join("; ")))
     }
 
-    /// A kernel's program, compiled once for each set of options; `None` if inputs are taken in.
+    /// A kernel's program, compiled once for each set of options. `None` if the inputs are
+    /// only hashed.
     fn program(
         &mut self,
         entry: &Entry,
@@ -226,7 +227,7 @@ impl Lab {
         Ok(Some(program))
     }
 
-    /// A kernel with its arguments; `None` if inputs are taken in.
+    /// Returns a kernel with its arguments. `None` if the inputs are only hashed.
     fn bound(
         &mut self,
         program: Option<&Program>,
@@ -253,8 +254,8 @@ impl Lab {
         Ok(Some(kernel))
     }
 
-    /// Launches a kernel and waits for it. Returns false if inputs are taken in: then there is
-    /// nothing to verify.
+    /// Launches a kernel and waits for it. Returns false without a launch if the inputs are only
+    /// hashed. There is then nothing to verify.
     fn launch(
         &mut self,
         kernel: Option<&BoundKernel>,

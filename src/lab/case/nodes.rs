@@ -154,7 +154,7 @@ impl Lab {
         Ok(GraphResult { error, adds })
     }
 
-    /// Runs a step of the plan. Returns false if inputs are taken in.
+    /// Runs a step of the plan. Returns false if the inputs are only hashed.
     fn run_step(
         &mut self,
         case: &GraphCase,

@@ -110,7 +110,8 @@ impl Lab {
         })
     }
 
-    /// Launches a kernel that is set up. Returns false if inputs are taken in.
+    /// Launches a kernel that is set up. Returns false without a launch if the inputs are only
+    /// hashed.
     pub(super) fn run(&mut self, setup: &Setup) -> Result<bool, Trouble> {
         self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())
     }
