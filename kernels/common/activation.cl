@@ -3,8 +3,8 @@
 // otherwise, so that an overflowed sum shows in the scores. OpenCL compilers keep the term without
 // fast-math options. x names a value of any float type and is evaluated more than once.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip. No kernel fuses the others:
-// 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish. The argument params holds a slope,
-// two limits, alpha and gamma, or alpha and beta.
+// 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish, 11 SiLU, 12 Mish, 13 softplus. The
+// argument params holds a slope, two limits, alpha and gamma, or alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
@@ -18,6 +18,12 @@
     ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
 #define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))
 #define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
+#define SILU(x) ((x) / (1.0f + exp(-(x))) + 0.0f * (x))
+// With w = 1 + e^x, tanh(ln w) is (w * w - 1) / (w * w + 1), which is 1 from 20 on.
+#define MISH_EXP(x) exp(min((x), 20.0f))
+#define MISH_SQUARE(x) (MISH_EXP(x) * (MISH_EXP(x) + 2.0f)) // w * w - 1
+#define MISH(x) ((x) * (MISH_SQUARE(x) / (MISH_SQUARE(x) + 2.0f)) + 0.0f * (x))
+#define SOFTPLUS(x) (max((x), 0.0f) + log1p(exp(-fabs(x))) + 0.0f * (x))
 // exp2 takes half the registers of exp. The rounding of its argument changes a result by less than
 // an ulp of 1.
 #define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
@@ -48,6 +54,12 @@
 #define ACTIVATE(x) HARD_SIGMOID(x)
 #elif ACTIVATION == 10
 #define ACTIVATE(x) HARD_SWISH(x)
+#elif ACTIVATION == 11
+#define ACTIVATE(x) SILU(x)
+#elif ACTIVATION == 12
+#define ACTIVATE(x) MISH(x)
+#elif ACTIVATION == 13
+#define ACTIVATE(x) SOFTPLUS(x)
 #else
-#error "ACTIVATION must be a code of common/activation, 0 to 10"
+#error "ACTIVATION must be a code of common/activation, 0 to 13"
 #endif

@@ -352,8 +352,8 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
     let of = |op: Op| op.reference(inputs, &arrays, shape);
     match op {
         Op::Activation(a) => {
-            // All activations but GELU and HardSwish are monotone. The values of these two between
-            // the ends are at most 0.5 in size, and never larger than their argument.
+            // All activations are monotone but GELU, HardSwish, SiLU and Mish. The values of these
+            // between the ends are at most 0.5 in size, and never larger than their argument.
             let size = |&x: &f64| a.apply(x).abs().max(a.apply(-x).abs()).max(x.min(0.5));
             values.iter().map(size).collect()
         }
@@ -365,8 +365,8 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
             .collect(),
         Op::Combine(Arithmetic::Subtract) => of(Op::Combine(Arithmetic::Add)),
         Op::Combine(Arithmetic::Divide) => vec![f64::INFINITY; shape.len()],
-        Op::Pad { border, value } => of(Op::Pad {
-            border,
+        Op::Pad { padding, value } => of(Op::Pad {
+            padding,
             value: Float::new(value.get().abs()),
         }),
         Op::Softmax(SoftmaxOf::Linear) => vec![1.0; shape.len()],

@@ -34,9 +34,9 @@ pub(crate) enum Op {
         first: usize,
         size: usize,
     },
-    /// The image with a border of a constant.
+    /// The value with a constant around it.
     Pad {
-        border: Border,
+        padding: Padding,
         value: Float,
     },
     /// Softmax over the channels of each pixel, or its logarithm.
@@ -115,6 +115,34 @@ pub(crate) struct Border {
     pub(crate) left: usize,
     pub(crate) bottom: usize,
     pub(crate) right: usize,
+}
+
+/// Elements around a value, along c, y and x.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Padding {
+    pub(crate) before: [usize; 3],
+    pub(crate) behind: [usize; 3],
+}
+
+impl Padding {
+    /// The padding that has no channels.
+    pub(crate) fn of_border(border: Border) -> Padding {
+        Padding {
+            before: [0, border.top, border.left],
+            behind: [0, border.bottom, border.right],
+        }
+    }
+
+    /// The border of an image, if there are no channels around it.
+    pub(crate) fn border(self) -> Option<Border> {
+        let ([before, top, left], [behind, bottom, right]) = (self.before, self.behind);
+        (before + behind == 0).then_some(Border {
+            top,
+            left,
+            bottom,
+            right,
+        })
+    }
 }
 
 /// The value that pooling computes from a window.
@@ -205,6 +233,12 @@ pub(crate) enum Activation {
     },
     /// x · min(max(x / 6 + 1/2, 0), 1)
     HardSwish,
+    /// x / (1 + e^−x), also called Swish.
+    Silu,
+    /// x · tanh(ln(1 + eˣ))
+    Mish,
+    /// ln(1 + eˣ)
+    Softplus,
 }
 
 /// A float that is compared by its bits.
@@ -241,7 +275,7 @@ impl Activation {
     ];
 
     /// All but `None`, in the order of their codes.
-    pub(crate) const ALL: [Activation; 10] = [
+    pub(crate) const ALL: [Activation; 13] = [
         Activation::FUSED[0],
         Activation::FUSED[1],
         Activation::FUSED[2],
@@ -258,6 +292,9 @@ impl Activation {
             beta: Float::new(0.5),
         },
         Activation::HardSwish,
+        Activation::Silu,
+        Activation::Mish,
+        Activation::Softplus,
     ];
 
     /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
@@ -295,6 +332,9 @@ impl Activation {
             Activation::GeluTanh => plain(8, "gelu_tanh"),
             Activation::HardSigmoid { alpha, beta } => facts(9, "hard_sigmoid", alpha, beta),
             Activation::HardSwish => plain(10, "hard_swish"),
+            Activation::Silu => plain(11, "silu"),
+            Activation::Mish => plain(12, "mish"),
+            Activation::Softplus => plain(13, "softplus"),
         }
     }
 

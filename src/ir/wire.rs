@@ -260,7 +260,8 @@ mod data {
         FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform,
     };
     use crate::ir::op::{
-        Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
+        Activation, Arithmetic, Axis, Border, Float, Op, Operation, Padding, Pool, SoftmaxOf,
+        Window,
     };
     use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
     use crate::ir::plan::{
@@ -280,7 +281,7 @@ mod data {
         Precision { F32, F16, I8 }
         Op {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
-            PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of),
+            PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { padding, value }, Softmax(of),
             Reshape(shape), Transpose(axes), Slice { axis, first, size }
         }
         Pool { Max, Mean, PaddedMean }
@@ -336,6 +337,7 @@ mod data {
         Image { first, pixel, line }
         Geometry { input, output, window, groups }
         Border { top, left, bottom, right }
+        Padding { before, behind }
         Window { size, stride, dilation, border, ceil }
         Value { name, shape }
         Tensor { name, role, rows, cols, map, spread }
@@ -433,7 +435,7 @@ mod tests {
     fn operations_come_back() {
         use crate::ir::graph::Shape;
         use crate::ir::op::{
-            Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window,
+            Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
         };
         Activation::ALL.iter().for_each(comes_back);
         let border = Border {
@@ -464,7 +466,10 @@ mod tests {
                 size: 9,
             },
             Op::Pad {
-                border,
+                padding: Padding {
+                    before: [5, 1, 2],
+                    behind: [0, 3, 400],
+                },
                 value: Float::new(-0.5),
             },
             Op::Softmax(SoftmaxOf::Logarithm),

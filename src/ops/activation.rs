@@ -46,6 +46,9 @@ impl Activation {
                 clip(f64::from(alpha.get()) * x + f64::from(beta.get()), 0.0, 1.0)
             }
             Activation::HardSwish => x * clip(x / 6.0 + 0.5, 0.0, 1.0),
+            Activation::Silu => x / (1.0 + libm::exp(-x)),
+            Activation::Mish => x * libm::tanh(softplus(x)),
+            Activation::Softplus => softplus(x),
         }
     }
 
@@ -72,6 +75,9 @@ impl Activation {
                 exponential(b * a.max(1.0), 2f64.powi(-20) * (a * b).max(1.0))
             }
             Activation::Gelu | Activation::GeluTanh => exponential(1.13, 2f64.powi(-19)),
+            Activation::Silu => exponential(1.1, 2f64.powi(-19)),
+            Activation::Mish => exponential(1.09, 2f64.powi(-19)),
+            Activation::Softplus => exponential(1.0, 2f64.powi(-20)),
             Activation::HardSigmoid { .. } => exact(a),
             Activation::HardSwish => exact(1.5),
         }
@@ -110,6 +116,11 @@ struct Accuracy {
 /// max(x, 0), where NaN stays NaN.
 fn relu(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
+}
+
+/// ln(1 + eˣ), where e^−|x| does not overflow.
+fn softplus(x: f64) -> f64 {
+    relu(x) + libm::log1p(libm::exp(-x.abs()))
 }
 
 /// min(max(x, low), high), where NaN stays NaN.

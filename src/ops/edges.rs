@@ -2,7 +2,9 @@
 
 use super::random::Random;
 use crate::ir::graph::{Graph, Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{
+    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+};
 
 /// Builds a graph with random constants.
 pub(crate) struct EdgeGraph {
@@ -374,16 +376,17 @@ fn slices(cases: &mut EdgeCases) {
 
 /// Adds cases of padding with unequal borders, and of both kinds of softmax.
 fn softmaxes(cases: &mut EdgeCases) {
-    let border = Border {
-        top: 1,
-        left: 2,
-        bottom: 0,
-        right: 3,
-    };
     let value = Float::new(0.25);
-    cases.add("border", shape(3, 2, 3), |g| {
-        g.push(Op::Pad { border, value }, &[0], &[])
-    });
+    for (name, before, behind) in [
+        ("border", [0, 1, 2], [0, 0, 3]),
+        ("channels behind", [0; 3], [5, 0, 0]),
+        ("channels and rows", [2, 0, 1], [1, 3, 0]),
+    ] {
+        let padding = Padding { before, behind };
+        cases.add(name, shape(3, 2, 3), |g| {
+            g.push(Op::Pad { padding, value }, &[0], &[])
+        });
+    }
     for of in [SoftmaxOf::Linear, SoftmaxOf::Logarithm] {
         for (name, input) in [
             ("softmax", shape(5, 2, 3)),
@@ -563,21 +566,16 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
         10 => g.push(Op::Transpose([Axis::C, Axis::X, Axis::Y]), &[value], &[]),
         11 | 12 => random_slices(g, value),
         _ => {
-            let border = Border {
-                top: 1,
-                left: 0,
-                bottom: 1,
-                right: 2,
+            let padding = Padding {
+                before: [0, 1, 0],
+                behind: [g.random.below(2) * 3, 1, 2],
             };
-            let zero = Float::new(0.0);
-            g.push(
-                Op::Pad {
-                    border,
-                    value: zero,
-                },
-                &[value],
-                &[],
-            )
+            let value_around = Float::new(0.0);
+            let op = Op::Pad {
+                padding,
+                value: value_around,
+            };
+            g.push(op, &[value], &[])
         }
     }
 }

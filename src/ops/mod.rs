@@ -50,7 +50,7 @@ impl Op {
             Op::Combine(_) => elements::combined(inputs),
             Op::Concat(axis) => moves::concatenated(inputs, axis),
             Op::Slice { axis, first, size } => moves::sliced(one()?, axis, first, size),
-            Op::Pad { border, .. } => Ok(moves::padded(one()?, border)),
+            Op::Pad { padding, .. } => Ok(moves::padded(one()?, padding)),
             Op::Softmax(_) => one(),
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
             Op::Transpose(axes) => moves::transposed(one()?, axes),
@@ -139,7 +139,7 @@ impl Op {
             }
             Op::Concat(axis) => moves::concat(inputs, axis, output),
             Op::Slice { axis, first, .. } => moves::slice(inputs[0], axis, first, output),
-            Op::Pad { border, value } => moves::pad(inputs[0], border, value.get(), output),
+            Op::Pad { padding, value } => moves::pad(inputs[0], padding, value.get(), output),
             Op::Softmax(of) => elements::softmax(values, shape, of),
             Op::Reshape(_) => values.to_vec(),
             Op::Transpose(axes) => moves::transpose(inputs[0], axes, output),

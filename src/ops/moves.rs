@@ -2,7 +2,7 @@
 
 use super::shaped;
 use crate::ir::graph::Shape;
-use crate::ir::op::{Axis, Border};
+use crate::ir::op::{Axis, Padding};
 
 impl Shape {
     /// The size along an axis.
@@ -57,11 +57,11 @@ pub(super) fn sliced(input: Shape, axis: Axis, first: usize, size: usize) -> Res
     Ok(input.with(axis, size))
 }
 
-pub(super) fn padded(input: Shape, border: Border) -> Shape {
+pub(super) fn padded(input: Shape, Padding { before, behind }: Padding) -> Shape {
     Shape {
-        h: border.top + input.h + border.bottom,
-        w: border.left + input.w + border.right,
-        ..input
+        c: before[0] + input.c + behind[0],
+        h: before[1] + input.h + behind[1],
+        w: before[2] + input.w + behind[2],
     }
 }
 
@@ -108,15 +108,22 @@ pub(super) fn slice(input: (&[f64], Shape), axis: Axis, first: usize, output: Sh
 
 pub(super) fn pad(
     (values, from): (&[f64], Shape),
-    border: Border,
+    padding: Padding,
     value: f32,
     output: Shape,
 ) -> Vec<f64> {
+    let [channels, top, left] = padding.before;
     shaped(output, |c, y, x| {
-        let inside = y.checked_sub(border.top).zip(x.checked_sub(border.left));
-        match inside.filter(|&(y, x)| y < from.h && x < from.w) {
-            Some((y, x)) => values[from.index(c, y, x)],
-            None => f64::from(value),
+        // Elements before the value wrap around, which makes them too large.
+        let (c, y, x) = (
+            c.wrapping_sub(channels),
+            y.wrapping_sub(top),
+            x.wrapping_sub(left),
+        );
+        if c < from.c && y < from.h && x < from.w {
+            values[from.index(c, y, x)]
+        } else {
+            f64::from(value)
         }
     })
 }

@@ -5,7 +5,7 @@ use super::bound::{excess, score_bound, too_close};
 use super::edges::{EdgeGraph, random, single};
 use super::random::Random;
 use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window};
 
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
 
@@ -354,6 +354,36 @@ fn activations_have_the_values_of_their_definitions() {
             Activation::HardSwish,
             [0.0, -1.0 / 3.0, 0.0, 2.0 / 3.0, 4.0],
         ),
+        (
+            Activation::Silu,
+            [
+                -0.07194483984836623,
+                -0.2689414213699951,
+                0.0,
+                0.7310585786300049,
+                3.928055160151634,
+            ],
+        ),
+        (
+            Activation::Mish,
+            [
+                -0.07259174079202535,
+                -0.30340146137410895,
+                0.0,
+                0.8650983882673103,
+                3.9974128069762385,
+            ],
+        ),
+        (
+            Activation::Softplus,
+            [
+                0.018149927917809738,
+                0.31326168751822286,
+                std::f64::consts::LN_2,
+                1.3132616875182228,
+                4.0181499279178094,
+            ],
+        ),
     ] {
         for (x, expected) in [-4.0, -1.0, 0.0, 1.0, 4.0].into_iter().zip(at) {
             let found = activation.apply(x);
@@ -395,7 +425,12 @@ fn errors_of_activations_are_those_of_their_steepest_place() {
         let exponential = activation.bounded()
             || matches!(
                 activation,
-                Activation::Elu { .. } | Activation::Gelu | Activation::GeluTanh
+                Activation::Elu { .. }
+                    | Activation::Gelu
+                    | Activation::GeluTanh
+                    | Activation::Silu
+                    | Activation::Mish
+                    | Activation::Softplus
             );
         assert_eq!(
             (own > 0.0, activation.own_error() > 0.0),
@@ -590,23 +625,24 @@ fn parts_side_by_side_are_the_whole() {
 fn borders_stand_around_the_image() {
     let s = shape(2, 3, 4);
     let values = numbers(s.len());
-    let border = Border {
-        top: 1,
-        left: 2,
-        bottom: 3,
-        right: 4,
-    };
-    let (padded, output) = value(
-        Op::Pad {
-            border,
-            value: Float::new(0.25),
-        },
-        &[(&values, s)],
-    );
-    assert_eq!(output, shape(2, 7, 10));
-    for [c, y, x] in positions(output) {
-        let inside = pixel((&values, s), c, y as isize - 1, x as isize - 2);
-        assert_eq!(padded[output.index(c, y, x)], inside.unwrap_or(0.25));
+    for (before, behind) in [(0, 0), (2, 0), (1, 3)] {
+        let padding = Padding {
+            before: [before, 1, 2],
+            behind: [behind, 3, 4],
+        };
+        let value_around = Float::new(0.25);
+        let pad = Op::Pad {
+            padding,
+            value: value_around,
+        };
+        let (padded, output) = value(pad, &[(&values, s)]);
+        assert_eq!(output, shape(before + 2 + behind, 7, 10));
+        for [c, y, x] in positions(output) {
+            let channel = c.checked_sub(before).filter(|&c| c < s.c);
+            let inside =
+                channel.and_then(|c| pixel((&values, s), c, y as isize - 1, x as isize - 2));
+            assert_eq!(padded[output.index(c, y, x)], inside.unwrap_or(0.25));
+        }
     }
 }
 

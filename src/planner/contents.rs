@@ -207,7 +207,7 @@ impl<'p> BufferContents<'p> {
                     .is_some_and(|rows| self.has(written, value, rows))
             };
             match node.op {
-                Op::Pad { border, .. } => part([0, border.top, border.left], node.inputs[0]),
+                Op::Pad { padding, .. } => part(padding.before, node.inputs[0]),
                 Op::Concat(axis) => {
                     let mut first = 0;
                     node.inputs.iter().all(|&input| {

@@ -148,17 +148,16 @@ impl<'l> Planner<'l> {
                     first += part.along(axis);
                 }
             }
-            Op::Pad { border, value } => {
+            Op::Pad { padding, value } => {
                 let Some(kernel) = self.gather(i) else {
                     return true;
                 };
                 let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
-                let rows =
-                    self.view(node.output)
-                        .map
-                        .sliced(all, [0, border.top, border.left], shape);
-                let Some(rows) = rows else { return true };
+                let rows = self.view(node.output).map;
+                let Some(rows) = rows.sliced(all, padding.before, shape) else {
+                    return true;
+                };
                 self.move_rows(
                     kernel,
                     i,

@@ -8,7 +8,7 @@ use crate::baked::{library, network};
 use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
 use crate::ir::options::Places;
 use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
@@ -586,14 +586,12 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
         images.output.kind = Kind::Classes;
         assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
         let mut bordered = convolution(3, 4);
-        let border = Border {
-            top: 1,
-            left: 0,
-            bottom: 2,
-            right: 1,
+        let padding = Padding {
+            before: [0, 1, 0],
+            behind: [1, 2, 1],
         };
         let pad = Op::Pad {
-            border,
+            padding,
             value: Float::new(0.25),
         };
         bordered

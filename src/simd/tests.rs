@@ -819,6 +819,9 @@ fn activations_are_within_their_bound() {
             (Activation::Gelu, 2e-6),
             (Activation::GeluTanh, 2e-6),
             (Activation::HardSwish, 1e-6),
+            (Activation::Silu, 2e-6),
+            (Activation::Mish, 2e-6),
+            (Activation::Softplus, 5e-7),
         ] {
             let found = activate(&kernels, activation, &values);
             let worst = values.iter().zip(&found).map(|(&x, &y)| {

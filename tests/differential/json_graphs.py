@@ -412,6 +412,9 @@ FUNCTIONS = [
     "ReLU6Layer",
     "SELULayer",
     "HardSwishLayer",
+    "SiLULayer",
+    "MishLayer",
+    "SoftplusLayer",
     "LeakyReLULayer",
     "ELULayer",
     "ClipLayer",
@@ -468,6 +471,7 @@ PROMISED = """
 1 3, TransposeLayer: axes
 1 3, PadLayer: pad number, pad 2, pad 4, value
 1 3, ReLULayer SigmoidLayer TanhLayer ReLU6Layer SELULayer HardSwishLayer ELULayer GELULayer: -
+1 3, SiLULayer MishLayer SoftplusLayer: -
 1 3, LeakyReLULayer: slope
 1 3, ELULayer: alpha
 1 3, ClipLayer: low, high
@@ -911,6 +915,9 @@ def computed(op, x, others, arrays, attrs, shape):
         # α and γ of Klambauer et al., Self-Normalizing Neural Networks, 2017.
         "SELULayer": lambda: 1.0507009873554805 * elu(x, 1.6732632423543772),
         "HardSwishLayer": lambda: x * np.clip(x + 3, 0, 6) / 6,
+        "SiLULayer": lambda: x / (1 + np.exp(-x)),
+        "MishLayer": lambda: x * np.tanh(np.logaddexp(0, x)),
+        "SoftplusLayer": lambda: np.logaddexp(0, x),
         "LeakyReLULayer": lambda: np.where(x > 0, x, attrs["slope"] * x),
         "ELULayer": lambda: elu(x, attrs.get("alpha", 1.0)),
         "ClipLayer": lambda: np.clip(x, attrs.get("low", -np.inf), attrs.get("high", np.inf)),

@@ -778,6 +778,8 @@ RULES = {
     "Tanh": activation("Tanh"),
     "HardSigmoid": activation("HardSigmoid", alpha=(0.1, 0.4), beta=(0.3, 0.6)),
     "HardSwish": activation("HardSwish", 14),
+    "Mish": activation("Mish", 18),
+    "Softplus": activation("Softplus"),
     "Gelu": gelu,
     "Clip": clip,
     "Max": least_or_most("Max"),
@@ -823,7 +825,7 @@ RULES = {
     "LinearRegressor": regressor,
     "ArrayFeatureExtractor": extract,
 }
-LEAST = {"Gelu": 20, "HardSwish": 14, "Max": 8, "Min": 8}
+LEAST = {"Gelu": 20, "HardSwish": 14, "Max": 8, "Min": 8, "Mish": 18}
 OF_INTEGERS = {
     "Clip",
     "Concat",
@@ -853,7 +855,7 @@ def combined(*axes):
 ANY, WINDOW = (1, 2, 3, 4, 5), (3, 4)
 CONSTANTS = [f"constant of {n} axes" for n in range(5)]
 ATTRIBUTES = {
-    "-": ("Relu Sigmoid Tanh HardSwish Max Min Neg Identity", ANY),
+    "-": ("Relu Sigmoid Tanh HardSwish Mish Softplus Max Min Neg Identity", ANY),
     "alpha": ("LeakyRelu Elu Selu HardSigmoid", ANY),
     "gamma": ("Selu", ANY),
     "beta": ("HardSigmoid", ANY),

@@ -260,6 +260,7 @@ def functions():
         m.add("Max", m.last, m.constant(np.float32(-0.5))),
         m.add("Min", m.last, m.constant(np.float32(2.5))),
     )
+    m.add("Mish"), m.add("Softplus"), m.add("Mul", m.last, m.add("Sigmoid"))
     m.gemm(3, 7)
     m.save()
 

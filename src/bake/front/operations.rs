@@ -7,7 +7,7 @@ use super::fold;
 use super::value::{Live, shape_of, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
 
 /// The largest size, stride, dilation or border.
 pub(super) const MOST: usize = 1 << 20;
@@ -366,31 +366,29 @@ pub(super) fn pad(
         return Err("more values than a program can hold".into());
     }
     let mut result = x.clone();
-    // Rows and columns of an image are padded at once, other axes one by one.
-    let image = x.dims.len() == 3;
-    if image && around[1..].iter().any(|p| *p != Around::NONE) {
-        let (rows, columns) = (around[1], around[2]);
-        let border = Border {
-            top: rows.before,
-            left: columns.before,
-            bottom: rows.behind,
-            right: columns.behind,
-        };
+    // Up to three axes are padded at once, others one by one.
+    if x.dims.len() <= 3 {
+        let mut padding = Padding::default();
+        // The axes of the usual shape.
+        let axes = if x.dims.len() == 2 { [0, 2, 2] } else { [0, 1, 2] };
+        for (axis, p) in axes.into_iter().zip(around) {
+            (padding.before[axis], padding.behind[axis]) = (p.before, p.behind);
+        }
         let from = b.standard(name, x)?;
-        result.value = b.push(name, Op::Pad { border, value }, &[from], Vec::new())?;
-        result.dims[1..].copy_from_slice(&dims[1..]);
+        result.value = b.push(name, Op::Pad { padding, value }, &[from], Vec::new())?;
+        result.dims = dims;
+        return Ok(result);
     }
     for (a, &around) in around.iter().enumerate() {
-        if around == Around::NONE || (image && a > 0) {
+        if around == Around::NONE {
             continue;
         }
-        let border = Border {
-            top: around.before,
-            bottom: around.behind,
-            ..Border::default()
+        let padding = Padding {
+            before: [0, around.before, 0],
+            behind: [0, around.behind, 0],
         };
         let from = b.shaped(name, result.value, Builder::around(&result, a))?;
-        result.value = b.push(name, Op::Pad { border, value }, &[from], Vec::new())?;
+        result.value = b.push(name, Op::Pad { padding, value }, &[from], Vec::new())?;
         result.dims[a] = dims[a];
     }
     Ok(result)

@@ -9,7 +9,7 @@ use crate::ir::op::{Border, Float, Op, Pool, Window};
 pub(super) fn finite(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let pad = draft.graph.nodes[i].clone();
-        let Op::Pad { border, value } = pad.op else {
+        let Op::Pad { padding, value } = pad.op else {
             continue;
         };
         let Some(j) = draft.graph.only_consumer(pad.output) else {
@@ -25,7 +25,7 @@ pub(super) fn finite(draft: &mut Draft) -> bool {
         let nodes = draft.graph.nodes.to_mut();
         nodes[i].op = Op::Activation(activation);
         nodes[j].op = Op::Pad {
-            border,
+            padding,
             value: Float::new(behind),
         };
         let name = std::mem::take(&mut nodes[j].name);
@@ -42,7 +42,10 @@ pub(super) fn join(draft: &mut Draft) -> bool {
         let Some(pad) = draft.producer(node.inputs[0]) else {
             continue;
         };
-        let Op::Pad { border, value } = pad.op else {
+        let Op::Pad { padding, value } = pad.op else {
+            continue;
+        };
+        let Some(border) = padding.border() else {
             continue;
         };
         let (from, value) = (pad.inputs[0], value.get());

@@ -2,7 +2,7 @@
 
 use crate::bake::draft::Draft;
 use crate::ir::graph::{Node, Shape};
-use crate::ir::op::{Activation, Axis, Border, Op, Pool, Window};
+use crate::ir::op::{Activation, Axis, Op, Padding, Pool, Window};
 
 /// Removes a node whose output is its input.
 pub(super) fn remove(draft: &mut Draft) -> bool {
@@ -11,7 +11,7 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
         from == to
             && match n.op {
                 Op::Activation(Activation::None) | Op::Reshape(_) | Op::Slice { .. } => true,
-                Op::Pad { border, .. } => border == Border::default(),
+                Op::Pad { padding, .. } => padding == Padding::default(),
                 Op::Concat(_) => n.inputs.len() == 1,
                 Op::Transpose(axes) => keeps(from, axes),
                 Op::Pool { window, .. } => window == Window::of((1, 1)),

@@ -5,6 +5,7 @@
 
 mod affine;
 mod borders;
+mod gates;
 mod groups;
 mod identities;
 pub(crate) mod scaling;
@@ -27,6 +28,7 @@ pub(crate) fn run(
             || identities::reroute(&mut draft)
             || identities::sink(&mut draft)
             || groups::dense(&mut draft)
+            || gates::join(&mut draft)
             || scaling::merge(&mut draft)
             || scaling::behind(&mut draft)
             || scaling::before(&mut draft)

@@ -3,7 +3,7 @@
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, Window};
 use crate::ops::random::Random;
 
 /// Builds a draft. A node reads the last value unless it names others.
@@ -33,8 +33,12 @@ impl Chain {
         self.last
     }
 
-    fn then(mut self, op: Op) -> Chain {
-        self.push(op, &[self.last], Vec::new());
+    fn then(self, op: Op) -> Chain {
+        self.push_then(op, Vec::new())
+    }
+
+    fn push_then(mut self, op: Op, arrays: Vec<Array>) -> Chain {
+        self.push(op, &[self.last], arrays);
         self
     }
 
@@ -118,11 +122,9 @@ fn padded(size: usize, n: usize) -> Window {
 
 fn pad(value: f32) -> Op {
     Op::Pad {
-        border: Border {
-            top: 1,
-            left: 2,
-            bottom: 0,
-            right: 1,
+        padding: Padding {
+            before: [0, 1, 2],
+            behind: [0, 0, 1],
         },
         value: Float::new(value),
     }
@@ -290,6 +292,17 @@ fn borders_join_windows_that_see_the_same() {
         image().then(pad(0.5)).conv(3, 1, padded(3, 1)).ops(),
         "tanh pad convolution"
     );
+    let channels = Op::Pad {
+        padding: Padding {
+            before: [0; 3],
+            behind: [2, 1, 1],
+        },
+        value: Float::new(0.0),
+    };
+    assert_eq!(
+        image().then(channels).conv(3, 1, padded(3, 1)).ops(),
+        "tanh pad convolution"
+    );
     assert_eq!(
         image()
             .then(pad(0.0))
@@ -450,4 +463,60 @@ fn what_nothing_reads_is_left_out() {
     c = c.conv(3, 1, padded(3, 1)).then(RELU);
     c.draft.graph.outputs = vec![relu].into();
     assert_eq!(c.ops(), "relu");
+}
+
+/// Products of a value and a function of itself become one activation.
+#[test]
+fn a_product_with_its_gate_is_an_activation() {
+    let hard = |alpha: f32| {
+        let (alpha, beta) = (Float::new(alpha), Float::new(0.5));
+        Op::Activation(Activation::HardSigmoid { alpha, beta })
+    };
+    let relu6 = Op::Activation(Activation::Clip {
+        low: Float::new(0.0),
+        high: Float::new(6.0),
+    });
+    let sigmoid = Op::Activation(Activation::Sigmoid);
+    let softplus = Op::Activation(Activation::Softplus);
+    let linear = |c: Chain, factor: f64, summand: f64| {
+        let all = |role, number| Array::of_all(role, number, IMAGE.len());
+        let arrays = vec![all(Role::Factors, factor), all(Role::Biases, summand)];
+        c.push_then(Op::Scale, arrays)
+    };
+    let gates: [(&dyn Fn(Chain) -> Chain, &str); 8] = [
+        (&|c| c.then(sigmoid), "silu"),
+        (&|c| c.then(hard(1.0 / 6.0)), "hard_swish"),
+        (&|c| c.then(hard(0.2)), "hard_sigmoid multiply"),
+        (&|c| c.then(softplus).then(TANH), "mish"),
+        (&|c| c.then(TANH), "tanh multiply"),
+        (&|c| linear(c, 1.0, 3.0).then(relu6), "hard_swish scale"),
+        (
+            &|c| linear(linear(c, 1.0, 3.0).then(relu6), 1.0 / 6.0, 0.0),
+            "hard_swish",
+        ),
+        (
+            &|c| linear(linear(c, 1.0, 2.0).then(relu6), 1.0 / 6.0, 0.0),
+            "scale clip scale multiply",
+        ),
+    ];
+    for (gate, expected) in gates {
+        for swapped in [false, true] {
+            let chain = Chain::new(IMAGE).conv(4, 1, Window::of((1, 1)));
+            let x = chain.last;
+            let mut chain = gate(chain);
+            let factors = match swapped {
+                false => [x, chain.last],
+                true => [chain.last, x],
+            };
+            chain.push(Op::Combine(Arithmetic::Multiply), &factors, Vec::new());
+            assert_eq!(chain.ops(), format!("convolution {expected}"));
+        }
+    }
+    // Something else reads the gate.
+    let mut chain = Chain::new(IMAGE).then(sigmoid);
+    let gate = chain.last;
+    chain.push(Op::Combine(Arithmetic::Multiply), &[0, gate], Vec::new());
+    let product = chain.last;
+    chain.push(Op::Combine(Arithmetic::Add), &[product, gate], Vec::new());
+    assert_eq!(chain.ops(), "sigmoid multiply add");
 }

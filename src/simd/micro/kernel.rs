@@ -398,10 +398,13 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
             // The exponent of e, for activations with an exponential.
             let power = match activation {
-                Activation::Sigmoid => times(x, -1.0),
+                Activation::Sigmoid | Activation::Silu => times(x, -1.0),
                 Activation::Tanh => times(x, -2.0),
                 Activation::Elu { .. } => zero.min(x),
                 Activation::Gelu => zero.fma(x, times(x, -0.5)),
+                // `exp` stops at 88, and the square of e²⁰ + 1 is large enough.
+                Activation::Mish => V::splat(20.0).min(x),
+                Activation::Softplus => zero.min(x).fma(zero.max(x), V::splat(-1.0)),
                 // The argument is a multiple of x + 0.044715 x³.
                 Activation::GeluTanh => {
                     times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769)
@@ -441,6 +444,15 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     x,
                     between(V::splat(0.5).fma(x, V::splat(1.0 / 6.0)), zero, one),
                 ),
+                // The bound is as that of GELU by tanh.
+                Activation::Silu => zero.fma(V::splat(-88.0).max(x), logistic()),
+                // With w = 1 + eˣ, tanh(ln w) is (w² − 1) / (w² + 1).
+                Activation::Mish => {
+                    let square = zero.fma(e, V::splat(2.0).fma(e, one));
+                    let tanh = square.div(V::splat(2.0).fma(square, one));
+                    zero.fma(V::splat(-88.0).max(x), tanh)
+                }
+                Activation::Softplus => log1p(e).fma(zero.max(x), one),
             };
             y.fma(x, zero).store(values.add(i));
         }
@@ -467,6 +479,33 @@ unsafe fn tail<V: Vector>(x: V) -> V {
         let mut y = zero;
         unrolled!(i < 5, { y = V::splat(SERIES[i]).fma(y, t) });
         zero.fma(y, t)
+    }
+}
+
+/// Returns ln(1 + x) for x from 0 to 1, with an error below 2·10⁻⁷.
+///
+/// ln(1 + x) is 2·artanh(s) with s = x / (2 + x), at most 1/3. The rest of the series is below
+/// 10⁻⁸.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn log1p<V: Vector>(x: V) -> V {
+    const SERIES: [f32; 6] = [
+        2.0 / 11.0,
+        2.0 / 9.0,
+        2.0 / 7.0,
+        2.0 / 5.0,
+        2.0 / 3.0,
+        2.0,
+    ];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = V::splat(0.0);
+        let s = x.div(V::splat(2.0).fma(x, V::splat(1.0)));
+        let square = zero.fma(s, s);
+        let mut y = V::splat(2.0 / 13.0);
+        unrolled!(i < 6, { y = V::splat(SERIES[i]).fma(y, square) });
+        zero.fma(y, s)
     }
 }
 

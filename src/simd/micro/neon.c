@@ -31,7 +31,7 @@
 #define BLOCK 256
 
 // The codes of `Activation` in Rust.
-enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH };
+enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH, SILU, MISH, SOFTPLUS };
 
 // `Subproblem` of kernel.rs. Strides are in values.
 struct subproblem {
@@ -271,6 +271,18 @@ INLINE float32x4_t exponential(float32x4_t x) {
     return vmulq_f32(y, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
 }
 
+// Returns ln(1 + x) for x from 0 to 1, as `log1p` of kernel.rs.
+INLINE float32x4_t log1p_of(float32x4_t x) {
+    static const float SERIES[] = {2.0f / 11.0f, 2.0f / 9.0f, 2.0f / 7.0f, 2.0f / 5.0f, 2.0f / 3.0f, 2.0f};
+    const float32x4_t s = vmulq_f32(x, reciprocal(vaddq_f32(x, vdupq_n_f32(2.0f))));
+    const float32x4_t square = vmulq_f32(s, s);
+    float32x4_t y = vdupq_n_f32(2.0f / 13.0f);
+    UNROLL
+    for (int i = 0; i < 6; i++)
+        y = multiply_add(vdupq_n_f32(SERIES[i]), y, square);
+    return vmulq_f32(y, s);
+}
+
 // Returns 1 / (1 + e^(factor · x)).
 INLINE float32x4_t NAME(logistic)(float32x4_t x, float factor) {
     return reciprocal(vaddq_f32(exponential(vmulq_n_f32(x, factor)), vdupq_n_f32(1.0f)));
@@ -327,6 +339,16 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
         case HARD_SWISH:
             y = vmulq_f32(x, NAME(between)(multiply_add(vdupq_n_f32(0.5f), x, vdupq_n_f32(1.0f / 6.0f)), 0.0f, 1.0f));
             break;
+        // kernel.rs has the reasons for the limits and the formulas (`activate`).
+        case SILU: y = vmulq_f32(vmaxq_f32(x, vdupq_n_f32(-88.0f)), NAME(logistic)(x, -1.0f)); break;
+        case MISH: {
+            const float32x4_t e = exponential(vminq_f32(x, vdupq_n_f32(20.0f)));
+            const float32x4_t square = vmulq_f32(e, vaddq_f32(e, vdupq_n_f32(2.0f)));
+            const float32x4_t tanh = vmulq_f32(square, reciprocal(vaddq_f32(square, vdupq_n_f32(2.0f))));
+            y = vmulq_f32(vmaxq_f32(x, vdupq_n_f32(-88.0f)), tanh);
+            break;
+        }
+        case SOFTPLUS: y = vaddq_f32(vmaxq_f32(x, zero), log1p_of(exponential(vnegq_f32(vabsq_f32(x))))); break;
         default: return;
         }
         vst1q_f32(values + i, visible(y, x));

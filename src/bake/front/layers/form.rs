@@ -40,7 +40,7 @@ const SELU: Activation = Activation::Elu {
     gamma: Float::new(1.050_701),
 };
 
-pub(super) const LAYERS: [(&str, Form); 31] = [
+pub(super) const LAYERS: [(&str, Form); 34] = [
     ("AffineLayer", Form::Affine),
     ("SigmoidLayer", Form::Activation(Activation::Sigmoid)),
     ("ReLULayer", Form::Activation(Activation::Relu)),
@@ -54,6 +54,9 @@ pub(super) const LAYERS: [(&str, Form); 31] = [
     ("GELULayer", Form::Gelu),
     ("HardSigmoidLayer", Form::HardSigmoid),
     ("HardSwishLayer", Form::Activation(Activation::HardSwish)),
+    ("SiLULayer", Form::Activation(Activation::Silu)),
+    ("MishLayer", Form::Activation(Activation::Mish)),
+    ("SoftplusLayer", Form::Activation(Activation::Softplus)),
     ("SoftmaxLayer", Form::Softmax),
     ("ConvLayer", Form::Convolution),
     ("DepthwiseConvLayer", Form::Depthwise),

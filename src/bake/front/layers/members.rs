@@ -6,7 +6,7 @@ use crate::bake::Mistakes;
 use crate::bake::json::Object;
 use crate::bake::matrix::Files;
 use crate::ir::graph::Role;
-use crate::ir::op::{Activation, Axis, Border, Float, Op, Pool, Window};
+use crate::ir::op::{Activation, Axis, Border, Float, Op, Padding, Pool, Window};
 use std::fmt::Display;
 use std::path::Path;
 
@@ -61,7 +61,7 @@ impl MemberReader<'_, '_, '_> {
                 self.l.require("pad", self.mistakes);
                 let (border, value) = (self.border(), self.float("value", Some(0.0)));
                 Op::Pad {
-                    border: border?,
+                    padding: Padding::of_border(border?),
                     value: value?,
                 }
             }

@@ -29,7 +29,7 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 55] = [
+const OPS: [(&str, &str); 58] = [
     ("Add", ""),
     ("ArgMax", "axis keepdims select_last_index"),
     ("ArrayFeatureExtractor", ""),
@@ -80,6 +80,7 @@ const OPS: [(&str, &str); 55] = [
         "auto_pad ceil_mode dilations kernel_shape pads storage_order strides",
     ),
     ("Min", ""),
+    ("Mish", ""),
     ("Mul", ""),
     ("Neg", ""),
     ("Normalizer", "norm"),
@@ -96,10 +97,12 @@ const OPS: [(&str, &str); 55] = [
     ("Sigmoid", ""),
     ("Slice", "axes ends starts steps"),
     ("Softmax", "axis"),
+    ("Softplus", ""),
     ("Split", "axis num_outputs split"),
     ("Squeeze", "axes"),
     ("Sub", ""),
     ("Sum", ""),
+    ("Swish", "alpha"),
     ("Tanh", ""),
     ("Transpose", "perm"),
     ("Unsqueeze", "axes"),
@@ -146,7 +149,7 @@ const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier 
                   Normalizer Scaler ZipMap";
 
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 26] = [
+const INSTEAD: [(&str, &str); 23] = [
     ("Resize", RESIZE),
     ("Upsample", RESIZE),
     ("ConvTranspose", "let the network end before it"),
@@ -161,10 +164,7 @@ const INSTEAD: [(&str, &str); 26] = [
     ("InstanceNormalization", NORM),
     ("GroupNormalization", NORM),
     ("LayerNormalization", NORM),
-    ("Softplus", "use Relu, Elu or Gelu instead"),
     ("Softsign", "use Tanh instead"),
-    ("Mish", "use HardSwish instead"),
-    ("Swish", "x · Sigmoid(x) as Mul and Sigmoid is supported"),
     ("Einsum", "use MatMul instead"),
     ("QLinearConv", QUANTISED),
     ("QLinearMatMul", QUANTISED),
@@ -798,7 +798,7 @@ fn operands(
 
 /// The operations that are not supported, but whose output has the sizes of their first input.
 const KEEP_SIZES: &str = "Erf GroupNormalization InstanceNormalization LRN LayerNormalization \
-                          Mish Softplus Softsign Swish";
+                          Softsign";
 
 /// A value in place of an output that a mistake has left out. Its sizes are known if the model
 /// states them, or if the operation keeps those of its input.

@@ -185,6 +185,12 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
             other => return Err(format!("approximate: expected none or tanh, found {other}")),
         },
         "HardSwish" => Activation::HardSwish,
+        "Swish" if node.float("alpha", 1.0) != 1.0 => {
+            return Err(format!("alpha: expected 1, found {}", node.float("alpha", 1.0)));
+        }
+        "Swish" => Activation::Silu,
+        "Mish" => Activation::Mish,
+        "Softplus" => Activation::Softplus,
         "Sigmoid" => Activation::Sigmoid,
         "HardSigmoid" => Activation::HardSigmoid {
             alpha: float("alpha", 0.2),

@@ -106,18 +106,19 @@ fn networks_give_what_their_models_give() {
         (
             "borders",
             "2×9×9-4×8×8-4×7×8-3×3×4-4 relu,elu",
-            "convolution convolution relu max_pool average_pool concat prelu reshape pad reshape \
-             scale convolution elu affine",
+            "convolution convolution relu max_pool average_pool concat prelu pad scale \
+             convolution elu affine",
             CLASSES,
             Scores,
         ),
         (
             "functions",
             "5-7-7-7-7-7-7-7-7-7-3 \
-             gelu,elu,hard_swish,leaky_relu,tanh,hard_sigmoid,gelu_tanh,sigmoid,clip",
+             gelu,elu,hard_swish,leaky_relu,tanh,hard_sigmoid,gelu_tanh,sigmoid,clip,mish,softplus,\
+             silu",
             "affine gelu affine elu affine elu affine hard_swish affine leaky_relu affine tanh \
              affine hard_sigmoid affine gelu_tanh affine scale multiply scale sigmoid divide \
-             subtract scale prelu clip clip affine",
+             subtract scale prelu clip clip mish softplus silu affine",
             CLASSES,
             Scores,
         ),

@@ -1,0 +1,119 @@
+//! Products of a value with a function of itself, as exporters write SiLU, hard swish and Mish.
+
+use super::scaling::scale_arrays;
+use crate::bake::draft::Draft;
+use crate::ir::graph::Node;
+use crate::ir::op::{Activation, Arithmetic, Op};
+
+/// A function of a value x that is multiplied by x: the product is factor · activation(x).
+struct Gate {
+    x: usize,
+    activation: Activation,
+    factor: f64,
+}
+
+/// Replaces the product of a value and a gate of itself by one activation.
+pub(super) fn join(draft: &mut Draft) -> bool {
+    for i in 0..draft.graph.nodes.len() {
+        let node = &draft.graph.nodes[i];
+        let (Op::Combine(Arithmetic::Multiply), &[a, b]) = (node.op, &*node.inputs) else {
+            continue;
+        };
+        let found = [(a, b), (b, a)].into_iter().find_map(|(x, value)| {
+            gate(draft, value)
+                .filter(|gate| gate.x == x)
+                .map(|gate| (gate, value))
+        });
+        let Some((gate, value)) = found else {
+            continue;
+        };
+        let shape = draft.shape(node.output);
+        if gate.factor == 1.0 {
+            let node = &mut draft.graph.nodes.to_mut()[i];
+            (node.op, node.inputs) = (Op::Activation(gate.activation), vec![gate.x].into());
+        } else {
+            // The gate's last node becomes the activation, the product becomes its factor.
+            let last = draft.graph.producer(value);
+            draft.change(
+                i,
+                Op::Scale,
+                scale_arrays(
+                    vec![gate.factor; shape.len()],
+                    vec![0.0; shape.len()],
+                    shape,
+                ),
+            );
+            let nodes = draft.graph.nodes.to_mut();
+            nodes[i].inputs = vec![value].into();
+            last.into_iter().for_each(|last| {
+                let node = &mut nodes[last];
+                (node.op, node.inputs) = (Op::Activation(gate.activation), vec![gate.x].into());
+                node.tensors = Vec::new().into();
+            });
+        }
+        return true;
+    }
+    false
+}
+
+/// The gate whose value this is, if nothing else reads it.
+fn gate(draft: &Draft, value: usize) -> Option<Gate> {
+    draft.graph.only_consumer(value)?;
+    let node = draft.producer(value)?;
+    let (from, before) = (node.inputs[0], draft.producer(node.inputs[0]));
+    let of = |x, activation, factor| {
+        Some(Gate {
+            x,
+            activation,
+            factor,
+        })
+    };
+    match node.op {
+        Op::Activation(Activation::Sigmoid) => of(from, Activation::Silu, 1.0),
+        Op::Activation(Activation::HardSigmoid { alpha, beta })
+            if is_hard_swish(alpha.get().into(), beta.get().into()) =>
+        {
+            of(from, Activation::HardSwish, 1.0)
+        }
+        Op::Activation(Activation::Tanh) => {
+            let softplus = before.filter(|n| n.op == Op::Activation(Activation::Softplus))?;
+            draft.graph.only_consumer(from)?;
+            of(softplus.inputs[0], Activation::Mish, 1.0)
+        }
+        Op::Activation(Activation::Clip { low, high }) if low.get() == 0.0 => {
+            let (scale, high) = (before?, f64::from(high.get()));
+            let (factor, summand) = uniform(draft, scale)?;
+            draft.graph.only_consumer(from)?;
+            is_hard_swish(factor / high, summand / high)
+                .then_some(())
+                .and_then(|()| of(scale.inputs[0], Activation::HardSwish, high))
+        }
+        Op::Scale => {
+            let (factor, summand) = uniform(draft, node)?;
+            let inner = gate(draft, from).filter(|_| summand == 0.0)?;
+            of(inner.x, inner.activation, inner.factor * factor)
+        }
+        _ => None,
+    }
+}
+
+/// True if x · min(max(factor · x + summand, 0), 1) is hard swish, whose numbers a file has in f32.
+fn is_hard_swish(factor: f64, summand: f64) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-7 * b;
+    near(factor, 1.0 / 6.0) && near(summand, 0.5)
+}
+
+/// Factor and summand of a scaling that are the same for all elements.
+fn uniform(draft: &Draft, node: &Node) -> Option<(f64, f64)> {
+    if node.op != Op::Scale {
+        return None;
+    }
+    let one = |numbers: &[f64]| {
+        let first = *numbers.first()?;
+        numbers.iter().all(|&v| v == first).then_some(first)
+    };
+    let [factors, summands] = draft.arrays(node)[..] else {
+        return None;
+    };
+    Some((one(factors)?, one(summands)?))
+}
