@@ -3,6 +3,7 @@
 
 use super::buffers::Operands;
 use crate::ir::view::{Moved, RowMap};
+use std::ops::Range;
 
 /// Nested loops, outermost first, that advance `N` indices together. Index 0 is the written row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,24 +79,52 @@ impl<const N: usize> Loops<N> {
         ends.map(|end| end + 1)
     }
 
+    /// The turns of the outermost loop.
+    fn turns(&self) -> usize {
+        self.loops.first().map_or(1, |outermost| outermost.turns)
+    }
+
+    /// The number of rows.
+    fn len(&self) -> usize {
+        self.loops.iter().map(|l| l.turns).product()
+    }
+
     /// Calls `work` with the start indices of the two innermost loops, and with these loops. The
-    /// last of them is not a short one if the other is longer.
-    fn each(&self, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
+    /// last of them is not a short one if the other is longer. Of the outermost loop only some
+    /// turns are made.
+    fn each(&self, turns: Range<usize>, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
         let none = Loop {
             turns: 1,
             steps: [0; N],
         };
-        match self.loops[..] {
-            [] => work(self.first, [none, none]),
-            [inner] => work(self.first, [none, inner]),
-            [ref outer @ .., middle, inner] => {
-                let swapped = inner.turns < SHORT && middle.turns > inner.turns;
-                let last = if swapped {
-                    [inner, middle]
-                } else {
-                    [middle, inner]
-                };
-                nested(outer, self.first, &mut |at| work(at, last))
+        let Some((&outermost, loops)) = self.loops.split_first() else {
+            return work(self.first, [none, none]);
+        };
+        let mut first = self.first;
+        first
+            .iter_mut()
+            .zip(outermost.steps)
+            .for_each(|(at, step)| *at += turns.start * step);
+        let some = Loop {
+            turns: turns.len(),
+            ..outermost
+        };
+        let pair = |middle: Loop<N>, inner: Loop<N>| {
+            let swapped = inner.turns < SHORT && middle.turns > inner.turns;
+            if swapped {
+                [inner, middle]
+            } else {
+                [middle, inner]
+            }
+        };
+        match *loops {
+            [] => work(first, [none, some]),
+            [inner] => work(first, pair(some, inner)),
+            [ref between @ .., middle, inner] => {
+                let last = pair(middle, inner);
+                nested(&[some], first, &mut |at| {
+                    nested(between, at, &mut |at| work(at, last));
+                });
             }
         }
     }
@@ -125,6 +154,24 @@ pub(crate) struct Moves<const N: usize> {
     fills: Vec<Fills>,
     /// Rows of the result below this one are written. 0 means only the rows of elements.
     filled: usize,
+    /// True if fills also write rows of elements, and so come first.
+    fills_all: bool,
+}
+
+/// One of several parts of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) part: usize,
+    pub(super) parts: usize,
+}
+
+impl Share {
+    pub(super) const WHOLE: Share = Share { part: 0, parts: 1 };
+
+    /// This part of `n` things in a row.
+    pub(super) fn of(self, n: usize) -> Range<usize> {
+        n * self.part / self.parts..n * (self.part + 1) / self.parts
+    }
 }
 
 /// Filled ranges of equal length and distance, such as the padding of each pixel.
@@ -186,13 +233,39 @@ impl<const N: usize> Moves<N> {
             }
             row += count;
         }
-        if fills.len() > MOST_FILLS {
+        let fills_all = fills.len() > MOST_FILLS;
+        if fills_all {
             fills = vec![Fills::one(0, filled)];
         }
         Moves {
             pieces,
             fills,
             filled,
+            fills_all,
+        }
+    }
+
+    /// The number of parts that can be computed in any order.
+    pub(super) fn parts(&self) -> usize {
+        match &self.pieces[..] {
+            _ if self.fills_all => 1,
+            [all] => all.turns(),
+            pieces => pieces.len(),
+        }
+    }
+
+    /// The number of elements.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(Loops::len).sum()
+    }
+
+    /// Calls `work` as [`Loops::each`] does, for a part of the elements.
+    fn each(&self, share: Share, mut work: impl FnMut([usize; N], [Loop<N>; 2])) {
+        match &self.pieces[..] {
+            [all] => all.each(share.of(all.turns()), &mut work),
+            pieces => pieces[share.of(pieces.len())]
+                .iter()
+                .for_each(|piece| piece.each(0..piece.turns(), &mut work)),
         }
     }
 
@@ -213,10 +286,10 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
-    /// SAFETY: `result` is valid for the filled rows, and no other thread touches them.
-    unsafe fn fill(&self, value: f32, result: *mut f32) {
+    /// SAFETY: `result` is valid for the filled rows, and no other thread touches those of the part.
+    unsafe fn fill(&self, value: f32, share: Share, result: *mut f32) {
         for f in &self.fills {
-            for range in 0..f.ranges {
+            for range in share.of(f.ranges) {
                 let first = result.wrapping_add(f.first + range * f.step);
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -251,14 +324,19 @@ fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
 /// The number of values copied at a time.
 const BLOCK: usize = 16;
 
-/// Copies rows, and fills rows without an element with `value`.
+/// Copies a part of the rows, and fills rows without an element with `value`.
 ///
 /// SAFETY: `x` and `result` are valid for the rows of `moves`, and no other thread touches the
-/// written rows.
-pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, Operands { x, result }: Operands) {
+/// written rows of the part. There are at most [`Moves::parts`] parts.
+pub(super) unsafe fn gather(
+    moves: &Moves<2>,
+    value: f32,
+    share: Share,
+    Operands { x, result }: Operands,
+) {
     // SAFETY: the caller's promise.
-    unsafe { moves.fill(value, result) };
-    let mut copy = |[to, from]: [usize; 2], [outer, inner]: [Loop<2>; 2]| {
+    unsafe { moves.fill(value, share, result) };
+    let copy = |[to, from]: [usize; 2], [outer, inner]: [Loop<2>; 2]| {
         let (n, [to_step, from_step]) = (inner.turns, inner.steps);
         for i in 0..outer.turns {
             // SAFETY: the caller's promise.
@@ -276,7 +354,7 @@ pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, Operands { x, result }
             }
         }
     };
-    moves.pieces.iter().for_each(|piece| piece.each(&mut copy));
+    moves.each(share, copy);
 }
 
 /// Copies `n` values. A call of `memcpy` would take longer than most runs.
@@ -320,7 +398,7 @@ pub(super) unsafe fn scale(
     operands: Operands,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { moves.fill(0.0, operands.result) };
+    unsafe { moves.fill(0.0, Share::WHOLE, operands.result) };
     match summands {
         // SAFETY: the caller's promise.
         Some(summands) => unsafe {
@@ -345,7 +423,7 @@ unsafe fn numbers(
     Operands { x, result }: Operands,
     compute: impl Fn(f32, f32, f32) -> f32,
 ) {
-    let mut line = |[row, i, j]: [usize; 3], [outer, inner]: [Loop<3>; 2]| {
+    let line = |[row, i, j]: [usize; 3], [outer, inner]: [Loop<3>; 2]| {
         let Loop { turns: n, steps } = inner;
         for turn in 0..outer.turns {
             let [row, i, j] = [
@@ -380,7 +458,7 @@ unsafe fn numbers(
             }
         }
     };
-    moves.pieces.iter().for_each(|piece| piece.each(&mut line));
+    moves.each(Share::WHOLE, line);
 }
 
 #[cfg(test)]
@@ -450,11 +528,17 @@ mod tests {
                         .for_each(|(from, to)| expected[to] = x[from]);
                     let moves = Moves::of_rows(&Moved { from, to, filled });
                     assert_eq!(moves.ends(), [to.end().max(filled), from.end()]);
-                    let mut found = vec![-1.0; expected.len()];
-                    let operands = Operands::of(&x, &mut found);
-                    // SAFETY: both have all rows.
-                    unsafe { gather(&moves, 0.25, operands) };
-                    assert_eq!(found, expected, "{from:?} {to:?} {filled}");
+                    // Parts may be computed in any order.
+                    for parts in [1, 2, 3, moves.parts()] {
+                        let parts = parts.min(moves.parts());
+                        let mut found = vec![-1.0; expected.len()];
+                        for part in (0..parts).rev() {
+                            let operands = Operands::of(&x, &mut found);
+                            // SAFETY: both have all rows.
+                            unsafe { gather(&moves, 0.25, Share { part, parts }, operands) };
+                        }
+                        assert_eq!(found, expected, "{from:?} {to:?} {filled} {parts}");
+                    }
                 }
             }
         }

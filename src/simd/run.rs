@@ -6,7 +6,7 @@ use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
 use super::micro::Kernels;
-use super::moves;
+use super::moves::{self, Share};
 use super::phases::{Phase, Split};
 use super::schedule::{Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
@@ -39,8 +39,8 @@ struct TileContext {
     records: Range<usize>,
     /// Rows of a layer that is split by rows.
     rows: Option<Range<usize>>,
-    /// The part of a record's pixels or lines, and the number of parts.
-    part: (usize, usize),
+    /// The part of a record's pixels or lines.
+    share: Share,
     /// The buffer of the pool with the tile's input.
     pooled: Option<usize>,
     workspace: Option<usize>,
@@ -51,8 +51,7 @@ struct TileContext {
 impl TileContext {
     /// This tile's part of `n` pixels or lines.
     fn share(&self, n: usize) -> Range<usize> {
-        let (part, parts) = self.part;
-        n * part / parts..n * (part + 1) / parts
+        self.share.of(n)
     }
 }
 
@@ -114,7 +113,7 @@ impl Work for TeamState {
 
     unsafe fn run(&self, tile: Tile) {
         let phase = &self.phases_of(tile.records)[tile.phase];
-        let (mut records, mut rows, mut part) = (0..tile.records, None, (0, 1));
+        let (mut records, mut rows, mut share) = (0..tile.records, None, Share::WHOLE);
         match &phase.split {
             Split::Records => {
                 let chunk = self.chunk(tile.records);
@@ -122,7 +121,10 @@ impl Work for TeamState {
             }
             Split::Parts(parts) => {
                 records = tile.tile / parts..tile.tile / parts + 1;
-                part = (tile.tile % parts, *parts);
+                share = Share {
+                    part: tile.tile % parts,
+                    parts: *parts,
+                };
             }
             Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
         }
@@ -138,7 +140,7 @@ impl Work for TeamState {
             slot,
             records,
             rows,
-            part,
+            share,
             pooled,
             workspace,
             few,
@@ -235,7 +237,7 @@ impl TeamState {
             slot,
             records: records.clone(),
             rows: None,
-            part: (0, 1),
+            share: Share::WHOLE,
             pooled,
             workspace: None,
             few: false,
@@ -646,7 +648,9 @@ impl TeamState {
                     let (_, to) = geometry.output;
                     images::softmax(geometry, *logarithm, context.share(to.h), operands);
                 }
-                Action::Gather { moves, value } => moves::gather(moves, *value, operands),
+                Action::Gather { moves, value } => {
+                    moves::gather(moves, *value, context.share, operands);
+                }
                 Action::Affine(_)
                 | Action::Convolution(..)
                 | Action::Tiles(..)

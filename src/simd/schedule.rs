@@ -6,7 +6,7 @@
 //! compare-and-swap, so taking a tile costs one such instruction. No thread needs another one to
 //! make progress.
 //!
-//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only if the work is
+//! A thread without work looks for some for [`SPIN`] or [`SPIN_IN_JOB`], then sleeps. It is woken only if the work is
 //! large enough. The thread that waits for a job computes all tiles that no other thread takes.
 
 use crate::ir::plan::SLOTS;
@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// The time for which a thread looks for work before it sleeps. It is about the time for falling
 /// asleep and waking up.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// The same while a job is under way. Its next phase is near, and falling asleep and waking up
+/// between two phases takes longer than most of them.
+const SPIN_IN_JOB: Duration = Duration::from_micros(500);
 
 /// The bits of the ticket's fields.
 const TILE_BITS: u32 = 24;
@@ -176,7 +180,8 @@ impl Schedule {
                 continue;
             }
             let since = *idle.get_or_insert_with(Instant::now);
-            if since.elapsed() < SPIN {
+            let limit = if self.under_way() { SPIN_IN_JOB } else { SPIN };
+            if since.elapsed() < limit {
                 // A pause on x86 takes as long as many on other CPUs. Steps of a single record are
                 // only a few times longer.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
@@ -186,6 +191,12 @@ impl Schedule {
                 idle = None;
             }
         }
+    }
+
+    /// True if a job is not complete.
+    fn under_way(&self) -> bool {
+        let job = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
+        job != self.submitted.load(SeqCst)
     }
 
     /// Returns the next tile, if one is available. It is valid only if the ticket has not changed

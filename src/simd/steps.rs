@@ -161,9 +161,9 @@ impl Action {
                 let (_, to) = geometry.output;
                 to.h
             }
+            Action::Gather { moves, .. } => moves.parts(),
             Action::Affine(_)
             | Action::Scale { .. }
-            | Action::Gather { .. }
             | Action::Activate(_)
             | Action::ArgMax(_) => 1,
         }
@@ -187,9 +187,9 @@ impl Action {
             }
             Action::Combine { geometry, .. } => 20 * image(geometry.output),
             Action::Softmax { geometry, .. } => 500 * image(geometry.output),
+            Action::Gather { moves, .. } => 40 * moves.len(),
             Action::Affine(_)
             | Action::Scale { .. }
-            | Action::Gather { .. }
             | Action::Activate(_)
             | Action::ArgMax(_) => 0,
         }
