@@ -193,16 +193,21 @@ impl Command {
             Command::Bench(bench) => bench.run(&mut print),
             #[cfg(feature = "lab")]
             Command::Tune(tune) => tune.run(&mut print),
-            Command::SelfTest(test) => watched(&|| test.run()),
-            Command::ListDevices { verbose } => watched(&|| list_devices(verbose)),
+            Command::SelfTest(test) => {
+                test.timeout.into_iter().for_each(watchdog::set_limit);
+                watched("; --timeout allows more", &|| test.run())
+            }
+            Command::ListDevices { verbose } => watched("", &|| list_devices(verbose)),
             Command::Info {
                 request,
                 json: false,
-            } => watched(&|| info::page(&request).and_then(|page| print(&escape::lines(&page)))),
+            } => watched("", &|| {
+                info::page(&request).and_then(|page| print(&escape::lines(&page)))
+            }),
             Command::Info {
                 request,
                 json: true,
-            } => watched(&|| info::json(&request).and_then(|page| print(&page))),
+            } => watched("", &|| info::json(&request).and_then(|page| print(&page))),
         }
     }
 }
@@ -219,12 +224,12 @@ fn selected(arguments: &Arguments) -> &'static CommandSpec {
 }
 
 /// Runs a command that uses devices and has no records to save. If a driver hangs, the command ends
-/// with an error.
-fn watched(work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
-    watch(|ticks| {
+/// with an error, and says what the user can do.
+fn watched(advice: &'static str, work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
+    watch(move |ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());
         end(Err(Error::device(format!(
-            "OpenCL: {silence} ({work}): a device or its driver hangs"
+            "OpenCL: {silence} ({work}): a device or its driver hangs{advice}"
         ))))
     })?;
     watchdog::call(work)

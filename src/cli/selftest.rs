@@ -6,21 +6,29 @@ use crate::baked::{self, network};
 use crate::engine::select::{self, Request, Running};
 use crate::engine::selftest;
 use crate::error::{Error, ErrorKind};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct SelfTest {
     pub(crate) verbose: bool,
+    /// Limit of a driver's call, zero for no limit. `None` for the default.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) request: Request,
 }
 
 pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
     arguments.flag("selftest");
     let verbose = arguments.flag("verbose");
+    let timeout = arguments.parse("timeout", super::arguments::seconds)?;
     let request = Request {
         sources: arguments.sources(),
         ..request(arguments)?
     };
-    Ok(Command::SelfTest(SelfTest { verbose, request }))
+    Ok(Command::SelfTest(SelfTest {
+        verbose,
+        timeout,
+        request,
+    }))
 }
 
 impl SelfTest {

@@ -251,6 +251,7 @@ fn what_a_command_ignores_is_refused() {
         --compute-units=4      x x x .  x x x x x .  x
         --plan=nvidia          x x x .  x . . x . .  .
         --kernels=folder       x x . .  x x x x . .  x
+        --timeout=9            x x . .  . . . . . .  .
         --expect=file          x . . .  . . . . . .  .
         --expect-scores=file   x . . .  . . . . . .  .
         --on-error=mark        x . . .  . . . . . .  .

@@ -5,7 +5,9 @@ use super::bound::{excess, score_bound, too_close};
 use super::edges::{EdgeGraph, random, single};
 use super::random::Random;
 use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window};
+use crate::ir::op::{
+    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+};
 
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
 

@@ -286,7 +286,7 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
-    /// SAFETY: `result` is valid for the filled rows, and no other thread touches those of the part.
+    /// SAFETY: `result` is valid for the filled rows. No other thread touches those of the part.
     unsafe fn fill(&self, value: f32, share: Share, result: *mut f32) {
         for f in &self.fills {
             for range in share.of(f.ranges) {

@@ -6,8 +6,9 @@
 //! compare-and-swap, so taking a tile costs one such instruction. No thread needs another one to
 //! make progress.
 //!
-//! A thread without work looks for some for [`SPIN`] or [`SPIN_IN_JOB`], then sleeps. It is woken only if the work is
-//! large enough. The thread that waits for a job computes all tiles that no other thread takes.
+//! A thread without work looks for some for [`SPIN`], or [`SPIN_IN_JOB`] within a job, then sleeps.
+//! It is woken only if the work is large enough. The thread that waits for a job computes all tiles
+//! that no other thread takes.
 
 use crate::ir::plan::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};

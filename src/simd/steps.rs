@@ -162,10 +162,7 @@ impl Action {
                 to.h
             }
             Action::Gather { moves, .. } => moves.parts(),
-            Action::Affine(_)
-            | Action::Scale { .. }
-            | Action::Activate(_)
-            | Action::ArgMax(_) => 1,
+            Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 1,
         }
     }
 
@@ -188,10 +185,7 @@ impl Action {
             Action::Combine { geometry, .. } => 20 * image(geometry.output),
             Action::Softmax { geometry, .. } => 500 * image(geometry.output),
             Action::Gather { moves, .. } => 40 * moves.len(),
-            Action::Affine(_)
-            | Action::Scale { .. }
-            | Action::Activate(_)
-            | Action::ArgMax(_) => 0,
+            Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 0,
         }
     }
 

@@ -370,7 +370,11 @@ pub(super) fn pad(
     if x.dims.len() <= 3 {
         let mut padding = Padding::default();
         // The axes of the usual shape.
-        let axes = if x.dims.len() == 2 { [0, 2, 2] } else { [0, 1, 2] };
+        let axes = if x.dims.len() == 2 {
+            [0, 2, 2]
+        } else {
+            [0, 1, 2]
+        };
         for (axis, p) in axes.into_iter().zip(around) {
             (padding.before[axis], padding.behind[axis]) = (p.before, p.behind);
         }

@@ -396,27 +396,11 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             let (zero, one) = (V::splat(0.0), V::splat(1.0));
             let (a, b) = (V::splat(parameters[0]), V::splat(parameters[1]));
             let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
-            // The exponent of e, for activations with an exponential.
-            let power = match activation {
-                Activation::Sigmoid | Activation::Silu => times(x, -1.0),
-                Activation::Tanh => times(x, -2.0),
-                Activation::Elu { .. } => zero.min(x),
-                Activation::Gelu => zero.fma(x, times(x, -0.5)),
-                // `exp` stops at 88, and the square of e²⁰ + 1 is large enough.
-                Activation::Mish => V::splat(20.0).min(x),
-                Activation::Softplus => zero.min(x).fma(zero.max(x), V::splat(-1.0)),
-                // The argument is a multiple of x + 0.044715 x³.
-                Activation::GeluTanh => {
-                    times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769)
-                }
-                Activation::None
-                | Activation::Relu
-                | Activation::LeakyRelu(_)
-                | Activation::Clip { .. }
-                | Activation::HardSigmoid { .. }
-                | Activation::HardSwish => zero,
+            let e = if exponential {
+                exp(exponent(activation, x))
+            } else {
+                zero
             };
-            let e = if exponential { exp(power) } else { zero };
             // 1 / (1 + e)
             let logistic = || one.div(one.fma(e, one));
             let between = |x: V, low: V, high: V| high.min(low.max(x));
@@ -459,6 +443,36 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
     }
 }
 
+/// Returns the exponent of e, for activations with an exponential.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn exponent<V: Vector>(activation: Activation, x: V) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = V::splat(0.0);
+        let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
+        match activation {
+            Activation::Sigmoid | Activation::Silu => times(x, -1.0),
+            Activation::Tanh => times(x, -2.0),
+            Activation::Elu { .. } => zero.min(x),
+            Activation::Gelu => zero.fma(x, times(x, -0.5)),
+            // The argument is a multiple of x + 0.044715 x³.
+            Activation::GeluTanh => times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769),
+            // `exp` stops at 88, and the square of e²⁰ + 1 is large enough.
+            Activation::Mish => V::splat(20.0).min(x),
+            // −|x|
+            Activation::Softplus => zero.min(x).fma(zero.max(x), V::splat(-1.0)),
+            Activation::None
+            | Activation::Relu
+            | Activation::LeakyRelu(_)
+            | Activation::Clip { .. }
+            | Activation::HardSigmoid { .. }
+            | Activation::HardSwish => zero,
+        }
+    }
+}
+
 /// Returns twice the tail of the normal distribution above x ≥ 0, divided by e^(−x²/2), with an
 /// error below 2·10⁻⁷ (Abramowitz and Stegun, 7.1.26).
 ///
@@ -490,14 +504,7 @@ unsafe fn tail<V: Vector>(x: V) -> V {
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
 unsafe fn log1p<V: Vector>(x: V) -> V {
-    const SERIES: [f32; 6] = [
-        2.0 / 11.0,
-        2.0 / 9.0,
-        2.0 / 7.0,
-        2.0 / 5.0,
-        2.0 / 3.0,
-        2.0,
-    ];
+    const SERIES: [f32; 6] = [2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0];
     // SAFETY: the caller's promise.
     unsafe {
         let zero = V::splat(0.0);

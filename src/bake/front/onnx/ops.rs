@@ -186,7 +186,10 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
         },
         "HardSwish" => Activation::HardSwish,
         "Swish" if node.float("alpha", 1.0) != 1.0 => {
-            return Err(format!("alpha: expected 1, found {}", node.float("alpha", 1.0)));
+            return Err(format!(
+                "alpha: expected 1, found {}",
+                node.float("alpha", 1.0)
+            ));
         }
         "Swish" => Activation::Silu,
         "Mish" => Activation::Mish,
