@@ -10,6 +10,7 @@ mod constant;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod fold;
+mod functions;
 #[cfg(fuzzing)]
 #[path = "../../../tests/fuzz/checks/front.rs"]
 pub(crate) mod fuzzing;

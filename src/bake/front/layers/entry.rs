@@ -1,6 +1,6 @@
 //! One entry of `layers`: its name, its form and its inputs.
 
-use super::form::{Form, LAYERS};
+use super::form::{Form, layers};
 use super::members::MemberReader;
 use super::{FileLayer, INPUT};
 use crate::bake::Mistakes;
@@ -53,8 +53,8 @@ pub(super) fn read(
     }
     let place = format!("{file}: {}", layer.shown);
     let kind = value.get("layer").and_then(Json::as_str);
-    let Some((_, form)) = LAYERS.iter().find(|(name, _)| Some(*name) == kind) else {
-        let names: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
+    let Some((_, form)) = layers().find(|(name, _)| Some(*name) == kind) else {
+        let names: Vec<&str> = layers().map(|(name, _)| name).collect();
         mistakes.add(
             place,
             format_args!(
@@ -79,8 +79,8 @@ pub(super) fn read(
     if let Some(twice) = earlier.layers.iter().find(|e| e.name == layer.name) {
         mistakes.add(l.place(), format_args!("{} has the same name", twice.shown));
     }
-    layer.inputs = inputs(&l, *form, earlier, mistakes);
-    if *form == Form::Softmax && !last {
+    layer.inputs = inputs(&l, form, earlier, mistakes);
+    if form == Form::Softmax && !last {
         mistakes.add(l.place(), "a SoftmaxLayer can only be the last layer");
         return layer;
     }
@@ -90,7 +90,7 @@ pub(super) fn read(
         files,
         mistakes,
     };
-    (layer.kind, layer.arrays) = (reader.kind(*form), reader.arrays(*form));
+    (layer.kind, layer.arrays) = (reader.kind(form), reader.arrays(form));
     layer
 }
 

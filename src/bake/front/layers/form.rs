@@ -1,6 +1,7 @@
 //! The layers of a network JSON by name, with the keys that each may have.
 
-use crate::ir::op::{Activation, Arithmetic, Float, Pool};
+use crate::bake::front::functions::FUNCTIONS;
+use crate::ir::op::{Activation, Arithmetic, Pool};
 use std::ops::RangeInclusive;
 
 /// The layers by name; those that differ in parameters only share a form.
@@ -29,34 +30,14 @@ pub(super) enum Form {
     Softmax,
 }
 
-const RELU6: Activation = Activation::Clip {
-    low: Float::new(0.0),
-    high: Float::new(6.0),
-};
-
-/// α and γ as in Klambauer et al., Self-Normalizing Neural Networks, 2017.
-const SELU: Activation = Activation::Elu {
-    alpha: Float::new(1.673_263_2),
-    gamma: Float::new(1.050_701),
-};
-
-pub(super) const LAYERS: [(&str, Form); 34] = [
+const LAYERS: [(&str, Form); 25] = [
     ("AffineLayer", Form::Affine),
-    ("SigmoidLayer", Form::Activation(Activation::Sigmoid)),
-    ("ReLULayer", Form::Activation(Activation::Relu)),
-    ("TanhLayer", Form::Activation(Activation::Tanh)),
     ("LeakyReLULayer", Form::LeakyRelu),
     ("PReLULayer", Form::PRelu),
-    ("ReLU6Layer", Form::Activation(RELU6)),
     ("ClipLayer", Form::Clip),
     ("ELULayer", Form::Elu),
-    ("SELULayer", Form::Activation(SELU)),
     ("GELULayer", Form::Gelu),
     ("HardSigmoidLayer", Form::HardSigmoid),
-    ("HardSwishLayer", Form::Activation(Activation::HardSwish)),
-    ("SiLULayer", Form::Activation(Activation::Silu)),
-    ("MishLayer", Form::Activation(Activation::Mish)),
-    ("SoftplusLayer", Form::Activation(Activation::Softplus)),
     ("SoftmaxLayer", Form::Softmax),
     ("ConvLayer", Form::Convolution),
     ("DepthwiseConvLayer", Form::Depthwise),
@@ -76,6 +57,14 @@ pub(super) const LAYERS: [(&str, Form); 34] = [
     ("TransposeLayer", Form::Transpose),
     ("PadLayer", Form::Pad),
 ];
+
+/// The layers by name.
+pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
+    let functions = FUNCTIONS
+        .iter()
+        .map(|f| (f.layer, Form::Activation(f.activation)));
+    LAYERS.into_iter().chain(functions)
+}
 
 impl Form {
     /// The keys besides `layer`, `name` and `input` or `inputs`.

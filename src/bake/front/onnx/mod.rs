@@ -13,9 +13,9 @@ mod window;
 use super::beside::{self, Lowered, ModelInput, ModelPlace};
 use super::builder::Builder;
 use super::constant::{self, ConstantTensor, Element};
-use super::tail;
 use super::value::{Live, ModelValue, standard};
 use super::{Source, listed};
+use super::{functions, tail};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
@@ -29,7 +29,7 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 58] = [
+const OPS: [(&str, &str); 52] = [
     ("Add", ""),
     ("ArgMax", "axis keepdims select_last_index"),
     ("ArrayFeatureExtractor", ""),
@@ -56,7 +56,6 @@ const OPS: [(&str, &str); 58] = [
     ("GlobalAveragePool", ""),
     ("GlobalMaxPool", ""),
     ("HardSigmoid", "alpha beta"),
-    ("HardSwish", ""),
     ("Identity", ""),
     (
         "LabelEncoder",
@@ -80,7 +79,6 @@ const OPS: [(&str, &str); 58] = [
         "auto_pad ceil_mode dilations kernel_shape pads storage_order strides",
     ),
     ("Min", ""),
-    ("Mish", ""),
     ("Mul", ""),
     ("Neg", ""),
     ("Normalizer", "norm"),
@@ -89,21 +87,17 @@ const OPS: [(&str, &str); 58] = [
     ("ReduceMax", "axes keepdims noop_with_empty_axes"),
     ("ReduceMean", "axes keepdims noop_with_empty_axes"),
     ("ReduceSum", "axes keepdims noop_with_empty_axes"),
-    ("Relu", ""),
     ("Reshape", "allowzero shape"),
     ("Scaler", "offset scale"),
     ("Selu", "alpha gamma"),
     ("Shape", "end start"),
-    ("Sigmoid", ""),
     ("Slice", "axes ends starts steps"),
     ("Softmax", "axis"),
-    ("Softplus", ""),
     ("Split", "axis num_outputs split"),
     ("Squeeze", "axes"),
     ("Sub", ""),
     ("Sum", ""),
     ("Swish", "alpha"),
-    ("Tanh", ""),
     ("Transpose", "perm"),
     ("Unsqueeze", "axes"),
     ("ZipMap", "classlabels_int64s classlabels_strings"),
@@ -680,8 +674,10 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let mut all = OPS.iter().chain(&OF_CONSTANTS);
     let known = all
         .find(|(name, _)| *name == op)
+        .map(|(_, attributes)| *attributes)
+        .or(functions::of_onnx(op).map(|_| ""))
         .filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
-    let Some((_, known)) = known else {
+    let Some(known) = known else {
         match INSTEAD.iter().find(|(name, _)| *name == op) {
             Some((_, instead)) => {
                 mistakes.add(place, format_args!("it is not supported: {instead}"))

@@ -7,6 +7,7 @@ use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
 use crate::bake::front::fold as constants;
+use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around};
 use crate::bake::front::value::{
@@ -169,7 +170,6 @@ fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
 pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, String> {
     let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
     Ok(Some(match node.op() {
-        "Relu" => Activation::Relu,
         "LeakyRelu" => Activation::LeakyRelu(float("alpha", 0.01)),
         "Elu" => Activation::Elu {
             alpha: float("alpha", 1.0),
@@ -184,7 +184,6 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
             "tanh" => Activation::GeluTanh,
             other => return Err(format!("approximate: expected none or tanh, found {other}")),
         },
-        "HardSwish" => Activation::HardSwish,
         "Swish" if node.float("alpha", 1.0) != 1.0 => {
             return Err(format!(
                 "alpha: expected 1, found {}",
@@ -192,14 +191,10 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
             ));
         }
         "Swish" => Activation::Silu,
-        "Mish" => Activation::Mish,
-        "Softplus" => Activation::Softplus,
-        "Sigmoid" => Activation::Sigmoid,
         "HardSigmoid" => Activation::HardSigmoid {
             alpha: float("alpha", 0.2),
             beta: float("beta", 0.5),
         },
-        "Tanh" => Activation::Tanh,
         "Clip" => {
             let bound = |name: &str, i: usize, default: f64| match node.has(name) {
                 true => Ok(node.float(name, default)),
@@ -210,7 +205,7 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
                 bound("max", 2, f64::INFINITY)?,
             )
         }
-        _ => return Ok(None),
+        op => return Ok(functions::of_onnx(op)),
     }))
 }
 

@@ -5,6 +5,7 @@ use super::file::{OnnxModel, TensorRest};
 use super::{OPS, lower, tensor as tensors};
 use crate::bake::front::beside::{Lowered, ModelPlace};
 use crate::bake::front::fixtures::{self, ModelFolder, Outputs, read};
+use crate::bake::front::functions;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
 use crate::bake::{Mistakes, passes};
@@ -1252,7 +1253,9 @@ fn tested(model: &OnnxModel) -> Option<String> {
     let graph = model.model.graph.as_ref()?;
     let [node] = &graph.node[..] else { return None };
     let op = node.op_type.clone()?;
-    let listed = OPS.iter().any(|o| o.0 == op) || REFUSED.contains(&op.as_str());
+    let listed = OPS.iter().any(|o| o.0 == op)
+        || functions::of_onnx(&op).is_some()
+        || REFUSED.contains(&op.as_str());
     let training = super::set(node).contains("training");
     (listed && !training).then_some(op)
 }
@@ -1483,7 +1486,8 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
         &format!("{head}<!-- nodes -->\n{table}<!-- end of nodes -->{tail}"),
     );
     // Every operation that is supported is named.
-    for (op, _) in OPS.iter().chain(&super::OF_CONSTANTS) {
+    let with_attributes = OPS.iter().chain(&super::OF_CONSTANTS).map(|(op, _)| *op);
+    for op in with_attributes.chain(functions::onnx_names()) {
         assert!(
             head.contains(&format!("`{op}`")),
             "docs/ONNX.md does not name {op}"

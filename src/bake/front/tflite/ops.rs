@@ -4,6 +4,7 @@ use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::front::fold;
+use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around, MOST, Reduction};
 use crate::bake::front::value::{
@@ -261,8 +262,6 @@ fn fused(
 
 fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
     Ok(match node.op {
-        "RELU" => Activation::Relu,
-        "RELU6" => operations::clip(0.0, 6.0),
         "RELU_N1_TO_1" => operations::clip(-1.0, 1.0),
         "RELU_0_TO_1" => operations::clip(0.0, 1.0),
         "LEAKY_RELU" => Activation::LeakyRelu(Float::new(node.options.float(0)?)),
@@ -272,10 +271,9 @@ fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
         },
         "GELU" if node.options.flag(0)? => Activation::GeluTanh,
         "GELU" => Activation::Gelu,
-        "HARD_SWISH" => Activation::HardSwish,
-        "LOGISTIC" => Activation::Sigmoid,
-        "TANH" => Activation::Tanh,
-        _ => return Err("it is not supported: docs/TFLITE.md lists what is".into()),
+        op => {
+            functions::of_tflite(op).ok_or("it is not supported: docs/TFLITE.md lists what is")?
+        }
     })
 }
 

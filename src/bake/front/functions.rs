@@ -1,0 +1,84 @@
+//! Element-wise functions without parameters, by their names in each format.
+
+use crate::ir::op::{Activation, Float};
+
+/// A function and its names.
+pub(super) struct Function {
+    pub(super) activation: Activation,
+    /// The layer of a network JSON.
+    pub(super) layer: &'static str,
+    /// The operation of ONNX, if it has no attributes there.
+    onnx: Option<&'static str>,
+    /// The operation of TensorFlow Lite.
+    tflite: Option<&'static str>,
+}
+
+const fn named(
+    activation: Activation,
+    layer: &'static str,
+    onnx: Option<&'static str>,
+    tflite: Option<&'static str>,
+) -> Function {
+    Function {
+        activation,
+        layer,
+        onnx,
+        tflite,
+    }
+}
+
+const RELU6: Activation = Activation::Clip {
+    low: Float::new(0.0),
+    high: Float::new(6.0),
+};
+
+/// α and γ as in Klambauer et al., Self-Normalizing Neural Networks, 2017.
+const SELU: Activation = Activation::Elu {
+    alpha: Float::new(1.673_263_2),
+    gamma: Float::new(1.050_701),
+};
+
+pub(super) const FUNCTIONS: [Function; 9] = [
+    named(
+        Activation::Sigmoid,
+        "SigmoidLayer",
+        Some("Sigmoid"),
+        Some("LOGISTIC"),
+    ),
+    named(Activation::Relu, "ReLULayer", Some("Relu"), Some("RELU")),
+    named(Activation::Tanh, "TanhLayer", Some("Tanh"), Some("TANH")),
+    named(RELU6, "ReLU6Layer", None, Some("RELU6")),
+    named(SELU, "SELULayer", None, None),
+    named(
+        Activation::HardSwish,
+        "HardSwishLayer",
+        Some("HardSwish"),
+        Some("HARD_SWISH"),
+    ),
+    named(Activation::Silu, "SiLULayer", None, None),
+    named(Activation::Mish, "MishLayer", Some("Mish"), None),
+    named(
+        Activation::Softplus,
+        "SoftplusLayer",
+        Some("Softplus"),
+        None,
+    ),
+];
+
+/// The function that an operation of ONNX is.
+pub(super) fn of_onnx(op: &str) -> Option<Activation> {
+    let found = FUNCTIONS.iter().find(|f| f.onnx == Some(op));
+    found.map(|f| f.activation)
+}
+
+/// The function that an operation of TensorFlow Lite is.
+pub(super) fn of_tflite(op: &str) -> Option<Activation> {
+    let found = FUNCTIONS.iter().find(|f| f.tflite == Some(op));
+    found.map(|f| f.activation)
+}
+
+/// The operations of ONNX in [`FUNCTIONS`].
+#[cfg(test)]
+pub(super) fn onnx_names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().filter_map(|f| f.onnx)
+}
