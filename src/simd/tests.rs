@@ -3,14 +3,14 @@
 
 use super::buffers::{Operands, Scratch};
 use super::images;
-use super::micro::winograd::{ELEMENTS, SHARED};
-use super::micro::{Affine, Byte, Half, Kernels, Runs, Subproblem};
+use super::micro::winograd::{ELEMENTS, Pixels, SHARED, Steps};
+use super::micro::{Affine, Bounds, Byte, Half, Kernels, Runs, Subproblem};
 use super::*;
 use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
-use crate::ir::op::{Border, Window};
+use crate::ir::op::{Arithmetic, Border, Window};
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::scale;
 use crate::ir::values::Values;
@@ -412,16 +412,17 @@ impl Windowed {
                 ceil: false,
             },
             random,
-            outputs,
+            (outputs, 16),
         )
     }
 
-    /// Makes an image of shape `from` with these windows.
+    /// Makes an image of shape `from` with these windows. The pixels of the result, and those of
+    /// the image of a depthwise step, are whole vectors of `lanes` channels.
     fn of(
         from: Shape,
         window: Window,
         random: &mut dyn FnMut(usize) -> usize,
-        outputs: usize,
+        (outputs, lanes): (usize, usize),
     ) -> Option<Windowed> {
         let (h, w) = window.output(from).ok()?;
         let alone = outputs == 0;
@@ -431,7 +432,7 @@ impl Windowed {
             w,
         };
         let pixel = if alone {
-            from.c.next_multiple_of(16)
+            from.c.next_multiple_of(lanes)
         } else {
             from.c + [0, 0, 3][random(3)]
         };
@@ -440,7 +441,7 @@ impl Windowed {
             pixel,
             line: from.w * pixel + [0, 7][random(2)],
         };
-        let output = Image::dense(to, to.c.next_multiple_of(16));
+        let output = Image::dense(to, to.c.next_multiple_of(lanes));
         let groups = if alone { from.c } else { 1 };
         let mut seed = random(1 << 16) as u32;
         let mut image = vec![f32::NAN; images::end(input, Shape { c: pixel, ..from }) + 16];
@@ -638,7 +639,7 @@ fn convolutions_by_tiles_agree_with_float64() {
             border,
             ..Window::of((3, 3))
         };
-        let Some(case) = Windowed::of(from, window, &mut draw, outputs) else {
+        let Some(case) = Windowed::of(from, window, &mut draw, (outputs, 16)) else {
             continue;
         };
         let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
@@ -760,6 +761,216 @@ fn windows_agree_with_float64() {
                     })
                 },
             );
+        }
+    }
+}
+
+/// Each window's sum adds its products by rows, then by columns, on every instruction set. So no
+/// result depends on how many pixels or lines are computed together. Overflows, infinities and NaN
+/// in a window become NaN. Wide lines share weights along the line, and narrow images across lines.
+#[test]
+fn windows_add_in_order() {
+    use WindowOp::{Max, Mean, PaddedMean, Products};
+    let clip = activations()
+        .find(|a| matches!(a, Activation::Clip { .. }))
+        .unwrap();
+    for (seed, kernels) in (0..240).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
+        let mut draw = below(seed * 431 + 3);
+        let from = Shape {
+            c: 1 + draw(40),
+            h: 1 + draw(16),
+            w: [1 + draw(8), 8 + draw(14)][draw(2)],
+        };
+        let size @ (rows, columns) = [(3, 3), (5, 5), (1 + draw(4), 1 + draw(6))][draw(3)];
+        let window = Window {
+            size,
+            stride: [(1, 1), (2, 2), (1 + draw(3), 1 + draw(3))][draw(3)],
+            dilation: [(1, 1), (1, 1), (1 + draw(2), 1 + draw(2))][draw(3)],
+            border: Border {
+                top: draw(rows.min(2)),
+                left: draw(columns.min(3)),
+                bottom: draw(rows.min(3)),
+                right: draw(columns.min(2)),
+            },
+            ceil: false,
+        };
+        let lanes = kernels.lanes.max(8);
+        let Some(mut case) = Windowed::of(from, window, &mut draw, (0, lanes)) else {
+            continue;
+        };
+        let (geometry, (input, _)) = (case.geometry, case.geometry.input);
+        let (output, to) = geometry.output;
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38] {
+            let (y, x, c) = (draw(from.h), draw(from.w), draw(from.c));
+            case.image[input.first + y * input.line + x * input.pixel + c] = special;
+        }
+        let activation = [Activation::None, Activation::Relu, clip][draw(3)];
+        let fused = !matches!(kernels.name, "portable")
+            && !(cfg!(target_arch = "arm") && kernels.name == "neon");
+        let operations = [Products, Max, Mean, PaddedMean];
+        let mut results = operations.map(|_| vec![-7.0f32; to.h * to.w * output.pixel]);
+        let cut = draw(to.h + 1);
+        for (op, result) in operations.into_iter().zip(&mut results) {
+            for lines in [0..cut, cut..to.h] {
+                let arrays = (case.weights.as_ptr(), case.biases.as_ptr());
+                let operands = Operands::of(&case.image, result);
+                // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
+                unsafe {
+                    images::windows(&kernels, op, arrays, &geometry, activation, lines, operands)
+                };
+            }
+        }
+        for (y, x) in (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x))) {
+            let at = y * output.line + x * output.pixel;
+            for result in &results {
+                assert!(
+                    result[at + to.c..at + output.pixel]
+                        .iter()
+                        .all(|&v| v == 0.0)
+                );
+            }
+            for c in 0..to.c {
+                let (terms, bordered) = case.terms(c, (y, x));
+                let terms = || terms.iter().map(|&(v, w)| (v as f32, w as f32));
+                let sum = terms().fold(0.0f32, |sum, (v, _)| sum + v);
+                for (op, result) in operations.into_iter().zip(&results) {
+                    let value = match op {
+                        Products => terms().fold(case.biases[c], |sum, (v, w)| match fused {
+                            true => v.mul_add(w, sum),
+                            false => sum + v * w,
+                        }),
+                        Max if terms().any(|(v, _)| !v.is_finite()) => f32::NAN,
+                        Max => terms().fold(f32::NEG_INFINITY, |most, (v, _)| most.max(v)),
+                        Mean => sum * (1.0 / terms().len() as f32),
+                        PaddedMean => sum * (1.0 / bordered as f32),
+                    };
+                    let found = result[at + c];
+                    let right = match value.is_finite() {
+                        true => f64::from(found) == activation.apply(f64::from(value)),
+                        false => found.is_nan(),
+                    };
+                    let name = kernels.name;
+                    assert!(
+                        right,
+                        "{name} {op:?} {activation:?} {geometry:?}: {y}, {x}, {c}: {found}, {value}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The element-wise operations give the results of single floats, also in place.
+#[test]
+fn values_are_combined_one_by_one() {
+    for kernels in Kernels::all() {
+        for (count, arithmetic) in (0..12).flat_map(|n| Arithmetic::ALL.map(|a| (n, a))) {
+            let (count, mut seed) = (count * kernels.lanes, 5);
+            let mut a: Vec<f32> = (0..count + 1).map(|_| random(&mut seed)).collect();
+            let b: Vec<f32> = (0..count + 1).map(|_| random(&mut seed) + 0.75).collect();
+            let specials = [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN];
+            let last = count.saturating_sub(specials.len());
+            a[last..count].copy_from_slice(&specials[..count - last]);
+            let expected: Vec<f32> = (a.iter().zip(&b))
+                .map(|(a, b)| match arithmetic {
+                    Arithmetic::Add => a + b,
+                    Arithmetic::Subtract => a - b,
+                    Arithmetic::Multiply => a * b,
+                    Arithmetic::Divide => a / b,
+                })
+                .collect();
+            let rest = a[count];
+            let x = a.as_mut_ptr();
+            // SAFETY: whole vectors, and the CPU can run these kernels.
+            unsafe { (kernels.combine)(arithmetic, x, b.as_ptr(), x, count) };
+            let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan();
+            let what = format!("{} {arithmetic:?} {count}", kernels.name);
+            assert!(a.iter().zip(&expected[..count]).all(same), "{what}");
+            assert_eq!(a[count], rest, "{what}");
+        }
+    }
+}
+
+/// The transforms of tiles give the results of single floats, and write nothing else. What is not
+/// finite becomes NaN in the pixels that it reaches.
+#[test]
+fn transforms_add_in_order() {
+    let spread = |x: [f32; 4]| [x[0] - x[2], x[1] + x[2], x[2] - x[1], x[1] - x[3]];
+    let gather = |m: [f32; 4]| [m[0] + m[1] + m[2], m[1] - m[2] - m[3]];
+    let filter = |g: [f32; 3]| {
+        let ends = (g[0] + g[2]) * 0.5;
+        [g[0], ends + g[1] * 0.5, ends - g[1] * 0.5, g[2]]
+    };
+    let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
+    for (seed, (kernels, transforms)) in (0..48).flat_map(|seed| able().map(move |k| (seed, k))) {
+        let mut draw = below(seed * 37 + 1);
+        let mut seed = seed as u32;
+        let channels = kernels.lanes * (1 + draw(4));
+        let (pixel, apart) = (channels + draw(3), channels + draw(5));
+        let line = 4 * pixel + draw(9);
+        // Sums of random numbers are exact, those of their products are rounded.
+        let mut value = || random(&mut seed) * random(&mut seed);
+        let mut values: Vec<f32> = (0..16 * line).map(|_| value()).collect();
+        let mut found = vec![123.0f32; 16 * apart];
+        let steps = Steps { line, pixel };
+        // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
+        unsafe { (transforms.spread)(values.as_ptr(), steps, channels, found.as_mut_ptr(), apart) };
+        for c in 0..apart {
+            let d = [0, 1, 2, 3]
+                .map(|j| spread([0, 1, 2, 3].map(|i| values[i * line + j * pixel + c])));
+            for i in 0..4 {
+                let expected = spread([0, 1, 2, 3].map(|j| d[j][i]));
+                for (j, expected) in expected.into_iter().enumerate() {
+                    let expected = if c < channels { expected } else { 123.0 };
+                    assert_eq!(found[(4 * i + j) * apart + c], expected, "{}", kernels.name);
+                }
+            }
+        }
+        found.fill(123.0);
+        // SAFETY: as above.
+        unsafe {
+            (transforms.filters)(values.as_ptr(), pixel, found.as_mut_ptr(), apart, channels)
+        };
+        for c in 0..apart {
+            let g = [0, 1, 2].map(|j| filter([0, 1, 2].map(|k| values[(3 * k + j) * pixel + c])));
+            for k in 0..4 {
+                let expected = filter([0, 1, 2].map(|j| g[j][k]));
+                for (j, expected) in expected.into_iter().enumerate() {
+                    let expected = if c < channels { expected } else { 123.0 };
+                    assert_eq!(found[(4 * k + j) * apart + c], expected, "{}", kernels.name);
+                }
+            }
+        }
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38] {
+            values[draw(16) * apart + draw(channels)] = special;
+        }
+        let activation = [Activation::None, Activation::Relu][draw(2)];
+        let (lines, columns) = (1 + draw(2), 1 + draw(2));
+        let mut pixels = vec![123.0f32; 2 * line];
+        let place = Pixels {
+            first: pixels.as_mut_ptr(),
+            steps,
+            lines,
+            columns,
+        };
+        let bounds = Bounds::of(activation).unwrap();
+        // SAFETY: as above.
+        unsafe { (transforms.gather)(values.as_ptr(), apart, channels, place, bounds) };
+        for (at, &found) in pixels.iter().enumerate() {
+            let (y, x, c) = (at / line, at % line / pixel, at % line % pixel);
+            if y >= lines || x >= columns || c >= channels {
+                assert_eq!(found, 123.0, "{}", kernels.name);
+                continue;
+            }
+            let element = |i: usize, j: usize| values[(4 * i + j) * apart + c];
+            let s = [0, 1, 2, 3].map(|j| gather([0, 1, 2, 3].map(|i| element(i, j)))[y]);
+            let expected = gather(s)[x];
+            if expected.is_finite() {
+                let expected = activation.apply(f64::from(expected));
+                assert_eq!(f64::from(found), expected, "{}", kernels.name);
+            } else {
+                assert!(found.is_nan(), "{}: {found}", kernels.name);
+            }
         }
     }
 }
