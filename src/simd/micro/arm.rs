@@ -2,10 +2,10 @@
 //! and its intrinsics are not stable in Rust. The kernels are in `neon.c`, the only code of the
 //! program that is compiled for NEON.
 
-use super::image;
+use super::image::Line;
 use super::kernel::Subproblem;
-use super::vector::{Lanes4, Vector};
-use super::{Affine, Kernels, of_bytes, of_halves};
+use super::winograd::{Pixels, Steps, Transforms};
+use super::{Affine, Bounds, Kernels, of_bytes, of_halves};
 
 /// Returns the kernels that this CPU can run, best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
@@ -43,59 +43,86 @@ fn hardware() -> usize {
 const NEON: usize = 1 << 12;
 const VFPV4: usize = 1 << 16;
 
-const FUSED: Kernels = Kernels {
-    name: "neon-vfpv4",
-    gflops: 8,
-    lanes: 4,
-    tile_records: 6,
-    tile_vectors: 2,
-    // SAFETY: the caller's promise is passed on.
-    affine: |sub| unsafe { mortonnet_vfpv4_affine(&sub.into()) },
-    // SAFETY: the caller's promise is passed on.
-    affine_of_halves: of_halves(|sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) }),
-    // SAFETY: the caller's promise is passed on.
-    affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_vfpv4_affine_of_bytes(&sub.into()) }),
-    // SAFETY: the caller's promise is passed on.
-    peak: |turns| unsafe { mortonnet_vfpv4_peak(turns) },
-    // SAFETY: the caller's promise is passed on.
-    activate: |activation, values, count| unsafe {
-        {
-            let [a, b] = activation.parameters();
-            mortonnet_vfpv4_activate(activation.code(), a, b, values, count)
+/// Returns the `Kernels` of one of the two objects of `neon.c`, whose functions begin with
+/// `mortonnet_$prefix`.
+macro_rules! kernels {
+    ($prefix:literal, $name:literal, $gflops:literal) => {{
+        // SAFETY: as the functions of `Kernels`.
+        unsafe extern "C" {
+            #[link_name = concat!("mortonnet_", $prefix, "_peak")]
+            fn peak(turns: usize);
+            #[link_name = concat!("mortonnet_", $prefix, "_affine")]
+            fn affine(sub: &CSubproblem);
+            #[link_name = concat!("mortonnet_", $prefix, "_affine_of_halves")]
+            fn affine_of_halves(sub: &CSubproblem);
+            #[link_name = concat!("mortonnet_", $prefix, "_affine_of_bytes")]
+            fn affine_of_bytes(sub: &CSubproblem);
+            #[link_name = concat!("mortonnet_", $prefix, "_activate")]
+            fn activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
+            #[link_name = concat!("mortonnet_", $prefix, "_line")]
+            fn line(line: &CLine);
+            #[link_name = concat!("mortonnet_", $prefix, "_combine")]
+            fn combine(code: u32, a: *const f32, b: *const f32, result: *mut f32, count: usize);
+            #[link_name = concat!("mortonnet_", $prefix, "_filters")]
+            fn filters(from: *const f32, apart: usize, to: *mut f32, apart_to: usize, n: usize);
+            #[link_name = concat!("mortonnet_", $prefix, "_spread")]
+            fn spread(
+                first: *const f32,
+                line: usize,
+                pixel: usize,
+                channels: usize,
+                to: *mut f32,
+                apart: usize,
+            );
+            #[link_name = concat!("mortonnet_", $prefix, "_gather")]
+            fn gather(from: *const f32, apart: usize, channels: usize, pixels: &CPixels);
         }
-    },
-    line: image::line::<Lanes4>,
-    takes_lines: Lanes4::REGISTERS,
-    combine: image::combine::<Lanes4>,
-    transforms: None,
-};
+        Kernels {
+            name: $name,
+            gflops: $gflops,
+            lanes: 4,
+            tile_records: 6,
+            tile_vectors: 2,
+            // SAFETY: the caller's promise is passed on.
+            affine: |sub| unsafe { affine(&sub.into()) },
+            // SAFETY: the caller's promise is passed on.
+            affine_of_halves: of_halves(|sub| unsafe { affine_of_halves(&sub.into()) }),
+            // SAFETY: the caller's promise is passed on.
+            affine_of_bytes: of_bytes(|sub| unsafe { affine_of_bytes(&sub.into()) }),
+            // SAFETY: the caller's promise is passed on.
+            peak: |turns| unsafe { peak(turns) },
+            // SAFETY: the caller's promise is passed on.
+            activate: |activation, values, count| unsafe {
+                let [a, b] = activation.parameters();
+                activate(activation.code(), a, b, values, count)
+            },
+            // SAFETY: the caller's promise is passed on.
+            line: |some| unsafe { line(&some.into()) },
+            takes_lines: true,
+            // SAFETY: the caller's promise is passed on.
+            combine: |arithmetic, a, b, result, count| unsafe {
+                combine(arithmetic as u32, a, b, result, count)
+            },
+            transforms: Some(Transforms {
+                // SAFETY: the caller's promise is passed on.
+                filters: |from, apart, to, apart_to, n| unsafe {
+                    filters(from, apart, to, apart_to, n)
+                },
+                // SAFETY: the caller's promise is passed on.
+                spread: |first, Steps { line, pixel }, channels, to, apart| unsafe {
+                    spread(first, line, pixel, channels, to, apart)
+                },
+                // SAFETY: the caller's promise is passed on.
+                gather: |from, apart, channels, pixels, bounds| unsafe {
+                    gather(from, apart, channels, &(pixels, bounds).into())
+                },
+            }),
+        }
+    }};
+}
 
-const PLAIN: Kernels = Kernels {
-    name: "neon",
-    gflops: 4,
-    lanes: 4,
-    tile_records: 6,
-    tile_vectors: 2,
-    // SAFETY: the caller's promise is passed on.
-    affine: |sub| unsafe { mortonnet_neon_affine(&sub.into()) },
-    // SAFETY: the caller's promise is passed on.
-    affine_of_halves: of_halves(|sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) }),
-    // SAFETY: the caller's promise is passed on.
-    affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_neon_affine_of_bytes(&sub.into()) }),
-    // SAFETY: the caller's promise is passed on.
-    peak: |turns| unsafe { mortonnet_neon_peak(turns) },
-    // SAFETY: the caller's promise is passed on.
-    activate: |activation, values, count| unsafe {
-        {
-            let [a, b] = activation.parameters();
-            mortonnet_neon_activate(activation.code(), a, b, values, count)
-        }
-    },
-    line: image::line::<Lanes4>,
-    takes_lines: Lanes4::REGISTERS,
-    combine: image::combine::<Lanes4>,
-    transforms: None,
-};
+const FUSED: Kernels = kernels!("vfpv4", "neon-vfpv4", 8);
+const PLAIN: Kernels = kernels!("neon", "neon", 4);
 
 /// The mirror of `struct subproblem` in `neon.c`.
 #[repr(C)]
@@ -150,18 +177,94 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
     }
 }
 
-// SAFETY: as the functions of `Kernels`.
+/// The mirror of `struct line` in `neon.c`.
+#[repr(C)]
+struct CLine {
+    x: *const f32,
+    x_pixel: usize,
+    x_line: usize,
+    width: usize,
+    top: usize,
+    turns: [usize; 2],
+    columns: usize,
+    stride: usize,
+    dilation: [usize; 2],
+    left: usize,
+    weights: *const f32,
+    biases: *const f32,
+    lines: usize,
+    next_windows: usize,
+    next_result: usize,
+    whole: [usize; 2],
+    channels: usize,
+    real: usize,
+    pixels: usize,
+    result: *mut f32,
+    result_step: usize,
+    bounds: [f32; 2],
+    bordered_rows: usize,
+    bordered_width: usize,
+    operation: u32,
+}
+
+impl From<&Line> for CLine {
+    fn from(line: &Line) -> CLine {
+        CLine {
+            x: line.x,
+            x_pixel: line.x_pixel,
+            x_line: line.x_line,
+            width: line.width,
+            top: line.top,
+            turns: [line.turns.start, line.turns.end],
+            columns: line.columns,
+            stride: line.stride,
+            dilation: line.dilation.into(),
+            left: line.left,
+            weights: line.weights,
+            biases: line.biases,
+            lines: line.lines,
+            next_windows: line.next_windows,
+            next_result: line.next_result,
+            whole: [line.whole.start, line.whole.end],
+            channels: line.channels,
+            real: line.real,
+            pixels: line.pixels,
+            result: line.result,
+            result_step: line.result_step,
+            bounds: [line.bounds.least, line.bounds.largest],
+            bordered_rows: line.bordered_rows,
+            bordered_width: line.bordered_width,
+            operation: line.operation as u32,
+        }
+    }
+}
+
+/// The mirror of `struct pixels` in `neon.c`.
+#[repr(C)]
+struct CPixels {
+    first: *mut f32,
+    line: usize,
+    pixel: usize,
+    lines: usize,
+    columns: usize,
+    bounds: [f32; 2],
+}
+
+impl From<(Pixels, Bounds)> for CPixels {
+    fn from((pixels, bounds): (Pixels, Bounds)) -> CPixels {
+        CPixels {
+            first: pixels.first,
+            line: pixels.steps.line,
+            pixel: pixels.steps.pixel,
+            lines: pixels.lines,
+            columns: pixels.columns,
+            bounds: [bounds.least, bounds.largest],
+        }
+    }
+}
+
+// SAFETY: `mortonnet_neon_widen` as `widen`; `getauxval` may be called with any number.
 unsafe extern "C" {
-    fn mortonnet_vfpv4_peak(turns: usize);
-    fn mortonnet_vfpv4_affine(sub: &CSubproblem);
-    fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_vfpv4_affine_of_bytes(sub: &CSubproblem);
-    fn mortonnet_vfpv4_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
-    fn mortonnet_neon_peak(turns: usize);
-    fn mortonnet_neon_affine(sub: &CSubproblem);
-    fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_neon_affine_of_bytes(sub: &CSubproblem);
-    fn mortonnet_neon_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;
 }

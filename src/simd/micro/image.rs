@@ -1,12 +1,12 @@
-//! The micro-kernels for images, written once for all instruction sets. A vector has contiguous
-//! channels of a pixel.
+//! The micro-kernels for images, written once for all instruction sets but 32-bit ARM's (`neon.c`).
+//! A vector has contiguous channels of a pixel.
 
 use super::Bounds;
 use super::vector::Vector;
 use crate::ir::op::Arithmetic;
 use std::ops::Range;
 
-/// The operation on each window of a line.
+/// The operation on each window of a line. `neon.c` has the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowOp {
     Max,
@@ -57,7 +57,7 @@ pub(crate) struct Line {
     pub(crate) next_result: usize,
     /// The result columns whose windows are inside the line with all elements.
     pub(crate) whole: Range<usize>,
-    /// The number of written channels with padding, a multiple of the lanes.
+    /// The number of written channels with padding, a multiple of the lanes and of 8.
     pub(crate) channels: usize,
     /// The number of channels without padding. Zeros are written into the rest.
     pub(crate) real: usize,

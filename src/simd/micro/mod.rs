@@ -21,7 +21,7 @@ mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-// 32-bit ARM has its activations in C. Only x86-64 has convolutions by tiles.
+// 32-bit ARM has its micro-kernels in C. Only it and x86-64 have convolutions by tiles.
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 #[macro_use]
 mod kernel;
@@ -123,7 +123,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: as `activate`.
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
-    /// The transforms of convolutions by tiles, where they were measured to be faster.
+    /// The transforms of convolutions by tiles, where they were measured to be faster. On 32-bit
+    /// ARM a count of instructions says so.
     pub(crate) transforms: Option<Transforms>,
 }
 

@@ -1,6 +1,6 @@
 // The micro-kernels for 32-bit ARM with NEON, whose intrinsics are not stable in Rust. `arm.rs`
-// calls them. They compute the same in the same order as `kernel.rs`, under the same safety
-// conditions.
+// calls them. They compute the same in the same order as `kernel.rs`, `image.rs` and `winograd.rs`,
+// under the same safety conditions.
 //
 // `build.rs` compiles this file twice: with FUSED=1 for VFPv4 (fused multiply-add, halves), and
 // with FUSED=0 for NEON alone. Only these two objects may contain NEON instructions, because the
@@ -20,7 +20,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 // For a loop over registers, which must not remain a loop at any optimisation level.
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 10")
 
 // The number of floats in a vector.
 #define LANES 4
@@ -461,6 +461,343 @@ void NAME(affine_of_bytes)(const struct subproblem *p) {
         .one = {NAME(bytes_1_1), NAME(bytes_1_2), NAME(bytes_1_4)},
     };
     NAME(layer)(p, &bytes);
+}
+
+// The codes of `WindowOp` in Rust.
+enum window_op { LARGEST, MEAN, PADDED_MEAN, PRODUCTS };
+
+// `Line` of image.rs. Ranges are two numbers.
+struct line {
+    const float *x;
+    size_t x_pixel, x_line, width, top;
+    size_t first_turn, end_turn, columns, stride;
+    size_t dilation_y, dilation_x, left;
+    const float *weights, *biases;
+    size_t lines, next_windows, next_result;
+    size_t first_whole, end_whole;
+    size_t channels, real, pixels;
+    float *result;
+    size_t result_step;
+    float least, largest;
+    size_t bordered_rows, bordered_width;
+    uint32_t op;
+};
+
+// Pixel `at` of a line, or pixels from there on, and channels from `c` on. The window columns
+// `from` to `to` are inside the image.
+struct windows {
+    size_t at, c, from, to;
+};
+
+// Returns a / b, rounded up. Few lines are dilated, and not every CPU can divide.
+INLINE size_t divided(size_t a, size_t b) { return b == 1 ? a : (a + b - 1) / b; }
+
+// Sets the window columns that are inside the image.
+INLINE void set_inside(const struct line *l, struct windows *w) {
+    const size_t from = w->at * l->stride, end = l->left + l->width;
+    w->to = least(l->columns, from < end ? divided(end - from, l->dilation_x) : 0);
+    w->from = from < l->left ? least(w->to, divided(l->left - from, l->dilation_x)) : 0;
+}
+
+// Returns 1 / the number of elements in the mean.
+INLINE float share(const struct line *l, const struct windows *w, enum window_op op) {
+    if (op == PADDED_MEAN)
+        return 1.0f / (l->bordered_rows * least(l->columns, divided(l->bordered_width - w->at * l->stride, l->dilation_x)));
+    return 1.0f / ((w->to - w->from) * (l->end_turn - l->first_turn));
+}
+
+// Returns y clamped. `visible` keeps overflows.
+INLINE float32x4_t bounded(float32x4_t y, float32x4_t least, float32x4_t largest) {
+    return visible(vminq_f32(largest, vmaxq_f32(least, y)), y);
+}
+
+// Computes P pixels by N vectors of channels, for as many channels as are whole times N vectors
+// from w->c on, and sets w->c to the next channel. `op`, P, N and `columns` are constants.
+//
+// With `columns`, the windows are inside the image with all columns, next to each other, and not
+// dilated. Each loaded pixel then serves all windows that have it in their line. A line of eight
+// windows with three columns takes 24 multiply-adds and 13 loads, instead of 27 loads. By GCC's
+// model of Cortex-A15 (cortex-a15-neon.md), a cycle has room for one multiply-add of four floats and
+// one load. So the loads do not delay the multiply-adds. Each sum adds its products in the same
+// order either way.
+INLINE void some(const struct line *l, struct windows *w, enum window_op op, int P, int N, int columns) {
+    const size_t pixel = l->x_pixel, apart = l->lines > 1 ? l->next_windows : l->stride * pixel;
+    const size_t result_apart = l->lines > 1 ? l->next_result : l->result_step;
+    const size_t start = w->at * l->stride + w->from * l->dilation_x - l->left;
+    const float scale = op == MEAN || op == PADDED_MEAN ? share(l, w, op) : 1.0f;
+    const size_t channels = l->channels, first_turn = l->first_turn, end_turn = l->end_turn, step = l->dilation_x * pixel;
+    const size_t next_line = l->dilation_y * l->x_line, next_weights = op == PRODUCTS ? l->columns * channels : 0;
+    const float *top = l->x + (l->top * l->x_line + start * pixel + w->c);
+    const float *weights = op == PRODUCTS ? l->weights + ((first_turn * l->columns + w->from) * channels + w->c) : 0;
+    const float *biases = op == PRODUCTS ? l->biases + w->c : 0;
+    float *result = l->result + (w->at * l->result_step + w->c);
+    for (; w->c + N * LANES <= channels; w->c += N * LANES) {
+        float32x4_t sum[8], lost[4];
+        UNROLL
+        for (int i = 0; i < N; i++) {
+            const float32x4_t first =
+                op == PRODUCTS ? vld1q_f32(biases + i * LANES) : vdupq_n_f32(op == LARGEST ? -__builtin_inff() : 0.0f);
+            lost[i] = vdupq_n_f32(0.0f);
+            UNROLL
+            for (int p = 0; p < P; p++)
+                sum[p * N + i] = first;
+        }
+        const float *line = top, *line_weights = weights;
+        for (size_t y = first_turn; y < end_turn; y++, line += next_line, line_weights += next_weights) {
+            const float *x = line, *next = line_weights;
+            if (columns) {
+                float32x4_t factors[5];
+                UNROLL
+                for (int k = 0; k < columns; k++, next += channels)
+                    factors[k] = vld1q_f32(next);
+                UNROLL
+                for (int j = 0; j < P + columns - 1; j++, x += pixel) {
+                    const float32x4_t value = vld1q_f32(x);
+                    UNROLL
+                    for (int p = 0; p < P; p++)
+                        if (j >= p && j < p + columns)
+                            sum[p] = multiply_add(sum[p], factors[j - p], value);
+                    // Without this limit GCC 12 loads so many pixels in advance that a sum is spilled.
+                    if (j == P / 2)
+                        __asm__ volatile("" ::: "memory");
+                }
+                continue;
+            }
+            for (size_t k = w->from; k < w->to; k++, x += step, next += op == PRODUCTS ? channels : 0) {
+                const float *pixels = x;
+                float32x4_t factors[4];
+                UNROLL
+                for (int i = 0; op == PRODUCTS && i < N; i++)
+                    factors[i] = vld1q_f32(next + i * LANES);
+                UNROLL
+                for (int p = 0; p < P; p++, pixels += apart)
+                    UNROLL
+                    for (int i = 0; i < N; i++) {
+                        const float32x4_t value = vld1q_f32(pixels + i * LANES);
+                        float32x4_t *s = &sum[p * N + i];
+                        *s = op == PRODUCTS  ? multiply_add(*s, factors[i], value)
+                             : op == LARGEST ? vmaxq_f32(*s, value)
+                                             : vaddq_f32(*s, value);
+                        if (op == LARGEST)
+                            lost[i] = visible(lost[i], value);
+                    }
+            }
+        }
+        const float32x4_t low = vdupq_n_f32(l->least), high = vdupq_n_f32(l->largest);
+        float *to = result;
+        UNROLL
+        for (int p = 0; p < P; p++, to += result_apart)
+            UNROLL
+            for (int i = 0; i < N; i++) {
+                const float32x4_t s = sum[p * N + i];
+                const float32x4_t y = op == PRODUCTS ? s : op == LARGEST ? vaddq_f32(lost[i], s) : vmulq_n_f32(s, scale);
+                vst1q_f32(to + i * LANES, bounded(y, low, high));
+            }
+        top += N * LANES;
+        weights += op == PRODUCTS ? N * LANES : 0;
+        biases += op == PRODUCTS ? N * LANES : 0;
+        result += N * LANES;
+    }
+}
+
+typedef void some_windows(const struct line *l, struct windows *w);
+
+// Functions of their own, so that the code around them takes no registers. The names have pixels
+// and vectors, or pixels and window columns.
+#define WINDOWS(FUNCTION, OP, P, N, COLUMNS)                                                                               \
+    static __attribute__((noinline)) void FUNCTION(const struct line *l, struct windows *w) {                              \
+        some(l, w, OP, P, N, COLUMNS);                                                                                     \
+    }
+WINDOWS(NAME(products_8_1), PRODUCTS, 8, 1, 0)
+WINDOWS(NAME(products_4_1), PRODUCTS, 4, 1, 0)
+WINDOWS(NAME(products_1_4), PRODUCTS, 1, 4, 0)
+WINDOWS(NAME(products_1_1), PRODUCTS, 1, 1, 0)
+WINDOWS(NAME(shared_8_3), PRODUCTS, 8, 1, 3)
+WINDOWS(NAME(shared_4_3), PRODUCTS, 4, 1, 3)
+WINDOWS(NAME(shared_4_5), PRODUCTS, 4, 1, 5)
+WINDOWS(NAME(largest_1_4), LARGEST, 1, 4, 0)
+WINDOWS(NAME(largest_1_1), LARGEST, 1, 1, 0)
+WINDOWS(NAME(mean4), MEAN, 1, 4, 0)
+WINDOWS(NAME(mean1), MEAN, 1, 1, 0)
+WINDOWS(NAME(paddedmean4), PADDED_MEAN, 1, 4, 0)
+WINDOWS(NAME(paddedmean1), PADDED_MEAN, 1, 1, 0)
+
+// Computes a line as `line` of image.rs.
+void NAME(line)(const struct line *l) {
+    static some_windows *const ONE[4][2] = {
+        [LARGEST] = {NAME(largest_1_4), NAME(largest_1_1)},
+        [MEAN] = {NAME(mean4), NAME(mean1)},
+        [PADDED_MEAN] = {NAME(paddedmean4), NAME(paddedmean1)},
+        [PRODUCTS] = {NAME(products_1_4), NAME(products_1_1)},
+    };
+    const size_t first = l->first_whole, end = l->end_whole, all = end - first;
+    // Five factors and eight sums leave too few registers, so such windows are shared by fours.
+    const int shared = l->stride == 1 && l->dilation_x == 1 && l->lines == 1 && (l->columns == 3 || l->columns == 5);
+    const size_t most = shared && l->columns == 5 ? 4 : 8;
+    struct windows w;
+    size_t next;
+    for (w.at = 0; w.at < l->pixels; w.at = next) {
+        size_t count = l->lines;
+        next = w.at + 1;
+        if (l->op == PRODUCTS && count == 1 && first <= w.at && w.at < end) {
+            // As `together` in image.rs.
+            const size_t left = end - w.at;
+            count = left < 2 || all < 4 ? 1 : all >= most && left > 4 ? most : 4;
+            w.at = least(w.at, end - count);
+            next = w.at + count;
+        }
+        set_inside(l, &w);
+        w.c = 0;
+        if (count == 8) {
+            (shared ? NAME(shared_8_3) : NAME(products_8_1))(l, &w);
+        } else if (count == 4) {
+            (!shared ? NAME(products_4_1) : l->columns == 3 ? NAME(shared_4_3) : NAME(shared_4_5))(l, &w);
+        } else {
+            ONE[l->op][0](l, &w);
+            if (w.c < l->channels)
+                ONE[l->op][1](l, &w);
+        }
+    }
+    for (size_t y = 0; l->real < l->channels && y < l->lines; y++)
+        for (size_t at = 0; at < l->pixels; at++) {
+            float *to = l->result + y * l->next_result + at * l->result_step;
+            size_t c = l->real;
+            for (; c % LANES; c++)
+                to[c] = 0.0f;
+            for (; c < l->channels; c += LANES)
+                vst1q_f32(to + c, vdupq_n_f32(0.0f));
+        }
+}
+
+// The codes of `Arithmetic` in Rust.
+enum arithmetic { ADD, SUBTRACT, MULTIPLY, DIVIDE };
+
+INLINE void combine_with(enum arithmetic arithmetic, const float *a, const float *b, float *result, size_t count) {
+    _Pragma("GCC unroll 4")
+    for (const float *end = a + count; a < end; a += LANES, b += LANES, result += LANES) {
+        const float32x4_t x = vld1q_f32(a), y = vld1q_f32(b);
+        vst1q_f32(result, arithmetic == ADD ? vaddq_f32(x, y) : arithmetic == SUBTRACT ? vsubq_f32(x, y) : vmulq_f32(x, y));
+    }
+}
+
+// Computes result[i] = a[i] and b[i] combined for `count` values, a multiple of four.
+void NAME(combine)(uint32_t arithmetic, const float *a, const float *b, float *result, size_t count) {
+    switch (arithmetic) {
+    case ADD: combine_with(ADD, a, b, result, count); break;
+    case SUBTRACT: combine_with(SUBTRACT, a, b, result, count); break;
+    case MULTIPLY: combine_with(MULTIPLY, a, b, result, count); break;
+    default:
+        // NEON cannot divide.
+        for (size_t i = 0; i < count; i++)
+            result[i] = a[i] / b[i];
+    }
+}
+
+// The transforms of winograd.rs. Where the factors are 1 and -1, sums and differences give the bits
+// of the multiply-adds there.
+
+// Loads the four values `step` apart and computes their spread, Bᵀ x.
+INLINE void load_spread(float32x4_t *d, const float *from, size_t step) {
+    float32x4_t x[4];
+    UNROLL
+    for (int i = 0; i < 4; i++, from += step)
+        x[i] = vld1q_f32(from);
+    d[0] = vsubq_f32(x[0], x[2]);
+    d[1] = vaddq_f32(x[1], x[2]);
+    d[2] = vsubq_f32(x[2], x[1]);
+    d[3] = vsubq_f32(x[1], x[3]);
+}
+
+// Stores a + b or a - b of four values, `step` apart.
+INLINE void store_four(float *to, size_t step, const float32x4_t *a, const float32x4_t *b, int add) {
+    UNROLL
+    for (int i = 0; i < 4; i++, to += step)
+        vst1q_f32(to, add ? vaddq_f32(a[i], b[i]) : vsubq_f32(a[i], b[i]));
+}
+
+// Computes Bᵀ d B of a tile. The results are stored as soon as their columns are there, so that at
+// most two columns take registers.
+void NAME(spread)(const float *first, size_t line, size_t pixel, size_t channels, float *to, size_t apart) {
+    for (size_t c = 0; c < channels; c += LANES, first += LANES, to += LANES) {
+        float32x4_t a[4], b[4];
+        load_spread(a, first + 2 * pixel, line);
+        load_spread(b, first, line);
+        store_four(to, 4 * apart, b, a, 0);
+        load_spread(b, first + pixel, line);
+        store_four(to + apart, 4 * apart, b, a, 1);
+        store_four(to + 2 * apart, 4 * apart, a, b, 0);
+        load_spread(a, first + 3 * pixel, line);
+        store_four(to + 3 * apart, 4 * apart, b, a, 0);
+    }
+}
+
+// Loads the four elements `step` apart and computes Aᵀ m.
+INLINE void load_gathered(float32x4_t *s, const float *from, size_t step) {
+    float32x4_t m[4];
+    UNROLL
+    for (int i = 0; i < 4; i++, from += step)
+        m[i] = vld1q_f32(from);
+    s[0] = vaddq_f32(vaddq_f32(m[0], m[1]), m[2]);
+    s[1] = vsubq_f32(vsubq_f32(m[1], m[2]), m[3]);
+}
+
+// `Pixels` of winograd.rs, and the bounds. `lines` and `columns`, 1 or 2, are in the image.
+struct pixels {
+    float *first;
+    size_t line, pixel, lines, columns;
+    float least, largest;
+};
+
+// Computes Aᵀ m A of a tile, clamped.
+void NAME(gather)(const float *from, size_t apart, size_t channels, const struct pixels *pixels) {
+    const float32x4_t low = vdupq_n_f32(pixels->least), high = vdupq_n_f32(pixels->largest);
+    float *first = pixels->first;
+    for (size_t c = 0; c < channels; c += LANES, from += LANES, first += LANES) {
+        float32x4_t s[4][2];
+        UNROLL
+        for (int j = 0; j < 4; j++)
+            load_gathered(s[j], from + j * apart, 4 * apart);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            float *to = first + i * pixels->line;
+            if (i == 1 && pixels->lines < 2)
+                break;
+            vst1q_f32(to, bounded(vaddq_f32(vaddq_f32(s[0][i], s[1][i]), s[2][i]), low, high));
+            if (pixels->columns > 1)
+                vst1q_f32(to + pixels->pixel, bounded(vsubq_f32(vsubq_f32(s[1][i], s[2][i]), s[3][i]), low, high));
+        }
+    }
+}
+
+// Computes G g.
+INLINE void filtered(float32x4_t *lines, const float32x4_t *g) {
+    const float32x4_t half = vdupq_n_f32(0.5f), ends = vmulq_f32(vaddq_f32(g[0], g[2]), half);
+    lines[0] = g[0];
+    lines[1] = multiply_add(ends, g[1], half);
+    lines[2] = multiply_add(ends, g[1], vdupq_n_f32(-0.5f));
+    lines[3] = g[2];
+}
+
+// Computes G g Gᵀ of `count` filters.
+void NAME(filters)(const float *from, size_t apart, float *to, size_t apart_to, size_t count) {
+    for (size_t i = 0; i < count; i += LANES) {
+        float32x4_t lines[3][4];
+        for (int j = 0; j < 3; j++) {
+            float32x4_t g[3];
+            UNROLL
+            for (int k = 0; k < 3; k++)
+                g[k] = vld1q_f32(from + (3 * k + j) * apart + i);
+            filtered(lines[j], g);
+        }
+        for (int k = 0; k < 4; k++) {
+            const float32x4_t g[] = {lines[0][k], lines[1][k], lines[2][k]};
+            float32x4_t elements[4];
+            filtered(elements, g);
+            UNROLL
+            for (int j = 0; j < 4; j++)
+                vst1q_f32(to + (4 * k + j) * apart_to + i, elements[j]);
+        }
+    }
 }
 
 #if !FUSED
