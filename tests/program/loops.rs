@@ -132,6 +132,7 @@ pub fn functions(machine: &Machine, program: &Path) -> Vec<Function> {
 }
 
 pub struct Loop {
+    pub instructions: Vec<String>,
     /// The number of vector multiply-adds.
     pub multiply_adds: usize,
     /// The instructions that move a vector to or from the stack.
@@ -179,6 +180,7 @@ impl Function {
                     .collect()
             };
             Loop {
+                instructions: body().cloned().collect(),
                 multiply_adds: body().filter(|i| (machine.multiplies)(i)).count(),
                 on_stack: vectors(&|i| stack.iter().any(|s| i.contains(s))),
                 stores: vectors(&|i| (machine.stores)(i)),
@@ -344,6 +346,52 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
         mistakes.is_empty(),
         "{} (tests/speed/kernels):\n{}",
         program.display(),
+        mistakes.join("\n")
+    );
+}
+
+/// Checks the main loop of each tile of floats for aarch64.
+///
+/// The loop multiplies by lanes of each record's values. Apart from its multiply-adds it has one
+/// load for each vector of weights and one for each record, and integers. These are three for the
+/// loop, and at most one step of an address for each load.
+pub fn check_tiles_of_floats(program: &Path) {
+    let machine = &AARCH64;
+    let (mut tiles, mut mistakes) = (0, Vec::new());
+    for function in functions(machine, program) {
+        let Some(kernel) = kernel(&function.name).filter(|k| k.starts_with("aarch64 tile f32 "))
+        else {
+            continue;
+        };
+        tiles += 1;
+        let (m, n) = kernel.rsplit(' ').next().unwrap().split_once('x').unwrap();
+        let (m, n): (usize, usize) = (m.parse().unwrap(), n.parse().unwrap());
+        let loops = function.loops(machine);
+        let main = loops.iter().max_by_key(|l| l.multiply_adds);
+        let main = main.unwrap_or_else(|| panic!("{kernel}: no loop of multiply-adds"));
+        let columns = main.multiply_adds / (m * n);
+        let (vectors, integers): (Vec<&String>, Vec<&String>) =
+            (main.instructions.iter()).partition(|i| (machine.has_vector)(i));
+        let loads = vectors.iter().filter(|i| i.starts_with("ld")).count();
+        let others: Vec<_> = (vectors.iter())
+            .filter(|i| {
+                !(machine.multiplies)(i) && !i.starts_with("ldr q") && !i.starts_with("ldp q")
+            })
+            .collect();
+        if columns < 4
+            || loads > columns * n + m
+            || integers.len() > 3 + loads
+            || !others.is_empty()
+        {
+            mistakes.push(format!(
+                "{kernel}: {columns} columns at a time, {loads} loads, {} integers, {others:?}",
+                integers.len()
+            ));
+        }
+    }
+    assert!(
+        tiles == 9 && mistakes.is_empty(),
+        "{tiles} tiles:\n{}",
         mistakes.join("\n")
     );
 }

@@ -296,33 +296,57 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 });
             });
         }
+        // Three or more weight addresses beside those of the records exceed the registers, so these
+        // share an offset. With lanes, a compiler would keep an address for each of four columns.
+        let shared = N > 2 && !(V::FMA_OF_LANES && M > 2);
         let mut done = 0;
         loop {
-            for k in 0..length {
-                let mut w: [V; N] = std::mem::zeroed();
-                // Three or more weight addresses beside those of the records exceed the registers,
-                // so these share an offset.
-                unrolled!(i < N, {
-                    w[i] = E::load(weights[i].add(if N > 2 { k * panel } else { 0 }))
+            // Adds the products of column k. `fma` adds those of a record m to a sum.
+            macro_rules! column {
+                ($k:expr, $m:ident, $fma:expr) => {
+                    let mut w: [V; N] = std::mem::zeroed();
+                    unrolled!(i < N, {
+                        w[i] = E::load(weights[i].add(if shared { $k * panel } else { 0 }))
+                    });
+                    if !shared {
+                        unrolled!(i < N, { weights[i] = weights[i].wrapping_add(panel) });
+                    }
+                    unrolled!($m < M, {
+                        let fma = $fma;
+                        unrolled!(i < N, { sums[$m][i] = fma(sums[$m][i], w[i]) });
+                        compiler_fence(Ordering::SeqCst);
+                    });
+                    if M > 1 && N > 1 {
+                        V::prefetch(at.cast());
+                        at = at.wrapping_add(step);
+                    }
+                };
+            }
+            let groups = if V::FMA_OF_LANES {
+                length / V::LANES
+            } else {
+                0
+            };
+            for group in 0..groups {
+                let first = group * V::LANES;
+                let mut values: [V; M] = std::mem::zeroed();
+                unrolled!(m < M, { values[m] = V::load(x[m].add(first)) });
+                unrolled!(lane < V::LANES, {
+                    column!(first + lane, m, |sum: V, w| sum
+                        .fma_of_lane(w, values[m], lane));
                 });
-                if N <= 2 {
-                    unrolled!(i < N, { weights[i] = weights[i].wrapping_add(panel) });
-                }
-                unrolled!(m < M, {
+            }
+            for k in groups * V::LANES..length {
+                column!(k, m, {
                     let value = V::splat(*x[m].add(k));
-                    unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
-                    compiler_fence(Ordering::SeqCst);
+                    move |sum: V, w| sum.fma(w, value)
                 });
-                if M > 1 && N > 1 {
-                    V::prefetch(at.cast());
-                    at = at.wrapping_add(step);
-                }
             }
             done += length;
             if done >= inputs {
                 break;
             }
-            if N > 2 {
+            if shared {
                 unrolled!(i < N, { weights[i] = weights[i].add(length * panel) });
             }
             table = table.add(sub.records);

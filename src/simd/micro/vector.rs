@@ -20,6 +20,18 @@ pub(super) trait Vector: Copy {
     unsafe fn store(self, to: *mut f32);
     /// a · b + self
     unsafe fn fma(self, a: Self, b: Self) -> Self;
+    /// True if `fma_of_lane` is one instruction, so that a vector of values replaces broadcasts.
+    const FMA_OF_LANES: bool = false;
+    /// a · b[lane] + self, for a constant lane.
+    #[inline(always)]
+    unsafe fn fma_of_lane(self, a: Self, b: Self, lane: usize) -> Self {
+        let mut values = [0.0; 16];
+        // SAFETY: the trait's promise. No vector has more than 16 lanes.
+        unsafe {
+            b.store(values.as_mut_ptr());
+            self.fma(a, Self::splat(values[lane]))
+        }
+    }
     unsafe fn div(self, b: Self) -> Self;
     /// The larger value, or `other` if `self` is NaN.
     unsafe fn max(self, other: Self) -> Self;
