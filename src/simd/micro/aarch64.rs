@@ -77,7 +77,9 @@ impl Vector for F32x4 {
     unsafe fn load_bytes(from: *const i8) -> Self {
         // SAFETY: the trait's promise.
         unsafe {
-            let four = vcreate_s8(u64::from(from.cast::<u32>().read_unaligned()));
+            // As a float, so that the bytes do not pass through a core register.
+            let four = from.cast::<f32>().read_unaligned();
+            let four = vreinterpret_s8_f32(vset_lane_f32::<0>(four, vdup_n_f32(0.0)));
             F32x4(vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four)))))
         }
     }
