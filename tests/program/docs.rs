@@ -66,7 +66,14 @@ fn pages(folder: &str) -> Vec<String> {
 #[test]
 fn links_lead_somewhere() {
     let mut all = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
-    for folder in ["docs", "docs/measured", "benches", "benches/mali", "tests"] {
+    for folder in [
+        "docs",
+        "docs/measured",
+        "benches",
+        "benches/arm",
+        "benches/mali",
+        "tests",
+    ] {
         all.extend(pages(folder));
     }
     for page in &all {
