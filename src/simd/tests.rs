@@ -805,8 +805,9 @@ fn windows_add_in_order() {
             case.image[input.first + y * input.line + x * input.pixel + c] = special;
         }
         let activation = [Activation::None, Activation::Relu, clip][draw(3)];
-        let fused = !matches!(kernels.name, "portable")
-            && !(cfg!(target_arch = "arm") && kernels.name == "neon");
+        let plain =
+            kernels.name == "portable" || cfg!(target_arch = "arm") && kernels.name == "neon";
+        let fused = !plain;
         let operations = [Products, Max, Mean, PaddedMean];
         let mut results = operations.map(|_| vec![-7.0f32; to.h * to.w * output.pixel]);
         let cut = draw(to.h + 1);
@@ -904,7 +905,7 @@ fn transforms_add_in_order() {
     let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
     for (seed, (kernels, transforms)) in (0..48).flat_map(|seed| able().map(move |k| (seed, k))) {
         let mut draw = below(seed * 37 + 1);
-        let mut seed = seed as u32;
+        let mut seed = seed;
         let channels = kernels.lanes * (1 + draw(4));
         let (pixel, apart) = (channels + draw(3), channels + draw(5));
         let line = 4 * pixel + draw(9);
