@@ -521,7 +521,7 @@ fn mistakes_one_by_one() {
             },
         ),
         (
-            "layers[1]: expected a layer (AffineLayer, SigmoidLayer",
+            "layers[1]: expected a layer (AffineLayer, LeakyReLULayer",
             &|f| {
                 f.network(
                     &format!("{},{{\"layer\":\"DropoutLayer\"}}", affine("1_w", "1_b")),
