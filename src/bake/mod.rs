@@ -329,8 +329,9 @@ fn check_precision(settings: &Settings, plan: &Plan, library: &Library, mistakes
     );
 }
 
-/// Reads a plan file and adds its plan to the library's. Its layouts must still be those that the
-/// library's kernels take.
+/// Reads a plan file, plans the network by its recipe and returns the plan. The recipe joins the
+/// library's. If the file names layouts, the plan must have the same. Else the network or the
+/// library has changed since tuning.
 fn plan_of_file(
     settings: &Settings,
     network: &Network,

@@ -321,7 +321,7 @@ impl Plan {
         &self.steps[self.variant(usize::MAX).0]
     }
 
-    /// Returns the index of the only buffer with this role, if the plan has one.
+    /// Returns the index of the first buffer with this role, if the plan has one.
     pub(crate) fn buffer(&self, role: BufferRole) -> Option<usize> {
         self.buffers.iter().position(|b| b.role == role)
     }

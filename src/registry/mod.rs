@@ -273,8 +273,8 @@ pub(crate) struct DeviceClass {
     pub(crate) name: Cow<'static, str>,
     /// True to match only devices of the type CPU (`"kind": "cpu"`).
     pub(crate) cpu: bool,
-    /// Texts of which the device's vendor or name contains one, ignoring case. Empty matches every
-    /// device.
+    /// For OpenCL devices: texts, one of which the vendor or name must contain, ignoring case. For
+    /// hosts: names of architectures, one of which must be equal. Empty matches everything.
     pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
     /// The least NVIDIA compute capability (major, minor). A device that reports none is not
     /// matched.

@@ -108,7 +108,7 @@ impl Binary {
         }
     }
 
-    /// Returns the number of the last record, from 1.
+    /// Returns the number of the record that was found last, from 1. 0 before the first.
     pub(super) fn record(&self) -> u64 {
         self.record
     }

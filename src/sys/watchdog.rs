@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The count of begun and ended calls; [`TAKEN`] once the watchdog owns the run.
+/// Odd while a call runs: its begin and its end add 1 each, and a sign of life adds 2. [`TAKEN`]
+/// once the watchdog owns the run.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 const TAKEN: u64 = u64::MAX;
 
@@ -257,7 +258,7 @@ fn whole(ticks: u32) -> u32 {
     ticks.saturating_sub(1)
 }
 
-/// Waits until a call begins, and returns the count.
+/// Waits until a call is under way, and returns [`CALLS`], which is odd then.
 fn begun() -> u64 {
     let mut idle = locked(&IDLE);
     loop {

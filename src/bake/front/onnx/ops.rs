@@ -230,7 +230,8 @@ fn limit(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     b.activation(&node.name, &live, operations::clip(low, high))
 }
 
-/// Element-wise arithmetic with a constant, or on two values.
+/// `Add`, `Sub`, `Mul` and `Div` of two inputs, and `Sum` of any number. At least one input is
+/// computed from the record. The others may be constants.
 fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let count = node.inputs.len();
     if node.op() != "Sum" && count != 2 {
