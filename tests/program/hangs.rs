@@ -315,7 +315,7 @@ fn other_commands_end_and_limits_are_checked() {
     );
     let r = run(DIGITS, &["--timeout", "0", "-d", "host"], records());
     assert_eq!(r.out.lines().count(), 25);
-    let r = run(DIGITS, &["--selftest", "--timeout", "1"], "");
+    let r = run(DIGITS, &["--info", "--timeout", "1"], "");
     assert!(
         r.code == Some(2) && r.err.contains("--timeout"),
         "{}",
@@ -327,6 +327,17 @@ fn other_commands_end_and_limits_are_checked() {
     let mut c = device(&folder, &shim);
     let r = ends(c.env("MORTONNET_SHIM_SLEEP", "clFlush:800"), &records());
     assert_eq!((r.code, r.out.lines().count()), (Some(0), 25), "{}", r.err);
+    // The self-test has the same limit, and says how to change it.
+    let mut c = device(&folder, &shim);
+    c.env("MORTONNET_SHIM_SLEEP", "clFlush:60000")
+        .arg("--selftest");
+    let r = ends(&mut c, "");
+    assert!(
+        r.code == Some(1) && r.err.contains("--timeout allows more"),
+        "{:?} {}",
+        r.code,
+        r.err
+    );
     // The limit for compilation is longer than for other calls.
     let mut c = device(&folder, &shim);
     let r = ends(
