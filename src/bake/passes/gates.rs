@@ -10,6 +10,8 @@ struct Gate {
     x: usize,
     activation: Activation,
     factor: f64,
+    /// The node that computes the gate's value.
+    last: usize,
 }
 
 /// Replaces the product of a value and a gate of itself by one activation.
@@ -28,29 +30,17 @@ pub(super) fn join(draft: &mut Draft) -> bool {
             continue;
         };
         let shape = draft.shape(node.output);
-        if gate.factor == 1.0 {
-            let node = &mut draft.graph.nodes.to_mut()[i];
-            (node.op, node.inputs) = (Op::Activation(gate.activation), vec![gate.x].into());
+        let last = if gate.factor == 1.0 {
+            i
         } else {
-            // The gate's last node becomes the activation, the product becomes its factor.
-            let last = draft.graph.producer(value);
-            draft.change(
-                i,
-                Op::Scale,
-                scale_arrays(
-                    vec![gate.factor; shape.len()],
-                    vec![0.0; shape.len()],
-                    shape,
-                ),
-            );
-            let nodes = draft.graph.nodes.to_mut();
-            nodes[i].inputs = vec![value].into();
-            last.into_iter().for_each(|last| {
-                let node = &mut nodes[last];
-                (node.op, node.inputs) = (Op::Activation(gate.activation), vec![gate.x].into());
-                node.tensors = Vec::new().into();
-            });
-        }
+            // The product becomes the factor, and the gate's last node the activation.
+            let (factors, summands) = (vec![gate.factor; shape.len()], vec![0.0; shape.len()]);
+            draft.change(i, Op::Scale, scale_arrays(factors, summands, shape));
+            draft.graph.nodes.to_mut()[i].inputs = vec![value].into();
+            gate.last
+        };
+        draft.change(last, Op::Activation(gate.activation), Vec::new());
+        draft.graph.nodes.to_mut()[last].inputs = vec![gate.x].into();
         return true;
     }
     false
@@ -59,45 +49,49 @@ pub(super) fn join(draft: &mut Draft) -> bool {
 /// The gate whose value this is, if nothing else reads it.
 fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     draft.graph.only_consumer(value)?;
-    let node = draft.producer(value)?;
-    let (from, before) = (node.inputs[0], draft.producer(node.inputs[0]));
-    let of = |x, activation, factor| {
-        Some(Gate {
-            x,
-            activation,
-            factor,
-        })
+    let last = draft.graph.producer(value)?;
+    let node = &draft.graph.nodes[last];
+    let from = node.inputs[0];
+    // The node in front, if nothing else reads its value.
+    let before = || {
+        draft.graph.only_consumer(from)?;
+        draft.producer(from)
     };
-    match node.op {
-        Op::Activation(Activation::Sigmoid) => of(from, Activation::Silu, 1.0),
+    let (x, activation, factor) = match node.op {
+        Op::Activation(Activation::Sigmoid) => (from, Activation::Silu, 1.0),
         Op::Activation(Activation::HardSigmoid { alpha, beta })
             if is_hard_swish(alpha.get().into(), beta.get().into()) =>
         {
-            of(from, Activation::HardSwish, 1.0)
+            (from, Activation::HardSwish, 1.0)
         }
         Op::Activation(Activation::Tanh) => {
-            let softplus = before.filter(|n| n.op == Op::Activation(Activation::Softplus))?;
-            draft.graph.only_consumer(from)?;
-            of(softplus.inputs[0], Activation::Mish, 1.0)
+            let softplus = before().filter(|n| n.op == Op::Activation(Activation::Softplus))?;
+            (softplus.inputs[0], Activation::Mish, 1.0)
         }
         Op::Activation(Activation::Clip { low, high }) if low.get() == 0.0 => {
-            let (scale, high) = (before?, f64::from(high.get()));
+            let (scale, high) = (before()?, f64::from(high.get()));
             let (factor, summand) = uniform(draft, scale)?;
-            draft.graph.only_consumer(from)?;
-            is_hard_swish(factor / high, summand / high)
-                .then_some(())
-                .and_then(|()| of(scale.inputs[0], Activation::HardSwish, high))
+            if !is_hard_swish(factor / high, summand / high) {
+                return None;
+            }
+            (scale.inputs[0], Activation::HardSwish, high)
         }
         Op::Scale => {
             let (factor, summand) = uniform(draft, node)?;
             let inner = gate(draft, from).filter(|_| summand == 0.0)?;
-            of(inner.x, inner.activation, inner.factor * factor)
+            (inner.x, inner.activation, inner.factor * factor)
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(Gate {
+        x,
+        activation,
+        factor,
+        last,
+    })
 }
 
-/// True if x · min(max(factor · x + summand, 0), 1) is hard swish, whose numbers a file has in f32.
+/// True if x · min(max(factor · x + summand, 0), 1) is hard swish. A file has its numbers in f32.
 fn is_hard_swish(factor: f64, summand: f64) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-7 * b;
     near(factor, 1.0 / 6.0) && near(summand, 0.5)
