@@ -6,7 +6,6 @@
 //! in its cache.
 
 use super::bands::{self, Band};
-use super::images;
 use super::micro::Kernels;
 use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
@@ -75,13 +74,10 @@ pub(super) fn of_record(
             (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {
                 by_rows(dense.biases.len() / kernels.lanes, kernels.tile_vectors)
             }
-            (Action::Convolution(dense, geometry), pixels) if parts > 1 => {
+            (Action::Convolution(dense, _), pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile_records);
                 // Few tiles do not come out even, and each thread would read all of the weights.
-                // If these are more than the image, it is better that each reads all of the image.
-                let image = pixels * dense.inputs * size_of::<f32>();
-                let heavy = images::stands(geometry) && dense.weights.bytes() > image;
-                let rows = if tiles < PARTS * threads || heavy {
+                let rows = if tiles < PARTS * threads {
                     by_rows(dense.biases.len() / kernels.lanes, 2)
                 } else {
                     None

@@ -48,13 +48,6 @@ struct TileContext {
     few: bool,
 }
 
-impl TileContext {
-    /// This tile's part of `n` pixels or lines.
-    fn share(&self, n: usize) -> Range<usize> {
-        self.share.of(n)
-    }
-}
-
 /// The state that the threads share. Only the contents of the buffers change.
 pub(super) struct TeamState {
     pub(super) schedule: Schedule,
@@ -384,7 +377,7 @@ impl TeamState {
     ) {
         // Whole tiles.
         let (tile, (_, to)) = (self.kernels.tile_records, geometry.output);
-        let tiles = context.share((to.h * to.w).div_ceil(tile));
+        let tiles = context.share.of((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
         let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
         for n in context.records.clone() {
@@ -435,7 +428,7 @@ impl TeamState {
     ) {
         // Whole tiles of records.
         let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
-        let tiles = context.share(count.div_ceil(tile));
+        let tiles = context.share.of(count.div_ceil(tile));
         let tiles = tiles.start * tile..count.min(tiles.end * tile);
         for n in context.records.clone() {
             let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
@@ -501,7 +494,7 @@ impl TeamState {
         let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
         // Parts of the result are whole units.
         let (unit, height) = (bands::unit(&steps[last]), bands::height(&steps[last]));
-        let units = context.share(height.div_ceil(unit));
+        let units = context.share.of(height.div_ceil(unit));
         let (mut line, end) = (units.start * unit, height.min(units.end * unit));
         let mut held = [HeldLines::default(); MOST_STEPS];
         while line < end {
@@ -628,7 +621,7 @@ impl TeamState {
             match &step.action {
                 Action::Windows { geometry, .. } | Action::Combine { geometry, .. } => {
                     let ((_, to), other) = (geometry.output, self.other(step, context, n));
-                    let (lines, scratch) = (context.share(to.h), self.scratch(context));
+                    let (lines, scratch) = (context.share.of(to.h), self.scratch(context));
                     self.lines(step, operands, other, lines, scratch);
                 }
                 Action::Scale {
@@ -646,7 +639,7 @@ impl TeamState {
                     logarithm,
                 } => {
                     let (_, to) = geometry.output;
-                    images::softmax(geometry, *logarithm, context.share(to.h), operands);
+                    images::softmax(geometry, *logarithm, context.share.of(to.h), operands);
                 }
                 Action::Gather { moves, value } => {
                     moves::gather(moves, *value, context.share, operands);

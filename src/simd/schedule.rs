@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// asleep and waking up.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The same while a job is under way. Its next phase is near, and falling asleep and waking up
-/// between two phases takes longer than most of them.
+/// The time for which a thread looks for work while a job is under way. The job's next phase is
+/// near, and falling asleep and waking up between two phases takes longer than most of them.
 const SPIN_IN_JOB: Duration = Duration::from_micros(500);
 
 /// The bits of the ticket's fields.

@@ -77,7 +77,7 @@ impl Vector for F32x4 {
     unsafe fn load_bytes(from: *const i8) -> Self {
         // SAFETY: the trait's promise.
         unsafe {
-            // As a float, so that the bytes do not pass through a core register.
+            // A load as a float keeps the bytes out of the core registers.
             let four = from.cast::<f32>().read_unaligned();
             let four = vreinterpret_s8_f32(vset_lane_f32::<0>(four, vdup_n_f32(0.0)));
             F32x4(vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four)))))
