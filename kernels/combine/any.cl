@@ -2,7 +2,8 @@
 // Baseline. Source: own. Layouts: b and c FROM, r TO, as in common/place. The rows of b are those
 // of r. c has its own geometry, with steps of 0 rows if one pixel serves all pixels.
 // ALIKE: b, c and r have the same layout and rows. Padding is combined too.
-// COMBINE: 0 sum, 1 difference, 2 product, 3 quotient. ACTIVATION: as in common/activation.
+// COMBINE: 0 sum, 1 difference, 2 product, 3 quotient, 4 larger, 5 smaller one. ACTIVATION: as
+// in common/activation. Of NaN and infinities 4 and 5 make NaN.
 // Dimension 0 runs over the channels with their padding rows, dimension 1 over pixels, then the
 // columns of each. With ALIKE dimension 0 runs over the elements.
 #ifndef COMBINE
@@ -33,8 +34,12 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
         found = p - q;
 #elif COMBINE == 2
         found = p * q;
-#else
+#elif COMBINE == 3
         found = p / q;
+#elif COMBINE == 4
+        found = max(p, q) + 0.0f * p + 0.0f * q;
+#else
+        found = min(p, q) + 0.0f * p + 0.0f * q;
 #endif
         found = ACTIVATE(found);
     }

@@ -3,8 +3,10 @@
 // otherwise, so that an overflowed sum shows in the scores. OpenCL compilers keep the term without
 // fast-math options. x names a value of any float type and is evaluated more than once.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip. No kernel fuses the others:
-// 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish, 11 SiLU, 12 Mish, 13 softplus. The
-// argument params holds a slope, two limits, alpha and gamma, or alpha and beta.
+// 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish, 11 SiLU, 12 Mish, 13 softplus, 14
+// absolute value, 15 error function, 16 sine, 17 cosine, 18 floor, 19 nearest whole number, 20 above
+// 0, 21 not below 0, 22 exponential, 23 reciprocal, 24 logarithm, 25 square root. The argument params
+// holds a slope, two limits, alpha and gamma, or alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
@@ -24,6 +26,8 @@
 #define MISH_SQUARE(x) (MISH_EXP(x) * (MISH_EXP(x) + 2.0f)) // w * w - 1
 #define MISH(x) ((x) * (MISH_SQUARE(x) / (MISH_SQUARE(x) + 2.0f)) + 0.0f * (x))
 #define SOFTPLUS(x) (max((x), 0.0f) + log1p(exp(-fabs(x))) + 0.0f * (x))
+#define MATH(f, x) (f(x) + 0.0f * (x))
+#define TRUTH(x, truth) (((truth) ? 1.0f : 0.0f) + 0.0f * (x))
 // exp2 takes half the registers of exp. The rounding of its argument changes a result by less than
 // an ulp of 1.
 #define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
@@ -60,6 +64,30 @@
 #define ACTIVATE(x) MISH(x)
 #elif ACTIVATION == 13
 #define ACTIVATE(x) SOFTPLUS(x)
+#elif ACTIVATION == 14
+#define ACTIVATE(x) MATH(fabs, x)
+#elif ACTIVATION == 15
+#define ACTIVATE(x) MATH(erf, x)
+#elif ACTIVATION == 16
+#define ACTIVATE(x) MATH(sin, x)
+#elif ACTIVATION == 17
+#define ACTIVATE(x) MATH(cos, x)
+#elif ACTIVATION == 18
+#define ACTIVATE(x) MATH(floor, x)
+#elif ACTIVATION == 19
+#define ACTIVATE(x) MATH(rint, x)
+#elif ACTIVATION == 20
+#define ACTIVATE(x) TRUTH(x, (x) > 0.0f)
+#elif ACTIVATION == 21
+#define ACTIVATE(x) TRUTH(x, (x) >= 0.0f)
+#elif ACTIVATION == 22
+#define ACTIVATE(x) MATH(exp, x)
+#elif ACTIVATION == 23
+#define ACTIVATE(x) (1.0f / (x) + 0.0f * (x))
+#elif ACTIVATION == 24
+#define ACTIVATE(x) MATH(log, x)
+#elif ACTIVATION == 25
+#define ACTIVATE(x) MATH(sqrt, x)
 #else
-#error "ACTIVATION must be a code of common/activation, 0 to 13"
+#error "ACTIVATION must be a code of common/activation, 0 to 25"
 #endif

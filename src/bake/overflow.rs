@@ -7,7 +7,7 @@
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Pool, SoftmaxOf};
 
 /// The largest number of f32.
 const LARGEST: f64 = f32::MAX as f64;
@@ -352,9 +352,19 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
     let of = |op: Op| op.reference(inputs, &arrays, shape);
     match op {
         Op::Activation(a) => {
-            // All activations are monotone but GELU, HardSwish, SiLU and Mish. The values of these
+            // Near 0 a logarithm is large, and a reciprocal has no limit.
+            let low = match a {
+                Activation::Math(Math::Reciprocal) => f64::INFINITY,
+                Activation::Math(Math::Log) => 104.0,
+                Activation::Math(Math::Cos | Math::NotBelow) => 1.0,
+                _ => 0.0,
+            };
+            // All other activations are monotone or even but the sine, which is at most 1, and GELU, HardSwish, SiLU and Mish. The values of these
             // between the ends are at most 0.5 in size, and never larger than their argument.
-            let size = |&x: &f64| a.apply(x).abs().max(a.apply(-x).abs()).max(x.min(0.5));
+            let size = |&x: &f64| {
+                let ends = a.apply(x).abs().max(a.apply(-x).abs());
+                ends.max(x.min(1.0)).max(low)
+            };
             values.iter().map(size).collect()
         }
         Op::PRelu => of(op)
@@ -365,6 +375,7 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
             .collect(),
         Op::Combine(Arithmetic::Subtract) => of(Op::Combine(Arithmetic::Add)),
         Op::Combine(Arithmetic::Divide) => vec![f64::INFINITY; shape.len()],
+        Op::Combine(Arithmetic::Minimum) => of(Op::Combine(Arithmetic::Maximum)),
         Op::Pad { padding, value } => of(Op::Pad {
             padding,
             value: Float::new(value.get().abs()),
@@ -378,7 +389,7 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
         | Op::Convolution { .. }
         | Op::Pool { .. }
         | Op::Scale
-        | Op::Combine(Arithmetic::Add | Arithmetic::Multiply)
+        | Op::Combine(Arithmetic::Add | Arithmetic::Multiply | Arithmetic::Maximum)
         | Op::Concat(_)
         | Op::Slice { .. }
         | Op::Reshape(_)

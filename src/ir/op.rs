@@ -171,15 +171,21 @@ pub(crate) enum Arithmetic {
     Subtract,
     Multiply,
     Divide,
+    /// The larger one. NaN if one is NaN.
+    Maximum,
+    /// The smaller one. NaN if one is NaN.
+    Minimum,
 }
 
 impl Arithmetic {
     /// All of them, in the order of their codes.
-    pub(crate) const ALL: [Arithmetic; 4] = [
+    pub(crate) const ALL: [Arithmetic; 6] = [
         Arithmetic::Add,
         Arithmetic::Subtract,
         Arithmetic::Multiply,
         Arithmetic::Divide,
+        Arithmetic::Maximum,
+        Arithmetic::Minimum,
     ];
 
     /// The name in `library.json`.
@@ -189,6 +195,8 @@ impl Arithmetic {
             Arithmetic::Subtract => "subtract",
             Arithmetic::Multiply => "multiply",
             Arithmetic::Divide => "divide",
+            Arithmetic::Maximum => "maximum",
+            Arithmetic::Minimum => "minimum",
         }
     }
 }
@@ -239,6 +247,68 @@ pub(crate) enum Activation {
     Mish,
     /// ln(1 + eˣ)
     Softplus,
+    /// A function of mathematics, which stands between other operations rather than behind layers.
+    Math(Math),
+}
+
+/// A function without parameters. No kernel fuses it, and the host computes it in float64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Math {
+    Abs,
+    /// The error function
+    Erf,
+    Sin,
+    Cos,
+    /// The largest whole number up to x
+    Floor,
+    /// The nearest whole number, of two the even one
+    Round,
+    /// 1 above 0, else 0
+    Above,
+    /// 1 from 0 on, else 0
+    NotBelow,
+    /// eˣ
+    Exp,
+    /// 1 / x
+    Reciprocal,
+    /// ln x
+    Log,
+    Sqrt,
+}
+
+impl Math {
+    /// All of them, in the order of their codes.
+    pub(crate) const ALL: [Math; 12] = [
+        Math::Abs,
+        Math::Erf,
+        Math::Sin,
+        Math::Cos,
+        Math::Floor,
+        Math::Round,
+        Math::Above,
+        Math::NotBelow,
+        Math::Exp,
+        Math::Reciprocal,
+        Math::Log,
+        Math::Sqrt,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Math::Abs => "abs",
+            Math::Erf => "erf",
+            Math::Sin => "sin",
+            Math::Cos => "cos",
+            Math::Floor => "floor",
+            Math::Round => "round",
+            Math::Above => "above",
+            Math::NotBelow => "not_below",
+            Math::Exp => "exp",
+            Math::Reciprocal => "reciprocal",
+            Math::Log => "log",
+            Math::Sqrt => "sqrt",
+        }
+    }
 }
 
 /// A float that is compared by its bits.
@@ -274,8 +344,8 @@ impl Activation {
         },
     ];
 
-    /// All but `None`, in the order of their codes.
-    pub(crate) const ALL: [Activation; 13] = [
+    /// Those behind layers, in the order of their codes. All are continuous.
+    pub(crate) const BEHIND_LAYERS: [Activation; 13] = [
         Activation::FUSED[0],
         Activation::FUSED[1],
         Activation::FUSED[2],
@@ -296,6 +366,20 @@ impl Activation {
         Activation::Mish,
         Activation::Softplus,
     ];
+
+    /// All but `None`, in the order of their codes.
+    pub(crate) const ALL: [Activation; 25] = {
+        let mut all = [Activation::None; 25];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = match i.checked_sub(Activation::BEHIND_LAYERS.len()) {
+                None => Activation::BEHIND_LAYERS[i],
+                Some(i) => Activation::Math(Math::ALL[i]),
+            };
+            i += 1;
+        }
+        all
+    };
 
     /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {
@@ -335,6 +419,7 @@ impl Activation {
             Activation::Silu => plain(11, "silu"),
             Activation::Mish => plain(12, "mish"),
             Activation::Softplus => plain(13, "softplus"),
+            Activation::Math(function) => plain(14 + function as u32, function.name()),
         }
     }
 

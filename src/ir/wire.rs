@@ -286,7 +286,7 @@ mod data {
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
-        Arithmetic { Add, Subtract, Multiply, Divide }
+        Arithmetic { Add, Subtract, Multiply, Divide, Maximum, Minimum }
         SoftmaxOf { Linear, Logarithm }
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,

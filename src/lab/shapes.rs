@@ -95,7 +95,7 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     let known = named.map_or(shape, |(_, sizes)| sizes);
     let (sizes, activation) = known.split_once(':').unwrap_or((known, "relu"));
     let activation = std::iter::once(Activation::None)
-        .chain(Activation::ALL)
+        .chain(Activation::BEHIND_LAYERS)
         .find(|a| a.name() == activation)
         .ok_or_else(|| {
             format!(

@@ -2,7 +2,7 @@
 //! has the same bits.
 
 use crate::ir::graph::Shape;
-use crate::ir::op::Activation;
+use crate::ir::op::{Activation, Math};
 
 impl Activation {
     /// Applies [`Activation::apply`] to each value in place, with one `match` for all values.
@@ -49,6 +49,7 @@ impl Activation {
             Activation::Silu => x / (1.0 + libm::exp(-x)),
             Activation::Mish => x * libm::tanh(softplus(x)),
             Activation::Softplus => softplus(x),
+            Activation::Math(function) => function.apply(x),
         }
     }
 
@@ -78,6 +79,13 @@ impl Activation {
             Activation::Silu => exponential(1.1, 2f64.powi(-19)),
             Activation::Mish => exponential(1.09, 2f64.powi(-19)),
             Activation::Softplus => exponential(1.0, 2f64.powi(-20)),
+            Activation::Math(Math::Erf | Math::Sin | Math::Cos) => Accuracy {
+                bounded: true,
+                ..exponential(1.13, 2f64.powi(-20))
+            },
+            Activation::Math(Math::Abs) => exact(1.0),
+            // A step, or without a limit near some x.
+            Activation::Math(_) => exact(f64::INFINITY),
             Activation::HardSigmoid { .. } => exact(a),
             Activation::HardSwish => exact(1.5),
         }
@@ -97,10 +105,34 @@ impl Activation {
 
     /// The largest error of the result, computed in f32, for an `x` with the given error.
     pub(crate) fn error(self, error: f64) -> f64 {
+        let steepest = self.accuracy().steepest;
         if self.bounded() {
             error.min(2.0) + 1e-6
+        } else if steepest.is_infinite() {
+            f64::INFINITY
         } else {
-            error * self.accuracy().steepest + self.own_error()
+            error * steepest + self.own_error()
+        }
+    }
+}
+
+impl Math {
+    /// The function in float64. NaN stays NaN.
+    fn apply(self, x: f64) -> f64 {
+        let truth = |truth: bool| if truth { 1.0 } else { 0.0 * x };
+        match self {
+            Math::Abs => x.abs(),
+            Math::Erf => libm::erf(x),
+            Math::Sin => libm::sin(x),
+            Math::Cos => libm::cos(x),
+            Math::Floor => libm::floor(x),
+            Math::Round => libm::rint(x),
+            Math::Above => truth(x > 0.0),
+            Math::NotBelow => truth(x >= 0.0),
+            Math::Exp => libm::exp(x),
+            Math::Reciprocal => 1.0 / x,
+            Math::Log => libm::log(x),
+            Math::Sqrt => libm::sqrt(x),
         }
     }
 }

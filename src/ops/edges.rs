@@ -3,7 +3,7 @@
 use super::random::Random;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::op::{
-    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+    Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
 };
 
 /// Builds a graph with random constants.
@@ -283,7 +283,17 @@ fn pools(cases: &mut EdgeCases) {
 fn functions(cases: &mut EdgeCases) {
     let image = shape(3, 4, 5);
     for activation in Activation::ALL {
-        cases.add("activation", image, |g| g.activation(0, activation));
+        // A logarithm and a root are of positive numbers.
+        let of = |g: &mut EdgeGraph| match activation {
+            Activation::Math(Math::Log | Math::Sqrt | Math::Reciprocal) => {
+                g.activation(0, Activation::Math(Math::Exp))
+            }
+            _ => Ok(0),
+        };
+        cases.add("activation", image, |g| {
+            let from = of(g)?;
+            g.activation(from, activation)
+        });
     }
     cases.add("prelu", image, |g| {
         g.of_channels(Op::PRelu, 0, &[Role::Factors])
@@ -550,7 +560,8 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
             g.push(Op::Pool { kind, window }, &[value], &[])
         }
         6 => {
-            let activation = Activation::ALL[g.random.below(Activation::ALL.len())];
+            // Those without steps and limits.
+            let activation = Activation::ALL[g.random.below(17)];
             g.activation(value, activation)
         }
         7 => g.scale(value),

@@ -70,6 +70,10 @@ impl Arithmetic {
             Arithmetic::Subtract => a - b,
             Arithmetic::Multiply => a * b,
             Arithmetic::Divide => a / b,
+            Arithmetic::Maximum if a.is_nan() || b.is_nan() => f64::NAN,
+            Arithmetic::Minimum if a.is_nan() || b.is_nan() => f64::NAN,
+            Arithmetic::Maximum => a.max(b),
+            Arithmetic::Minimum => a.min(b),
         }
     }
 }

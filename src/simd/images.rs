@@ -761,6 +761,9 @@ pub(super) unsafe fn combine(
                 Arithmetic::Subtract => p - q,
                 Arithmetic::Multiply => p * q,
                 Arithmetic::Divide => p / q,
+                // NaN and the infinities of an overflow become NaN.
+                Arithmetic::Maximum => p.max(q) + 0.0 * p + 0.0 * q,
+                Arithmetic::Minimum => p.min(q) + 0.0 * p + 0.0 * q,
             };
         }
     };

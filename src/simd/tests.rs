@@ -878,6 +878,8 @@ fn values_are_combined_one_by_one() {
                     Arithmetic::Subtract => a - b,
                     Arithmetic::Multiply => a * b,
                     Arithmetic::Divide => a / b,
+                    Arithmetic::Maximum => a.max(*b) + 0.0 * a + 0.0 * b,
+                    Arithmetic::Minimum => a.min(*b) + 0.0 * a + 0.0 * b,
                 })
                 .collect();
             let rest = a[count];

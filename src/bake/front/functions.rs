@@ -1,12 +1,12 @@
 //! Element-wise functions without parameters, by their names in each format.
 
-use crate::ir::op::{Activation, Float};
+use crate::ir::op::{Activation, Float, Math};
 
 /// A function and its names.
 pub(super) struct Function {
     pub(super) activation: Activation,
-    /// The layer of a network JSON.
-    pub(super) layer: &'static str,
+    /// The layer of a network JSON, where there is one.
+    pub(super) layer: Option<&'static str>,
     /// The operation of ONNX, if it has no attributes there.
     onnx: Option<&'static str>,
     /// The operation of TensorFlow Lite.
@@ -21,7 +21,21 @@ const fn named(
 ) -> Function {
     Function {
         activation,
-        layer,
+        layer: Some(layer),
+        onnx,
+        tflite,
+    }
+}
+
+/// A function that no layer of a network JSON is.
+const fn math(
+    function: Math,
+    onnx: Option<&'static str>,
+    tflite: Option<&'static str>,
+) -> Function {
+    Function {
+        activation: Activation::Math(function),
+        layer: None,
         onnx,
         tflite,
     }
@@ -38,7 +52,7 @@ const SELU: Activation = Activation::Elu {
     gamma: Float::new(1.050_701),
 };
 
-pub(super) const FUNCTIONS: [Function; 9] = [
+pub(super) const FUNCTIONS: [Function; 19] = [
     named(
         Activation::Sigmoid,
         "SigmoidLayer",
@@ -63,6 +77,16 @@ pub(super) const FUNCTIONS: [Function; 9] = [
         Some("Softplus"),
         None,
     ),
+    math(Math::Abs, Some("Abs"), Some("ABS")),
+    math(Math::Erf, Some("Erf"), None),
+    math(Math::Sin, Some("Sin"), Some("SIN")),
+    math(Math::Cos, Some("Cos"), Some("COS")),
+    math(Math::Floor, Some("Floor"), Some("FLOOR")),
+    math(Math::Round, Some("Round"), Some("ROUND")),
+    math(Math::Exp, Some("Exp"), Some("EXP")),
+    math(Math::Reciprocal, Some("Reciprocal"), None),
+    math(Math::Log, Some("Log"), Some("LOG")),
+    math(Math::Sqrt, Some("Sqrt"), Some("SQRT")),
 ];
 
 /// The function that an operation of ONNX is.

@@ -1,9 +1,10 @@
-//! Products of a value with a function of itself, as exporters write SiLU, hard swish and Mish.
+//! Products of a value with a function of itself, as exporters write SiLU, GELU, hard swish and
+//! Mish.
 
 use super::scaling::scale_arrays;
 use crate::bake::draft::Draft;
 use crate::ir::graph::Node;
-use crate::ir::op::{Activation, Arithmetic, Op};
+use crate::ir::op::{Activation, Arithmetic, Math, Op};
 
 /// A function of a value x that is multiplied by x: the product is factor · activation(x).
 struct Gate {
@@ -21,11 +22,9 @@ pub(super) fn join(draft: &mut Draft) -> bool {
         let (Op::Combine(Arithmetic::Multiply), &[a, b]) = (node.op, &*node.inputs) else {
             continue;
         };
-        let found = [(a, b), (b, a)].into_iter().find_map(|(x, value)| {
-            gate(draft, value)
-                .filter(|gate| gate.x == x)
-                .map(|gate| (gate, value))
-        });
+        let found = [(a, b), (b, a)]
+            .into_iter()
+            .find_map(|(x, value)| Some((gate_of(draft, x, value)?, value)));
         let Some((gate, value)) = found else {
             continue;
         };
@@ -44,6 +43,21 @@ pub(super) fn join(draft: &mut Draft) -> bool {
         return true;
     }
     false
+}
+
+/// The gate whose value this is, if `x` is the value that it is a function of, or a multiple of
+/// that.
+fn gate_of(draft: &Draft, x: usize, value: usize) -> Option<Gate> {
+    let gate = gate(draft, value)?;
+    if gate.x == x {
+        return Some(gate);
+    }
+    let scale = draft.producer(x).filter(|n| n.inputs[0] == gate.x)?;
+    let (factor, summand) = uniform(draft, scale)?;
+    (summand == 0.0).then_some(Gate {
+        factor: gate.factor * factor,
+        ..gate
+    })
 }
 
 /// The gate whose value this is, if nothing else reads it.
@@ -78,8 +92,21 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
         }
         Op::Scale => {
             let (factor, summand) = uniform(draft, node)?;
-            let inner = gate(draft, from).filter(|_| summand == 0.0)?;
-            (inner.x, inner.activation, inner.factor * factor)
+            match summand == factor {
+                // f + f · erf(x / √2) is 2 f Φ(x).
+                true => {
+                    let is = |n: &&Node| n.op == Op::Activation(Activation::Math(Math::Erf));
+                    (
+                        before().filter(is).and_then(|n| root_of_two(draft, n))?,
+                        Activation::Gelu,
+                        2.0 * factor,
+                    )
+                }
+                false => {
+                    let inner = gate(draft, from).filter(|_| summand == 0.0)?;
+                    (inner.x, inner.activation, inner.factor * factor)
+                }
+            }
         }
         _ => return None,
     };
@@ -89,6 +116,16 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
         factor,
         last,
     })
+}
+
+/// The value x in front of a node whose operand is x / √2.
+fn root_of_two(draft: &Draft, node: &Node) -> Option<usize> {
+    let from = node.inputs[0];
+    draft.graph.only_consumer(from)?;
+    let scale = draft.producer(from)?;
+    let (factor, summand) = uniform(draft, scale)?;
+    let is = (factor - std::f64::consts::FRAC_1_SQRT_2).abs() < 1e-6 && summand == 0.0;
+    is.then_some(scale.inputs[0])
 }
 
 /// True if x · min(max(factor · x + summand, 0), 1) is hard swish. A file has its numbers in f32.

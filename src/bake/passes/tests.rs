@@ -3,7 +3,7 @@
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, Window};
 use crate::ops::random::Random;
 
 /// Builds a draft. A node reads the last value unless it names others.
@@ -466,6 +466,8 @@ fn what_nothing_reads_is_left_out() {
 }
 
 /// Products of a value and a function of itself become one activation.
+const ERF: Op = Op::Activation(Activation::Math(Math::Erf));
+
 #[test]
 fn a_product_with_its_gate_is_an_activation() {
     let hard = |alpha: f32| {
@@ -483,7 +485,8 @@ fn a_product_with_its_gate_is_an_activation() {
         let arrays = vec![all(Role::Factors, factor), all(Role::Biases, summand)];
         c.push_then(Op::Scale, arrays)
     };
-    let gates: [(&dyn Fn(Chain) -> Chain, &str); 8] = [
+    let erf = |c: Chain| linear(c, std::f64::consts::FRAC_1_SQRT_2, 0.0).then(ERF);
+    let gates: [(&dyn Fn(Chain) -> Chain, &str); 12] = [
         (&|c| c.then(sigmoid), "silu"),
         (&|c| c.then(hard(1.0 / 6.0)), "hard_swish"),
         (&|c| c.then(hard(0.2)), "hard_sigmoid multiply"),
@@ -497,6 +500,13 @@ fn a_product_with_its_gate_is_an_activation() {
         (
             &|c| linear(linear(c, 1.0, 2.0).then(relu6), 1.0 / 6.0, 0.0),
             "scale clip scale multiply",
+        ),
+        (&|c| linear(erf(c), 0.5, 0.5), "gelu"),
+        (&|c| linear(erf(c), 1.0, 1.0), "gelu scale"),
+        (&|c| linear(erf(c), 1.0, 0.5), "scale erf scale multiply"),
+        (
+            &|c| linear(linear(c, 0.75, 0.0).then(ERF), 0.5, 0.5),
+            "scale erf scale multiply",
         ),
     ];
     for (gate, expected) in gates {

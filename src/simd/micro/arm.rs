@@ -93,6 +93,9 @@ macro_rules! kernels {
             peak: |turns| unsafe { peak(turns) },
             // SAFETY: the caller's promise is passed on.
             activate: |activation, values, count| unsafe {
+                if let Activation::Math(_) = activation {
+                    return super::activate_each(activation, values, count);
+                }
                 let [a, b] = activation.parameters();
                 activate(activation.code(), a, b, values, count)
             },

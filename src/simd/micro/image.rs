@@ -302,11 +302,14 @@ pub(super) unsafe fn combine<V: Vector>(
         // SAFETY: the caller's promise.
         unsafe {
             let (x, y) = (V::load(a.add(i)), V::load(b.add(i)));
+            let zero = V::splat(0.0);
             let value = match arithmetic {
                 Arithmetic::Add => x.fma(y, V::splat(1.0)),
                 Arithmetic::Subtract => x.fma(y, V::splat(-1.0)),
                 Arithmetic::Multiply => V::splat(0.0).fma(x, y),
                 Arithmetic::Divide => x.div(y),
+                Arithmetic::Maximum => x.max(y).fma(x, zero).fma(y, zero),
+                Arithmetic::Minimum => x.min(y).fma(x, zero).fma(y, zero),
             };
             value.store(result.add(i));
         }

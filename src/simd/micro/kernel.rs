@@ -408,6 +408,10 @@ pub(super) unsafe fn peak<V: Vector>(turns: usize) {
 /// SAFETY: `values` is valid for `count` values, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f32, count: usize) {
+    if let Activation::Math(_) = activation {
+        // SAFETY: the caller's promise.
+        return unsafe { super::activate_each(activation, values, count) };
+    }
     if activation == Activation::None {
         return;
     }
@@ -461,6 +465,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     zero.fma(V::splat(-88.0).max(x), tanh)
                 }
                 Activation::Softplus => log1p(e).fma(zero.max(x), one),
+                Activation::Math(_) => x,
             };
             y.fma(x, zero).store(values.add(i));
         }
@@ -492,7 +497,8 @@ unsafe fn exponent<V: Vector>(activation: Activation, x: V) -> V {
             | Activation::LeakyRelu(_)
             | Activation::Clip { .. }
             | Activation::HardSigmoid { .. }
-            | Activation::HardSwish => zero,
+            | Activation::HardSwish
+            | Activation::Math(_) => zero,
         }
     }
 }

@@ -670,7 +670,7 @@ void NAME(line)(const struct line *l) {
 }
 
 // The codes of `Arithmetic` in Rust.
-enum arithmetic { ADD, SUBTRACT, MULTIPLY, DIVIDE };
+enum arithmetic { ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, MINIMUM };
 
 INLINE void combine_with(enum arithmetic arithmetic, const float *a, const float *b, float *result, size_t count) {
     _Pragma("GCC unroll 4")
@@ -686,6 +686,16 @@ void NAME(combine)(uint32_t arithmetic, const float *a, const float *b, float *r
     case ADD: combine_with(ADD, a, b, result, count); break;
     case SUBTRACT: combine_with(SUBTRACT, a, b, result, count); break;
     case MULTIPLY: combine_with(MULTIPLY, a, b, result, count); break;
+    // NaN and the infinities of an overflow become NaN.
+    case MAXIMUM:
+    case MINIMUM:
+        for (size_t i = 0; i < count; i += LANES) {
+            const float32x4_t x = vld1q_f32(a + i), y = vld1q_f32(b + i);
+            const float32x4_t lost = vaddq_f32(vmulq_n_f32(x, 0.0f), vmulq_n_f32(y, 0.0f));
+            const float32x4_t found = arithmetic == MAXIMUM ? vmaxq_f32(x, y) : vminq_f32(x, y);
+            vst1q_f32(result + i, vaddq_f32(found, lost));
+        }
+        break;
     default:
         // NEON cannot divide.
         for (size_t i = 0; i < count; i++)

@@ -62,7 +62,7 @@ const LAYERS: [(&str, Form); 25] = [
 pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
     let functions = FUNCTIONS
         .iter()
-        .map(|f| (f.layer, Form::Activation(f.activation)));
+        .filter_map(|f| Some((f.layer?, Form::Activation(f.activation))));
     LAYERS.into_iter().chain(functions)
 }
 
