@@ -18,6 +18,11 @@ fn main() {
     };
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
+    let sizes = variable("MORTONNET_SIZES").unwrap_or_default();
+    let sizes = match bake::sizes::Sizes::parse(&sizes.to_string_lossy()) {
+        Ok(sizes) => sizes,
+        Err(e) => return println!("cargo::error=MORTONNET_SIZES: {}", one_line(e)),
+    };
     let plan = variable("MORTONNET_PLAN");
     let stored = variable("MORTONNET_WEIGHTS").unwrap_or("f32".into());
     let (weights, changes) = match bake::stored(&stored.to_string_lossy()) {
@@ -36,6 +41,7 @@ fn main() {
         names: bake::Names::Variables,
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
+        sizes,
         weights,
         changes,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),

@@ -11,6 +11,11 @@ use std::collections::HashSet;
 /// The keys that a network JSON, and the JSON beside a model of another format, may have.
 pub(crate) const KEYS: [&str; 6] = ["name", "labels", "features", "input", "output", "check"];
 
+/// The keys of the JSON beside a model of another format.
+pub(crate) const BESIDE: [&str; 7] = [
+    "name", "labels", "features", "input", "output", "check", "sizes",
+];
+
 /// The keys of `input`. The first is for files that state the shape there.
 const INPUT_KEYS: [&str; 6] = ["shape", "order", "scale", "offset", "mean", "std"];
 

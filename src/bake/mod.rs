@@ -18,6 +18,7 @@ pub(crate) mod overflow;
 mod passes;
 mod report;
 mod rounding;
+pub(crate) mod sizes;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
 use crate::ir::graph::{self, Tensors};
@@ -32,6 +33,7 @@ use golden::GoldenVectors;
 use interpreter::Subject;
 use model::ReadModel;
 use rounding::Rounding;
+use sizes::Sizes;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +62,13 @@ impl Names {
         }
     }
 
+    pub(crate) fn sizes(self) -> &'static str {
+        match self {
+            Names::Variables => "MORTONNET_SIZES",
+            Names::Options => "--sizes",
+        }
+    }
+
     pub(crate) fn weights(self) -> &'static str {
         match self {
             Names::Variables => "MORTONNET_WEIGHTS",
@@ -75,6 +84,8 @@ pub(crate) struct Settings {
     pub(crate) root: PathBuf,
     /// A network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`.
     pub(crate) model: PathBuf,
+    /// Sizes that the model leaves open.
+    pub(crate) sizes: Sizes,
     /// The type that weights are stored as.
     pub(crate) weights: Precision,
     /// The percentage of classes that storing weights as bytes may change.

@@ -99,6 +99,7 @@ impl NetworkFolder {
             model: self.path.clone(),
             plan: plan.into(),
             weights,
+            sizes: Default::default(),
             changes,
             lab: true,
         })
@@ -1123,6 +1124,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         model: "network.json".into(),
         plan: "host".into(),
         weights: Precision::F32,
+        sizes: Default::default(),
         changes: 1.0,
         lab: true,
     };
@@ -1405,6 +1407,7 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         model,
         plan: "host".into(),
         weights: Precision::F32,
+        sizes: Default::default(),
         changes: 1.0,
         lab: false,
     };

@@ -4,6 +4,7 @@
 use super::arguments::{Arguments, unknown, usage};
 use super::help;
 use super::print;
+use crate::bake::sizes::Sizes;
 use crate::bake::{self, Baked, Mistakes, Names, Settings};
 use crate::baked;
 use crate::block::BlockSlot;
@@ -31,6 +32,8 @@ Output:
 
 Network:
       --plan PLAN         plan of the library, or a plan file (.json)  [host; on ARM mali-midgard]
+      --sizes SIZES       sizes that the model leaves open: NAME:SIZE,SIZE…[;NAME:SIZE…], where
+                          NAME is an input or a dimension, and N the number of records
       --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
       --program FILE      finished program to copy  [mortonnet-TARGET, see below]
 
@@ -77,6 +80,7 @@ pub(super) struct BakeOptions {
     /// An index into [`TARGETS`].
     target: Option<usize>,
     plan: Option<String>,
+    sizes: Option<String>,
     weights: Option<String>,
     program: Option<PathBuf>,
 }
@@ -122,6 +126,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
         output,
         target,
         plan: given.text("plan")?,
+        sizes: given.text("sizes")?,
         weights: given.text("weights")?,
         program: given.path("program"),
     }))
@@ -241,6 +246,8 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     let stored = options.weights.unwrap_or("f32".into());
     let (weights, changes) =
         bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
+    let sizes = Sizes::parse(&options.sizes.unwrap_or_default())
+        .map_err(|e| Error::usage(format!("--sizes: {e}")))?;
     let default_plan = if program.target.arch == "x86_64" {
         "host"
     } else {
@@ -250,6 +257,7 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
         names: Names::Options,
         root: std::env::current_dir().map_err(|e| Error::io("the current folder", e))?,
         model: options.model,
+        sizes,
         weights,
         changes,
         plan: options.plan.unwrap_or(default_plan.into()),

@@ -1,15 +1,15 @@
 //! Models of other formats, with a JSON of the same name beside them that may state what they
 //! cannot: name, labels, features, input, output, check.
 
-use super::constant::Element;
 use super::tail::Tail;
 use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
-use crate::bake::json::{self, Json, Map, Object};
+use crate::bake::json::{self, Json, Map, Object, found};
 use crate::bake::matrix::Files;
-use crate::bake::meaning::KEYS;
+use crate::bake::meaning::BESIDE;
 use crate::bake::model::{self, ModelFacts, ReadModel};
+use crate::bake::sizes::{Size, Sizes};
 use crate::ir::graph::Value;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
@@ -26,16 +26,6 @@ pub(super) struct Lowered {
     pub(super) inputs: Vec<Value>,
 }
 
-/// An input of a model.
-pub(super) struct ModelInput {
-    /// The number of records, where the model states it.
-    pub(super) records: Option<usize>,
-    /// The sizes behind the number of records.
-    pub(super) dims: Vec<usize>,
-    /// The type that values are computed in.
-    pub(super) kind: Element,
-}
-
 /// The place of a model, and the wishes of the JSON beside it.
 pub(super) struct ModelPlace<'p> {
     /// The file, for messages.
@@ -45,32 +35,73 @@ pub(super) struct ModelPlace<'p> {
     pub(super) values: bool,
     /// The one output that the JSON asks for.
     pub(super) output: Option<&'p str>,
+    /// Sizes that the model leaves open.
+    pub(super) sizes: &'p Sizes,
+    /// The name of the setting that states them, for messages.
+    pub(super) sizes_by: &'static str,
 }
 
 impl ModelPlace<'_> {
-    /// Keeps the one output that the JSON names, or all outputs if it names none.
+    /// Keeps the one output that the JSON names, or all outputs if it names none. The named one may
+    /// be among `inner`, the other tensors that the model computes.
     ///
     /// # Errors
     /// The model has no such output.
     pub(super) fn wanted<T: Copy>(
         &self,
         outputs: impl IntoIterator<Item = (T, String)>,
+        inner: impl IntoIterator<Item = (T, String)>,
     ) -> Result<Vec<(T, String)>, String> {
         let all: Vec<(T, String)> = outputs.into_iter().collect();
         let Some(output) = self.output else {
             return Ok(all);
         };
-        match all.iter().find(|(_, name)| name == output) {
-            Some(one) => Ok(vec![one.clone()]),
+        let named = |(_, name): &(T, String)| name == output;
+        let found = all.iter().find(|o| named(o)).cloned();
+        match found.or_else(|| inner.into_iter().find(named)) {
+            Some(one) => Ok(vec![one]),
             None => {
                 let names: Vec<&str> = all.iter().map(|(_, name)| &**name).collect();
                 Err(format!(
-                    "output: name: expected one of the model's outputs, {}, found \"{output}\"",
+                    "output: name: expected one of the model's outputs ({}) or of its inner \
+                     tensors, found \"{output}\"",
                     names.join(", ")
                 ))
             }
         }
     }
+}
+
+/// The sizes that the JSON states: numbers, or "N" for the number of records.
+fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
+    let mut sizes = Sizes::default();
+    let Some(value) = o.get("sizes") else {
+        return Some(sizes);
+    };
+    let place = o.at("sizes");
+    let Some(names) = value.as_object() else {
+        mistakes.add(
+            place,
+            format_args!("expected an object, found {}", found(value)),
+        );
+        return None;
+    };
+    for (name, value) in names {
+        let one = |v: &Json| match (v.as_u64(), v.as_str()) {
+            (Some(n), _) => Size::parse(&n.to_string()),
+            (None, Some(text)) => Size::parse(text),
+            (None, None) => Err(format!("expected sizes, found {}", found(v))),
+        };
+        let list = match value.as_array() {
+            Some(list) => list.iter().map(one).collect(),
+            None => one(value).map(|size| vec![size]),
+        };
+        let added = list.and_then(|list| sizes.add(name, list));
+        added
+            .map_err(|e| mistakes.add(format_args!("{place}.{name}"), e))
+            .ok()?;
+    }
+    Some(sizes)
 }
 
 /// Reads a model, which `lower` makes a draft of, and the JSON beside it. `sigmoid` is the format's
@@ -94,13 +125,16 @@ pub(super) fn read(
     } else {
         (file.clone(), Json::Object(Map::new()))
     };
-    let o = Object::new(&json, place, &KEYS, mistakes)?;
+    let o = Object::new(&json, place, &BESIDE, mistakes)?;
+    let sizes = source.settings.sizes.or(&sizes(&o, mistakes)?);
     let stated = |key: &str| json.get("output")?.get(key)?.as_str();
     let place = ModelPlace {
         file: &file,
         folder: &folder,
         values: stated("kind") == Some("values"),
         output: stated("name"),
+        sizes: &sizes,
+        sizes_by: source.settings.names.sizes(),
     };
     let lowered = lower(&place, files, mistakes);
     let beside = beside.file_name().unwrap_or_default().to_string_lossy();

@@ -2,14 +2,18 @@
 //! and transpositions.
 
 use super::constant::{self, ConstantTensor, Data, Element, Int, repeated};
-use super::value::{Live, shape_of, standard};
+use super::value::{Live, Order, shape_of, standard};
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape, Value};
 use crate::ir::op::{Activation, Axis, Op};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// The axes of a shape, in its order.
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
+
+/// The largest number of axes above 1 that change places in one transposition. The search for the
+/// shortest chain of copies looks at all their orders.
+const MOST_AXES: usize = 7;
 
 /// A transposition of a value in a shape of three axes.
 struct Transposition {
@@ -18,24 +22,10 @@ struct Transposition {
 }
 
 impl Transposition {
-    /// The transposition of a value of more than three axes. Axes that stay neighbours become one.
+    /// The transposition of a value of more than three axes, whose groups are at most three.
     /// `moving` are the axes of a size above 1, in the new order.
-    fn grouped(live: &Live, moving: &[usize]) -> Result<Transposition, String> {
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        for &a in moving {
-            let between = |last: usize| (last + 1..a).all(|b| live.dims[b] == 1);
-            match groups.last_mut() {
-                Some(g) if g.last().is_some_and(|&last| last < a && between(last)) => g.push(a),
-                _ => groups.push(vec![a]),
-            }
-        }
-        if groups.len() > 3 {
-            return Err(format!(
-                "{} groups of axes of {} change places, at most 3 can",
-                groups.len(),
-                live.shown()
-            ));
-        }
+    fn grouped(live: &Live, moving: &[usize]) -> Transposition {
+        let groups = groups(live, moving);
         let mut sorted = groups.clone();
         sorted.sort();
         let size = |g: &Vec<usize>| g.iter().map(|&a| live.dims[a]).product::<usize>();
@@ -44,11 +34,53 @@ impl Transposition {
         let place = |g: &Vec<usize>| sorted.iter().position(|s| s == g);
         let mut axes: Vec<usize> = groups.iter().filter_map(place).collect();
         axes.extend(axes.len()..3);
-        Ok(Transposition {
+        Transposition {
             shape: shape_of(sizes[0], sizes[1], sizes[2]),
             axes: [axes[0], axes[1], axes[2]].map(|a| AXES[a]),
-        })
+        }
     }
+}
+
+/// The axes of a size above 1 in a new order, where neighbours that stay neighbours are a group.
+fn groups(live: &Live, moving: &[usize]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for &a in moving {
+        let between = |last: usize| (last + 1..a).all(|b| live.dims[b] == 1);
+        match groups.last_mut() {
+            Some(g) if g.last().is_some_and(|&last| last < a && between(last)) => g.push(a),
+            _ => groups.push(vec![a]),
+        }
+    }
+    groups
+}
+
+/// The shortest chain of orders that leads to an order of `n` axes, where each changes the places
+/// of at most three blocks of neighbours. Each order has the numbers of the axes in the beginning.
+fn chain(to: &[usize]) -> Vec<Vec<usize>> {
+    let start: Vec<usize> = (0..to.len()).collect();
+    let mut before: HashMap<Vec<usize>, Vec<usize>> = HashMap::new();
+    let mut waiting = VecDeque::from([start.clone()]);
+    while let Some(now) = waiting.pop_front().filter(|now| *now != to) {
+        for first in 0..now.len() {
+            for second in first + 1..=now.len() {
+                let (rest, c) = now.split_at(second);
+                let (a, b) = rest.split_at(first);
+                for next in [[a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]] {
+                    let next = next.concat();
+                    if next != start && !before.contains_key(&next) {
+                        before.insert(next.clone(), now.clone());
+                        waiting.push_back(next);
+                    }
+                }
+            }
+        }
+    }
+    let mut chain = vec![to.to_vec()];
+    while let Some(earlier) = before.get(&chain[chain.len() - 1]).filter(|e| **e != start) {
+        chain.push(earlier.clone());
+    }
+    chain.reverse();
+    chain
 }
 
 /// A value and its transposition.
@@ -143,14 +175,13 @@ impl Builder {
     }
 
     /// A value of these sizes in place of one that a mistake has left out ([`Draft::assume`]).
-    pub(super) fn assumed(&mut self, name: &str, dims: Vec<usize>) -> Option<Live> {
-        constant::elements(&dims).filter(|&n| n > 0)?;
-        let shape = standard(&dims).bounded().ok()?;
-        Some(Live::new(
-            self.draft.assume(name, shape),
-            dims,
-            Element::F32,
-        ))
+    pub(super) fn assumed(&mut self, name: &str, like: &Live) -> Option<Live> {
+        constant::elements(&like.dims).filter(|&n| n > 0)?;
+        let shape = like.standard().bounded().ok()?;
+        Some(Live {
+            kind: Element::F32,
+            ..like.with_value(self.draft.assume(name, shape))
+        })
     }
 
     /// The value in another shape of as many elements.
@@ -178,7 +209,7 @@ impl Builder {
 
     /// The value in the usual shape of its sizes ([`standard`]).
     pub(super) fn standard(&mut self, name: &str, live: &Live) -> Result<usize, String> {
-        self.shaped(name, live.value, standard(&live.dims))
+        self.shaped(name, live.value, live.standard())
     }
 
     /// Applies an element-wise function.
@@ -200,7 +231,7 @@ impl Builder {
         factors: &[f64],
         summands: &[f64],
     ) -> Result<Live, String> {
-        let value = self.shaped(name, live.value, standard(&live.dims))?;
+        let value = self.standard(name, live)?;
         let arrays = vec![
             per_element(Role::Factors, factors.to_vec(), live),
             per_element(Role::Biases, summands.to_vec(), live),
@@ -220,12 +251,15 @@ impl Builder {
         let outputs = biases.len();
         let arrays = Array::of_layer(weights, biases);
         let value = self.push(name, Op::Affine, &[live.value], arrays)?;
-        Ok(Live::new(value, vec![outputs], Element::F32))
+        Ok(Live {
+            kind: Element::F32,
+            ..live.with_dims(vec![outputs]).with_value(value)
+        })
     }
 
     /// The elements `at` of a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
-        let same = |value: usize| Live::new(value, vec![at.len()], live.kind);
+        let same = |value: usize| live.with_dims(vec![at.len()]).with_value(value);
         if let Some(value) = self.part(live.value, at) {
             return Ok(same(value));
         }
@@ -263,7 +297,21 @@ impl Builder {
         None
     }
 
-    /// Transposes a value. `order` has the axes behind the axis of the records in the new order.
+    /// Transposes a value by an order of all its axes.
+    pub(super) fn reorder(
+        &mut self,
+        name: &str,
+        live: &Live,
+        order: &Order,
+    ) -> Result<Live, String> {
+        let turned = self.transpose(name, live, &order.inner)?;
+        Ok(Live {
+            records: order.records,
+            ..turned
+        })
+    }
+
+    /// Transposes a value. `order` has the axes without that of the records in the new order.
     pub(super) fn transpose(
         &mut self,
         name: &str,
@@ -280,6 +328,15 @@ impl Builder {
         if moving.is_sorted() {
             return Ok(live.with_dims(dims));
         }
+        // A first axis that stays in front, of size 1, is left out.
+        if let (true, Some(&[_, ..])) = (order[0] == 0 && live.dims[0] == 1, live.dims.get(1..4)) {
+            let rest: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
+            let turned = self.transpose(name, &live.with_dims(live.dims[1..].to_vec()), &rest)?;
+            return Ok(turned.with_dims(dims));
+        }
+        if groups(live, &moving).len() > 3 {
+            return self.transpose_in_steps(name, live, &moving, dims);
+        }
         let Transposition { shape, axes } = match live.dims.len() {
             2 => Transposition {
                 shape: standard(&live.dims),
@@ -289,7 +346,7 @@ impl Builder {
                 shape: standard(&live.dims),
                 axes: [order[0], order[1], order[2]].map(|a| AXES[a]),
             },
-            _ => Transposition::grouped(live, &moving)?,
+            _ => Transposition::grouped(live, &moving),
         };
         let from = self.shaped(name, live.value, shape)?;
         let known = self
@@ -305,7 +362,38 @@ impl Builder {
                 to
             }
         };
-        Ok(Live::new(value, dims, live.kind))
+        Ok(live.with_dims(dims).with_value(value))
+    }
+
+    /// Transposes a value of which more than three groups of axes change places. `moving` are the
+    /// axes of a size above 1 in the new order, `dims` the sizes of the result.
+    fn transpose_in_steps(
+        &mut self,
+        name: &str,
+        live: &Live,
+        moving: &[usize],
+        dims: Vec<usize>,
+    ) -> Result<Live, String> {
+        let mut long = moving.to_vec();
+        long.sort_unstable();
+        if long.len() > MOST_AXES {
+            return Err(format!(
+                "{} axes of {} change places, at most {MOST_AXES} can",
+                long.len(),
+                live.shown()
+            ));
+        }
+        let sizes: Vec<usize> = long.iter().map(|&a| live.dims[a]).collect();
+        let place = |order: &[usize], a: &usize| order.iter().position(|o| o == a);
+        let to: Vec<usize> = moving.iter().filter_map(|a| place(&long, a)).collect();
+        let mut now: Vec<usize> = (0..sizes.len()).collect();
+        let mut result = live.with_dims(sizes);
+        for next in chain(&to) {
+            let order: Vec<usize> = next.iter().filter_map(|a| place(&now, a)).collect();
+            result = self.transpose(name, &result, &order)?;
+            now = next;
+        }
+        Ok(result.with_dims(dims))
     }
 
     /// Broadcasts a constant to a value: a number for each element, or one number for all.
@@ -315,14 +403,13 @@ impl Builder {
         constant: &ConstantTensor,
     ) -> Result<Vec<f64>, String> {
         let numbers = constant.numbers()?;
-        let whole: Vec<usize> = std::iter::once(1)
-            .chain(live.dims.iter().copied())
-            .collect();
+        let whole = live.whole();
         if numbers.len() == 1 && constant.dims.len() <= whole.len() {
             return Ok(numbers);
         }
         let at = repeated(&constant.dims, &whole).ok_or_else(|| {
-            let records = constant.dims.len() == whole.len() && constant.dims[0] > 1;
+            let own_rows = |r: usize| constant.dims.len() == whole.len() && constant.dims[r] > 1;
+            let records = live.records.is_some_and(own_rows);
             let why = if records {
                 "it has a row for each record"
             } else {
@@ -337,78 +424,92 @@ impl Builder {
         Ok(at.into_iter().map(|i| numbers[i]).collect())
     }
 
-    /// The sizes of a tensor as a constant, the number of records first.
-    pub(super) fn shape_constant(&self, dims: &[usize], kind: Element) -> ConstantTensor {
-        let records = self.records.map_or(Int::Records, |n| Int::Known(n as i64));
-        let rest = dims.iter().map(|&d| Int::Known(d as i64));
-        let data: Vec<Int> = std::iter::once(records).chain(rest).collect();
+    /// The sizes of a tensor as a constant, the number of records among them.
+    pub(super) fn shape_constant(&self, live: &Live, kind: Element) -> ConstantTensor {
+        let mut data: Vec<Int> = live.dims.iter().map(|&d| Int::Known(d as i64)).collect();
+        if let Some(r) = live.records {
+            let records = self.records.map_or(Int::Records, |n| Int::Known(n as i64));
+            data.insert(r, records);
+        }
         ConstantTensor::new(kind, vec![data.len()], Data::Ints(data))
     }
 
-    /// The sizes behind the number of records that a reshape asks for. -1 stands for the rest, and
-    /// 0 for the size that was there, unless `zero` is true.
-    pub(super) fn reshape(
-        &self,
-        live: &Live,
-        target: &[Int],
-        zero: bool,
-    ) -> Result<Vec<usize>, String> {
-        let asked = || asked(target);
+    /// The value in the sizes that a reshape asks for. -1 stands for the rest, and 0 for the size
+    /// that was there, unless `zero` is true. The axis of the records may move if it has as many
+    /// elements in front of it as before.
+    pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Live, String> {
         let len = live.len();
-        let mixes = || {
-            format!(
-                "{} to {}: the first size must stay the number of records",
-                live.shown(),
-                asked()
-            )
-        };
-        let Some((&first, rest)) = target.split_first() else {
-            return Err(mixes());
-        };
-        let mut dims = Vec::new();
-        let mut open = None;
-        for (i, &size) in rest.iter().enumerate() {
-            match size {
-                Int::Known(-1) if open.is_none() => {
-                    open = Some(i);
-                    dims.push(1);
-                }
-                Int::Known(0) if !zero => {
-                    dims.push(
-                        *live
-                            .dims
-                            .get(i)
-                            .ok_or_else(|| format!("{}: no size {}", asked(), i + 1))?,
-                    );
-                }
-                Int::Known(size) => match usize::try_from(size) {
-                    Ok(size) => dims.push(size),
-                    Err(_) => return Err(format!("expected sizes, found {}", asked())),
+        let wrong = |why: &str| format!("{} to {}: {why}", live.shown(), asked(target));
+        let mixes = || wrong("the axis of the records must stay, with as many elements before it");
+        let mut sizes = Vec::new();
+        for (i, &size) in target.iter().enumerate() {
+            sizes.push(match size {
+                Int::Known(0) if !zero && live.records == Some(i) => Asked::Records,
+                Int::Known(0) if !zero => match live.whole().get(i) {
+                    Some(&size) => Asked::Size(size),
+                    None => return Err(wrong(&format!("no size {}", i + 1))),
                 },
+                Int::Known(-1) => Asked::Rest,
+                Int::Known(size) => match usize::try_from(size) {
+                    Ok(size) => Asked::Size(size),
+                    Err(_) => return Err(wrong("expected sizes")),
+                },
+                Int::Records if live.records.is_some() => Asked::Records,
                 Int::Records => return Err(mixes()),
-            }
+            });
         }
-        let product = constant::elements(&dims).unwrap_or(0);
-        if let Some(i) = open {
-            if product == 0 || len % product != 0 {
-                return Err(format!(
-                    "{} cannot be reshaped to {}",
-                    live.shown(),
-                    asked()
-                ));
-            }
-            dims[i] = len / product;
-        }
-        let stays = match first {
-            Int::Records => true,
-            Int::Known(0) => !zero,
-            Int::Known(-1) => open.is_none(),
-            Int::Known(n) => usize::try_from(n).is_ok_and(|n| n == self.records.unwrap_or(1)),
+        let records = match live.records {
+            Some(r) => Some(self.place_of_records(live, r, &sizes).ok_or_else(mixes)?),
+            None => None,
         };
-        match constant::elements(&dims) == Some(len) {
-            true if stays => Ok(dims),
-            _ => Err(mixes()),
+        if let Some(r) = records {
+            sizes.remove(r);
         }
+        if sizes.iter().filter(|&&s| s == Asked::Rest).count() > 1 {
+            return Err(wrong("expected -1 once"));
+        }
+        if sizes.contains(&Asked::Records) {
+            return Err(mixes());
+        }
+        let known = sizes.iter().filter_map(|s| s.size());
+        let product = constant::elements(&known.collect::<Vec<_>>()).unwrap_or(0);
+        let rest = len.checked_div(product).unwrap_or(0);
+        let dims: Vec<usize> = sizes.iter().map(|s| s.size().unwrap_or(rest)).collect();
+        let ahead = |dims: &[usize], r: usize| dims[..r].iter().product::<usize>();
+        if constant::elements(&dims) != Some(len) {
+            return Err(wrong(&format!("it has {len} elements")));
+        }
+        if let (Some(from), Some(to)) = (live.records, records) {
+            if ahead(&live.dims, from) != ahead(&dims, to) {
+                return Err(mixes());
+            }
+        }
+        Ok(Live {
+            dims,
+            records,
+            ..live.clone()
+        })
+    }
+
+    /// The place among the sizes of a reshape that is the axis of the records, which is axis `r`.
+    fn place_of_records(&self, live: &Live, r: usize, sizes: &[Asked]) -> Option<usize> {
+        if let Some(stated) = sizes.iter().position(|&s| s == Asked::Records) {
+            return Some(stated);
+        }
+        let others = sizes.iter().filter_map(|s| s.size());
+        let all = constant::elements(&others.collect::<Vec<_>>())?;
+        // The rest is the number of records if the other sizes are those of one record.
+        let rest = sizes.iter().position(|&s| s == Asked::Rest);
+        if let (Some(rest), true) = (rest, all == live.len()) {
+            return Some(rest);
+        }
+        let number = self.records.unwrap_or(1);
+        let ahead: usize = live.dims[..r].iter().product();
+        (0..sizes.len()).find(|&i| {
+            let before = sizes[..i].iter().map(|s| s.size());
+            let product = before.product::<Option<usize>>();
+            sizes[i] == Asked::Size(number) && product == Some(ahead)
+        })
     }
 
     /// The shape of a value around an axis: the sizes before, along and behind it.
@@ -419,6 +520,25 @@ impl Builder {
             live.dims[axis],
             product(&live.dims[axis + 1..]),
         )
+    }
+}
+
+/// A size that a reshape asks for.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    Size(usize),
+    /// What the other sizes leave.
+    Rest,
+    /// The number of records.
+    Records,
+}
+
+impl Asked {
+    fn size(self) -> Option<usize> {
+        match self {
+            Asked::Size(size) => Some(size),
+            _ => None,
+        }
     }
 }
 
@@ -461,7 +581,10 @@ mod tests {
         };
         let (b, _) = Builder::new(vec![x], None).unwrap();
         let live = Live::new(0, vec![4], Element::F32);
-        let reshape = |sizes: [i64; 3]| b.reshape(&live, &sizes.map(Int::Known), false);
+        let reshape = |sizes: [i64; 3]| {
+            let reshaped = b.reshape(&live, &sizes.map(Int::Known), false);
+            reshaped.map(|l| l.dims)
+        };
         assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
         // 2^64 + 4 values.
         assert!(reshape([0, (1 << 62) + 1, 4]).is_err());

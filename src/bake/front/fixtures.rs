@@ -39,6 +39,7 @@ pub(super) fn outcome(path: &Path) -> Outcome {
         root: path.parent().unwrap().into(),
         model: path.into(),
         weights: Precision::F32,
+        sizes: Default::default(),
         changes: 1.0,
         plan: "host".into(),
         lab: true,

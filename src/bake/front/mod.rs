@@ -7,6 +7,7 @@ mod beside;
 mod broadcasts;
 mod builder;
 mod constant;
+mod elementwise;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod fold;
@@ -14,9 +15,12 @@ mod functions;
 #[cfg(fuzzing)]
 #[path = "../../../tests/fuzz/checks/front.rs"]
 pub(crate) mod fuzzing;
+mod inputs;
 mod layers;
+mod normalise;
 mod onnx;
 mod operations;
+mod resample;
 mod tail;
 mod tflite;
 mod thesis;

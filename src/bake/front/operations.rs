@@ -46,8 +46,7 @@ pub(super) fn prelu(
     if let ([one], 1) = (&slopes[..], slope.len()) {
         return b.activation(name, live, Activation::LeakyRelu(Float::new(*one as f32)));
     }
-    let shape = standard(&live.dims);
-    let value = b.shaped(name, live.value, shape)?;
+    let value = b.standard(name, live)?;
     let slopes = per_element(Role::Factors, slopes, live);
     let value = b.push(name, Op::PRelu, &[value], vec![slopes])?;
     Ok(live.with_value(value))
@@ -62,6 +61,10 @@ pub(super) fn with_constant(
     c: &ConstantTensor,
     first: bool,
 ) -> Result<Live, String> {
+    let x = &match constant::together(&x.whole(), &c.dims) {
+        Some(sizes) if sizes != x.whole() => expanded(b, name, x, &sizes)?,
+        _ => x.clone(),
+    };
     let numbers = b.against(x, c)?;
     let all = |f: fn(f64) -> f64| numbers.iter().map(|&n| f(n)).collect::<Vec<_>>();
     match (arithmetic, first) {
@@ -74,8 +77,47 @@ pub(super) fn with_constant(
     }
 }
 
-/// Arithmetic on two values. One of them may be repeated along its last axes, as a number for each
-/// channel is.
+/// A value repeated along axes of size 1, up to sizes that have a 1 for the axis of the records.
+/// Axes that it does not have come in front.
+pub(super) fn expanded(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    sizes: &[usize],
+) -> Result<Live, String> {
+    let mut x = led(x, sizes.len());
+    let mut dims = sizes.to_vec();
+    if let Some(r) = x.records {
+        if dims.remove(r) != 1 {
+            return Err(format!(
+                "a constant of sizes {sizes:?} does not match a value of {}: it has a row for \
+                 each record",
+                x.shown()
+            ));
+        }
+    }
+    if constant::elements(&dims).is_none() {
+        return Err("more values than a program can hold".into());
+    }
+    for (a, n) in dims.into_iter().enumerate() {
+        if x.dims[a] != n {
+            x = along(b, name, &x, a, &vec![0; n])?;
+        }
+    }
+    Ok(x)
+}
+
+/// A value of `rank` axes: those that it does not have come in front, with size 1.
+fn led(x: &Live, rank: usize) -> Live {
+    let ahead = rank.saturating_sub(x.rank());
+    Live {
+        dims: [vec![1; ahead], x.dims.clone()].concat(),
+        records: x.records.map(|r| r + ahead),
+        ..x.clone()
+    }
+}
+
+/// Arithmetic on two values, each of which may be repeated along axes of size 1.
 pub(super) fn combined(
     b: &mut Builder,
     name: &str,
@@ -83,6 +125,10 @@ pub(super) fn combined(
     x: &Live,
     y: &Live,
 ) -> Result<Live, String> {
+    let (x, y) = (&led(x, y.rank()), &led(y, x.rank()));
+    if x.records != y.records {
+        return Err(mismatch(x, &x.shown(), y, &y.shown()));
+    }
     let live = |value: usize, of: &Live| of.with_value(value);
     if x.dims == y.dims {
         // The tensors' sizes are equal. The shapes in the draft may differ: then `shaped` reshapes.
@@ -103,26 +149,24 @@ pub(super) fn combined(
             x,
         ));
     }
-    if let Some((whole, part)) = prefix(y, x) {
+    if let (Some((whole, part)), true) = (prefix(y, x), arithmetic != Arithmetic::Divide) {
         let (yv, xv) = (
             b.shaped(name, y.value, whole)?,
             b.shaped(name, x.value, part)?,
         );
+        let value = b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
         return match arithmetic {
-            Arithmetic::Add | Arithmetic::Multiply => Ok(live(
-                b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?,
-                y,
-            )),
-            Arithmetic::Subtract => {
-                let value = b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
-                b.scale(name, &live(value, y), &[-1.0], &[0.0])
-            }
-            Arithmetic::Divide => Err(format!(
-                "{} divided by {}: the first value would have to be repeated",
-                x.shown(),
-                y.shown()
-            )),
+            Arithmetic::Subtract => b.scale(name, &live(value, y), &[-1.0], &[0.0]),
+            _ => Ok(live(value, y)),
         };
+    }
+    let Some(dims) = constant::together(&x.dims, &y.dims) else {
+        return Err(mismatch(x, &x.shown(), y, &y.shown()));
+    };
+    let sizes = x.with_dims(dims.clone()).whole();
+    if x.dims != dims && (y.dims != dims || arithmetic == Arithmetic::Divide) {
+        let x = expanded(b, name, x, &sizes)?;
+        return combined(b, name, arithmetic, &x, y);
     }
     // Transpose, so that the axes along which nothing is repeated come first.
     if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
@@ -133,26 +177,21 @@ pub(super) fn combined(
             .collect();
         return b.transpose(name, &result, &back);
     }
-    Err(mismatch(x, &x.shown(), y, &y.shown()))
+    let y = expanded(b, name, y, &sizes)?;
+    combined(b, name, arithmetic, x, &y)
 }
 
 /// The reason why two values cannot be combined. `shown_x` and `shown_y` are their sizes for
 /// messages.
 pub(super) fn mismatch(x: &Live, shown_x: &str, y: &Live, shown_y: &str) -> String {
-    if x.dims.len() != y.dims.len() {
+    let behind = |v: &Live| v.records.map(|r| v.rank() - r);
+    if behind(x) != behind(y) {
         return format!(
             "values of {shown_x} and {shown_y}: axes are matched from the last one on, so the \
              axis of the records would be matched with another axis; give both as many axes"
         );
     }
-    let mut sizes = x.dims.iter().zip(&y.dims);
-    match sizes.all(|(&a, &b)| a == b || a == 1 || b == 1) {
-        true => format!(
-            "values of {shown_x} and {shown_y}: each would have to be repeated along an axis of \
-             the other; only one of them may be"
-        ),
-        false => format!("the sizes of {shown_x} and {shown_y} do not match"),
-    }
+    format!("the sizes of {shown_x} and {shown_y} do not match")
 }
 
 /// The axes of two values of which one is repeated along some axes: first the other axes, then
@@ -191,7 +230,7 @@ fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
         return None;
     }
     let c: usize = x.dims[..same].iter().product();
-    let standard = standard(&x.dims);
+    let standard = x.standard();
     let whole = if standard.c == c {
         standard
     } else {
@@ -208,18 +247,18 @@ pub(super) fn pointwise(
     weights: Vec<f64>,
     outputs: usize,
 ) -> Result<Live, String> {
-    let value = b.standard(name, x)?;
+    // A first axis of size 1 is that of the channels too.
+    let value = b.shaped(name, x.value, standard(&x.dims))?;
     let arrays = Array::of_layer(weights, vec![0.0; outputs]);
     let op = Op::Convolution {
         window: Window::of((1, 1)),
         groups: 1,
     };
     let value = b.push(name, op, &[value], arrays)?;
-    Ok(Live::new(
-        value,
-        [&[outputs], &x.dims[1..]].concat(),
-        Element::F32,
-    ))
+    Ok(Live {
+        kind: Element::F32,
+        ..x.spliced(0, &[outputs]).with_value(value)
+    })
 }
 
 /// The product of a matrix of `outputs` rows and the vectors along the last axis.
@@ -240,11 +279,14 @@ pub(super) fn product(
         return Ok(y.with_dims(dims));
     }
     // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
-    let flat = x.with_dims(vec![count, inner]);
+    let flat = Live::new(x.value, vec![count, inner], x.kind);
     let turned = b.transpose(name, &flat, &[1, 0])?;
     let y = pointwise(b, name, &turned, weights, outputs)?;
     let back = b.transpose(name, &y, &[1, 0])?;
-    Ok(back.with_dims(dims))
+    Ok(Live {
+        kind: y.kind,
+        ..x.with_dims(dims).with_value(back.value)
+    })
 }
 
 /// Softmax along an axis. In `shape` the height is the size of that axis; channels and width are
@@ -258,7 +300,7 @@ pub(super) fn softmax(
 ) -> Result<Live, String> {
     if shape.c == 1 {
         // Nothing is before the axis, so it can be that of the channels.
-        let shape = match standard(&x.dims) {
+        let shape = match x.standard() {
             standard if standard.c == shape.h => standard,
             _ => shape_of(shape.h, 1, shape.w),
         };
@@ -270,7 +312,7 @@ pub(super) fn softmax(
         1 => (vec![shape.c, shape.h], &[1, 0]),
         w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
     };
-    let front = b.transpose(name, &x.with_dims(dims), order)?;
+    let front = b.transpose(name, &Live::new(x.value, dims, x.kind), order)?;
     let from = b.standard(name, &front)?;
     let value = b.push(name, Op::Softmax(of), &[from], Vec::new())?;
     let back = b.transpose(name, &front.with_value(value), order)?;
@@ -308,7 +350,7 @@ pub(super) fn concat(
     }
     let mut dims = first.dims.clone();
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
-    let result = |value: usize| Live::new(value, dims.clone(), first.kind);
+    let result = |value: usize| first.with_dims(dims.clone()).with_value(value);
     if let [_] = parts {
         return Ok(first);
     }
@@ -317,7 +359,7 @@ pub(super) fn concat(
     let channels = shape.c == 1;
     let mut values = Vec::new();
     for p in parts {
-        let shape = match (channels, standard(&p.dims)) {
+        let shape = match (channels, p.standard()) {
             (true, standard) if standard.c == p.dims[a] => standard,
             (true, _) => shape_of(p.dims[a], 1, shape.w),
             _ => Builder::around(p, a),
@@ -366,17 +408,17 @@ pub(super) fn pad(
         return Err("more values than a program can hold".into());
     }
     let mut result = x.clone();
-    // Up to three axes are padded at once, others one by one.
-    if x.dims.len() <= 3 {
+    // The axes of an image are padded at once, others one by one.
+    let padded = |a: &usize| around[*a] != Around::NONE;
+    let axes: Option<Vec<(Axis, Around)>> = (0..around.len())
+        .filter(padded)
+        .map(|a| Some((image_axis(x, a)?, around[a])))
+        .collect();
+    if let Some(axes) = axes {
         let mut padding = Padding::default();
-        // The axes of the usual shape.
-        let axes = if x.dims.len() == 2 {
-            [0, 2, 2]
-        } else {
-            [0, 1, 2]
-        };
-        for (axis, p) in axes.into_iter().zip(around) {
-            (padding.before[axis], padding.behind[axis]) = (p.before, p.behind);
+        for (axis, p) in axes {
+            padding.before[axis as usize] = p.before;
+            padding.behind[axis as usize] = p.behind;
         }
         let from = b.standard(name, x)?;
         result.value = b.push(name, Op::Pad { padding, value }, &[from], Vec::new())?;
@@ -417,7 +459,57 @@ pub(super) fn along(
     } else {
         select_by_product(b, name, x, shape, at)?
     };
-    Ok(Live::new(value, resized(&x.dims, a, at.len()), x.kind))
+    Ok(x.spliced(a, &[at.len()]).with_value(value))
+}
+
+/// Repeats a value along axis `a`.
+pub(super) fn repeated(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    times: usize,
+) -> Result<Live, String> {
+    let n = x.dims[a];
+    let count = n
+        .checked_mul(times)
+        .filter(|count| (1..=MOST).contains(count));
+    let count = count.ok_or_else(|| format!("{n} elements cannot be repeated {times} times"))?;
+    let at: Vec<usize> = (0..count).map(|i| i % n).collect();
+    along(b, name, x, a, &at)
+}
+
+/// The sums of the elements along axis `a` up to each element, which `exclusive` leaves out.
+/// `reverse` begins at the end.
+pub(super) fn cumulated(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    exclusive: bool,
+    reverse: bool,
+) -> Result<Live, String> {
+    let n = x.dims[a];
+    let mut weights = vec![0.0; n * n];
+    for (i, j) in (0..n).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        let (first, last) = if reverse { (i, j) } else { (j, i) };
+        if first < last || (first == last && !exclusive) {
+            weights[i * n + j] = 1.0;
+        }
+    }
+    mixed(b, name, x, a, weights, n)
+}
+
+/// The axis of the usual shape that is axis `a` of a value, if it is one of an image of up to three
+/// axes.
+fn image_axis(x: &Live, a: usize) -> Option<Axis> {
+    let image = x.behind_first().unwrap_or(&x.dims).len();
+    match (image, a.checked_sub(x.dims.len() - image)?) {
+        (1..=3, 0) => Some(Axis::C),
+        (3, 1) => Some(Axis::Y),
+        (2, 1) | (3, 2) => Some(Axis::X),
+        _ => None,
+    }
 }
 
 /// A slice of `size` elements from `first` on along axis `a`. Images keep their shape.
@@ -429,13 +521,8 @@ fn slice(
     first: usize,
     size: usize,
 ) -> Result<usize, String> {
-    let image = standard(&x.dims);
-    let (axis, shape) = match (x.dims.len(), a) {
-        (1..=3, 0) => (Axis::C, image),
-        (3, 1) => (Axis::Y, image),
-        (2, 1) | (3, 2) => (Axis::X, image),
-        _ => (Axis::Y, Builder::around(x, a)),
-    };
+    let image = image_axis(x, a).map(|axis| (axis, x.standard()));
+    let (axis, shape) = image.unwrap_or((Axis::Y, Builder::around(x, a)));
     let from = b.shaped(name, x.value, shape)?;
     let slice = Op::Slice { axis, first, size };
     b.push(name, slice, &[from], Vec::new())
@@ -454,44 +541,66 @@ fn select_by_product(
     for (row, &i) in at.iter().enumerate() {
         weights[row * shape.h + i] = 1.0;
     }
-    let image = standard(&x.dims);
+    mixed_elements(b, name, x, shape, weights, at.len())
+}
+
+/// The products of a matrix of `outputs` rows and the elements along axis `a`.
+pub(super) fn mixed(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    weights: Vec<f64>,
+    outputs: usize,
+) -> Result<Live, String> {
+    let value = mixed_elements(b, name, x, Builder::around(x, a), weights, outputs)?;
+    Ok(x.spliced(a, &[outputs]).with_value(value))
+}
+
+/// The products of a matrix and the rows of a value of `shape`, as a value of as many axes.
+fn mixed_elements(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    shape: Shape,
+    weights: Vec<f64>,
+    outputs: usize,
+) -> Result<usize, String> {
+    let image = x.standard();
     if shape.c == 1 && image.c == shape.h {
-        let flat = x.with_dims(vec![image.c, image.h, image.w]);
-        return Ok(pointwise(b, name, &flat, weights, at.len())?.value);
+        let flat = Live::new(x.value, vec![image.c, image.h, image.w], x.kind);
+        return Ok(pointwise(b, name, &flat, weights, outputs)?.value);
     }
-    let around = x.with_dims(vec![shape.c, shape.h, shape.w]);
+    let around = Live::new(x.value, vec![shape.c, shape.h, shape.w], x.kind);
     let front = b.transpose(name, &around, &[1, 0, 2])?;
-    let y = pointwise(b, name, &front, weights, at.len())?;
+    let y = pointwise(b, name, &front, weights, outputs)?;
     Ok(b.transpose(name, &y, &[1, 0, 2])?.value)
 }
 
-/// Removes or inserts sizes of 1 behind the number of records ([`fold::squeezed`]).
-pub(super) fn squeezed(
-    op: &str,
-    dims: &[usize],
-    axes: Option<&[i64]>,
-) -> Result<Vec<usize>, String> {
+/// Removes or inserts sizes of 1 ([`fold::squeezed`]).
+pub(super) fn squeezed(op: &str, x: &Live, axes: Option<&[i64]>) -> Result<Live, String> {
     // The number of records is not 1.
-    let whole = [&[usize::MAX], dims].concat();
-    let dims = fold::squeezed(op, &whole, axes).map_err(|e| {
-        let records = e.contains(&usize::MAX.to_string());
-        if records {
-            "axis 0 is the axis of the records".to_string()
+    const RECORDS: usize = usize::MAX;
+    let mut whole = x.dims.clone();
+    if let Some(r) = x.records {
+        whole.insert(r, RECORDS);
+    }
+    let mut dims = fold::squeezed(op, &whole, axes).map_err(|e| {
+        if e.contains(&RECORDS.to_string()) {
+            format!("an axis of {} is the axis of the records", x.shown())
         } else {
             e
         }
     })?;
-    match dims.split_first() {
-        Some((&usize::MAX, rest)) => Ok(rest.to_vec()),
-        _ => Err("the first axis must stay the axis of the records".into()),
+    let records = dims.iter().position(|&d| d == RECORDS);
+    if let Some(r) = records {
+        dims.remove(r);
     }
-}
-
-/// The sizes with `n` along axis `a`.
-fn resized(dims: &[usize], a: usize, n: usize) -> Vec<usize> {
-    let mut dims = dims.to_vec();
-    dims[a] = n;
-    dims
+    Ok(Live {
+        dims,
+        records,
+        ..x.clone()
+    })
 }
 
 /// The number of axes of an image, without that of the channels.
@@ -513,7 +622,7 @@ fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     } else {
         vec![c, h, w]
     };
-    Live::new(value, dims, x.kind)
+    x.with_dims(dims).with_value(value)
 }
 
 /// The rows or columns of a border with which windows of `size` over `n` elements give
@@ -560,7 +669,7 @@ pub(super) enum Reduction {
     Sum,
 }
 
-/// Mean, maximum or sum along neighbouring axes. Reduced axes are kept with size 1, or left out.
+/// Mean, maximum or sum along axes. Reduced axes are kept with size 1, or left out.
 pub(super) fn reduce(
     b: &mut Builder,
     name: &str,
@@ -575,7 +684,10 @@ pub(super) fn reduce(
         return Ok(x.clone());
     };
     if last - first + 1 != axes.len() {
-        return Err(format!("axes: expected neighbouring axes of {}", x.shown()));
+        // Axes that are no neighbours are reduced one after the other.
+        let (&last, others) = axes.split_last().unwrap_or((&last, &[]));
+        let inner = reduce(b, name, x, vec![last], of, keep)?;
+        return reduce(b, name, &inner, others.to_vec(), of, keep);
     }
     let product = |d: &[usize]| d.iter().product();
     let count: usize = product(&x.dims[first..=last]);
@@ -584,10 +696,10 @@ pub(super) fn reduce(
         count,
         product(&x.dims[last + 1..]),
     );
-    let image = standard(&x.dims);
+    let image = x.standard();
     // The window is the pixels of an image, or all rows of a shape around the axes.
-    let (shape, size) = match (first, all.w) {
-        (1, 1) if image.c == all.c => (image, (image.h, image.w)),
+    let (shape, size) = match all.w {
+        1 if image.c == all.c => (image, (image.h, image.w)),
         _ => (all, (count, 1)),
     };
     let kind = if of == Reduction::Max {
@@ -605,17 +717,10 @@ pub(super) fn reduce(
         &[from],
         Vec::new(),
     )?;
-    let dims = x.dims.iter().enumerate();
-    let dims: Vec<usize> = dims
-        .filter_map(|(i, &d)| {
-            if !axes.contains(&i) {
-                Some(d)
-            } else {
-                keep.then_some(1)
-            }
-        })
-        .collect();
-    let result = Live::new(value, dims, x.kind);
+    let mut result = x.with_value(value);
+    for &a in axes.iter().rev() {
+        result = result.spliced(a, if keep { &[1] } else { &[] });
+    }
     match of {
         Reduction::Sum => b.scale(name, &result, &[count as f64], &[0.0]),
         _ => Ok(result),

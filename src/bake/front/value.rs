@@ -4,31 +4,47 @@ use super::constant::{ConstantTensor, Element};
 use crate::ir::graph::Shape;
 use std::rc::Rc;
 
-/// Numbers computed from each record. The first axis of the tensor is the axis of the records.
+/// Numbers computed from each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Live {
-    /// The value of the draft. Its elements in the order c, y, x are those of the tensor in
-    /// row-major order. The shapes of the two may differ.
+    /// The value of the draft. Its elements in the order c, y, x are those of one record's tensor
+    /// in row-major order. The shapes of the two may differ.
     pub(super) value: usize,
-    /// The sizes of the axes behind the axis of the records.
+    /// The sizes of the tensor's axes, without the axis of the records.
     pub(super) dims: Vec<usize>,
+    /// The place of the axis of the records among all axes. `None` if the tensor has no such axis,
+    /// because the model computes one record at a time.
+    pub(super) records: Option<usize>,
     /// The type that the model computes the numbers in.
     pub(super) kind: Element,
 }
 
 impl Live {
+    /// A value whose first axis is the axis of the records.
     pub(super) fn new(value: usize, dims: Vec<usize>, kind: Element) -> Live {
-        Live { value, dims, kind }
+        Live {
+            value,
+            dims,
+            records: Some(0),
+            kind,
+        }
     }
 
     /// Returns the value number `value` of the draft, with the sizes and the type of this tensor.
     pub(super) fn with_value(&self, value: usize) -> Live {
-        Live::new(value, self.dims.clone(), self.kind)
+        Live {
+            value,
+            ..self.clone()
+        }
     }
 
-    /// Returns this value with other sizes. The number of elements must be the same.
+    /// Returns this value with other sizes. The number of elements must be the same. The axis of
+    /// the records stays in its place.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> Live {
-        Live::new(self.value, dims, self.kind)
+        Live {
+            dims,
+            ..self.clone()
+        }
     }
 
     /// The count of numbers for one record.
@@ -36,18 +52,77 @@ impl Live {
         self.dims.iter().product()
     }
 
+    /// The number of axes, that of the records included.
+    pub(super) fn rank(&self) -> usize {
+        self.dims.len() + usize::from(self.records.is_some())
+    }
+
+    /// The sizes of all axes, with 1 for the axis of the records.
+    pub(super) fn whole(&self) -> Vec<usize> {
+        let mut whole = self.dims.clone();
+        if let Some(r) = self.records {
+            whole.insert(r, 1);
+        }
+        whole
+    }
+
     /// The sizes for messages: `[N, 3, 8, 8]`.
     pub(super) fn shown(&self) -> String {
-        shown(&self.dims)
+        let mut sizes: Vec<String> = self.dims.iter().map(usize::to_string).collect();
+        if let Some(r) = self.records {
+            sizes.insert(r, "N".into());
+        }
+        format!("[{}]", sizes.join(", "))
     }
-}
 
-/// The sizes of a tensor for messages, from those behind the axis of the records.
-pub(super) fn shown(dims: &[usize]) -> String {
-    let sizes: Vec<String> = std::iter::once("N".into())
-        .chain(dims.iter().map(usize::to_string))
-        .collect();
-    format!("[{}]", sizes.join(", "))
+    /// The sizes behind a first axis that is that of the records, or has the size 1.
+    pub(super) fn behind_first(&self) -> Option<&[usize]> {
+        match (self.records, self.dims.first()) {
+            (Some(0), _) => Some(&self.dims),
+            (None, Some(1)) => Some(&self.dims[1..]),
+            _ => None,
+        }
+    }
+
+    /// The usual shape of the value ([`standard`]). A first axis of size 1 in place of the records
+    /// does not count.
+    pub(super) fn standard(&self) -> Shape {
+        standard(self.behind_first().unwrap_or(&self.dims))
+    }
+
+    /// The value for an operation that takes the first axis for that of the records. Returns it
+    /// as a value whose first axis is that.
+    pub(super) fn per_record(&self) -> Result<Live, String> {
+        match self.behind_first() {
+            Some(dims) => Ok(Live::new(self.value, dims.to_vec(), self.kind)),
+            None => Err(format!(
+                "expected a first axis of the records, or of size 1, found {}",
+                self.shown()
+            )),
+        }
+    }
+
+    /// A result behind [`Live::per_record`] of `of`, with a first axis like that value's.
+    pub(super) fn like(mut self, of: Option<usize>) -> Live {
+        if of.is_none() && self.records == Some(0) {
+            self.dims.insert(0, 1);
+            self.records = None;
+        }
+        self
+    }
+
+    /// Returns the value with axis `a` of [`Live::dims`] replaced by axes of these sizes.
+    pub(super) fn spliced(&self, a: usize, by: &[usize]) -> Live {
+        let dims = [&self.dims[..a], by, &self.dims[a + 1..]].concat();
+        let records = self
+            .records
+            .map(|r| if r > a { r + by.len() - 1 } else { r });
+        Live {
+            dims,
+            records,
+            ..self.clone()
+        }
+    }
 }
 
 /// A shape of channels, rows and columns.
@@ -108,9 +183,15 @@ pub(super) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>, String> {
 
 /// Converts an axis of the model's tensor to an index in [`Live::dims`].
 pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
-    let a = self::axis(axis, live.dims.len() + 1)?;
-    a.checked_sub(1)
-        .ok_or_else(|| format!("axis {axis} of {} is the axis of the records", live.shown()))
+    let a = self::axis(axis, live.rank())?;
+    match live.records {
+        Some(r) if r == a => Err(format!(
+            "axis {axis} of {} is the axis of the records",
+            live.shown()
+        )),
+        Some(r) if r < a => Ok(a - 1),
+        _ => Ok(a),
+    }
 }
 
 /// Converts axes of the model's tensor to indices in [`Live::dims`].
@@ -129,13 +210,26 @@ pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, Stri
     Ok(order)
 }
 
-/// Converts an order of axes to the order of those behind the axis of the records.
-pub(super) fn inner_permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, String> {
-    let order = permutation(order, rank)?;
-    match order.split_first() {
-        Some((0, inner)) => Ok(inner.iter().map(|a| a - 1).collect()),
-        _ => Err(format!(
-            "perm {order:?}: the first axis must stay the axis of the records"
-        )),
-    }
+/// An order of the axes of a value.
+pub(super) struct Order {
+    /// The indices in [`Live::dims`] in the new order.
+    pub(super) inner: Vec<usize>,
+    /// The new place of the axis of the records.
+    pub(super) records: Option<usize>,
+}
+
+/// Converts an order of all axes of a value.
+pub(super) fn order_of(order: &[i64], live: &Live) -> Result<Order, String> {
+    let order = permutation(order, live.rank())?;
+    let of_records = |a: &usize| live.records == Some(*a);
+    let records = order.iter().position(of_records);
+    let rest = order.iter().filter(|a| !of_records(a));
+    let inner = rest.map(|&a| match live.records {
+        Some(r) if r < a => a - 1,
+        _ => a,
+    });
+    Ok(Order {
+        inner: inner.collect(),
+        records,
+    })
 }

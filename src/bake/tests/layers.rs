@@ -15,6 +15,7 @@ fn read(model: PathBuf) -> Result<ReadModel, Vec<String>> {
         model,
         plan: "host".into(),
         weights: Precision::F32,
+        sizes: Default::default(),
         changes: 1.0,
         lab: false,
     };
@@ -708,6 +709,7 @@ fn several_inputs_and_outputs() {
         model: f.path.clone(),
         plan: "host".into(),
         weights: Precision::F32,
+        sizes: Default::default(),
         changes: 1.0,
         lab: true,
     };

@@ -23,6 +23,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
         root: root.clone(),
         model: path.clone(),
         weights,
+        sizes: Default::default(),
         changes: 1.0,
         plan: "host".into(),
         lab: true,

@@ -5,15 +5,18 @@
 mod classify;
 mod file;
 mod fold;
+mod images;
 mod node;
 mod ops;
 mod tensor;
+mod values;
 mod window;
 
-use super::beside::{self, Lowered, ModelInput, ModelPlace};
+use super::beside::{self, Lowered, ModelPlace};
 use super::builder::Builder;
-use super::constant::{self, ConstantTensor, Element};
-use super::value::{Live, ModelValue, standard};
+use super::constant::{ConstantTensor, Element};
+use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
+use super::value::{Live, ModelValue};
 use super::{Source, listed};
 use super::{functions, tail};
 use crate::bake::Mistakes;
@@ -29,8 +32,9 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 52] = [
+const OPS: [(&str, &str); 94] = [
     ("Add", ""),
+    ("And", ""),
     ("ArgMax", "axis keepdims select_last_index"),
     ("ArrayFeatureExtractor", ""),
     (
@@ -43,29 +47,49 @@ const OPS: [(&str, &str); 52] = [
     ),
     ("Binarizer", "threshold"),
     ("Cast", "saturate to round_mode"),
+    ("Ceil", ""),
+    ("Celu", "alpha"),
     ("Clip", "max min"),
     ("Concat", "axis"),
     ("Conv", "auto_pad dilations group kernel_shape pads strides"),
+    (
+        "ConvTranspose",
+        "auto_pad dilations group kernel_shape output_padding output_shape pads strides",
+    ),
+    ("CumSum", "exclusive reverse"),
+    ("DepthToSpace", "blocksize mode"),
+    ("DequantizeLinear", "axis block_size output_dtype"),
     ("Div", ""),
     ("Dropout", "is_test ratio seed"),
     ("Elu", "alpha"),
+    ("Equal", ""),
+    ("Expand", ""),
     ("Flatten", "axis"),
     ("Gather", "axis"),
     ("Gelu", "approximate"),
     ("Gemm", "alpha beta transA transB broadcast"),
     ("GlobalAveragePool", ""),
     ("GlobalMaxPool", ""),
+    ("Greater", ""),
+    ("GreaterOrEqual", ""),
+    ("GroupNormalization", "epsilon num_groups stash_type"),
     ("HardSigmoid", "alpha beta"),
     ("Identity", ""),
+    ("InstanceNormalization", "epsilon"),
+    ("LRN", "alpha beta bias size"),
     (
         "LabelEncoder",
-        "classes_strings default_float default_int64 default_string default_tensor keys_int64s \
-         keys_strings keys_tensor values_int64s values_strings values_tensor",
+        "classes_strings default_float default_int64 default_string default_tensor \
+         keys_int64s keys_strings keys_tensor values_int64s values_strings values_tensor",
     ),
+    ("LayerNormalization", "axis epsilon stash_type"),
     ("LeakyRelu", "alpha"),
+    ("Less", ""),
+    ("LessOrEqual", ""),
     (
         "LinearClassifier",
-        "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform",
+        "classlabels_ints classlabels_strings coefficients intercepts multi_class \
+         post_transform",
     ),
     (
         "LinearRegressor",
@@ -78,64 +102,74 @@ const OPS: [(&str, &str); 52] = [
         "MaxPool",
         "auto_pad ceil_mode dilations kernel_shape pads storage_order strides",
     ),
+    ("Mean", ""),
+    ("MeanVarianceNormalization", "axes"),
     ("Min", ""),
     ("Mul", ""),
     ("Neg", ""),
     ("Normalizer", "norm"),
+    ("Not", ""),
+    ("OneHot", "axis"),
+    ("Or", ""),
     ("PRelu", ""),
     ("Pad", "mode pads value"),
-    ("ReduceMax", "axes keepdims noop_with_empty_axes"),
-    ("ReduceMean", "axes keepdims noop_with_empty_axes"),
-    ("ReduceSum", "axes keepdims noop_with_empty_axes"),
-    ("Reshape", "allowzero shape"),
-    ("Scaler", "offset scale"),
-    ("Selu", "alpha gamma"),
-    ("Shape", "end start"),
-    ("Slice", "axes ends starts steps"),
-    ("Softmax", "axis"),
-    ("Split", "axis num_outputs split"),
-    ("Squeeze", "axes"),
-    ("Sub", ""),
-    ("Sum", ""),
-    ("Swish", "alpha"),
-    ("Transpose", "perm"),
-    ("Unsqueeze", "axes"),
-    ("ZipMap", "classlabels_int64s classlabels_strings"),
-];
-
-/// Operations on constants alone, with the names of their attributes.
-const OF_CONSTANTS: [(&str, &str); 25] = [
-    ("Abs", ""),
-    ("And", ""),
-    ("Ceil", ""),
-    (
-        "Constant",
-        "value value_float value_floats value_int value_ints value_string value_strings",
-    ),
-    ("ConstantOfShape", "value"),
-    ("DequantizeLinear", "axis block_size output_dtype"),
-    ("Equal", ""),
-    ("Exp", ""),
-    ("Expand", ""),
-    ("Floor", ""),
-    ("Greater", ""),
-    ("Less", ""),
-    ("Log", ""),
-    ("Mod", "fmod"),
-    ("Not", ""),
-    ("Or", ""),
     ("Pow", ""),
     (
         "QuantizeLinear",
         "axis block_size output_dtype precision saturate",
     ),
+    ("RMSNormalization", "axis epsilon stash_type"),
+    ("ReduceL1", "axes keepdims noop_with_empty_axes"),
+    ("ReduceL2", "axes keepdims noop_with_empty_axes"),
+    ("ReduceLogSum", "axes keepdims noop_with_empty_axes"),
+    ("ReduceLogSumExp", "axes keepdims noop_with_empty_axes"),
+    ("ReduceMax", "axes keepdims noop_with_empty_axes"),
+    ("ReduceMean", "axes keepdims noop_with_empty_axes"),
+    ("ReduceMin", "axes keepdims noop_with_empty_axes"),
+    ("ReduceSum", "axes keepdims noop_with_empty_axes"),
+    ("ReduceSumSquare", "axes keepdims noop_with_empty_axes"),
+    ("Reshape", "allowzero shape"),
+    (
+        "Resize",
+        "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside \
+         extrapolation_value keep_aspect_ratio_policy mode nearest_mode scales",
+    ),
+    ("Scaler", "offset scale"),
+    ("Selu", "alpha gamma"),
+    ("Shape", "end start"),
+    ("Shrink", "bias lambd"),
+    ("Sign", ""),
+    ("Slice", "axes ends starts steps"),
+    ("Softmax", "axis"),
+    ("Softsign", ""),
+    ("SpaceToDepth", "blocksize"),
+    ("Split", "axis num_outputs split"),
+    ("Squeeze", "axes"),
+    ("Sub", ""),
+    ("Sum", ""),
+    ("Swish", "alpha"),
+    ("ThresholdedRelu", "alpha"),
+    ("Tile", "axis"),
+    ("Transpose", "perm"),
+    ("Trilu", "upper"),
+    ("Unsqueeze", "axes"),
+    ("Upsample", "mode scales"),
+    ("Where", ""),
+    ("Xor", ""),
+    ("ZipMap", "classlabels_int64s classlabels_strings"),
+];
+
+/// Operations on constants alone, with the names of their attributes.
+const OF_CONSTANTS: [(&str, &str); 6] = [
+    (
+        "Constant",
+        "value value_float value_floats value_int value_ints value_string value_strings",
+    ),
+    ("ConstantOfShape", "value"),
+    ("Mod", "fmod"),
     ("Range", ""),
-    ("Reciprocal", ""),
     ("ReduceProd", "axes keepdims noop_with_empty_axes"),
     ("Size", ""),
-    ("Sqrt", ""),
-    ("Tile", ""),
-    ("Where", ""),
 ];
 
 /// The supported operations of the set `ai.onnx.ml`.
@@ -143,22 +177,13 @@ const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier 
                   Normalizer Scaler ZipMap";
 
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 23] = [
-    ("Resize", RESIZE),
-    ("Upsample", RESIZE),
-    ("ConvTranspose", "let the network end before it"),
+const INSTEAD: [(&str, &str); 14] = [
     ("GRU", TIME),
     ("LSTM", TIME),
     ("RNN", TIME),
     ("Loop", LOOP),
     ("Scan", LOOP),
     ("If", CHOICE),
-    ("Erf", "export with operation set 20, which has Gelu"),
-    ("LRN", NORM),
-    ("InstanceNormalization", NORM),
-    ("GroupNormalization", NORM),
-    ("LayerNormalization", NORM),
-    ("Softsign", "use Tanh instead"),
     ("Einsum", "use MatMul instead"),
     ("QLinearConv", QUANTISED),
     ("QLinearMatMul", QUANTISED),
@@ -172,10 +197,8 @@ const INSTEAD: [(&str, &str); 23] = [
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
-const RESIZE: &str = "resize images before they are read, or let the network end before it";
 const TIME: &str = "use convolutions over a window of time instead";
 const LOOP: &str = "export the model with the loop unrolled (torch.onnx.export traces it)";
-const NORM: &str = "use batch normalisation instead";
 const QUANTISED: &str =
     "export the model before quantisation: weights can be stored as f16 or i8 when it is baked";
 const CHOICE: &str =
@@ -213,18 +236,54 @@ pub(super) fn read(
     )
 }
 
-/// Makes a draft of a model. All mistakes are reported.
+/// Makes a draft of a model. All mistakes are reported. If a fixed first size cannot be the number
+/// of records, the whole input is one record.
 fn lower(
     model: &OnnxModel,
     place: &ModelPlace<'_>,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Lowered> {
-    let (before, file) = (mistakes.lines.len(), place.file);
     let Some(graph) = &model.model.graph else {
-        mistakes.add(file, "not an ONNX model: it has no graph");
+        mistakes.add(place.file, "not an ONNX model: it has no graph");
         return None;
     };
+    let before = mistakes.lines.len();
+    let first = lower_graph(model, graph, place, false, files, mistakes);
+    if !first.supposed {
+        return first.lowered;
+    }
+    let of_first = mistakes.lines.split_off(before);
+    if of_first.is_empty() {
+        return first.lowered;
+    }
+    let second = lower_graph(model, graph, place, true, files, mistakes);
+    if mistakes.lines.len() > before {
+        mistakes.lines.truncate(before);
+        mistakes.lines.extend(of_first);
+        return None;
+    }
+    second.lowered
+}
+
+/// An attempt to make a draft of a model.
+#[derive(Default)]
+struct Attempt {
+    lowered: Option<Lowered>,
+    /// True if a fixed first size was taken for the number of records.
+    supposed: bool,
+}
+
+/// Makes a draft of a model's graph.
+fn lower_graph(
+    model: &OnnxModel,
+    graph: &GraphProto,
+    place: &ModelPlace<'_>,
+    single: bool,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Attempt {
+    let (before, file) = (mistakes.lines.len(), place.file);
     let sets = sets(model, file, mistakes);
     check_parts(model, file, mistakes);
     let mut tensors = Tensors {
@@ -234,10 +293,14 @@ fn lower(
     };
     let mut known = initializers(graph, &model.rest.graph, file, &mut tensors, mistakes);
     let names = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
-    let wanted = place
-        .wanted(names.map(|name| (name, name.to_string())))
-        .map_err(|e| mistakes.add(file, e))
-        .ok()?;
+    let inner = graph.node.iter().flat_map(|n| &n.output).map(|o| &**o);
+    let wanted = place.wanted(
+        names.map(|name| (name, name.to_string())),
+        inner.map(|name| (name, name.to_string())),
+    );
+    let Ok(wanted) = wanted.map_err(|e| mistakes.add(file, e)) else {
+        return Attempt::default();
+    };
     check_names(graph, file, mistakes);
     let constants = known.values().map(|v| match v {
         ModelValue::Constant(c) => c.len(),
@@ -245,11 +308,13 @@ fn lower(
     });
     // Quantized weights are stored once, and computed constants of the same size follow.
     let left = FOLDED.saturating_add(constants.sum::<usize>().saturating_mul(4));
+    let opened = inputs(graph, place, single, &mut known, mistakes);
+    let supposed = opened.as_ref().is_some_and(|o| o.supposed);
     let mut lowering = Lowering {
         graph,
         sets,
         left,
-        builder: inputs(graph, file, &mut known, mistakes),
+        builder: opened.map(|o| o.builder),
         known,
         tensors,
     };
@@ -274,12 +339,16 @@ fn lower(
             }
         }
     }
-    if mistakes.lines.len() > before {
-        return None;
+    let good = mistakes.lines.len() == before;
+    let finished = |builder: Builder| {
+        finish(builder, &outputs, place.values)
+            .map_err(|e| mistakes.add(file, e))
+            .ok()
+    };
+    Attempt {
+        lowered: builder.filter(|_| good).and_then(finished),
+        supposed,
     }
-    finish(builder?, &outputs, place.values)
-        .map_err(|e| mistakes.add(file, e))
-        .ok()
 }
 
 /// Reports parts of a model that are not supported.
@@ -495,19 +564,27 @@ fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), Strin
         return Ok(());
     };
     // Exporters leave out sizes that they do not know.
-    let Some((_, rest)) = shape.dim.split_first() else {
+    if shape.dim.is_empty() {
         return Ok(());
-    };
-    let stated: Vec<Option<i64>> = rest
+    }
+    let mut stated: Vec<Option<i64>> = shape
+        .dim
         .iter()
         .map(|d| d.dim_value.filter(|&n| n > 0))
         .collect();
-    let differs = |(s, &d): (&Option<i64>, &usize)| s.is_some_and(|s| usize::try_from(s) != Ok(d));
-    if stated.len() != live.dims.len() || stated.iter().zip(&live.dims).any(differs) {
-        let size = |s: &Option<i64>| s.map_or("?".into(), |n| n.to_string());
-        let sizes: Vec<String> = std::iter::once("N".into())
-            .chain(stated.iter().map(size))
-            .collect();
+    if let Some(r) = live.records.filter(|&r| r < stated.len()) {
+        stated[r] = None;
+    }
+    let differs = |(i, s): (usize, &Option<i64>)| {
+        let own = (live.records != Some(i)).then_some(live.whole()[i]);
+        s.is_some_and(|s| own.is_some_and(|own| usize::try_from(s) != Ok(own)))
+    };
+    if stated.len() != live.rank() || stated.iter().enumerate().any(differs) {
+        let size = |(i, s): (usize, &Option<i64>)| match s {
+            _ if live.records == Some(i) => "N".into(),
+            s => s.map_or("?".into(), |n| n.to_string()),
+        };
+        let sizes: Vec<String> = stated.iter().enumerate().map(size).collect();
         return Err(format!(
             "the model declares [{}], its nodes give {}: export it anew",
             sizes.join(", "),
@@ -517,13 +594,23 @@ fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), Strin
     Ok(())
 }
 
-/// A builder with the model's inputs, which are added to `known`.
+/// The builder of a model, and what its inputs are.
+struct Opened {
+    builder: Builder,
+    /// True if a fixed first size is taken for the number of records.
+    supposed: bool,
+}
+
+/// A builder with the model's inputs, which are added to `known`. Where `single` is true, a fixed
+/// first size is no number of records.
 fn inputs<'g>(
     graph: &'g GraphProto,
-    file: &str,
+    place: &ModelPlace<'_>,
+    single: bool,
     known: &mut HashMap<&'g str, ModelValue>,
     mistakes: &mut Mistakes,
-) -> Option<Builder> {
+) -> Option<Opened> {
+    let file = place.file;
     let names: Vec<(&str, &ValueInfoProto)> = graph
         .input
         .iter()
@@ -533,57 +620,51 @@ fn inputs<'g>(
     if names.is_empty() {
         mistakes.add(file, "expected an input, found none");
     }
-    let mut inputs = Vec::new();
+    let mut declared = Vec::new();
     for &(name, info) in &names {
         if known.insert(name, ModelValue::Unknown).is_some() {
             mistakes.add(file, format_args!("two inputs are called {name}"));
         }
-        inputs.extend(input(info, &format!("{file}: input {name}"), mistakes));
+        declared.extend(input(
+            name,
+            info,
+            &format!("{file}: input {name}"),
+            mistakes,
+        ));
     }
-    if inputs.is_empty() || inputs.len() < names.len() {
-        return None;
-    }
-    let records = inputs[0].records;
-    if let Some(other) = inputs.iter().position(|i| i.records != records) {
-        let shown = |i: usize| {
-            let size = inputs[i].records.map_or("N".into(), |n| n.to_string());
-            let sizes = inputs[i].dims.iter().map(usize::to_string);
-            let sizes: Vec<String> = std::iter::once(size).chain(sizes).collect();
-            let (name, _) = names[i];
-            format!("{name} [{}]", sizes.join(", "))
-        };
-        mistakes.add(
-            file,
-            format_args!(
-                "expected inputs with the same number of records, found {} and {}: a record has a \
-                 part of every input; export the model with the same first size for all inputs",
-                shown(0),
-                shown(other)
-            ),
-        );
-        return None;
-    }
+    let complete = !declared.is_empty() && declared.len() == names.len();
+    let arranged = inputs::arrange(declared, place.sizes, place.sizes_by, single);
+    let Arranged {
+        values: lives,
+        records,
+        supposed,
+    } = arranged
+        .map_err(|list| inputs::report(list, file, mistakes))
+        .ok()
+        .filter(|_| complete)?;
     let values = names
         .iter()
-        .zip(&inputs)
-        .map(|(&(name, _), i)| graph::Value {
+        .zip(&lives)
+        .map(|(&(name, _), live)| graph::Value {
             name: name.to_string().into(),
-            shape: standard(&i.dims),
+            shape: live.standard(),
         });
     let (builder, values) = Builder::new(values.collect(), records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
-    for ((&(name, _), input), value) in names.iter().zip(inputs).zip(values) {
-        known.insert(
-            name,
-            ModelValue::Live(Live::new(value, input.dims, input.kind)),
-        );
+    for ((&(name, _), live), value) in names.iter().zip(lives).zip(values) {
+        known.insert(name, ModelValue::Live(live.with_value(value)));
     }
-    Some(builder)
+    Some(Opened { builder, supposed })
 }
 
 /// Reads the declaration of an input.
-fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<ModelInput> {
+fn input(
+    name: &str,
+    info: &ValueInfoProto,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> Option<DeclaredInput> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let kind = tensor.and_then(|t| t.elem_type).unwrap_or(DataType::FLOAT);
     let float = matches!(
@@ -595,54 +676,17 @@ fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<
         mistakes.add(place, format_args!("expected numbers, found type {kind}"));
         return None;
     }
-    let shape = tensor.and_then(|t| t.shape.as_ref());
-    let sizes = shape.map_or(&[][..], |s| &s.dim);
-    let shown = || {
-        let size = |(i, d): (usize, &rten_onnx::onnx::Dimension)| match (d.dim_value, &d.dim_param)
-        {
-            (Some(n), _) => n.to_string(),
-            (None, Some(name)) if !name.is_empty() => name.clone(),
-            _ if i == 0 => "N".into(),
-            _ => "?".into(),
-        };
-        format!(
-            "[{}]",
-            sizes
-                .iter()
-                .enumerate()
-                .map(size)
-                .collect::<Vec<_>>()
-                .join(", ")
-        )
-    };
-    let Some((first, rest)) = sizes.split_first() else {
-        mistakes.add(
-            place,
-            "expected sizes, of which the first is the number of records, found none: export the \
-             model with its sizes",
-        );
-        return None;
-    };
     let size = |d: &rten_onnx::onnx::Dimension| {
-        d.dim_value
-            .and_then(|n| usize::try_from(n).ok())
-            .filter(|&n| n > 0)
+        let known = d.dim_value.and_then(|n| usize::try_from(n).ok());
+        match known.filter(|&n| n > 0) {
+            Some(n) => AxisSize::Known(n),
+            None => AxisSize::Open(d.dim_param.clone().unwrap_or_default()),
+        }
     };
-    let dims: Option<Vec<usize>> = rest.iter().map(size).collect();
-    let Some(dims) = dims.filter(|d| constant::elements(d).is_some()) else {
-        mistakes.add(
-            place,
-            format_args!(
-                "expected fixed sizes behind the number of records, found {}: export the model \
-                 with a fixed size of its input",
-                shown()
-            ),
-        );
-        return None;
-    };
-    Some(ModelInput {
-        records: size(first),
-        dims,
+    let shape = tensor.and_then(|t| t.shape.as_ref());
+    Some(DeclaredInput {
+        name: name.into(),
+        axes: shape.map(|s| s.dim.iter().map(size).collect()),
         kind: tensor::element(kind.0.into()).unwrap_or(Element::F32),
     })
 }
@@ -730,21 +774,45 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
 fn type_of(op: &str, name: &str) -> AttributeType {
     match name {
         "value" if op == "Pad" => AttributeType::FLOAT,
-        "alpha" | "beta" | "gamma" | "epsilon" | "momentum" | "ratio" | "threshold" | "max"
-        | "min" | "value_float" | "default_float" => AttributeType::FLOAT,
-        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" => {
+        "alpha"
+        | "beta"
+        | "gamma"
+        | "epsilon"
+        | "momentum"
+        | "ratio"
+        | "threshold"
+        | "max"
+        | "min"
+        | "value_float"
+        | "default_float"
+        | "bias"
+        | "lambd"
+        | "cubic_coeff_a"
+        | "extrapolation_value" => AttributeType::FLOAT,
+        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" | "scales" => {
             AttributeType::FLOATS
         }
-        "approximate" | "auto_pad" | "mode" | "norm" | "post_transform" | "value_string"
-        | "default_string" | "round_mode" => AttributeType::STRING,
+        "approximate"
+        | "auto_pad"
+        | "mode"
+        | "norm"
+        | "post_transform"
+        | "value_string"
+        | "default_string"
+        | "round_mode"
+        | "nearest_mode"
+        | "coordinate_transformation_mode"
+        | "keep_aspect_ratio_policy" => AttributeType::STRING,
         "classes_strings"
         | "keys_strings"
         | "values_strings"
         | "classlabels_strings"
         | "value_strings" => AttributeType::STRINGS,
-        "axes" | "dilations" | "kernel_shape" | "pads" | "strides" | "perm" | "shape"
-        | "starts" | "ends" | "steps" | "split" | "keys_int64s" | "values_int64s"
-        | "classlabels_ints" | "classlabels_int64s" | "value_ints" => AttributeType::INTS,
+        "output_padding" | "output_shape" | "axes" | "dilations" | "kernel_shape" | "pads"
+        | "strides" | "perm" | "shape" | "starts" | "ends" | "steps" | "split" | "keys_int64s"
+        | "values_int64s" | "classlabels_ints" | "classlabels_int64s" | "value_ints" => {
+            AttributeType::INTS
+        }
         "value" | "default_tensor" | "keys_tensor" | "values_tensor" => AttributeType::TENSOR,
         _ => AttributeType::INT,
     }
@@ -793,8 +861,7 @@ fn operands(
 }
 
 /// The operations that are not supported, but whose output has the sizes of their first input.
-const KEEP_SIZES: &str = "Erf GroupNormalization InstanceNormalization LRN LayerNormalization \
-                          Softsign";
+const KEEP_SIZES: &str = "Hardmax LpNormalization Tan";
 
 /// A value in place of an output that a mistake has left out. Its sizes are known if the model
 /// states them, or if the operation keeps those of its input.
@@ -818,18 +885,30 @@ fn assumed(
                 .as_ref()?
                 .dim;
             let size = |d: &rten_onnx::onnx::Dimension| usize::try_from(d.dim_value?).ok();
-            let (_, sizes) = sizes.split_first()?;
-            sizes.iter().map(size).collect::<Option<Vec<usize>>>()
+            Some(sizes.iter().map(size).collect::<Vec<_>>())
         });
     let same = || match known.get(&**proto.input.first()?) {
         Some(ModelValue::Live(live)) if listed(KEEP_SIZES, proto.op_type.as_deref()?) => {
-            Some(live.dims.clone())
+            Some(live.clone())
         }
         _ => None,
     };
-    builder
-        .assumed(name, stated.or_else(same)?)
-        .map(ModelValue::Live)
+    let like = known.values().find_map(|v| match v {
+        ModelValue::Live(live) => Some(live.records),
+        _ => None,
+    });
+    let stated = stated.and_then(|sizes| {
+        let behind = sizes
+            .get(1..)?
+            .iter()
+            .copied()
+            .collect::<Option<Vec<usize>>>()?;
+        let live = Live::new(0, behind, Element::F32);
+        Some(live.like(like.flatten()))
+    });
+    let live = stated.or_else(same)?;
+    let assumed = builder.assumed(name, &live)?;
+    Some(ModelValue::Live(assumed))
 }
 
 /// The tensors among the attributes of a node.
@@ -877,7 +956,9 @@ fn compute(
                 .map(|c| ModelValue::Constant(Rc::new(c)))
                 .collect())
         }
-        (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => classify::apply(builder, node),
+        (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => {
+            ops::by_records(node, |node| classify::apply(builder, node))
+        }
         (None, Some(builder)) => ops::apply(builder, node),
         (None, None) => Ok(Vec::new()),
     }

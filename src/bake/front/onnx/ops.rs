@@ -1,17 +1,18 @@
 //! The operations of the standard set on values computed from the record.
 
 use super::node::{OnnxNode, live};
-use super::window;
 use super::{fold, tensor};
+use super::{images, values, window};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
+use crate::bake::front::elementwise::{self, Operand};
 use crate::bake::front::fold as constants;
 use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around};
 use crate::bake::front::value::{
-    Class, Live, ModelValue, axes, axis, inner_axis, inner_permutation, shape_of, standard,
+    Class, Live, ModelValue, axes, axis, inner_axis, order_of, shape_of, standard,
 };
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
@@ -20,8 +21,57 @@ use std::rc::Rc;
 /// The outputs of a node.
 pub(super) type NodeOutputs = Result<Vec<ModelValue>, String>;
 
+/// The operations that take the first axis for that of the records.
+const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace \
+                          GlobalAveragePool GlobalMaxPool GroupNormalization \
+                          InstanceNormalization LRN MaxPool SpaceToDepth";
+
 /// Computes a node with at least one input that is computed from the record.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    if listed(FIRST_AXIS, node.op()) {
+        return by_records(node, |node| operation(b, node));
+    }
+    operation(b, node)
+}
+
+/// Computes a node that takes the first axis for that of the records. Where a value has an axis of
+/// size 1 in its place, so have the results.
+pub(super) fn by_records(
+    node: &OnnxNode<'_>,
+    compute: impl FnOnce(&OnnxNode<'_>) -> NodeOutputs,
+) -> NodeOutputs {
+    let of = node.inputs.iter().flatten().find_map(|i| match i {
+        ModelValue::Live(live) => Some(live.records),
+        _ => None,
+    });
+    let Some(of) = of.filter(|&of| of != Some(0)) else {
+        return compute(node);
+    };
+    let input = |i: &Option<ModelValue>| match i {
+        Some(ModelValue::Live(live)) => Ok(Some(ModelValue::Live(live.per_record()?))),
+        other => Ok(other.clone()),
+    };
+    let node = OnnxNode {
+        inputs: node
+            .inputs
+            .iter()
+            .map(input)
+            .collect::<Result<_, String>>()?,
+        name: node.name.clone(),
+        tensors: node.tensors.clone(),
+        ..*node
+    };
+    let like = |value: ModelValue| match value {
+        ModelValue::Live(live) => ModelValue::Live(live.like(of)),
+        ModelValue::Map(live, names) => ModelValue::Map(live.like(of), names),
+        ModelValue::Flags(live, threshold) => ModelValue::Flags(live.like(of), threshold),
+        other => other,
+    };
+    Ok(compute(&node)?.into_iter().map(like).collect())
+}
+
+/// Computes a node whose values have the axis of the records where the operation expects it.
+fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let one = |live: Result<Live, String>| live.map(|l| vec![ModelValue::Live(l)]);
     if let Some(ModelValue::Class(class)) = node.input(0) {
         return of_class(node, class.clone());
@@ -31,6 +81,9 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         (node.input(0), node.op())
     {
         return Ok(node.inputs[..1].iter().flatten().cloned().collect());
+    }
+    if let Some(live) = values::apply(b, node) {
+        return one(live);
     }
     if let Some(function) = activation(node)? {
         let live = live(node, 0)?.clone();
@@ -45,7 +98,6 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
             let live = live(node, 0)?.clone();
             one(b.scale(&node.name, &live, &[-1.0], &[0.0]))
         }
-        "Min" | "Max" => one(limit(b, node)),
         "PRelu" => {
             let (live, slope) = (live(node, 0)?.clone(), node.needed(1, "a slope")?);
             one(operations::prelu(b, &node.name, &live, &slope))
@@ -54,6 +106,9 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         "BatchNormalization" => one(batch_norm(b, node)),
         "Gemm" => one(gemm(b, node)),
         "MatMul" => one(matmul(b, node)),
+        "Resize" | "Upsample" => one(images::resize(b, node)),
+        "ConvTranspose" => one(images::enlarge(b, node)),
+        "DepthToSpace" | "SpaceToDepth" => one(images::blocks(b, node)),
         "Conv" => one(window::convolution(b, node)),
         "MaxPool" | "AveragePool" => one(window::pool(b, node)),
         "GlobalAveragePool" | "GlobalMaxPool" => one(window::global(b, node)),
@@ -99,27 +154,19 @@ fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
 }
 
 /// Advice for operations that are supported on constants only.
-const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
-    (&["QuantizeLinear", "DequantizeLinear"], super::QUANTISED),
-    (&["Pow"], "x · x as Mul is supported"),
-    (
-        &[
-            "ReduceProd",
-            "Size",
-            "Expand",
-            "Tile",
-            "Range",
-            "ConstantOfShape",
-        ],
-        "export the model with fixed sizes",
-    ),
-];
+const ONLY_CONSTANTS: [(&[&str], &str); 1] = [(
+    &["ReduceProd", "Size", "Range", "ConstantOfShape"],
+    "export the model with fixed sizes",
+)];
 
 const END: &str = "let the network end before it";
 
 /// The operations whose result on integers is exact when computed as floats.
-const OF_INTEGERS: &str = "ArgMax Cast Clip Concat Flatten Gather Identity Max MaxPool Min Pad \
-                           ReduceMax Relu Reshape Shape Slice Split Squeeze Transpose Unsqueeze";
+const OF_INTEGERS: &str = "Abs And ArgMax Cast Clip Concat DequantizeLinear Equal Expand Flatten \
+                           Gather Greater GreaterOrEqual Identity Less LessOrEqual Max MaxPool \
+                           Min Not OneHot Or Pad ReduceMax ReduceMin Relu Reshape Resize Shape \
+                           Sign Slice Split Squeeze Tile Transpose Trilu Unsqueeze Upsample Where \
+                           Xor";
 
 /// Operations on a class: only those that change its shape or type.
 fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
@@ -161,7 +208,7 @@ fn cast(node: &OnnxNode<'_>) -> NodeOutputs {
 }
 
 fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
-    let shape = b.shape_constant(&live(node, 0)?.dims, Element::I64);
+    let shape = b.shape_constant(live(node, 0)?, Element::I64);
     let part = fold::part_of_shape(node, shape)?;
     Ok(vec![ModelValue::Constant(Rc::new(part))])
 }
@@ -209,27 +256,6 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
     }))
 }
 
-/// `Min` and `Max` with a constant.
-fn limit(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    let (mut found, mut low, mut high) = (None, f64::NEG_INFINITY, f64::INFINITY);
-    for i in 0..node.inputs.len() {
-        match node.input(i) {
-            Some(ModelValue::Constant(c)) => {
-                let n = c.number()?;
-                if node.op() == "Min" {
-                    high = high.min(n)
-                } else {
-                    low = low.max(n)
-                }
-            }
-            _ if found.is_none() => found = Some(live(node, i)?.clone()),
-            _ => return Err("it is not supported on two values computed from the record".into()),
-        }
-    }
-    let live = found.ok_or("expected inputs, found nothing")?;
-    b.activation(&node.name, &live, operations::clip(low, high))
-}
-
 /// `Add`, `Sub`, `Mul` and `Div` of two inputs, and `Sum` of any number. At least one input is
 /// computed from the record. The others may be constants.
 fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -259,10 +285,10 @@ fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     for second in operands {
         result = ModelValue::Live(match (&result, &second) {
             (ModelValue::Live(x), ModelValue::Constant(c)) => {
-                operations::with_constant(b, name, of, x, c, false)?
+                elementwise::arithmetic(b, name, of, Operand::Live(x), Operand::Constant(c))?
             }
             (ModelValue::Constant(c), ModelValue::Live(x)) => {
-                operations::with_constant(b, name, of, x, c, true)?
+                elementwise::arithmetic(b, name, of, Operand::Constant(c), Operand::Live(x))?
             }
             (ModelValue::Live(x), ModelValue::Live(y)) => operations::combined(b, name, of, x, y)?,
             _ => {
@@ -341,12 +367,15 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 
 fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
-    let x = live(node, 0)?.clone();
-    if node.int("transA", 0) != 0 {
-        return Err("transA: expected 0, found 1: it would mix records".into());
-    }
-    if x.dims.len() != 1 {
+    let mut x = live(node, 0)?.clone();
+    if x.rank() != 2 {
         return Err(format!("expected a matrix [N, K], found {}", x.shown()));
+    }
+    if node.int("transA", 0) != 0 {
+        x = b.reorder(&node.name, &x, &order_of(&[1, 0], &x)?)?;
+    }
+    if x.records == Some(1) {
+        return Err("transA: expected 0, found 1: it would mix records".into());
     }
     let c = node.needed(1, "weights")?;
     let &[rows, cols] = &*c.dims else {
@@ -358,51 +387,43 @@ fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         constants::transpose(&c, &[1, 0])
     };
     let (outputs, inputs) = (c.dims[0], c.dims[1]);
-    if inputs != x.len() {
+    if x.dims.last() != Some(&inputs) {
         return Err(format!(
-            "expected weights of {} inputs, found sizes [{rows}, {cols}]",
-            x.len()
+            "values of {} and weights of sizes [{rows}, {cols}] do not match",
+            x.shown()
         ));
     }
     let weights: Vec<f64> = c.numbers()?.into_iter().map(|w| w * alpha).collect();
-    match node.input(2) {
-        Some(ModelValue::Live(summand)) if beta == 1.0 => {
-            let product = b.affine(&node.name, &x, weights, vec![0.0; outputs])?;
-            if summand.dims != product.dims {
-                return Err(format!(
-                    "a summand of {} does not match {}",
-                    summand.shown(),
-                    product.shown()
-                ));
-            }
-            let value = b.push(
-                &node.name,
-                Op::Combine(Arithmetic::Add),
-                &[product.value, summand.value],
-                Vec::new(),
-            )?;
-            Ok(product.with_value(value))
+    let summand = match node.input(2) {
+        Some(ModelValue::Live(summand)) => {
+            let product = operations::product(b, &node.name, &x, weights, outputs)?;
+            let summand = b.scale(&node.name, summand, &[beta], &[0.0])?;
+            return operations::combined(b, &node.name, Arithmetic::Add, &product, &summand);
         }
-        Some(ModelValue::Live(_)) => Err(format!(
-            "beta: expected 1 with a summand computed from the record, found {beta}"
-        )),
-        _ => {
-            let biases = match node.constant(2, "biases")? {
-                None => vec![0.0; outputs],
-                Some(c) => {
-                    let like = Live::new(x.value, vec![outputs], Element::F32);
-                    let numbers = b.against(&like, &c)?;
-                    let numbers = if numbers.len() == 1 {
-                        vec![numbers[0]; outputs]
-                    } else {
-                        numbers
-                    };
-                    numbers.into_iter().map(|n| n * beta).collect()
-                }
-            };
-            b.affine(&node.name, &x, weights, biases)
+        _ => node.constant(2, "biases")?,
+    };
+    let dims = match x.records {
+        Some(_) => vec![outputs],
+        None => vec![1, outputs],
+    };
+    let mut biases = vec![0.0; outputs];
+    if let Some(c) = summand {
+        if x.len() != inputs {
+            let product = operations::product(b, &node.name, &x, weights, outputs)?;
+            let c = c.cast(Element::F64)?;
+            let numbers = c.numbers()?.into_iter().map(|n| n * beta);
+            let c = ConstantTensor::new(c.kind, c.dims.clone(), Data::Floats(numbers.collect()));
+            return operations::with_constant(b, &node.name, Arithmetic::Add, &product, &c, false);
         }
+        let numbers = b.against(&x.with_dims(dims.clone()), &c)?;
+        biases = (0..outputs)
+            .map(|i| numbers[i % numbers.len()] * beta)
+            .collect();
     }
+    if x.len() != inputs {
+        return operations::product(b, &node.name, &x, weights, outputs);
+    }
+    Ok(b.affine(&node.name, &x, weights, biases)?.with_dims(dims))
 }
 
 /// `MatMul` with constant weights on either side.
@@ -428,7 +449,7 @@ fn times_weights(
     if w.dims.len() > 2 && matrix(w).is_err() {
         return batch(b, name, x, w);
     }
-    if w.dims.len() > x.dims.len() + 1 {
+    if w.dims.len() > x.rank() && x.records.is_some() {
         return Err(format!(
             "weights {:?} have more axes than values of {}: the first axis must stay the axis of \
              the records",
@@ -437,7 +458,8 @@ fn times_weights(
         ));
     }
     let (vector, w) = (w.dims.len() == 1, matrix(w)?);
-    if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
+    let last = x.records.is_some_and(|r| r + 1 == x.rank());
+    if x.dims.last() != Some(&w.dims[0]) && !(x.dims.is_empty() && w.dims[0] == 1) || last {
         return Err(format!(
             "values of {} and weights {:?} do not match",
             x.shown(),
@@ -448,7 +470,7 @@ fn times_weights(
     let mut y = operations::product(b, name, x, weights, w.dims[1])?;
     // A vector counts as a column, whose axis is left out of the result.
     if vector {
-        y.dims.pop();
+        y = y.spliced(y.dims.len() - 1, &[]);
     }
     Ok(y)
 }
@@ -465,12 +487,13 @@ fn weights_times(
         true => w.with_dims(vec![1, w.len()]),
         false => matrix(w)?,
     };
+    let mixes = || format!("a matrix times a value of {} would mix records", x.shown());
     let &[ref ahead @ .., inner, cols] = &*x.dims else {
-        return Err(format!(
-            "a matrix times a value of {} would mix records",
-            x.shown()
-        ));
+        return Err(mixes());
     };
+    if x.records.is_some_and(|r| r > ahead.len()) {
+        return Err(mixes());
+    }
     if w.dims[1] != inner {
         return Err(format!(
             "weights {:?} and values of {} do not match",
@@ -479,19 +502,22 @@ fn weights_times(
         ));
     }
     let (outputs, several) = (w.dims[0], ahead.iter().product());
-    let rows = if vector { vec![] } else { vec![outputs] };
-    let dims = [ahead, &rows, &[cols]].concat();
     // The axis of the sum becomes that of the channels.
-    let from = x.with_dims(vec![several, inner, cols]);
+    let from = Live::new(x.value, vec![several, inner, cols], x.kind);
     let turned = b.transpose(name, &from, &[1, 0, 2])?;
     let each = turned.with_dims(vec![inner, several * cols]);
     let y = operations::pointwise(b, name, &each, w.numbers()?, outputs)?;
     let y = y.with_dims(vec![outputs, several, cols]);
     let back = b.transpose(name, &y, &[1, 0, 2])?;
-    Ok(back.with_dims(dims))
+    let rows = if vector { vec![] } else { vec![outputs] };
+    let result = x.spliced(ahead.len(), &rows).with_value(back.value);
+    Ok(Live {
+        kind: Element::F32,
+        ..result
+    })
 }
 
-/// Products with a matrix for each index of the first axis, as a convolution in groups.
+/// Products with a matrix for each index of the axes in front, as a convolution in groups.
 fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Live, String> {
     let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
         true => format!(
@@ -506,13 +532,28 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
             w.dims
         ),
     };
-    let (&[count, rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..]) else {
+    let (&[ref several @ .., rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..])
+    else {
         return Err(meet());
     };
-    if k != inner || !matches!(ahead, [n] | [1, n] if *n == count) {
+    // The matrices of weights belong to the last axes in front, of which the others have size 1.
+    let long = |d: &[usize]| d.iter().copied().filter(|&n| n > 1).collect::<Vec<_>>();
+    let early = x
+        .records
+        .is_none_or(|r| r <= several.len().saturating_sub(ahead.len()) + 1);
+    let count = ahead.iter().product();
+    let behind = several
+        .len()
+        .saturating_sub(ahead.iter().skip_while(|&&n| n == 1).count());
+    if k != inner
+        || long(several) != long(&several[behind..])
+        || !early
+        || long(&several[behind..]) != long(ahead)
+    {
         return Err(meet());
     }
-    let turned = b.transpose(name, x, &[0, 2, 1])?;
+    let flat = Live::new(x.value, vec![count, rows, inner], x.kind);
+    let turned = b.transpose(name, &flat, &[0, 2, 1])?;
     let from = b.shaped(name, turned.value, shape_of(count * inner, 1, rows))?;
     let weights = constants::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
     let biases = Array::column(Role::Biases, vec![0.0; count * m]);
@@ -522,11 +563,13 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
         groups: count,
     };
     let value = b.push(name, op, &[from], arrays)?;
-    b.transpose(
-        name,
-        &Live::new(value, vec![count, m, rows], Element::F32),
-        &[0, 2, 1],
-    )
+    let product = Live::new(value, vec![count, m, rows], Element::F32);
+    let back = b.transpose(name, &product, &[0, 2, 1])?;
+    let result = x.spliced(x.dims.len() - 1, &[m]).with_value(back.value);
+    Ok(Live {
+        kind: Element::F32,
+        ..result
+    })
 }
 
 /// A constant as a matrix, without axes of size 1 in front.
@@ -551,6 +594,9 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let shape = if node.version < 13 {
         // Before set 13 the softmax is over all axes from this one on.
         let a = inner_axis(node.int("axis", 1), &x)?;
+        if x.records.is_some_and(|r| r > a) {
+            return Err(format!("axis {a} of {} would mix records", x.shown()));
+        }
         let product = |d: &[usize]| d.iter().product();
         shape_of(product(&x.dims[..a]), product(&x.dims[a..]), 1)
     } else {
@@ -566,7 +612,7 @@ fn argmax(node: &OnnxNode<'_>) -> NodeOutputs {
     if x.dims[a] != x.len() {
         return Err(format!(
             "axis {}: expected all values of a record, found {}",
-            a + 1,
+            node.int("axis", 0),
             x.shown()
         ));
     }
@@ -581,21 +627,28 @@ fn argmax(node: &OnnxNode<'_>) -> NodeOutputs {
 
 fn flatten(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    let rank = x.dims.len() + 1;
     let a = match node.int("axis", 1) {
-        a if a == rank as i64 => rank,
-        a => axis(a, rank)?,
+        a if a == x.rank() as i64 => x.rank(),
+        a => axis(a, x.rank())?,
     };
-    let ahead: usize = x.dims[..a.saturating_sub(1)].iter().product();
+    let product = |d: &[usize]| d.iter().product();
+    let ahead = match x.records {
+        None => {
+            let (ahead, behind) = x.dims.split_at(a);
+            return Ok(x.with_dims(vec![product(ahead), product(behind)]));
+        }
+        Some(r) => product(&x.dims[..a.saturating_sub(1).max(r)]),
+    };
     // Only the axis of the records may be in front. In a model of one record it may be flattened
     // too.
-    if (a == 0 && b.records != Some(1)) || ahead != 1 {
+    let mixed = x.records.is_some_and(|r| a <= r);
+    if (mixed && b.records != Some(1)) || ahead != 1 {
         return Err(format!(
             "axis {a} of {} would mix records and values",
             x.shown()
         ));
     }
-    Ok(x.with_dims(vec![x.len()]))
+    Ok(Live::new(x.value, vec![x.len()], x.kind))
 }
 
 fn reshape(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -607,23 +660,20 @@ fn reshape(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             _ => return Err("expected a shape of integers".into()),
         },
     };
-    let dims = b.reshape(&x, &target, node.int("allowzero", 0) != 0)?;
-    Ok(x.with_dims(dims))
+    b.reshape(&x, &target, node.int("allowzero", 0) != 0)
 }
 
 fn squeeze(node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = node.ints_of("axes", 1)?;
-    let dims = operations::squeezed(node.op(), &x.dims, axes.as_deref())?;
-    Ok(x.with_dims(dims))
+    operations::squeezed(node.op(), &x, axes.as_deref())
 }
 
 fn transpose(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    let rank = x.dims.len() + 1;
-    let reversed: Vec<i64> = (0..rank as i64).rev().collect();
+    let reversed: Vec<i64> = (0..x.rank() as i64).rev().collect();
     let order = node.ints("perm").unwrap_or(&reversed);
-    b.transpose(&node.name, &x, &inner_permutation(order, rank)?)
+    b.reorder(&node.name, &x, &order_of(order, &x)?)
 }
 
 fn slice(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -647,7 +697,8 @@ fn slice(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         return Err("expected as many starts as ends, axes and steps".into());
     }
     for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
-        if self::axis(axis, x.dims.len() + 1)? == 0 && all_records(b, start, end, step) {
+        let of_records = x.records == Some(self::axis(axis, x.rank())?);
+        if of_records && all_records(b, start, end, step) {
             continue;
         }
         let a = inner_axis(axis, &x)?;
@@ -672,28 +723,22 @@ fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
 }
 
 fn concat(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    if node
-        .inputs
-        .iter()
-        .any(|i| matches!(i, Some(ModelValue::Constant(_))))
-    {
-        return Err("a constant beside values computed from the record is not supported".into());
+    let first = (0..node.inputs.len()).find_map(|i| live(node, i).ok());
+    let first = first.ok_or("expected inputs, found nothing")?.clone();
+    let a = inner_axis(node.int("axis", 1), &first)?;
+    let mut parts = Vec::new();
+    for i in 0..node.inputs.len() {
+        let empty = |c: &ModelValue| matches!(c, ModelValue::Constant(c) if c.len() == 0);
+        if !node.input(i).is_some_and(empty) {
+            parts.push(values::as_live(b, node, i, &first)?);
+        }
     }
-    let parts: Vec<Live> = (0..node.inputs.len())
-        .map(|i| live(node, i).cloned())
-        .collect::<Result<_, _>>()?;
-    let a = parts
-        .first()
-        .map_or(Ok(0), |first| inner_axis(node.int("axis", 1), first))?;
     operations::concat(b, &node.name, &parts, a)
 }
 
 fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let mode = node.text("mode", "constant");
-    if mode != "constant" {
-        return Err(format!("mode: expected constant, found {mode}"));
-    }
     let pads = node
         .ints_of("pads", 1)?
         .ok_or("expected pads, found nothing")?;
@@ -703,7 +748,7 @@ fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             .constant(2, "a value")?
             .map_or(Ok(0.0), |c| c.number())?,
     };
-    let rank = x.dims.len() + 1;
+    let rank = x.rank();
     let axes = match node.constant(3, "axes")? {
         Some(list) => axes(&list.integers()?, rank)?,
         None => (0..rank).collect(),
@@ -729,10 +774,14 @@ fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             behind: size(pads[axes.len() + i])?,
         };
     }
-    if around[0] != Around::NONE {
+    if x.records.is_some_and(|r| around.remove(r) != Around::NONE) {
         return Err("pads: records cannot be padded".into());
     }
-    operations::pad(b, &node.name, &x, &around[1..], value).map_err(|e| format!("pads: {e}"))
+    let padded = match mode {
+        "constant" => operations::pad(b, &node.name, &x, &around, value),
+        other => images::continued(b, node, &x, &around, other),
+    };
+    padded.map_err(|e| format!("pads: {e}"))
 }
 
 /// `Gather`: elements along an axis by their indices.
@@ -742,7 +791,7 @@ fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let c = node.needed(1, "indices")?;
     let at = axes(&c.integers()?, x.dims[a])?;
     let y = operations::along(b, &node.name, &x, a, &at)?;
-    Ok(y.with_dims([&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat()))
+    Ok(y.spliced(a, &c.dims))
 }
 
 /// `Split`: parts along an axis.

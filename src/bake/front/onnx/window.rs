@@ -193,14 +193,14 @@ pub(super) fn global(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
 /// Mean, maximum or sum along neighbouring axes.
 pub(super) fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    let axes = node.ints_of("axes", 1)?.filter(|a| !a.is_empty());
-    let Some(axes) = axes else {
-        return match node.int("noop_with_empty_axes", 0) {
-            0 => Err("axes: expected some, found none: all of them would mix records".into()),
-            _ => Ok(x),
-        };
+    let axes = match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {
+        Some(axes) => inner_axes(&axes, &x)?,
+        None if node.int("noop_with_empty_axes", 0) != 0 => return Ok(x),
+        None if x.records.is_none() => (0..x.dims.len()).collect(),
+        None => {
+            return Err("axes: expected some, found none: all of them would mix records".into());
+        }
     };
-    let axes = inner_axes(&axes, &x)?;
     let of = match node.op() {
         "ReduceMean" => Reduction::Mean,
         "ReduceMax" => Reduction::Max,

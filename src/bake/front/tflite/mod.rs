@@ -9,13 +9,15 @@
 mod flat;
 mod ops;
 mod tensor;
+mod values;
 
 use super::Source;
-use super::beside::{self, Lowered, ModelInput, ModelPlace};
+use super::beside::{self, Lowered, ModelPlace};
 use super::builder::Builder;
-use super::constant::{ConstantTensor, elements};
+use super::constant::{ConstantTensor, Element};
+use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
 use super::tail;
-use super::value::{Class, Live, ModelValue, standard};
+use super::value::{Class, Live, ModelValue};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
@@ -29,14 +31,17 @@ use tensor::{Conversion, TfliteTensor};
 
 /// The supported operators: code in the schema, name, number of the options' table (0: its options
 /// do not matter).
-const OPS: [(i32, &str, u8); 48] = [
+const OPS: [(i32, &str, u8); 88] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
     (2, "CONCATENATION", 10),
     (3, "CONV_2D", 1),
     (4, "DEPTHWISE_CONV_2D", 2),
+    (5, "DEPTH_TO_SPACE", 94),
     (6, "DEQUANTIZE", 0),
+    (8, "FLOOR", 0),
     (9, "FULLY_CONNECTED", 8),
+    (11, "L2_NORMALIZATION", 12),
     (14, "LOGISTIC", 0),
     (17, "MAX_POOL_2D", 5),
     (18, "MUL", 21),
@@ -44,7 +49,9 @@ const OPS: [(i32, &str, u8); 48] = [
     (20, "RELU_N1_TO_1", 0),
     (21, "RELU6", 0),
     (22, "RESHAPE", 17),
+    (23, "RESIZE_BILINEAR", 15),
     (25, "SOFTMAX", 9),
+    (26, "SPACE_TO_DEPTH", 19),
     (28, "TANH", 0),
     (34, "PAD", 0),
     (36, "GATHER", 23),
@@ -54,6 +61,7 @@ const OPS: [(i32, &str, u8); 48] = [
     (42, "DIV", 29),
     (43, "SQUEEZE", 30),
     (45, "STRIDED_SLICE", 32),
+    (47, "EXP", 0),
     (49, "SPLIT", 35),
     (50, "LOG_SOFTMAX", 0),
     (53, "CAST", 37),
@@ -61,90 +69,89 @@ const OPS: [(i32, &str, u8); 48] = [
     (55, "MAXIMUM", 0),
     (56, "ARG_MAX", 0),
     (57, "MINIMUM", 0),
+    (58, "LESS", 0),
     (59, "NEG", 0),
     (60, "PADV2", 0),
+    (61, "GREATER", 0),
+    (62, "GREATER_EQUAL", 0),
+    (63, "LESS_EQUAL", 0),
+    (64, "SELECT", 0),
     (65, "SLICE", 48),
+    (66, "SIN", 0),
+    (67, "TRANSPOSE_CONV", 49),
+    (69, "TILE", 0),
     (70, "EXPAND_DIMS", 0),
+    (71, "EQUAL", 0),
+    (72, "NOT_EQUAL", 0),
+    (73, "LOG", 0),
     (74, "SUM", 27),
+    (75, "SQRT", 0),
+    (76, "RSQRT", 0),
     (77, "SHAPE", 0),
+    (78, "POW", 0),
     (81, "REDUCE_PROD", 27),
     (82, "REDUCE_MAX", 27),
     (83, "PACK", 59),
+    (84, "LOGICAL_OR", 0),
+    (85, "ONE_HOT", 61),
+    (86, "LOGICAL_AND", 0),
+    (87, "LOGICAL_NOT", 0),
     (88, "UNPACK", 64),
+    (89, "REDUCE_MIN", 27),
+    (92, "SQUARE", 0),
+    (97, "RESIZE_NEAREST_NEIGHBOR", 74),
     (98, "LEAKY_RELU", 75),
+    (99, "SQUARED_DIFFERENCE", 0),
+    (100, "MIRROR_PAD", 77),
+    (101, "ABS", 0),
     (102, "SPLIT_V", 79),
+    (104, "CEIL", 0),
+    (105, "REVERSE_V2", 0),
+    (106, "ADD_N", 0),
+    (108, "COS", 0),
     (111, "ELU", 0),
     (114, "QUANTIZE", 0),
+    (116, "ROUND", 0),
     (117, "HARD_SWISH", 0),
+    (123, "SELECT_V2", 0),
+    (126, "BATCH_MATMUL", 101),
+    (128, "CUMSUM", 102),
+    (130, "BROADCAST_TO", 0),
     (150, "GELU", 116),
     (152, "RELU_0_TO_1", 0),
+    (158, "SIGN", 0),
 ];
 
 /// The operators that are supported on constants only.
-const OF_CONSTANTS: [&str; 3] = ["GATHER", "PACK", "REDUCE_PROD"];
+const OF_CONSTANTS: [&str; 1] = ["REDUCE_PROD"];
 
 /// Operators that are not supported: code in the schema, name, advice.
-const INSTEAD: [(i32, &str, &str); 67] = [
-    (5, "DEPTH_TO_SPACE", END),
+const INSTEAD: [(i32, &str, &str); 32] = [
     (7, "EMBEDDING_LOOKUP", TEXTS),
-    (8, "FLOOR", ""),
-    (11, "L2_NORMALIZATION", BATCH_NORM),
     (12, "L2_POOL_2D", OTHER_POOL),
     (13, "LOCAL_RESPONSE_NORMALIZATION", BATCH_NORM),
     (16, "LSTM", TIME),
-    (23, "RESIZE_BILINEAR", RESIZE),
     (24, "RNN", TIME),
-    (26, "SPACE_TO_DEPTH", STRIDE),
     (27, "SVDF", TIME),
     (35, "UNIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (37, "BATCH_TO_SPACE_ND", DILATED),
     (38, "SPACE_TO_BATCH_ND", DILATED),
     (44, "UNIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (46, "BIDIRECTIONAL_SEQUENCE_RNN", TIME),
-    (47, "EXP", ""),
     (48, "TOPK_V2", TOP),
     (51, "DELEGATE", "convert the model for no particular device"),
     (52, "BIDIRECTIONAL_SEQUENCE_LSTM", TIME),
-    (58, "LESS", ""),
-    (61, "GREATER", ""),
-    (62, "GREATER_EQUAL", ""),
-    (63, "LESS_EQUAL", ""),
-    (64, "SELECT", ""),
-    (66, "SIN", ""),
-    (67, "TRANSPOSE_CONV", END),
-    (69, "TILE", ""),
-    (71, "EQUAL", ""),
-    (72, "NOT_EQUAL", ""),
-    (73, "LOG", ""),
-    (75, "SQRT", ""),
-    (76, "RSQRT", NORM),
-    (78, "POW", ""),
     (79, "ARG_MIN", "use ARG_MAX of the negative"),
     (80, "FAKE_QUANT", WITHOUT_FAKES),
-    (85, "ONE_HOT", ""),
-    (89, "REDUCE_MIN", "use REDUCE_MAX of the negative"),
     (90, "FLOOR_DIV", ""),
-    (92, "SQUARE", "use MUL instead"),
     (94, "FILL", ""),
-    (97, "RESIZE_NEAREST_NEIGHBOR", RESIZE),
-    (99, "SQUARED_DIFFERENCE", NORM),
-    (100, "MIRROR_PAD", "use PAD instead"),
-    (101, "ABS", ""),
-    (104, "CEIL", ""),
-    (106, "ADD_N", "use ADD instead"),
     (107, "GATHER_ND", ""),
-    (108, "COS", ""),
     (109, "WHERE", ""),
-    (116, "ROUND", ""),
     (118, "IF", "convert the model without a choice"),
     (119, "WHILE", "convert the model with the loop unrolled"),
     (120, "NON_MAX_SUPPRESSION_V4", END),
     (121, "NON_MAX_SUPPRESSION_V5", END),
-    (123, "SELECT_V2", ""),
     (124, "DENSIFY", "convert the model without sparsity"),
-    (126, "BATCH_MATMUL", PRODUCT),
-    (128, "CUMSUM", ""),
-    (130, "BROADCAST_TO", ""),
     (131, "RFFT2D", SPECTRUM),
     (132, "CONV_3D", "use CONV_2D instead"),
     (133, "IMAG", SPECTRUM),
@@ -176,9 +183,10 @@ const CUSTOM: i32 = 32;
 /// A value of the draft with its axes in another order than in its tensor.
 #[derive(Clone, Debug, PartialEq)]
 struct Turned {
-    /// The value, with the sizes of the tensor behind the number of records in another order.
+    /// The value, with the sizes of the tensor in another order. The axis of the records, where
+    /// there is one, is the tensor's first.
     live: Live,
-    /// For each axis of the value the axis of the tensor, counted behind the axis of the records.
+    /// For each axis of the value the axis of the tensor, counted without that of the records.
     order: Vec<usize>,
 }
 
@@ -374,17 +382,58 @@ pub(super) fn read(
     )
 }
 
-/// Makes a draft of a model. All mistakes are reported.
+/// Makes a draft of a model. All mistakes are reported. If a fixed first size cannot be the number
+/// of records, the whole input is one record.
 fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
+    let before = mistakes.lines.len();
+    let first = lower_graph(graph, place, false, mistakes);
+    let of_first = match first.supposed {
+        true => mistakes.lines.split_off(before),
+        false => Vec::new(),
+    };
+    let mut lowered = first.lowered;
+    if !of_first.is_empty() {
+        lowered = lower_graph(graph, place, true, mistakes).lowered;
+        if mistakes.lines.len() > before {
+            mistakes.lines.truncate(before);
+            mistakes.lines.extend(of_first);
+        }
+    }
+    if lowered.is_some() {
+        notes(graph, place.file, mistakes);
+    }
+    lowered
+}
+
+/// An attempt to make a draft of a model.
+#[derive(Default)]
+struct Attempt {
+    lowered: Option<Lowered>,
+    /// True if a fixed first size was taken for the number of records.
+    supposed: bool,
+}
+
+/// Makes a draft of a model's graph.
+fn lower_graph(
+    graph: &Subgraph<'_>,
+    place: &ModelPlace<'_>,
+    single: bool,
+    mistakes: &mut Mistakes,
+) -> Attempt {
     let (before, file) = (mistakes.lines.len(), place.file);
-    let wanted = place
-        .wanted(graph.outputs.iter().map(|&o| (o, graph.called(o))))
-        .map_err(|e| mistakes.add(file, e))
-        .ok()?;
+    let inner = graph.operators.iter().flat_map(|o| &o.outputs);
+    let wanted = place.wanted(
+        graph.outputs.iter().map(|&o| (o, graph.called(o))),
+        inner.map(|&o| (o, graph.name(o))),
+    );
+    let Ok(wanted) = wanted.map_err(|e| mistakes.add(file, e)) else {
+        return Attempt::default();
+    };
     let mut known: HashMap<i32, TfliteValue> = HashMap::new();
-    let inputs = inputs(graph, file, &mut known, mistakes);
-    let (mut builder, order) = match inputs {
-        Some((builder, order)) => (Some(builder), order),
+    let opened = inputs(graph, place, single, &mut known, mistakes);
+    let supposed = opened.as_ref().is_some_and(|o| o.supposed);
+    let (mut builder, order) = match opened {
+        Some(opened) => (Some(opened.builder), opened.order),
         None => (None, InputOrder::Chw),
     };
     let needed = graph.needed(wanted.iter().map(|(output, _)| *output));
@@ -398,20 +447,22 @@ fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
         for &o in &operator.outputs {
             let assumed = || {
                 let builder = builder.as_mut().filter(|_| wrong)?;
-                assumed(graph.tensor(o)?, builder)
+                assumed(graph.tensor(o)?, &known, builder)
             };
             let value = outputs.next().or_else(assumed);
             known.insert(o, value.unwrap_or(TfliteValue::Unknown));
         }
     }
-    if mistakes.lines.len() > before {
-        return None;
+    let builder = builder.filter(|_| mistakes.lines.len() == before);
+    let finished = |builder: Builder| {
+        finish(graph, builder, wanted, &known, place.values, order)
+            .map_err(|e| mistakes.add(file, e))
+            .ok()
+    };
+    Attempt {
+        lowered: builder.and_then(finished),
+        supposed,
     }
-    let lowered = finish(graph, builder?, wanted, &known, place.values, order)
-        .map_err(|e| mistakes.add(file, e))
-        .ok()?;
-    notes(graph, file, mistakes);
-    Some(lowered)
 }
 
 /// Computes the outputs of operator `i`; `None` after a mistake.
@@ -447,16 +498,22 @@ fn outputs_of(
 
 /// A value of the sizes that the model states, in place of one that a mistake has left out:
 /// mistakes behind it are found too.
-fn assumed(tensor: &TfliteTensor<'_>, builder: &mut Builder) -> Option<TfliteValue> {
+fn assumed(
+    tensor: &TfliteTensor<'_>,
+    known: &HashMap<i32, TfliteValue>,
+    builder: &mut Builder,
+) -> Option<TfliteValue> {
     let sizes = tensor.dims.get(1..)?.iter();
     let dims = sizes
         .map(|&d| usize::try_from(d).ok())
         .collect::<Option<_>>()?;
-    let live = builder.assumed(&tensor.name, dims)?;
-    Some(TfliteValue::Live(Turned {
-        order: (0..live.dims.len()).collect(),
-        live,
-    }))
+    let like = known.values().find_map(|v| match v {
+        TfliteValue::Live(turned) => Some(turned.live.records),
+        _ => None,
+    });
+    let live = Live::new(0, dims, Element::F32).like(like.flatten());
+    let live = builder.assumed(&tensor.name, &live)?;
+    Some(TfliteValue::Live(ops::straight(live)))
 }
 
 /// The draft of a model whose operators are all computed.
@@ -544,63 +601,98 @@ fn notes(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// A builder with the model's inputs, which are added to `known`, and the order of a record's
-/// values. The channels of a single image are last in the file and first in the draft.
+/// The builder of a model, and what its inputs are.
+struct Opened {
+    builder: Builder,
+    /// The order of a record's values. The channels of a single image are last in the file and
+    /// first in the draft.
+    order: InputOrder,
+    /// True if a fixed first size is taken for the number of records.
+    supposed: bool,
+}
+
+/// A builder with the model's inputs, which are added to `known`. Where `single` is true, a fixed
+/// first size is no number of records.
 fn inputs(
     graph: &Subgraph<'_>,
-    file: &str,
+    place: &ModelPlace<'_>,
+    single: bool,
     known: &mut HashMap<i32, TfliteValue>,
     mistakes: &mut Mistakes,
-) -> Option<(Builder, InputOrder)> {
-    let inputs = declared_inputs(graph, file, known, mistakes)?;
-    let records = inputs[0].records;
-    let (values, order) = match &inputs[..] {
+) -> Option<Opened> {
+    let file = place.file;
+    let declared = declared_inputs(graph, file, known, mistakes);
+    let complete = !declared.is_empty() && declared.len() == graph.inputs.len();
+    let arranged = inputs::arrange(declared, place.sizes, place.sizes_by, single);
+    let Arranged {
+        values: lives,
+        records,
+        supposed,
+    } = arranged
+        .map_err(|list| inputs::report(list, file, mistakes))
+        .ok()
+        .filter(|_| complete)?;
+    if let Some(other) = lives.iter().position(|l| l.records.is_some_and(|r| r > 0)) {
+        let (name, shown) = (graph.called(graph.inputs[other]), lives[other].shown());
+        let mistake = format!(
+            "expected the number of records as the first size, found {shown}: set all sizes by {}",
+            place.sizes_by
+        );
+        mistakes.add(format_args!("{file}: input {name}"), mistake);
+        return None;
+    }
+    let (values, order) = match &lives[..] {
         [one] => {
-            let (shape, order) = match one.dims[..] {
-                [h, w, c] if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
-                [h, w, c] => (Shape { c, h, w }, InputOrder::Hwc),
-                _ => (standard(&one.dims), InputOrder::Chw),
+            let (shape, order) = match one.behind_first() {
+                Some(&[h, w, c]) if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
+                Some(&[h, w, c]) => (Shape { c, h, w }, InputOrder::Hwc),
+                _ => (one.standard(), InputOrder::Chw),
             };
             let name = "input".into();
             (vec![Value { name, shape }], order)
         }
         _ => {
-            let value = |(&i, input): (&i32, &ModelInput)| Value {
+            let value = |(&i, live): (&i32, &Live)| Value {
                 name: graph.called(i).into(),
-                shape: standard(&input.dims),
+                shape: live.standard(),
             };
-            let values = graph.inputs.iter().zip(&inputs).map(value);
+            let values = graph.inputs.iter().zip(&lives).map(value);
             (values.collect(), InputOrder::Chw)
         }
     };
-    let alone = inputs.len() == 1;
+    let alone = lives.len() == 1;
     let (builder, values) = Builder::new(values, records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
-    for ((&i, ModelInput { dims, kind, .. }), value) in graph.inputs.iter().zip(inputs).zip(values)
-    {
-        let (dims, order) = match dims[..] {
-            [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
-            _ => (dims.clone(), (0..dims.len()).collect()),
+    for ((&i, live), value) in graph.inputs.iter().zip(lives).zip(values) {
+        let live = live.with_value(value);
+        let turned = match live.behind_first() {
+            Some(&[h, w, c]) if alone => {
+                let image = Live::new(value, vec![c, h, w], live.kind);
+                ops::of_image(image, live.records)
+            }
+            _ => ops::straight(live),
         };
-        let live = Live { value, dims, kind };
-        known.insert(i, TfliteValue::Live(Turned { live, order }));
+        known.insert(i, TfliteValue::Live(turned));
     }
-    Some((builder, order))
+    Some(Opened {
+        builder,
+        order,
+        supposed,
+    })
 }
 
-/// The declarations of all inputs, which must have the same number of records; `None` behind a
-/// mistake.
+/// The declarations of all inputs. One is left out behind a mistake.
 fn declared_inputs(
     graph: &Subgraph<'_>,
     file: &str,
     known: &mut HashMap<i32, TfliteValue>,
     mistakes: &mut Mistakes,
-) -> Option<Vec<ModelInput>> {
+) -> Vec<DeclaredInput> {
     if graph.inputs.is_empty() {
         mistakes.add(file, "expected an input, found none");
     }
-    let mut inputs: Vec<ModelInput> = Vec::new();
+    let mut inputs: Vec<DeclaredInput> = Vec::new();
     for (k, &i) in graph.inputs.iter().enumerate() {
         known.insert(i, TfliteValue::Unknown);
         let (place, name) = (format!("{file}: input {}", graph.name(i)), graph.called(i));
@@ -612,32 +704,16 @@ fn declared_inputs(
         }
         inputs.extend(input(graph, i, &place, mistakes).filter(|_| !twice));
     }
-    if inputs.is_empty() || inputs.len() < graph.inputs.len() {
-        return None;
-    }
-    let records = inputs[0].records;
-    if inputs.iter().any(|i| i.records != records) {
-        let shown = |(&i, input): (&i32, &ModelInput)| {
-            let records = input.records.map(|n| n.to_string());
-            let records = records.unwrap_or("any number".into());
-            format!("{} has {records}", graph.called(i))
-        };
-        let each: Vec<String> = graph.inputs.iter().zip(&inputs).map(shown).collect();
-        mistakes.add(
-            file,
-            format_args!(
-                "expected inputs with the same number of records, found {}: a record has a part \
-                 of every input; convert the model with the same first size for all inputs",
-                each.join(", ")
-            ),
-        );
-        return None;
-    }
-    Some(inputs)
+    inputs
 }
 
 /// Reads the declaration of an input.
-fn input(graph: &Subgraph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Option<ModelInput> {
+fn input(
+    graph: &Subgraph<'_>,
+    i: i32,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> Option<DeclaredInput> {
     let Some(tensor) = graph.tensor(i) else {
         mistakes.add(place, "damaged: the model has no tensor of this number");
         return None;
@@ -658,27 +734,6 @@ fn input(graph: &Subgraph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> 
     } else {
         &tensor.signature
     };
-    let Some((&first, rest)) = sizes.split_first() else {
-        mistakes.add(
-            place,
-            "expected sizes, of which the first is the number of records, found none",
-        );
-        return None;
-    };
-    let dims: Option<Vec<usize>> = rest
-        .iter()
-        .map(|&d| usize::try_from(d).ok().filter(|&d| d > 0))
-        .collect();
-    let Some(dims) = dims.filter(|d| elements(d).is_some()) else {
-        mistakes.add(
-            place,
-            format_args!(
-                "expected fixed sizes behind the number of records, found {sizes:?}: convert the \
-                 model with a fixed size of its input"
-            ),
-        );
-        return None;
-    };
     let differ = |(&stated, &size): (&i32, &i32)| stated >= 0 && stated != size;
     if tensor.dims.len() != sizes.len() || sizes.iter().zip(&tensor.dims).skip(1).any(differ) {
         mistakes.add(
@@ -690,10 +745,13 @@ fn input(graph: &Subgraph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> 
         );
         return None;
     }
-    let records = usize::try_from(first).ok().filter(|&n| n > 0);
-    Some(ModelInput {
-        records,
-        dims,
+    let size = |&d: &i32| match usize::try_from(d).ok().filter(|&d| d > 0) {
+        Some(d) => AxisSize::Known(d),
+        None => AxisSize::Open(String::new()),
+    };
+    Some(DeclaredInput {
+        name: graph.called(i),
+        axes: Some(sizes.iter().map(size).collect()),
         kind: tensor.computed(),
     })
 }

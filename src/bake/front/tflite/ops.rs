@@ -1,25 +1,24 @@
 //! The operators of TensorFlow Lite, one function each.
 
-use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned};
+use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned, values};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
+use crate::bake::front::elementwise::{self, Operand};
 use crate::bake::front::fold;
 use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around, MOST, Reduction};
-use crate::bake::front::value::{
-    Class, Live, axis, inner_axes, inner_axis, inner_permutation, permutation,
-};
+use crate::bake::front::value::{Class, Live, axis, inner_axes, inner_axis, order_of, permutation};
 use crate::ir::op::{Activation, Arithmetic, Border, Float, Pool, SoftmaxOf, Window};
 use std::rc::Rc;
 
 impl OperatorNode<'_> {
-    fn input(&self, i: usize) -> Option<&TfliteValue> {
+    pub(super) fn input(&self, i: usize) -> Option<&TfliteValue> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
     /// Input `i`, which must be computed from the record.
-    fn live(&self, i: usize) -> Result<&Turned, String> {
+    pub(super) fn live(&self, i: usize) -> Result<&Turned, String> {
         match self.input(i) {
             Some(TfliteValue::Live(turned)) => Ok(turned),
             Some(TfliteValue::Class(_)) => {
@@ -35,7 +34,11 @@ impl OperatorNode<'_> {
     }
 
     /// Input `i`, which must be a constant if it is there.
-    fn constant(&self, i: usize, what: &str) -> Result<Option<&Rc<ConstantTensor>>, String> {
+    pub(super) fn constant(
+        &self,
+        i: usize,
+        what: &str,
+    ) -> Result<Option<&Rc<ConstantTensor>>, String> {
         match self.input(i) {
             None => Ok(None),
             Some(TfliteValue::Constant(c)) => Ok(Some(c)),
@@ -46,13 +49,13 @@ impl OperatorNode<'_> {
     }
 
     /// Input `i`, which must be there and a constant.
-    fn needed(&self, i: usize, what: &str) -> Result<&Rc<ConstantTensor>, String> {
+    pub(super) fn needed(&self, i: usize, what: &str) -> Result<&Rc<ConstantTensor>, String> {
         self.constant(i, what)?
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
     /// An option of an i32, from 1 to [`MOST`].
-    fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
+    pub(super) fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
         let found = self.options.int(field, default)?;
         match usize::try_from(found) {
             Ok(n) if (1..=MOST).contains(&n) => Ok(n),
@@ -64,9 +67,12 @@ impl OperatorNode<'_> {
 }
 
 /// The operators whose result on integers is exact when computed as floats.
-const OF_INTEGERS: &str = "ARG_MAX CAST CONCATENATION EXPAND_DIMS MAXIMUM MAX_POOL_2D MINIMUM PAD \
-                           PADV2 QUANTIZE REDUCE_MAX RELU RELU6 RESHAPE SHAPE SLICE SPLIT SPLIT_V \
-                           SQUEEZE STRIDED_SLICE TRANSPOSE UNPACK";
+const OF_INTEGERS: &str = "ABS ARG_MAX BROADCAST_TO CAST CONCATENATION EQUAL EXPAND_DIMS GATHER \
+                           GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT \
+                           LOGICAL_OR MAXIMUM MAX_POOL_2D MINIMUM MIRROR_PAD NOT_EQUAL ONE_HOT \
+                           PACK PAD PADV2 QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6 RESHAPE \
+                           RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SELECT_V2 SHAPE SLICE SPLIT \
+                           SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK";
 
 /// Computes the outputs of an operator.
 pub(super) fn compute(
@@ -113,21 +119,23 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
         );
     }
     check_types(node)?;
+    if let Some(turned) = values::apply(b, node) {
+        return turned.map(TfliteValue::Live);
+    }
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
         // Values are the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => node.live(0)?.clone(),
         "CAST" => cast(node)?,
-        "ADD" | "SUB" | "MUL" | "DIV" => arithmetic(b, node)?,
-        "MAXIMUM" | "MINIMUM" => limit(b, node)?,
+        "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
         "NEG" => {
             let x = node.live(0)?;
             x.with(b.scale(&node.name, &x.live, &[-1.0], &[0.0])?)
         }
         "PRELU" => {
             let (x, slope) = (node.live(0)?, node.needed(1, "a slope")?);
-            let slope = turned(slope, &x.order);
+            let slope = turned(slope, x);
             x.with(operations::prelu(b, &node.name, &x.live, &slope)?)
         }
         "CONV_2D" | "DEPTHWISE_CONV_2D" => convolution(b, node)?,
@@ -166,7 +174,12 @@ fn check_types(node: &OperatorNode<'_>) -> Result<(), String> {
 }
 
 /// A value with its axes in the order `want` of the tensor's axes.
-fn arranged(b: &mut Builder, name: &str, x: &Turned, want: &[usize]) -> Result<Live, String> {
+pub(super) fn arranged(
+    b: &mut Builder,
+    name: &str,
+    x: &Turned,
+    want: &[usize],
+) -> Result<Live, String> {
     let at: Vec<usize> = want
         .iter()
         .filter_map(|a| x.order.iter().position(|o| o == a))
@@ -181,14 +194,14 @@ pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, Str
 }
 
 /// A value whose axes already are in the order of the tensor.
-fn straight(live: Live) -> Turned {
+pub(super) fn straight(live: Live) -> Turned {
     Turned {
         order: (0..live.dims.len()).collect(),
         live,
     }
 }
 
-/// The sizes of the tensor behind the number of records.
+/// The sizes of the tensor, without the number of records.
 fn dims(x: &Turned) -> Vec<usize> {
     let mut dims = vec![0; x.order.len()];
     x.order
@@ -198,27 +211,54 @@ fn dims(x: &Turned) -> Vec<usize> {
     dims
 }
 
+/// The value with the sizes of the tensor in their order. It stands for the tensor where only
+/// sizes matter.
+pub(super) fn tensor(x: &Turned) -> Live {
+    x.live.with_dims(dims(x))
+}
+
 /// The sizes of the tensor for messages.
-fn shown(x: &Turned) -> String {
-    x.live.with_dims(dims(x)).shown()
+pub(super) fn shown(x: &Turned) -> String {
+    tensor(x).shown()
+}
+
+/// A value of `rank` axes: those that it does not have come in front, with size 1.
+fn led(x: &Turned, rank: usize) -> Turned {
+    let ahead = rank.saturating_sub(x.live.rank());
+    if ahead == 0 || x.live.records.is_some() {
+        return x.clone();
+    }
+    Turned {
+        live: x
+            .live
+            .with_dims([vec![1; ahead], x.live.dims.clone()].concat()),
+        order: (0..ahead)
+            .chain(x.order.iter().map(|a| a + ahead))
+            .collect(),
+    }
 }
 
 /// Transposes the operand of an element-wise operation to the order of a value's axes.
-fn turned(c: &ConstantTensor, order: &[usize]) -> ConstantTensor {
-    let rank = order.len() + 1;
-    let Some(ahead) = rank.checked_sub(c.dims.len()).filter(|_| c.len() > 1) else {
+fn turned(c: &ConstantTensor, x: &Turned) -> ConstantTensor {
+    let Some(ahead) = x
+        .live
+        .rank()
+        .checked_sub(c.dims.len())
+        .filter(|_| c.len() > 1)
+    else {
         return c.clone();
     };
     let whole = c.with_dims([vec![1; ahead], c.dims.clone()].concat());
-    let order: Vec<usize> = std::iter::once(0)
-        .chain(order.iter().map(|a| a + 1))
+    let first = usize::from(x.live.records.is_some());
+    let order: Vec<usize> = (0..first)
+        .chain(x.order.iter().map(|a| a + first))
         .collect();
     fold::transpose(&whole, &order)
 }
 
 /// Converts an axis of the tensor to one of the value.
-fn position(x: &Turned, axis: i64) -> Result<usize, String> {
-    let a = inner_axis(axis, &x.live.with_dims(dims(x)))?;
+pub(super) fn position(x: &Turned, axis: i64) -> Result<usize, String> {
+    let a = inner_axis(axis, &tensor(x))?;
     x.order
         .iter()
         .position(|&o| o == a)
@@ -227,7 +267,7 @@ fn position(x: &Turned, axis: i64) -> Result<usize, String> {
 
 /// Applies the activation that is part of an operator. A quantized sum whose zero point is its
 /// lowest integer loses what is below 0, so converters may leave out a ReLU there.
-fn fused(
+pub(super) fn fused(
     b: &mut Builder,
     node: &OperatorNode<'_>,
     live: Live,
@@ -299,7 +339,7 @@ fn cast(node: &OperatorNode<'_>) -> Result<Turned, String> {
 
 /// `SHAPE`: the sizes of a tensor, the number of records among them.
 fn shape(b: &Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
-    let shape = b.shape_constant(&dims(node.live(0)?), node.output.element());
+    let shape = b.shape_constant(&tensor(node.live(0)?), node.output.element());
     Ok(TfliteValue::Constant(Rc::new(shape)))
 }
 
@@ -328,85 +368,126 @@ fn arithmetic_of(op: &str) -> Arithmetic {
         "ADD" => Arithmetic::Add,
         "SUB" => Arithmetic::Subtract,
         "MUL" => Arithmetic::Multiply,
+        "MAXIMUM" => Arithmetic::Maximum,
+        "MINIMUM" => Arithmetic::Minimum,
         _ => Arithmetic::Divide,
     }
 }
 
-/// Element-wise arithmetic with a constant, or on two values.
-fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    let (of, name) = (arithmetic_of(node.op), &node.name);
-    let (live, order) = match (node.input(0), node.input(1)) {
-        (Some(TfliteValue::Live(x)), Some(TfliteValue::Constant(c))) => {
-            let c = turned(c, &x.order);
-            (
-                operations::with_constant(b, name, of, &x.live, &c, false)?,
-                &x.order,
-            )
+/// An operand whose axes are in the order of another one's.
+pub(super) enum Side {
+    Live(Live),
+    Constant(ConstantTensor),
+}
+
+impl Side {
+    pub(super) fn operand(&self) -> Operand<'_> {
+        match self {
+            Side::Live(live) => Operand::Live(live),
+            Side::Constant(c) => Operand::Constant(c),
         }
-        (Some(TfliteValue::Constant(c)), Some(TfliteValue::Live(x))) => {
-            let c = turned(c, &x.order);
-            (
-                operations::with_constant(b, name, of, &x.live, &c, true)?,
-                &x.order,
-            )
+    }
+}
+
+/// The operands of an element-wise operator, and the order of the axes of all of them.
+pub(super) struct Sides {
+    pub(super) sides: Vec<Side>,
+    order: Vec<usize>,
+}
+
+impl Sides {
+    pub(super) fn turned(self, live: Live) -> Turned {
+        Turned {
+            live,
+            order: self.order,
         }
-        (Some(TfliteValue::Live(x)), Some(TfliteValue::Live(y))) => {
-            if x.order.len() != y.order.len() {
-                let (shown_x, shown_y) = (shown(x), shown(y));
-                return Err(operations::mismatch(&x.live, &shown_x, &y.live, &shown_y));
-            }
-            // Both values get the axis order of the larger value, so that only the smaller one is
-            // transposed.
-            let order = if y.live.len() > x.live.len() {
-                &y.order
-            } else {
-                &x.order
-            };
-            let (x, y) = (arranged(b, name, x, order)?, arranged(b, name, y, order)?);
-            (operations::combined(b, name, of, &x, &y)?, order)
-        }
-        _ => return node.live(0).and(node.live(1)).cloned(),
+    }
+}
+
+/// The inputs `at` of an operator, with their axes in the order of the largest value's, so that only
+/// smaller ones are transposed.
+pub(super) fn sides(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    at: &[usize],
+) -> Result<Sides, String> {
+    let rank = at.iter().map(|&i| match node.input(i) {
+        Some(TfliteValue::Constant(c)) => Ok(c.dims.len()),
+        _ => node.live(i).map(|x| x.live.rank()),
+    });
+    let rank = rank.collect::<Result<Vec<_>, _>>()?.into_iter().max();
+    let lives = at.iter().filter_map(|&i| node.live(i).ok());
+    let mut lives: Vec<Turned> = lives.map(|x| led(x, rank.unwrap_or(0))).collect();
+    lives.sort_by_key(|x| std::cmp::Reverse(x.live.len()));
+    let Some(like) = lives.first().cloned() else {
+        return Err("expected a value computed from the record, found constants".into());
     };
-    Ok(Turned {
-        live: fused(b, node, live, 0)?,
-        order: order.clone(),
+    let mut sides = Vec::new();
+    for &i in at {
+        sides.push(match node.input(i) {
+            Some(TfliteValue::Constant(c)) => Side::Constant(turned(c, &like)),
+            _ => {
+                let x = led(node.live(i)?, rank.unwrap_or(0));
+                if x.order.len() != like.order.len() {
+                    let (shown_x, shown_y) = (shown(&like), shown(&x));
+                    return Err(operations::mismatch(
+                        &like.live, &shown_x, &x.live, &shown_y,
+                    ));
+                }
+                Side::Live(arranged(b, &node.name, &x, &like.order)?)
+            }
+        });
+    }
+    Ok(Sides {
+        sides,
+        order: like.order,
     })
 }
 
-/// `MINIMUM` and `MAXIMUM` of each element and one number.
-fn limit(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    let (x, c) = match (node.input(0), node.input(1)) {
-        (Some(TfliteValue::Live(x)), Some(TfliteValue::Constant(c)))
-        | (Some(TfliteValue::Constant(c)), Some(TfliteValue::Live(x))) => (x, c),
-        _ => return Err("it is not supported on two values computed from the record".into()),
+/// Element-wise arithmetic on two operands.
+fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
+    let of = arithmetic_of(node.op);
+    let sides = sides(b, node, &[0, 1])?;
+    let (x, y) = (sides.sides[0].operand(), sides.sides[1].operand());
+    let live = elementwise::arithmetic(b, &node.name, of, x, y)?;
+    let live = match of {
+        Arithmetic::Maximum | Arithmetic::Minimum => live,
+        _ => fused(b, node, live, 0)?,
     };
-    let n = c.number()?;
-    let a = match node.op {
-        "MINIMUM" => operations::clip(f64::NEG_INFINITY, n),
-        _ => operations::clip(n, f64::INFINITY),
-    };
-    Ok(x.with(b.activation(&node.name, &x.live, a)?))
+    Ok(sides.turned(live))
 }
 
-/// Input 0 as an image, its channels first.
-fn image(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Live, String> {
-    let x = node.live(0)?;
-    if x.order.len() != 3 {
+/// Input 0 as an image of each record, its channels first.
+pub(super) fn image(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Live, String> {
+    as_image(b, &node.name, node.live(0)?)
+}
+
+/// A value as an image of each record, its channels first.
+pub(super) fn as_image(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
+    if x.live.rank() != 4 || tensor(x).behind_first().is_none() {
         return Err(format!("expected [N, H, W, C], found {}", shown(x)));
     }
-    arranged(b, &node.name, x, &[2, 0, 1])
+    let order: &[usize] = match x.live.records {
+        Some(_) => &[2, 0, 1],
+        None => &[0, 3, 1, 2],
+    };
+    arranged(b, name, x, order)?.per_record()
 }
 
-/// A value of an image whose tensor has its channels last.
-fn of_image(live: Live) -> Turned {
+/// A value of an image of each record whose tensor has its channels last. `records` is the place of
+/// the axis of the records in the tensor.
+pub(super) fn of_image(live: Live, records: Option<usize>) -> Turned {
     Turned {
-        live,
-        order: vec![2, 0, 1],
+        live: live.like(records),
+        order: match records {
+            Some(_) => vec![2, 0, 1],
+            None => vec![0, 3, 1, 2],
+        },
     }
 }
 
 /// A window over the image of `x`. Its padding is field 0 of the options.
-fn window(
+pub(super) fn window(
     node: &OperatorNode<'_>,
     x: &Live,
     size: (usize, usize),
@@ -440,7 +521,7 @@ fn window(
 }
 
 /// The biases of input 2, or zeros.
-fn biases(node: &OperatorNode<'_>, outputs: usize) -> Result<Vec<f64>, String> {
+pub(super) fn biases(node: &OperatorNode<'_>, outputs: usize) -> Result<Vec<f64>, String> {
     let Some(c) = node.constant(2, "biases")? else {
         return Ok(vec![0.0; outputs]);
     };
@@ -465,7 +546,7 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     let meet = || {
         format!(
             "{} with weights {:?}: channels do not match",
-            shown(&of_image(x.clone())),
+            shown(&of_image(x.clone(), Some(0))),
             weights.dims
         )
     };
@@ -499,7 +580,8 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     let window = window(node, &x, (height, width), stride, dilation)?;
     let biases = biases(node, outputs)?;
     let live = operations::convolution(b, &node.name, &x, numbers, biases, window, groups)?;
-    Ok(of_image(fused(b, node, live, 3 + more)?))
+    let records = node.live(0)?.live.records;
+    Ok(of_image(fused(b, node, live, 3 + more)?, records))
 }
 
 fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
@@ -518,7 +600,8 @@ fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         Pool::Mean
     };
     let live = operations::pool(b, &node.name, &x, kind, window)?;
-    Ok(of_image(fused(b, node, live, 5)?))
+    let records = node.live(0)?.live.records;
+    Ok(of_image(fused(b, node, live, 5)?, records))
 }
 
 fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
@@ -542,16 +625,20 @@ fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, S
         let from = plain(b, &node.name, x)?;
         let y = b.affine(&node.name, &from, numbers, biases)?;
         let live = fused(b, node, y, 0)?;
-        let ahead = if keep {
-            sizes.len().saturating_sub(1)
-        } else {
-            0
+        let ahead = match (keep, x.live.records) {
+            (true, _) => sizes.len().saturating_sub(1),
+            (false, Some(_)) => 0,
+            (false, None) => 1,
         };
         return Ok(straight(
             live.with_dims([vec![1; ahead], vec![outputs]].concat()),
         ));
     }
-    let last = sizes.len().saturating_sub(1);
+    if !keep && x.live.records.is_none() && x.live.len() % inputs.max(1) == 0 {
+        let rows = plain(b, &node.name, x)?;
+        let rows = rows.with_dims(vec![x.live.len() / inputs.max(1), inputs]);
+        return rows_by_weights(b, node, &straight(rows), numbers, &biases);
+    }
     if sizes.last() != Some(&inputs) {
         return Err(format!(
             "values of {} and weights {:?} do not match",
@@ -565,6 +652,18 @@ fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, S
             shown(x)
         ));
     }
+    rows_by_weights(b, node, x, numbers, &biases)
+}
+
+/// The product of weights and each row along the last axis of a tensor.
+fn rows_by_weights(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    x: &Turned,
+    numbers: Vec<f64>,
+    biases: &[f64],
+) -> Result<Turned, String> {
+    let (outputs, last) = (biases.len(), x.order.len() - 1);
     // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
     let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
     let from = arranged(b, &node.name, x, &order)?;
@@ -584,8 +683,7 @@ fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, S
 fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let axes = node.needed(1, "axes")?.integers()?;
-    let inner = x.live.with_dims(dims(x));
-    let mut axes = inner_axes(&axes, &inner)?;
+    let mut axes = inner_axes(&axes, &tensor(x))?;
     axes.sort_unstable();
     axes.dedup();
     if axes.is_empty() {
@@ -653,7 +751,11 @@ fn softmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 /// Changes the sizes of a tensor. If only sizes of 1 come and go, the value stays as it is.
 fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
-    let (old, new) = (dims(x), sizes_of(b, node, x)?);
+    let reshaped = sizes_of(b, node, x)?;
+    if reshaped.records.is_some_and(|r| r > 0) {
+        return Err("the first axis must stay the axis of the records".into());
+    }
+    let (old, new) = (dims(x), reshaped.dims);
     let long = |dims: &[usize]| (0..dims.len()).filter(|&a| dims[a] > 1).collect::<Vec<_>>();
     let (from, to) = (long(&old), long(&new));
     if from.iter().map(|&a| old[a]).ne(to.iter().map(|&a| new[a])) {
@@ -670,9 +772,9 @@ fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// The sizes behind the number of records that a reshape asks for.
-fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Vec<usize>, String> {
-    let old = dims(x);
+/// The tensor with the sizes that a reshape asks for. Only its sizes count.
+fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Live, String> {
+    let old = tensor(x);
     match node.op {
         "SQUEEZE" => {
             let axes = node.options.longs_of_ints(0)?;
@@ -695,7 +797,7 @@ fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Vec<usiz
                     .map(|i| Int::Known(i.into()))
                     .collect(),
             };
-            b.reshape(&x.live.with_dims(old), &target, true)
+            b.reshape(&old, &target, true)
         }
     }
 }
@@ -703,10 +805,14 @@ fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Vec<usiz
 /// `TRANSPOSE`: the value stays as it is, and its axes become other axes of the tensor.
 fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
-    let rank = x.order.len() + 1;
     let order = node.needed(1, "an order of axes")?.integers()?;
-    let order = inner_permutation(&order, rank)?;
-    let place = |a: &usize| order.iter().position(|o| o == a);
+    let turned = order_of(&order, &tensor(x))?;
+    if turned.records.is_some_and(|r| r > 0) {
+        return Err(format!(
+            "perm {order:?}: the first axis must stay the axis of the records"
+        ));
+    }
+    let place = |a: &usize| turned.inner.iter().position(|o| o == a);
     Ok(Turned {
         order: x.order.iter().filter_map(place).collect(),
         ..x.clone()
@@ -714,27 +820,21 @@ fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
 }
 
 fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    if node
-        .inputs
-        .iter()
-        .any(|i| matches!(i, Some(TfliteValue::Constant(_))))
-    {
-        return Err("a constant beside values computed from the record is not supported".into());
-    }
-    let first = node.live(0)?;
+    let first = (0..node.inputs.len()).find_map(|i| node.live(i).ok());
+    let first = first.ok_or("expected inputs, found nothing")?;
     // ConcatenationOptions: axis 0, activation 1.
     let a = position(first, node.options.int(0, 0)?.into())?;
     let mut parts = Vec::new();
     for i in 0..node.inputs.len() {
-        let part = node.live(i)?;
+        let part = as_live(b, node, i, first)?;
         if part.order.len() != first.order.len() {
             return Err(format!(
                 "the sizes of {} and {} do not match",
                 shown(first),
-                shown(part)
+                shown(&part)
             ));
         }
-        parts.push(arranged(b, &node.name, part, &first.order)?);
+        parts.push(arranged(b, &node.name, &part, &first.order)?);
     }
     let live = operations::concat(b, &node.name, &parts, a)?;
     Ok(Turned {
@@ -743,10 +843,25 @@ fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
+/// Input `i` as a value of the graph, also if it is a constant beside `beside`.
+pub(super) fn as_live(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    i: usize,
+    beside: &Turned,
+) -> Result<Turned, String> {
+    match node.input(i) {
+        Some(TfliteValue::Constant(c)) => {
+            elementwise::constant_value(b, &node.name, &beside.live, c).map(straight)
+        }
+        _ => node.live(i).cloned(),
+    }
+}
+
 fn pad(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let pads = node.needed(1, "paddings")?;
-    let rank = x.order.len() + 1;
+    let rank = x.live.rank();
     if pads.dims != [rank, 2] {
         return Err(format!(
             "expected paddings of sizes [{rank}, 2], found {:?}",
@@ -767,12 +882,13 @@ fn pad(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         .into_iter()
         .map(size)
         .collect::<Result<Vec<_>, _>>()?;
-    if pads[..2] != [0, 0] {
+    let first = usize::from(x.live.records.is_some());
+    if pads[..2 * first].iter().any(|&p| p != 0) {
         return Err("paddings: records cannot be padded".into());
     }
     let around = |&a: &usize| Around {
-        before: pads[2 * a + 2],
-        behind: pads[2 * a + 3],
+        before: pads[2 * (a + first)],
+        behind: pads[2 * (a + first) + 1],
     };
     let around: Vec<Around> = x.order.iter().map(around).collect();
     Ok(x.with(operations::pad(b, &node.name, &x.live, &around, value)?))
@@ -852,12 +968,13 @@ fn taken(node: &OperatorNode<'_>, sizes: &[usize]) -> Result<Vec<Taken>, String>
 
 fn strided_slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
-    let sizes: Vec<usize> = std::iter::once(usize::MAX).chain(dims(&x)).collect();
-    if node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
+    let first = usize::from(x.live.records.is_some());
+    let sizes = [vec![usize::MAX; first], dims(&x)].concat();
+    if first == 1 && node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
         return Err("axis 0 is the axis of the records".into());
     }
     let taken = taken(node, &sizes)?;
-    for (a, taken) in taken.iter().enumerate().skip(1) {
+    for (a, taken) in taken.iter().enumerate().skip(first) {
         let Some(at) = &taken.at else { continue };
         if at.is_empty() {
             return Err(format!("the slice of axis {a} of {} is empty", shown(&x)));
@@ -865,7 +982,9 @@ fn strided_slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Str
         let place = position(&x, a as i64)?;
         x.live = operations::along(b, &node.name, &x.live, place, at)?;
     }
-    let left: Vec<usize> = (0..x.order.len()).filter(|a| taken[a + 1].stays).collect();
+    let left: Vec<usize> = (0..x.order.len())
+        .filter(|a| taken[a + first].stays)
+        .collect();
     let (mut order, mut dims) = (Vec::new(), Vec::new());
     for (a, &d) in x.order.iter().zip(&x.live.dims) {
         if let Some(new) = left.iter().position(|l| l == a) {
@@ -886,17 +1005,17 @@ fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         node.needed(1, "begins")?.integers()?,
         node.needed(2, "sizes")?.integers()?,
     );
-    if begins.len() != x.order.len() + 1 || counts.len() != begins.len() {
-        let rank = x.order.len() + 1;
+    let (rank, ahead) = (x.live.rank(), usize::from(x.live.records.is_some()));
+    if begins.len() != rank || counts.len() != rank {
         return Err(format!(
             "expected {rank} begins and sizes, found {begins:?} and {counts:?}"
         ));
     }
-    if begins[0] != 0 || counts[0] == 0 {
+    if ahead == 1 && (begins[0] != 0 || counts[0] == 0) {
         return Err("axis 0 is the axis of the records".into());
     }
     for (a, n) in dims(&x).into_iter().enumerate() {
-        let (begin, count) = (begins[a + 1], counts[a + 1]);
+        let (begin, count) = (begins[a + ahead], counts[a + ahead]);
         let first = usize::try_from(begin).ok().filter(|&first| first < n);
         let end = first.and_then(|first| match count {
             -1 => Some(n),
@@ -908,11 +1027,11 @@ fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
             let shown = shown(&x);
             return Err(format!(
                 "expected a part of axis {} of {shown}, found {count} elements from {begin} on",
-                a + 1
+                a + ahead
             ));
         };
         let (place, at) = (
-            position(&x, a as i64 + 1)?,
+            position(&x, (a + ahead) as i64)?,
             (first..end).collect::<Vec<_>>(),
         );
         x.live = operations::along(b, &node.name, &x.live, place, &at)?;

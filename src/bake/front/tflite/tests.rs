@@ -332,9 +332,9 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "inputs",
         &[
-            "input x: expected fixed sizes behind the number of records, found [-1, -1, 6, 2]: \
-             convert the model with a fixed size of its input",
             "input MaxPool2d: expected numbers, found BOOL",
+            "input x: expected fixed sizes above 0, but for the number of records, found [?, ?, \
+             6, 2]: set all sizes by MORTONNET_SIZES, in this form: \"x:1,1,6,2\"",
         ],
     );
     refused(

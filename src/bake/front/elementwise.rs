@@ -1,0 +1,379 @@
+//! Element-wise operations on values beyond arithmetic: powers, comparisons, choices, the larger of
+//! two values. A truth value is 1 or 0.
+
+use super::builder::Builder;
+use super::constant::{self, ConstantTensor, Element};
+use super::operations::{self, clip, combined, with_constant};
+use super::value::{self, Live};
+use crate::ir::op::{Activation, Arithmetic, Math};
+
+/// An operand of an operation with at least one value that is computed from the record.
+#[derive(Clone, Copy)]
+pub(super) enum Operand<'o> {
+    Live(&'o Live),
+    Constant(&'o ConstantTensor),
+}
+
+/// Applies a function of mathematics.
+pub(super) fn math(b: &mut Builder, name: &str, x: &Live, function: Math) -> Result<Live, String> {
+    b.activation(name, x, Activation::Math(function))
+}
+
+/// x · factor + summand.
+fn linear(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    factor: f64,
+    summand: f64,
+) -> Result<Live, String> {
+    b.scale(name, x, &[factor], &[summand])
+}
+
+/// A constant as a value of the graph, with the sizes of `like`, to which it is repeated. It is
+/// 0 · x + c, so an infinite x makes it NaN, and the record is refused.
+pub(super) fn constant_like(
+    b: &mut Builder,
+    name: &str,
+    like: &Live,
+    c: &ConstantTensor,
+) -> Result<Live, String> {
+    let zero = linear(b, name, like, 0.0, 0.0)?;
+    with_constant(b, name, Arithmetic::Add, &zero, c, false)
+}
+
+/// A constant of any sizes as a value of the graph. `from` is any value.
+pub(super) fn constant_value(
+    b: &mut Builder,
+    name: &str,
+    from: &Live,
+    c: &ConstantTensor,
+) -> Result<Live, String> {
+    let mut dims = c.dims.clone();
+    if let Some(r) = from.records {
+        if r >= dims.len() || dims.remove(r) != 1 {
+            return Err(format!(
+                "a constant of sizes {:?} has a row for each record",
+                c.dims
+            ));
+        }
+    }
+    let len = c.len();
+    let flat = Live::new(from.value, vec![from.len()], from.kind);
+    let zeros = operations::along(b, name, &flat, 0, &vec![0; len])?;
+    let zeros = linear(b, name, &zeros, 0.0, 0.0)?;
+    let value = b.scale(name, &zeros, &[1.0], &c.numbers()?)?;
+    Ok(Live {
+        dims,
+        records: from.records,
+        ..value
+    })
+}
+
+/// Arithmetic on two operands, of which at least one is computed from the record.
+pub(super) fn arithmetic(
+    b: &mut Builder,
+    name: &str,
+    of: Arithmetic,
+    x: Operand<'_>,
+    y: Operand<'_>,
+) -> Result<Live, String> {
+    match (x, y) {
+        (Operand::Live(x), Operand::Live(y)) => combined(b, name, of, x, y),
+        (Operand::Live(x), Operand::Constant(c)) => of_constant(b, name, of, x, c, false),
+        (Operand::Constant(c), Operand::Live(x)) => of_constant(b, name, of, x, c, true),
+        (Operand::Constant(_), Operand::Constant(_)) => {
+            Err("expected a value computed from the record, found constants".into())
+        }
+    }
+}
+
+fn of_constant(
+    b: &mut Builder,
+    name: &str,
+    of: Arithmetic,
+    x: &Live,
+    c: &ConstantTensor,
+    first: bool,
+) -> Result<Live, String> {
+    match of {
+        Arithmetic::Divide if first => {
+            let reciprocal = math(b, name, x, Math::Reciprocal)?;
+            with_constant(b, name, Arithmetic::Multiply, &reciprocal, c, false)
+        }
+        Arithmetic::Maximum | Arithmetic::Minimum => {
+            if let Ok(n) = c.number() {
+                let bounds = match of {
+                    Arithmetic::Maximum => clip(n, f64::INFINITY),
+                    _ => clip(f64::NEG_INFINITY, n),
+                };
+                let sizes = constant::together(&x.whole(), &c.dims).unwrap_or(x.whole());
+                let x = operations::expanded(b, name, x, &sizes)?;
+                return b.activation(name, &x, bounds);
+            }
+            let other = constant_like(b, name, x, c)?;
+            combined(b, name, of, x, &other)
+        }
+        _ => with_constant(b, name, of, x, c, first),
+    }
+}
+
+/// A comparison of two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+    Equal,
+    NotEqual,
+}
+
+/// Compares two operands. The difference of two floats is 0 only if they are equal.
+pub(super) fn compared(
+    b: &mut Builder,
+    name: &str,
+    comparison: Comparison,
+    x: Operand<'_>,
+    y: Operand<'_>,
+) -> Result<Live, String> {
+    let (x, y) = match comparison {
+        Comparison::Less | Comparison::LessOrEqual => (y, x),
+        _ => (x, y),
+    };
+    let difference = arithmetic(b, name, Arithmetic::Subtract, x, y)?;
+    let truth = match comparison {
+        Comparison::Greater | Comparison::Less => math(b, name, &difference, Math::Above)?,
+        Comparison::GreaterOrEqual | Comparison::LessOrEqual => {
+            math(b, name, &difference, Math::NotBelow)?
+        }
+        Comparison::Equal | Comparison::NotEqual => {
+            let size = math(b, name, &difference, Math::Abs)?;
+            let differs = math(b, name, &size, Math::Above)?;
+            match comparison {
+                Comparison::Equal => not(b, name, &differs)?,
+                _ => differs,
+            }
+        }
+    };
+    Ok(Live {
+        kind: Element::Bool,
+        ..truth
+    })
+}
+
+/// 1 − x, which is the opposite of a truth value.
+pub(super) fn not(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+    linear(b, name, x, -1.0, 1.0)
+}
+
+/// An element of `x` where the condition is true, else one of `y`: c · x + (1 − c) · y.
+pub(super) fn chosen(
+    b: &mut Builder,
+    name: &str,
+    condition: Operand<'_>,
+    x: Operand<'_>,
+    y: Operand<'_>,
+) -> Result<Live, String> {
+    let opposite;
+    let other = match condition {
+        Operand::Live(c) => {
+            opposite = (Some(not(b, name, c)?), None);
+            Operand::Live(opposite.0.as_ref().unwrap_or(c))
+        }
+        Operand::Constant(c) => {
+            let numbers = c.numbers()?.into_iter().map(|n| 1.0 - n).collect();
+            opposite = (None, Some(ConstantTensor::floats(c.dims.clone(), numbers)));
+            Operand::Constant(opposite.1.as_ref().unwrap_or(c))
+        }
+    };
+    let first = masked(b, name, condition, x)?;
+    let second = masked(b, name, other, y)?;
+    arithmetic(b, name, Arithmetic::Add, first.operand(), second.operand())
+}
+
+/// A product that may be of constants.
+enum Masked {
+    Live(Live),
+    Constant(ConstantTensor),
+}
+
+impl Masked {
+    fn operand(&self) -> Operand<'_> {
+        match self {
+            Masked::Live(live) => Operand::Live(live),
+            Masked::Constant(c) => Operand::Constant(c),
+        }
+    }
+}
+
+fn masked(
+    b: &mut Builder,
+    name: &str,
+    mask: Operand<'_>,
+    x: Operand<'_>,
+) -> Result<Masked, String> {
+    match (mask, x) {
+        (Operand::Constant(m), Operand::Constant(x)) => {
+            let m = m.cast(Element::F32)?;
+            let x = x.cast(Element::F32)?;
+            super::fold::two("Mul", &m, &x).map(Masked::Constant)
+        }
+        _ => arithmetic(b, name, Arithmetic::Multiply, mask, x).map(Masked::Live),
+    }
+}
+
+/// x to the power of a constant number.
+pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Result<Live, String> {
+    let squared = |b: &mut Builder, x: &Live| combined(b, name, Arithmetic::Multiply, x, x);
+    let result = if exponent == 1.0 {
+        x.clone()
+    } else if exponent == 2.0 {
+        squared(b, x)?
+    } else if exponent == 3.0 {
+        let square = squared(b, x)?;
+        combined(b, name, Arithmetic::Multiply, &square, x)?
+    } else if exponent == 4.0 {
+        let square = squared(b, x)?;
+        squared(b, &square)?
+    } else if exponent == 0.5 {
+        math(b, name, x, Math::Sqrt)?
+    } else if exponent == -0.5 {
+        let root = math(b, name, x, Math::Sqrt)?;
+        math(b, name, &root, Math::Reciprocal)?
+    } else if exponent == -1.0 {
+        math(b, name, x, Math::Reciprocal)?
+    } else if exponent == 0.75 {
+        let root = math(b, name, x, Math::Sqrt)?;
+        let second = math(b, name, &root, Math::Sqrt)?;
+        combined(b, name, Arithmetic::Multiply, &root, &second)?
+    } else {
+        return Err(format!(
+            "expected an exponent of -1, -0.5, 0.5, 0.75, 1, 2, 3 or 4, found {exponent}"
+        ));
+    };
+    Ok(result)
+}
+
+/// 1 above 0, 0 at 0, −1 below.
+pub(super) fn sign(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+    let above = math(b, name, x, Math::Above)?;
+    let from_zero = math(b, name, x, Math::NotBelow)?;
+    let sum = combined(b, name, Arithmetic::Add, &above, &from_zero)?;
+    linear(b, name, &sum, 1.0, -1.0)
+}
+
+/// For each index the numbers of whether it is 0, 1, … up to a depth, along a new axis. Indices
+/// below 0 count from the end.
+pub(super) fn one_hot(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    (axis, depth): (i64, f64),
+    [off, on]: [f64; 2],
+) -> Result<Live, String> {
+    if !(1.0..=65536.0).contains(&depth) {
+        return Err(format!("expected a depth from 1 to 65536, found {depth}"));
+    }
+    let at = value::axis(axis, x.rank() + 1)?;
+    if x.records.is_some_and(|r| r >= at) {
+        return Err("axis: expected one behind the axis of the records".into());
+    }
+    let index = operations::squeezed("Unsqueeze", x, Some(&[at as i64]))?;
+    let from_zero = math(b, name, &index, Math::NotBelow)?;
+    let shift = linear(b, name, &from_zero, -depth, depth)?;
+    let index = combined(b, name, Arithmetic::Add, &index, &shift)?;
+    let mut dims = vec![1; index.rank()];
+    dims[at] = depth as usize;
+    let classes = (0..depth as usize).map(|i| i as f64).collect();
+    let classes = ConstantTensor::floats(dims, classes);
+    let (x, y) = (Operand::Live(&index), Operand::Constant(&classes));
+    let truth = compared(b, name, Comparison::Equal, x, y)?;
+    linear(b, name, &truth, on - off, off)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::graph::{Shape, Value};
+
+    /// What a graph computes from the numbers of one input.
+    fn computed(
+        numbers: &[f64],
+        build: impl FnOnce(&mut Builder, &Live) -> Result<Live, String>,
+    ) -> Vec<f64> {
+        let input = Value {
+            name: "x".into(),
+            shape: Shape::vector(numbers.len()),
+        };
+        let (mut b, _) = Builder::new(vec![input], None).unwrap();
+        let x = Live::new(0, vec![numbers.len()], Element::F32);
+        let y = build(&mut b, &x).unwrap();
+        let mut graph = b.draft.graph.clone();
+        graph.outputs = vec![y.value].into();
+        let weights = b.draft.rounded();
+        let mut values = graph.evaluate(&weights, numbers.to_vec(), |_, _| ());
+        values.swap_remove(y.value)
+    }
+
+    fn two(c: &[f64]) -> ConstantTensor {
+        ConstantTensor::floats(vec![c.len()], c.to_vec())
+    }
+
+    #[test]
+    fn comparisons_and_choices() {
+        use Comparison::*;
+        let of = |comparison, first: bool| {
+            computed(&[1.0, 2.0, 3.0], |b, x| {
+                let c = two(&[2.0, 2.0, 2.0]);
+                let (x, c) = (Operand::Live(x), Operand::Constant(&c));
+                let (x, y) = if first { (x, c) } else { (c, x) };
+                compared(b, "c", comparison, x, y)
+            })
+        };
+        assert_eq!(of(Greater, true), [0.0, 0.0, 1.0]);
+        assert_eq!(of(Greater, false), [1.0, 0.0, 0.0]);
+        assert_eq!(of(GreaterOrEqual, true), [0.0, 1.0, 1.0]);
+        assert_eq!(of(Less, true), [1.0, 0.0, 0.0]);
+        assert_eq!(of(LessOrEqual, true), [1.0, 1.0, 0.0]);
+        assert_eq!(of(Equal, true), [0.0, 1.0, 0.0]);
+        assert_eq!(of(NotEqual, false), [1.0, 0.0, 1.0]);
+        let chosen = computed(&[1.0, 2.0, 3.0], |b, x| {
+            let (condition, other) = (two(&[1.0, 0.0, 1.0]), two(&[7.0, 8.0, 9.0]));
+            let (condition, other) = (Operand::Constant(&condition), Operand::Constant(&other));
+            chosen(b, "w", condition, Operand::Live(x), other)
+        });
+        assert_eq!(chosen, [1.0, 8.0, 3.0]);
+    }
+
+    #[test]
+    fn powers_and_constants() {
+        for exponent in [-1.0, -0.5, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0] {
+            let found = computed(&[0.25, 2.0], |b, x| power(b, "p", x, exponent));
+            for (y, x) in found.iter().zip([0.25f64, 2.0]) {
+                assert!((y - x.powf(exponent)).abs() < 1e-9, "{exponent}: {found:?}");
+            }
+        }
+        let larger = computed(&[1.0, 5.0], |b, x| {
+            let c = two(&[2.0, 3.0]);
+            let (x, c) = (Operand::Live(x), Operand::Constant(&c));
+            arithmetic(b, "m", Arithmetic::Maximum, c, x)
+        });
+        assert_eq!(larger, [2.0, 5.0]);
+        let quotient = computed(&[1.0, 4.0], |b, x| {
+            let c = two(&[2.0, 3.0]);
+            let (x, c) = (Operand::Live(x), Operand::Constant(&c));
+            arithmetic(b, "d", Arithmetic::Divide, c, x)
+        });
+        assert_eq!(quotient, [2.0, 0.75]);
+        let constant = computed(&[1.0, 4.0], |b, x| {
+            constant_value(
+                b,
+                "c",
+                x,
+                &ConstantTensor::floats(vec![1, 3], vec![5.0, 6.0, 7.0]),
+            )
+        });
+        assert_eq!(constant, [5.0, 6.0, 7.0]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Normalisations of each record, from means, squares and roots.
+
+use super::builder::Builder;
+use super::constant::{ConstantTensor, Element};
+use super::elementwise::{math, power};
+use super::operations::{Reduction, combined, reduce};
+use super::value::Live;
+use crate::ir::op::{Arithmetic, Math};
+
+/// The mean of the squares along axes that are kept with size 1.
+fn mean_square(b: &mut Builder, name: &str, x: &Live, axes: &[usize]) -> Result<Live, String> {
+    let squares = power(b, name, x, 2.0)?;
+    reduce(b, name, &squares, axes.to_vec(), Reduction::Mean, true)
+}
+
+/// x / √(mean of squares + ε) along axes.
+pub(super) fn by_root_mean_square(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    axes: &[usize],
+    epsilon: f64,
+) -> Result<Live, String> {
+    let square = mean_square(b, name, x, axes)?;
+    let shifted = b.scale(name, &square, &[1.0], &[epsilon])?;
+    let root = math(b, name, &shifted, Math::Sqrt)?;
+    let y = combined(b, name, Arithmetic::Divide, x, &root)?;
+    Ok(Live {
+        kind: Element::F32,
+        ..y
+    })
+}
+
+/// (x − mean) / √(variance + ε) along axes.
+pub(super) fn by_mean_and_variance(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    axes: &[usize],
+    epsilon: f64,
+) -> Result<Live, String> {
+    let mean = reduce(b, name, x, axes.to_vec(), Reduction::Mean, true)?;
+    let centred = combined(b, name, Arithmetic::Subtract, x, &mean)?;
+    by_root_mean_square(b, name, &centred, axes, epsilon)
+}
+
+/// x · scale + bias, both of which are repeated.
+pub(super) fn affine(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    scale: Option<&ConstantTensor>,
+    bias: Option<&ConstantTensor>,
+) -> Result<Live, String> {
+    let numbers = |c: Option<&ConstantTensor>, none: f64| match c {
+        Some(c) => b.against(x, c),
+        None => Ok(vec![none]),
+    };
+    let (factors, summands) = (numbers(scale, 1.0)?, numbers(bias, 0.0)?);
+    b.scale(name, x, &factors, &summands)
+}

@@ -1,0 +1,508 @@
+//! Operations on values beyond layers: powers, comparisons, choices, repetitions, normalisations.
+
+use super::node::{OnnxNode, live};
+use super::ops::NodeOutputs;
+use crate::bake::front::builder::Builder;
+use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, together};
+use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
+use crate::bake::front::normalise;
+use crate::bake::front::operations::{self, Reduction};
+use crate::bake::front::resample::{self, Tap};
+use crate::bake::front::value::{Live, ModelValue, axis, inner_axes, inner_axis};
+use crate::ir::op::{Activation, Arithmetic, Float, Math};
+
+/// Computes an operation of this file; `None` for others.
+pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live, String>> {
+    Some(match node.op() {
+        "Pow" => pow(b, node),
+        "Min" => largest(b, node, Arithmetic::Minimum),
+        "Max" => largest(b, node, Arithmetic::Maximum),
+        "Mean" => mean(b, node),
+        "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => compare(b, node),
+        "Not" => live(node, 0)
+            .cloned()
+            .and_then(|x| elementwise::not(b, &node.name, &x)),
+        "And" | "Or" | "Xor" => logic(b, node),
+        "Where" => choose(b, node),
+        "Ceil" | "Sign" | "Softsign" | "Celu" | "ThresholdedRelu" | "Shrink" => function(b, node),
+        "Expand" => expand(b, node),
+        "Tile" => tile(b, node),
+        "CumSum" => cumulated(b, node),
+        "Trilu" => triangle(b, node),
+        "OneHot" => one_hot(b, node),
+        "ReduceMin" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "ReduceLogSum"
+        | "ReduceLogSumExp" => reduce(b, node),
+        "LayerNormalization" => layer_norm(b, node),
+        "RMSNormalization" => root_mean_square(b, node),
+        "MeanVarianceNormalization" => mean_variance(b, node),
+        "InstanceNormalization" => instance_norm(b, node),
+        "GroupNormalization" => group_norm(b, node),
+        "LRN" => local_response(b, node),
+        "QuantizeLinear" => quantize(b, node),
+        "DequantizeLinear" => dequantize(b, node),
+        _ => return None,
+    })
+}
+
+/// Input `i` as an operand.
+fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o>, String> {
+    match node.input(i) {
+        Some(ModelValue::Constant(c)) => Ok(Operand::Constant(c)),
+        _ => live(node, i).map(Operand::Live),
+    }
+}
+
+fn pow(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let exponents = node.needed(1, "an exponent")?.numbers()?;
+    match exponents.first() {
+        Some(&first) if exponents.iter().all(|&e| e == first) => power(b, &node.name, x, first),
+        _ => Err("expected one exponent, found several".into()),
+    }
+}
+
+/// `Min` and `Max` of any number of operands.
+fn largest(b: &mut Builder, node: &OnnxNode<'_>, of: Arithmetic) -> Result<Live, String> {
+    let first = (0..node.inputs.len()).find_map(|i| live(node, i).ok().map(|x| (i, x.clone())));
+    let (at, mut result) = first.ok_or("expected inputs, found nothing")?;
+    for i in (0..node.inputs.len()).filter(|&i| i != at) {
+        let (x, y) = (Operand::Live(&result), operand(node, i)?);
+        result = elementwise::arithmetic(b, &node.name, of, x, y)?;
+    }
+    Ok(result)
+}
+
+/// `Mean` of any number of operands.
+fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let mut result = live(node, 0)?.clone();
+    for i in 1..node.inputs.len() {
+        let (x, y) = (Operand::Live(&result), operand(node, i)?);
+        result = elementwise::arithmetic(b, &node.name, Arithmetic::Add, x, y)?;
+    }
+    b.scale(
+        &node.name,
+        &result,
+        &[1.0 / node.inputs.len() as f64],
+        &[0.0],
+    )
+}
+
+fn compare(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let comparison = match node.op() {
+        "Equal" => Comparison::Equal,
+        "Greater" => Comparison::Greater,
+        "GreaterOrEqual" => Comparison::GreaterOrEqual,
+        "Less" => Comparison::Less,
+        _ => Comparison::LessOrEqual,
+    };
+    let (x, y) = (operand(node, 0)?, operand(node, 1)?);
+    elementwise::compared(b, &node.name, comparison, x, y)
+}
+
+/// `And`, `Or` and `Xor` of truth values, which are 1 or 0.
+fn logic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, y) = (operand(node, 0)?, operand(node, 1)?);
+    let of = match node.op() {
+        "And" => Arithmetic::Multiply,
+        "Or" => Arithmetic::Maximum,
+        _ => {
+            return elementwise::compared(b, &node.name, Comparison::NotEqual, x, y);
+        }
+    };
+    let truth = elementwise::arithmetic(b, &node.name, of, x, y)?;
+    Ok(Live {
+        kind: Element::Bool,
+        ..truth
+    })
+}
+
+fn choose(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let condition = operand(node, 0)?;
+    let (x, y) = (operand(node, 1)?, operand(node, 2)?);
+    let chosen = elementwise::chosen(b, &node.name, condition, x, y)?;
+    let kind = |o: Operand<'_>| match o {
+        Operand::Live(x) => x.kind,
+        Operand::Constant(c) => c.kind,
+    };
+    Ok(Live {
+        kind: kind(x),
+        ..chosen
+    })
+}
+
+/// Functions that are made of others.
+fn function(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?.clone(), &node.name);
+    let float = |key: &str, default: f64| node.float(key, default);
+    match node.op() {
+        "Ceil" => {
+            let negative = b.scale(name, &x, &[-1.0], &[0.0])?;
+            let floor = math(b, name, &negative, Math::Floor)?;
+            b.scale(name, &floor, &[-1.0], &[0.0])
+        }
+        "Sign" => elementwise::sign(b, name, &x),
+        "Softsign" => {
+            let size = math(b, name, &x, Math::Abs)?;
+            let divisor = b.scale(name, &size, &[1.0], &[1.0])?;
+            operations::combined(b, name, Arithmetic::Divide, &x, &divisor)
+        }
+        "Celu" => {
+            let alpha = float("alpha", 1.0);
+            let inner = b.scale(name, &x, &[1.0 / alpha], &[0.0])?;
+            let elu = Activation::Elu {
+                alpha: Float::new(1.0),
+                gamma: Float::new(1.0),
+            };
+            let y = b.activation(name, &inner, elu)?;
+            b.scale(name, &y, &[alpha], &[0.0])
+        }
+        "ThresholdedRelu" => {
+            let shifted = b.scale(name, &x, &[1.0], &[-float("alpha", 1.0)])?;
+            let above = math(b, name, &shifted, Math::Above)?;
+            operations::combined(b, name, Arithmetic::Multiply, &x, &above)
+        }
+        _ => shrink(b, node, &x),
+    }
+}
+
+/// `Shrink`: x − bias above lambda, x + bias below −lambda, else 0.
+fn shrink(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Live, String> {
+    let (lambda, bias) = (node.float("lambd", 0.5), node.float("bias", 0.0));
+    let mut part = |sign: f64| {
+        let name = &node.name;
+        let beyond = b.scale(name, x, &[sign], &[-lambda])?;
+        let mask = math(b, name, &beyond, Math::Above)?;
+        let moved = b.scale(name, x, &[1.0], &[-sign * bias])?;
+        operations::combined(b, name, Arithmetic::Multiply, &moved, &mask)
+    };
+    let (above, below) = (part(1.0)?, part(-1.0)?);
+    operations::combined(b, &node.name, Arithmetic::Add, &above, &below)
+}
+
+/// The sizes that input `i` asks for, with 1 for the number of records.
+fn sizes_of(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Vec<usize>, String> {
+    let c = node.needed(i, what)?;
+    let Data::Ints(list) = &c.data else {
+        return Err(format!("expected {what} of integers"));
+    };
+    let size = |n: &Int| match *n {
+        Int::Records => Ok(1),
+        Int::Known(n) => usize::try_from(n).map_err(|_| format!("expected {what}, found {n}")),
+    };
+    list.iter().map(size).collect()
+}
+
+fn expand(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, asked) = (live(node, 0)?, sizes_of(node, 1, "a shape")?);
+    let sizes = together(&x.whole(), &asked)
+        .ok_or_else(|| format!("{} does not expand to {asked:?}", x.shown()))?;
+    operations::expanded(b, &node.name, x, &sizes)
+}
+
+fn tile(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let mut x = live(node, 0)?.clone();
+    let mut repeats = sizes_of(node, 1, "repeats")?;
+    if repeats.len() != x.rank() {
+        return Err(format!(
+            "expected {} repeats, found {}",
+            x.rank(),
+            repeats.len()
+        ));
+    }
+    if x.records.is_some_and(|r| repeats.remove(r) != 1) {
+        return Err("records cannot be repeated".into());
+    }
+    for (a, repeat) in repeats.into_iter().enumerate() {
+        x = operations::repeated(b, &node.name, &x, a, repeat)?;
+    }
+    Ok(x)
+}
+
+fn cumulated(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let along = node.needed(1, "an axis")?.integers()?;
+    let &[along] = &along[..] else {
+        return Err(format!("expected one axis, found {}", along.len()));
+    };
+    let a = inner_axis(along, x)?;
+    let (exclusive, reverse) = (node.int("exclusive", 0) != 0, node.int("reverse", 0) != 0);
+    operations::cumulated(b, &node.name, x, a, exclusive, reverse)
+}
+
+/// `Trilu`: the upper or lower triangle of matrices.
+fn triangle(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let &[.., rows, cols] = &x.dims[..] else {
+        return Err(format!("expected matrices, found {}", x.shown()));
+    };
+    let diagonal = match node.constant(1, "a diagonal")? {
+        Some(c) => c.integers()?.first().copied().unwrap_or(0),
+        None => 0,
+    };
+    let upper = node.int("upper", 1) != 0;
+    let places = (0..rows as i64).flat_map(|i| (0..cols as i64).map(move |j| j - i));
+    let stays = |d: i64| if upper { d >= diagonal } else { d <= diagonal };
+    let mask = places.map(|d| if stays(d) { 1.0 } else { 0.0 }).collect();
+    let mask = ConstantTensor::floats(vec![rows, cols], mask);
+    operations::with_constant(b, &node.name, Arithmetic::Multiply, x, &mask, false)
+}
+
+/// `OneHot`: for each index the numbers of whether it is 0, 1, …
+fn one_hot(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let depth = node.needed(1, "a depth")?.number()?;
+    let values = node.needed(2, "values")?;
+    let &[off, on] = &values.numbers()?[..] else {
+        return Err(format!("expected two values, found {}", values.len()));
+    };
+    let (x, axis) = (live(node, 0)?, node.int("axis", -1));
+    let hot = elementwise::one_hot(b, &node.name, x, (axis, depth), [off, on])?;
+    Ok(Live {
+        kind: values.kind,
+        ..hot
+    })
+}
+
+/// The axes of a reduction; all of them if none are named.
+fn reduced_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
+    match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {
+        Some(axes) => inner_axes(&axes, x),
+        None if node.int("noop_with_empty_axes", 0) != 0 => Ok(Vec::new()),
+        None if x.records.is_none() => Ok((0..x.dims.len()).collect()),
+        None => Err("axes: expected some, found none: all of them would mix records".into()),
+    }
+}
+
+/// Reductions that are made of others.
+fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?, &node.name);
+    let (axes, keep) = (reduced_axes(node, x)?, node.int("keepdims", 1) != 0);
+    let none = axes.is_empty();
+    let sum = |b: &mut Builder, of: &Live| match none {
+        true => Ok(of.clone()),
+        false => operations::reduce(b, name, of, axes.clone(), Reduction::Sum, keep),
+    };
+    match node.op() {
+        "ReduceMin" => {
+            let negative = b.scale(name, x, &[-1.0], &[0.0])?;
+            let most = match none {
+                true => negative,
+                false => operations::reduce(b, name, &negative, axes, Reduction::Max, keep)?,
+            };
+            b.scale(name, &most, &[-1.0], &[0.0])
+        }
+        "ReduceL1" => {
+            let sizes = math(b, name, x, Math::Abs)?;
+            sum(b, &sizes)
+        }
+        "ReduceSumSquare" | "ReduceL2" => {
+            let squares = power(b, name, x, 2.0)?;
+            let sum = sum(b, &squares)?;
+            match node.op() {
+                "ReduceL2" => math(b, name, &sum, Math::Sqrt),
+                _ => Ok(sum),
+            }
+        }
+        "ReduceLogSum" => {
+            let sum = sum(b, x)?;
+            math(b, name, &sum, Math::Log)
+        }
+        // ln Σ eˣ = m + ln Σ eˣ⁻ᵐ with the largest x as m.
+        _ if none => Ok(x.clone()),
+        _ => {
+            let most = operations::reduce(b, name, x, axes.clone(), Reduction::Max, true)?;
+            let less = operations::combined(b, name, Arithmetic::Subtract, x, &most)?;
+            let exponentials = math(b, name, &less, Math::Exp)?;
+            let sum = sum(b, &exponentials)?;
+            let log = math(b, name, &sum, Math::Log)?;
+            let most = log.with_value(most.value);
+            operations::combined(b, name, Arithmetic::Add, &log, &most)
+        }
+    }
+}
+
+/// The axes from the one that a normalisation names on.
+fn last_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
+    let first = axis(node.int("axis", -1), x.rank())?;
+    let all: Vec<i64> = (first as i64..x.rank() as i64).collect();
+    inner_axes(&all, x)
+}
+
+fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    if node.gives(1) || node.gives(2) {
+        return Err("its further outputs, mean and deviation, are not supported".into());
+    }
+    let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
+    let axes = last_axes(node, x)?;
+    let y = normalise::by_mean_and_variance(b, &node.name, x, &axes, epsilon)?;
+    let (scale, bias) = (node.constant(1, "a scale")?, node.constant(2, "a bias")?);
+    normalise::affine(b, &node.name, &y, scale.as_deref(), bias.as_deref())
+}
+
+fn root_mean_square(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
+    let axes = last_axes(node, x)?;
+    let y = normalise::by_root_mean_square(b, &node.name, x, &axes, epsilon)?;
+    let scale = node.constant(1, "a scale")?;
+    normalise::affine(b, &node.name, &y, scale.as_deref(), None)
+}
+
+fn mean_variance(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let axes = node.ints("axes").unwrap_or(&[0, 2, 3]);
+    let axes = inner_axes(axes, x)?;
+    normalise::by_mean_and_variance(b, &node.name, x, &axes, 1e-9)
+}
+
+/// A list with a number for each channel, as a constant that is repeated over the pixels.
+fn of_channels(
+    node: &OnnxNode<'_>,
+    i: usize,
+    what: &str,
+    (channels, rank): (usize, usize),
+) -> Result<ConstantTensor, String> {
+    let c = node.needed(i, what)?;
+    if c.len() != channels {
+        return Err(format!(
+            "expected {what} of {channels} channels, found {}",
+            c.len()
+        ));
+    }
+    Ok(c.with_dims([vec![channels], vec![1; rank - 1]].concat()))
+}
+
+fn instance_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
+    let rank = x.dims.len();
+    if rank < 2 {
+        return Err(format!("expected an image, found {}", x.shown()));
+    }
+    let axes: Vec<usize> = (1..rank).collect();
+    let y = normalise::by_mean_and_variance(b, &node.name, x, &axes, epsilon)?;
+    let sizes = (x.dims[0], rank);
+    let (scale, bias) = (
+        of_channels(node, 1, "a scale", sizes)?,
+        of_channels(node, 2, "a bias", sizes)?,
+    );
+    normalise::affine(b, &node.name, &y, Some(&scale), Some(&bias))
+}
+
+fn group_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
+    let groups = usize::try_from(node.int("num_groups", 0)).unwrap_or(0);
+    let channels = x.dims.first().copied().unwrap_or(0);
+    if groups == 0 || channels % groups != 0 {
+        return Err(format!(
+            "num_groups: {groups} does not divide {channels} channels"
+        ));
+    }
+    let grouped = x.with_dims(vec![groups, x.len() / groups]);
+    let y = normalise::by_mean_and_variance(b, &node.name, &grouped, &[1], epsilon)?;
+    let y = y.with_dims(x.dims.clone());
+    // Before set 21 a group has one scale.
+    let list = |i: usize, what: &str| -> Result<ConstantTensor, String> {
+        let c = node.needed(i, what)?;
+        let each = channels / c.len().max(1);
+        if c.len() * each != channels {
+            return Err(format!(
+                "expected {what} of {channels} channels, found {}",
+                c.len()
+            ));
+        }
+        let at: Vec<usize> = (0..channels).map(|i| i / each).collect();
+        Ok(c.pick([vec![channels], vec![1; x.dims.len() - 1]].concat(), &at))
+    };
+    let (scale, bias) = (list(1, "a scale")?, list(2, "a bias")?);
+    normalise::affine(b, &node.name, &y, Some(&scale), Some(&bias))
+}
+
+/// `LRN`: x / (bias + alpha / size · sum of the squares of neighbouring channels) to the power of
+/// beta.
+fn local_response(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?, &node.name);
+    let size = usize::try_from(node.int("size", 0)).unwrap_or(0);
+    let channels = x.dims.first().copied().unwrap_or(0);
+    if size == 0 || channels == 0 {
+        return Err("size: expected a number of channels above 0".into());
+    }
+    let share = node.float("alpha", 1e-4) / size as f64;
+    let taps: Vec<Vec<Tap>> = (0..channels)
+        .map(|c| {
+            let first = c.saturating_sub((size - 1) / 2);
+            let last = (c + size / 2).min(channels - 1);
+            (first..=last).map(|at| Tap { at, weight: share }).collect()
+        })
+        .collect();
+    let squares = power(b, name, x, 2.0)?;
+    let sums = resample::along(b, name, &squares, 0, &taps)?;
+    let shifted = b.scale(name, &sums, &[1.0], &[node.float("bias", 1.0)])?;
+    let divisor = power(b, name, &shifted, node.float("beta", 0.75))?;
+    operations::combined(b, name, Arithmetic::Divide, x, &divisor)
+}
+
+/// The one scale and zero point of a quantised value.
+struct Step {
+    scale: f64,
+    zero: f64,
+    kind: Element,
+}
+
+fn step(node: &OnnxNode<'_>) -> Result<Step, String> {
+    let one = |c: &ConstantTensor| {
+        c.number()
+            .map_err(|_| "expected one scale for all values computed from the record".to_string())
+    };
+    let scale = one(&*node.needed(1, "a scale")?)?;
+    let zero = node.constant(2, "a zero point")?;
+    Ok(Step {
+        scale,
+        zero: zero.as_deref().map_or(Ok(0.0), one)?,
+        kind: zero.map_or(Element::U8, |z| z.kind),
+    })
+}
+
+/// `QuantizeLinear`: whole numbers, which are computed as floats.
+fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, step, name) = (live(node, 0)?, step(node)?, &node.name);
+    let Some((low, high)) = step.kind.range().filter(|&(low, _)| low >= -(1 << 15)) else {
+        return Err(format!(
+            "expected a zero point of at most 16 bits, found {}",
+            step.kind.name()
+        ));
+    };
+    let steps = b.scale(name, x, &[1.0 / step.scale], &[0.0])?;
+    let whole = math(b, name, &steps, Math::Round)?;
+    let moved = b.scale(name, &whole, &[1.0], &[step.zero])?;
+    let y = b.activation(name, &moved, operations::clip(low as f64, high as f64))?;
+    Ok(Live {
+        kind: step.kind,
+        ..y
+    })
+}
+
+/// `DequantizeLinear` of whole numbers.
+fn dequantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, step) = (live(node, 0)?, step(node)?);
+    let y = b.scale(&node.name, x, &[step.scale], &[-step.zero * step.scale])?;
+    Ok(Live {
+        kind: Element::F32,
+        ..y
+    })
+}
+
+/// A constant that stands beside values computed from the record, as one of them.
+pub(super) fn as_live(
+    b: &mut Builder,
+    node: &OnnxNode<'_>,
+    i: usize,
+    beside: &Live,
+) -> Result<Live, String> {
+    match operand(node, i)? {
+        Operand::Live(x) => Ok(x.clone()),
+        Operand::Constant(c) => elementwise::constant_value(b, &node.name, beside, c),
+    }
+}
+
+/// A node's outputs that are one value.
+pub(super) fn one(live: Result<Live, String>) -> NodeOutputs {
+    live.map(|l| vec![ModelValue::Live(l)])
+}

@@ -1,0 +1,401 @@
+//! Operations that move or mix the elements along axes: resizing, borders that repeat an image,
+//! blocks of pixels as channels, convolutions that enlarge an image.
+
+use super::builder::Builder;
+use super::operations::{self, Around};
+use super::value::Live;
+use crate::ir::op::{Border, Window};
+
+/// The rows of a sparse matrix: for each element of the result the elements it is made of.
+pub(super) type Taps = Vec<Vec<Tap>>;
+
+/// An element along an axis, with its weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tap {
+    pub(super) at: usize,
+    pub(super) weight: f64,
+}
+
+/// A tap whose place may lie outside of `n` elements. Then it is at the nearest of them.
+pub(super) fn tap(at: i64, n: usize, weight: f64) -> Tap {
+    Tap {
+        at: at.clamp(0, n as i64 - 1) as usize,
+        weight,
+    }
+}
+
+/// Sums of elements along axis `a`.
+pub(super) fn along(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    taps: &[Vec<Tap>],
+) -> Result<Live, String> {
+    let whole = |taps: &Vec<Tap>| match taps[..] {
+        [one] if one.weight == 1.0 => Some(one.at),
+        _ => None,
+    };
+    let at: Option<Vec<usize>> = taps.iter().map(whole).collect();
+    if let Some(at) = at {
+        return operations::along(b, name, x, a, &at);
+    }
+    let n = x.dims[a];
+    let mut weights = vec![0.0; taps.len() * n];
+    for (row, taps) in taps.iter().enumerate() {
+        for tap in taps {
+            weights[row * n + tap.at] += tap.weight;
+        }
+    }
+    operations::mixed(b, name, x, a, weights, taps.len())
+}
+
+/// How a border continues an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Continued {
+    /// By its outermost elements.
+    Edge,
+    /// Mirrored at its outermost elements.
+    Reflect,
+    /// Mirrored behind its outermost elements.
+    Symmetric,
+    /// From its other end.
+    Wrap,
+}
+
+/// Pads axes with elements of the value.
+pub(super) fn continued(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    around: &[Around],
+    how: Continued,
+) -> Result<Live, String> {
+    let mut result = x.clone();
+    for (a, p) in around.iter().enumerate() {
+        if *p == Around::NONE {
+            continue;
+        }
+        let n = x.dims[a] as i64;
+        let (least, what) = match how {
+            Continued::Reflect => (n - 1, "mirrored"),
+            Continued::Symmetric | Continued::Wrap => (n, "repeated"),
+            Continued::Edge => (i64::MAX, ""),
+        };
+        if p.before.max(p.behind) as i64 > least {
+            return Err(format!(
+                "a border of {} and {} is larger than what can be {what} of {n} elements",
+                p.before, p.behind
+            ));
+        }
+        let place = |i: i64| match how {
+            Continued::Edge => i.clamp(0, n - 1),
+            Continued::Reflect if i < 0 => -i,
+            Continued::Reflect if i >= n => 2 * (n - 1) - i,
+            Continued::Symmetric if i < 0 => -i - 1,
+            Continued::Symmetric if i >= n => 2 * n - 1 - i,
+            Continued::Wrap => i.rem_euclid(n),
+            _ => i,
+        };
+        let all = -(p.before as i64)..n + p.behind as i64;
+        let at: Vec<usize> = all.map(|i| place(i) as usize).collect();
+        result = operations::along(b, name, &result, a, &at)?;
+    }
+    Ok(result)
+}
+
+/// The order of the channels that become blocks of pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockOrder {
+    /// The places in the block come first, then the channels.
+    PlacesFirst,
+    /// The channels come first.
+    ChannelsFirst,
+}
+
+/// Makes blocks of pixels of the channels of an image [c, h, w]. `block` are the rows and columns
+/// of a block.
+pub(super) fn depth_to_space(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    block: (usize, usize),
+    order: BlockOrder,
+) -> Result<Live, String> {
+    let (&[c, h, w], (rows, cols)) = (&x.dims[..], block) else {
+        return Err(format!(
+            "expected an image [N, C, H, W], found {}",
+            x.shown()
+        ));
+    };
+    let area = rows * cols;
+    if area == 0 || c % area != 0 {
+        return Err(format!(
+            "{c} channels cannot become blocks of {rows} × {cols}"
+        ));
+    }
+    let (dims, axes) = match order {
+        BlockOrder::PlacesFirst => (vec![rows, cols, c / area, h, w], [2, 3, 0, 4, 1]),
+        BlockOrder::ChannelsFirst => (vec![c / area, rows, cols, h, w], [0, 3, 1, 4, 2]),
+    };
+    let turned = b.transpose(name, &x.with_dims(dims), &axes)?;
+    Ok(turned.with_dims(vec![c / area, h * rows, w * cols]))
+}
+
+/// Makes channels of the blocks of pixels of an image [c, h, w], the places in the block first.
+pub(super) fn space_to_depth(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    block: usize,
+) -> Result<Live, String> {
+    let &[c, h, w] = &x.dims[..] else {
+        return Err(format!(
+            "expected an image [N, C, H, W], found {}",
+            x.shown()
+        ));
+    };
+    if block == 0 || h % block != 0 || w % block != 0 {
+        return Err(format!(
+            "{} has no whole blocks of {block} × {block}",
+            x.shown()
+        ));
+    }
+    let dims = vec![c, h / block, block, w / block, block];
+    let turned = b.transpose(name, &x.with_dims(dims), &[2, 4, 0, 1, 3])?;
+    Ok(turned.with_dims(vec![c * block * block, h / block, w / block]))
+}
+
+/// A convolution that enlarges an image.
+pub(super) struct Enlarging {
+    /// The weights in the order input channel, output channel of the group, row, column.
+    pub(super) weights: Vec<f64>,
+    pub(super) biases: Vec<f64>,
+    /// Rows and columns of the window, with gaps between its elements as zeros.
+    pub(super) size: (usize, usize),
+    pub(super) stride: (usize, usize),
+    pub(super) groups: usize,
+    /// Rows and columns that are left out in front.
+    pub(super) before: (usize, usize),
+    /// Rows and columns of the result.
+    pub(super) to: (usize, usize),
+}
+
+/// Applies a convolution that enlarges an image [c, h, w]. The result is made of blocks of a
+/// stride's rows and columns. Each place in a block is a convolution of its own, whose window has
+/// every stride-th element of the window.
+pub(super) fn enlarged(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    e: &Enlarging,
+) -> Result<Live, String> {
+    let &[channels, h, w] = &x.dims[..] else {
+        return Err(format!(
+            "expected an image [N, C, H, W], found {}",
+            x.shown()
+        ));
+    };
+    let (outputs, group) = (e.biases.len(), channels / e.groups.max(1));
+    let of_group = outputs / e.groups.max(1);
+    // Elements of the window of each place, and results in front of and behind the image.
+    let taps = |size: usize, stride: usize, n: usize, before: usize, to: usize| {
+        size.max((before + to).saturating_sub(stride * (n - 1)))
+            .div_ceil(stride)
+    };
+    let high = taps(e.size.0, e.stride.0, h, e.before.0, e.to.0);
+    let wide = taps(e.size.1, e.stride.1, w, e.before.1, e.to.1);
+    let places = e.stride.0 * e.stride.1;
+    let mut weights = Vec::with_capacity(outputs * places * high * wide * group);
+    for output in 0..outputs {
+        let (g, o) = (output / of_group, output % of_group);
+        for (py, px) in (0..e.stride.0).flat_map(|py| (0..e.stride.1).map(move |px| (py, px))) {
+            // The last element of the window meets the first element of the image.
+            for (ty, tx) in (0..high)
+                .rev()
+                .flat_map(|y| (0..wide).rev().map(move |x| (y, x)))
+            {
+                let (y, x) = (py + ty * e.stride.0, px + tx * e.stride.1);
+                let inside = y < e.size.0 && x < e.size.1;
+                weights.extend((0..group).map(|c| match inside {
+                    true => {
+                        let row = (g * group + c) * of_group + o;
+                        e.weights[(row * e.size.0 + y) * e.size.1 + x]
+                    }
+                    false => 0.0,
+                }));
+            }
+        }
+    }
+    let biases = e
+        .biases
+        .iter()
+        .flat_map(|&bias| std::iter::repeat_n(bias, places));
+    let window = Window {
+        border: Border {
+            top: high - 1,
+            left: wide - 1,
+            bottom: high - 1,
+            right: wide - 1,
+        },
+        ..Window::of((high, wide))
+    };
+    let biases = biases.collect();
+    let blocks = operations::convolution(b, name, x, weights, biases, window, e.groups)?;
+    let all = depth_to_space(b, name, &blocks, e.stride, BlockOrder::ChannelsFirst)?;
+    let rows: Vec<usize> = (e.before.0..e.before.0 + e.to.0).collect();
+    let cols: Vec<usize> = (e.before.1..e.before.1 + e.to.1).collect();
+    let cut = operations::along(b, name, &all, 1, &rows)?;
+    operations::along(b, name, &cut, 2, &cols)
+}
+
+/// Where an element of a resized axis lies on the axis before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coordinates {
+    HalfPixel,
+    HalfPixelSymmetric,
+    /// As `HalfPixel`, but 0 if the result has one element.
+    HalfPixelTorch,
+    /// As `HalfPixel`, but half an element further.
+    HalfPixelShifted,
+    Asymmetric,
+    AlignCorners,
+}
+
+impl Coordinates {
+    /// The place of element `i` of `to` elements on an axis of `from` elements, in the arithmetic
+    /// of f32 that runtimes use.
+    pub(super) fn place(self, i: usize, scale: f32, from: usize, to: usize) -> f32 {
+        let x = i as f32;
+        match self {
+            Coordinates::Asymmetric => x / scale,
+            Coordinates::HalfPixelTorch if to <= 1 => 0.0,
+            Coordinates::HalfPixel | Coordinates::HalfPixelTorch => (x + 0.5) / scale - 0.5,
+            Coordinates::HalfPixelShifted => (x + 0.5) / scale,
+            Coordinates::HalfPixelSymmetric => {
+                let adjustment = to as f32 / (scale * from as f32);
+                let centre = from as f32 / 2.0;
+                centre * (1.0 - adjustment) + (x + 0.5) / scale - 0.5
+            }
+            Coordinates::AlignCorners if to <= 1 => 0.0,
+            Coordinates::AlignCorners => x * (from - 1) as f32 / (to - 1) as f32,
+        }
+    }
+}
+
+/// How a place between elements is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nearest {
+    PreferFloor,
+    PreferCeil,
+    Floor,
+    Ceil,
+}
+
+/// How values between elements are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Between {
+    Nearest(Nearest),
+    Linear,
+    /// With the coefficient a of Keys, Cubic Convolution Interpolation, 1981.
+    Cubic {
+        a: f32,
+        exclude_outside: bool,
+    },
+}
+
+/// The taps of an axis of `from` elements that is resized to `to`.
+pub(super) fn resized(
+    from: usize,
+    to: usize,
+    scale: f32,
+    coordinates: Coordinates,
+    between: Between,
+) -> Taps {
+    let place = |i: usize| coordinates.place(i, scale, from, to);
+    let of = |i: usize| match between {
+        Between::Nearest(nearest) => {
+            let x = place(i);
+            let floor = x.floor();
+            let at = match nearest {
+                Nearest::Floor => floor,
+                Nearest::Ceil => x.ceil(),
+                Nearest::PreferFloor if x == floor + 0.5 => floor,
+                Nearest::PreferFloor | Nearest::PreferCeil => x.round(),
+            };
+            vec![tap(at as i64, from, 1.0)]
+        }
+        Between::Linear => {
+            let x = place(i).clamp(0.0, (from - 1) as f32);
+            let share = f64::from(x - x.floor());
+            let first = x.floor() as i64;
+            match share {
+                0.0 => vec![tap(first, from, 1.0)],
+                _ => vec![tap(first, from, 1.0 - share), tap(first + 1, from, share)],
+            }
+        }
+        Between::Cubic { a, exclude_outside } => {
+            let x = place(i);
+            let share = x - x.floor();
+            let first = x.floor() as i64 - 1;
+            let mut taps: Vec<(i64, f64)> = (first..).zip(cubic(a, share)).collect();
+            if exclude_outside {
+                taps.retain(|(at, _)| (0..from as i64).contains(at));
+                let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
+                taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+            }
+            taps.into_iter()
+                .map(|(at, weight)| tap(at, from, weight))
+                .collect()
+        }
+    };
+    (0..to).map(of).collect()
+}
+
+/// The weights of four neighbours of a place behind the second of them.
+fn cubic(a: f32, share: f32) -> [f64; 4] {
+    let (a, s) = (f64::from(a), f64::from(share));
+    let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
+    let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
+    [far(s + 1.0), near(s), near(1.0 - s), far(2.0 - s)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(taps: &Taps) -> Vec<Vec<(usize, f64)>> {
+        let pairs = |taps: &Vec<Tap>| taps.iter().map(|t| (t.at, t.weight)).collect();
+        taps.iter().map(pairs).collect()
+    }
+
+    #[test]
+    fn places_of_a_resized_axis() {
+        let linear = |coordinates| resized(2, 4, 2.0, coordinates, Between::Linear);
+        let expected = vec![
+            vec![(0, 1.0)],
+            vec![(0, 0.75), (1, 0.25)],
+            vec![(0, 0.25), (1, 0.75)],
+            vec![(1, 1.0)],
+        ];
+        assert_eq!(at(&linear(Coordinates::HalfPixel)), expected);
+        let asymmetric = linear(Coordinates::Asymmetric);
+        assert_eq!(asymmetric[1].len(), 2);
+        assert_eq!(at(&asymmetric)[3], [(1, 1.0)]);
+        let nearest = |nearest| {
+            let taps = resized(
+                3,
+                2,
+                2.0 / 3.0,
+                Coordinates::AlignCorners,
+                Between::Nearest(nearest),
+            );
+            taps.iter().map(|t| t[0].at).collect::<Vec<_>>()
+        };
+        assert_eq!(nearest(Nearest::Floor), [0, 2]);
+        let a = cubic(-0.75, 0.0);
+        assert_eq!(a, [0.0, 1.0, 0.0, 0.0]);
+        let sum: f64 = cubic(-0.5, 0.3).iter().sum();
+        assert!((sum - 1.0).abs() < 1e-12);
+    }
+}
