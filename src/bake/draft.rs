@@ -3,6 +3,7 @@
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Tensors, Value};
 use crate::ir::op::Op;
+use crate::ir::taps::Taps;
 use crate::ir::view::RowMap;
 
 /// A graph with its numbers.
@@ -44,6 +45,18 @@ impl Array {
             role,
             rows: numbers.len(),
             cols: 1,
+            numbers,
+            map: None,
+        }
+    }
+
+    /// The taps of a resampling, from [`Taps::node`].
+    pub(crate) fn taps(array: Vec<f32>) -> Array {
+        let numbers: Vec<f64> = array.into_iter().map(f64::from).collect();
+        Array {
+            role: Role::Taps,
+            rows: numbers.len() / 2,
+            cols: 2,
             numbers,
             map: None,
         }
@@ -138,7 +151,7 @@ impl Draft {
     /// Adds a node as [`Graph::push`] does. Returns the number of its value.
     ///
     /// # Errors
-    /// Shapes or arrays that do not fit the operation.
+    /// Shapes or arrays that do not fit the operation, or taps outside of the image.
     pub(crate) fn push(
         &mut self,
         name: impl Into<String>,
@@ -150,7 +163,13 @@ impl Draft {
             .iter()
             .map(|a| (a.role, a.rows, a.cols, a.map))
             .collect();
-        let value = self.graph.push_mapped(name.into(), op, inputs, &sizes)?;
+        let name = name.into();
+        let value = self.graph.push_mapped(name.clone(), op, inputs, &sizes)?;
+        if let (Op::Resample { taps, .. }, [array]) = (op, &arrays[..]) {
+            let array: Vec<f32> = array.numbers.iter().map(|&v| v as f32).collect();
+            let shapes = (self.shape(inputs[0]), self.shape(value));
+            Taps::read(&array, shapes, taps).map_err(|e| format!("{name}: {e}"))?;
+        }
         self.numbers.extend(arrays.into_iter().map(|a| a.numbers));
         Ok(value)
     }

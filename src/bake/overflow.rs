@@ -5,9 +5,10 @@
 //! Such a record tests most where no other sum leaves the range: a device that loses this one
 //! infinity gives an ordinary class.
 
-use crate::ir::graph::{Node, Shape};
+use crate::ir::graph::{Graph, Node, Shape};
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Pool, SoftmaxOf};
+use std::borrow::Cow;
 
 /// The largest number of f32.
 const LARGEST: f64 = f32::MAX as f64;
@@ -185,7 +186,11 @@ pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> O
         );
         mean || matches!(
             op,
-            Op::Affine | Op::Convolution { .. } | Op::Scale | Op::Combine(Add | Subtract)
+            Op::Affine
+                | Op::Convolution { .. }
+                | Op::Resample { .. }
+                | Op::Scale
+                | Op::Combine(Add | Subtract)
         )
     };
     graph
@@ -221,14 +226,17 @@ fn largest_sum(
     inputs: &[(&[f64], Shape)],
 ) -> Sizes {
     let graph = &network.graph;
-    let arrays: Vec<Vec<f32>> = graph
-        .arrays(node, tensors)
-        .iter()
-        .map(|a| a.iter().map(|v| v.abs()).collect())
-        .collect();
+    let arrays = magnitudes(graph, tensors, node);
     let values = size_of(node.op, inputs, &arrays, graph.values[node.output].shape);
     let sum = largest(&values) * partial_sum_ratio(node.op);
     Sizes { values, sum }
+}
+
+/// The magnitudes of the numbers of a node's arrays.
+fn magnitudes(graph: &Graph, tensors: &[Vec<f32>], node: &Node) -> Vec<Vec<f32>> {
+    let arrays = graph.arrays(node, tensors);
+    let magnitudes = |a: &Cow<'_, [f32]>| a.iter().map(|v| v.abs()).collect();
+    arrays.iter().map(magnitudes).collect()
 }
 
 /// By how much a partial sum can exceed the final value if all terms have one sign: by rounding,
@@ -242,7 +250,12 @@ fn partial_sum_ratio(op: Op) -> f64 {
             let (height, width) = window.size;
             ROUNDING * (height * width) as f64
         }
-        Op::Affine | Op::Convolution { .. } | Op::PRelu | Op::Scale | Op::Combine(_) => ROUNDING,
+        Op::Affine
+        | Op::Convolution { .. }
+        | Op::PRelu
+        | Op::Resample { .. }
+        | Op::Scale
+        | Op::Combine(_) => ROUNDING,
         _ => 1.0,
     }
 }
@@ -316,6 +329,15 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             size_of(node.op, &inputs, &[], Shape::vector(shape.c))
         }
         Op::Pool { .. } => sizes[node.inputs[0]].clone(),
+        Op::Resample { .. } => {
+            // Every channel grows as a channel of ones does.
+            let one = |shape| Shape { c: 1, ..shape };
+            let (from, to) = (one(shape_of(&node.inputs[0])), one(shape));
+            let arrays = magnitudes(graph, tensors, node);
+            let grown = size_of(node.op, &[(&vec![1.0; from.len()], from)], &arrays, to);
+            let factor = largest(&grown);
+            sizes[node.inputs[0]].iter().map(|x| x * factor).collect()
+        }
         _ => {
             let each = |i: &usize| {
                 let (sizes, shape) = (&sizes[*i], shape_of(i));
@@ -391,6 +413,7 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
         | Op::Scale
         | Op::Combine(Arithmetic::Add | Arithmetic::Multiply | Arithmetic::Maximum)
         | Op::Concat(_)
+        | Op::Resample { .. }
         | Op::Slice { .. }
         | Op::Reshape(_)
         | Op::Transpose(_) => of(op),

@@ -10,6 +10,7 @@ use crate::ir::half;
 use crate::ir::op::{Pool, SoftmaxOf};
 use crate::ir::options::Function;
 use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
+use crate::ir::taps::Taps;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::registry::{Kernel, Operation};
@@ -258,6 +259,7 @@ impl Reading<'_> {
             Operation::Pool => self.pool(),
             Operation::Scale => self.scale(),
             Operation::Combine => self.combine(place),
+            Operation::Resample => self.resample(),
             Operation::Softmax => self.softmax(),
             Operation::Gather => self.gather(),
             Operation::ArgMax => {
@@ -326,6 +328,25 @@ impl Reading<'_> {
             from,
             to,
         ))
+    }
+
+    fn resample(&mut self) -> Read {
+        let (
+            &[Arg::Geometry(geometry)],
+            &[Arg::Constant(taps), Arg::Buffer(from), Arg::Buffer(to)],
+        ) = (self.sizes, self.operands)
+        else {
+            return Err(self.other_arguments());
+        };
+        let array = floats((self.constant)(taps));
+        let ((_, read), (_, written)) = (geometry.input, geometry.output);
+        // `admits` has no numbers.
+        let taps = match array.is_empty() {
+            true => Taps::default(),
+            false => Taps::read(&array, (read, written), geometry.window.size)
+                .map_err(|e| self.refused(&e))?,
+        };
+        Ok((Action::Resample { taps, geometry }, from, to))
     }
 
     fn softmax(&self) -> Read {

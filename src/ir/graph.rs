@@ -80,6 +80,8 @@ pub(crate) enum Role {
     Biases,
     /// A factor per channel or per element.
     Factors,
+    /// A position and a weight per tap of a resampling. They are always stored as floats.
+    Taps,
 }
 
 impl Role {
@@ -89,6 +91,7 @@ impl Role {
             Role::Weights => "weights",
             Role::Biases => "biases",
             Role::Factors => "factors",
+            Role::Taps => "taps",
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod options;
 pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod scale;
+pub(crate) mod taps;
 pub(crate) mod values;
 pub(crate) mod view;
 pub(crate) mod wire;

@@ -39,6 +39,15 @@ pub(crate) enum Op {
         padding: Padding,
         value: Float,
     },
+    /// A linear resampling of rows and columns. Element (c, y, x) of the result is the sum of
+    /// wy · wx · element (c, py, px) of the operand, over the taps (py, wy) of row y and the taps
+    /// (px, wx) of column x. The only array has the taps ([`taps`](super::taps)).
+    Resample {
+        height: usize,
+        width: usize,
+        /// The number of taps for each row and for each column.
+        taps: (usize, usize),
+    },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax(SoftmaxOf),
     /// The elements in their order, in another shape.
@@ -67,6 +76,7 @@ impl Op {
             Op::Concat(_) => "concat",
             Op::Slice { .. } => "slice",
             Op::Pad { .. } => "pad",
+            Op::Resample { .. } => "resample",
             Op::Softmax(SoftmaxOf::Linear) => "softmax",
             Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",
             Op::Reshape(_) => "reshape",
@@ -483,6 +493,8 @@ pub(crate) enum Operation {
     Scale,
     /// An element-wise operation on B and C.
     Combine,
+    /// R = a linear resampling of the rows and columns of B
+    Resample,
     /// R = softmax over the channels of each pixel, or its logarithm
     Softmax,
     /// Copies rows of one matrix to rows of another.
@@ -503,7 +515,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// All operations, in the order of a layer.
-    pub(crate) const ALL: [Operation; 21] = [
+    pub(crate) const ALL: [Operation; 22] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -518,6 +530,7 @@ impl Operation {
         Operation::Activation,
         Operation::Scale,
         Operation::Combine,
+        Operation::Resample,
         Operation::Softmax,
         Operation::Gather,
         Operation::Repack,
@@ -544,6 +557,7 @@ impl Operation {
             Operation::Activation => "activation",
             Operation::Scale => "scale",
             Operation::Combine => "combine",
+            Operation::Resample => "resample",
             Operation::Softmax => "softmax",
             Operation::Gather => "gather",
             Operation::Repack => "repack",

@@ -272,7 +272,7 @@ mod data {
 
     variants! {
         Order { R, C }
-        Role { Weights, Biases, Factors }
+        Role { Weights, Biases, Factors, Taps }
         Placing { Plain, Columns(map) }
         InputOrder { Chw, Hwc }
         Kind { Classes, Binary, Multilabel, Values }
@@ -282,7 +282,8 @@ mod data {
         Op {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
             PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { padding, value }, Softmax(of),
-            Reshape(shape), Transpose(axes), Slice { axis, first, size }
+            Reshape(shape), Transpose(axes), Slice { axis, first, size },
+            Resample { height, width, taps }
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
@@ -290,7 +291,8 @@ mod data {
         SoftmaxOf { Linear, Logarithm }
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
-            Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
+            Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe,
+            Resample
         }
         EngineKind { Host, OpenCl }
         Function { Only, Pool(kind), PRelu, Combine(arithmetic), Softmax(of) }
@@ -424,7 +426,7 @@ mod tests {
         comes_back(&([1usize, 2, 300], 1e300f64));
         comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
         // An unknown variant, no boolean, no UTF-8, a wrong length.
-        assert_eq!(read::<crate::ir::graph::Role>(&[3]), Err(Damaged));
+        assert_eq!(read::<crate::ir::graph::Role>(&[4]), Err(Damaged));
         assert_eq!(read::<bool>(&[2]), Err(Damaged));
         assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));
         let bytes = read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]);
@@ -473,6 +475,11 @@ mod tests {
                 value: Float::new(-0.5),
             },
             Op::Softmax(SoftmaxOf::Logarithm),
+            Op::Resample {
+                height: 300,
+                width: 1,
+                taps: (4, 2),
+            },
             Op::Reshape(Shape { c: 2, h: 200, w: 3 }),
             Op::Transpose([Axis::X, Axis::C, Axis::Y]),
         ];

@@ -5,6 +5,7 @@ use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::op::{
     Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
 };
+use crate::ir::taps::{Tap, Taps};
 
 /// Builds a graph with random constants.
 pub(crate) struct EdgeGraph {
@@ -98,6 +99,38 @@ impl EdgeGraph {
         self.push(Op::Affine, &[value], &arrays)
     }
 
+    /// Adds a resampling to `size` rows and columns with random taps. A single tap has weight 1,
+    /// and some of several have weight 0.
+    fn resample(
+        &mut self,
+        value: usize,
+        (height, width): (usize, usize),
+        (down, along): (usize, usize),
+    ) -> Result<usize, String> {
+        let Shape { h, w, .. } = self.shape(value);
+        let mut axis = |size: usize, from: usize, count: usize| -> Vec<Vec<Tap>> {
+            let mut tap = || {
+                let weight = match (count, self.random.below(4)) {
+                    (1, _) => 1.0,
+                    (_, 0) => 0.0,
+                    _ => self.random.float(),
+                };
+                let position = self.random.below(from);
+                Tap { position, weight }
+            };
+            (0..size)
+                .map(|_| (0..count).map(|_| tap()).collect())
+                .collect()
+        };
+        let (rows, columns) = (axis(height, h, down), axis(width, w, along));
+        let (op, array) = Taps { rows, columns }.node();
+        let name = format!("resample[{}]", self.graph.nodes.len());
+        let arrays = [(Role::Taps, array.len() / 2, 2)];
+        let value = self.graph.push(name, op, &[value], &arrays)?;
+        self.tensors.push(array);
+        Ok(value)
+    }
+
     /// Adds an operation that has an array for channels or elements in each of the roles.
     pub(crate) fn of_channels(
         &mut self,
@@ -174,6 +207,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     moves(&mut cases);
     residuals(&mut cases);
     residuals_of_parts(&mut cases);
+    resamplings(&mut cases);
     let EdgeCases(graphs) = cases;
     graphs
 }
@@ -505,6 +539,37 @@ fn residuals_of_parts(cases: &mut EdgeCases) {
     });
 }
 
+fn resamplings(cases: &mut EdgeCases) {
+    for (name, input, size, taps) in [
+        ("resampled, copies", shape(3, 4, 5), (7, 9), (1, 1)),
+        ("resampled by two taps", shape(17, 5, 4), (3, 8), (2, 2)),
+        ("resampled by four taps", shape(16, 3, 6), (6, 6), (4, 4)),
+        ("resampled along y", shape(33, 4, 3), (5, 3), (3, 1)),
+        ("resampled along x", shape(2, 1, 9), (1, 4), (1, 2)),
+        ("resampled by the most taps", shape(1, 9, 2), (2, 3), (8, 8)),
+        ("a pixel repeated", shape(20, 1, 1), (3, 2), (1, 1)),
+        ("resampled to a pixel", shape(5, 3, 4), (1, 1), (2, 3)),
+        ("a vector resampled", shape(18, 1, 1), (1, 1), (1, 2)),
+    ] {
+        cases.add(name, input, |g| g.resample(0, size, taps));
+    }
+    cases.add("convolutions around a resampling", shape(3, 5, 5), |g| {
+        let value = g.same(0, 20)?;
+        let value = g.resample(value, (10, 7), (2, 2))?;
+        g.same(value, 5)
+    });
+    cases.add("resampled slice", shape(6, 5, 4), |g| {
+        let value = g.slice(0, Axis::C, 2, 3)?;
+        g.resample(value, (4, 6), (2, 1))
+    });
+    cases.add("resampled, turned", shape(6, 5, 4), |g| {
+        let value = g.push(Op::Transpose([Axis::Y, Axis::X, Axis::C]), &[0], &[])?;
+        let value = g.resample(value, (3, 8), (1, 2))?;
+        let value = g.push(Op::Transpose([Axis::X, Axis::C, Axis::Y]), &[value], &[])?;
+        g.affine(value, 5)
+    });
+}
+
 /// Builds a graph of random operations.
 pub(crate) fn random(seed: u64) -> EdgeGraph {
     let mut g = EdgeGraph::new(shape(1, 1, 1), seed);
@@ -548,7 +613,7 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
     let window = random_window(g, s);
     let outputs = 1 + g.random.below(20);
     let one_pixel = Window::of((1, 1));
-    match g.random.below(14) {
+    match g.random.below(15) {
         0..=2 => g.convolution(value, outputs, window, 1),
         3 => g.convolution(value, s.c, window, s.c),
         4 => {
@@ -576,6 +641,11 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
         }
         10 => g.push(Op::Transpose([Axis::C, Axis::X, Axis::Y]), &[value], &[]),
         11 | 12 => random_slices(g, value),
+        13 => {
+            let size = (1 + g.random.below(9), 1 + g.random.below(9));
+            let taps = (1 + g.random.below(3), 1 + g.random.below(3));
+            g.resample(value, size, taps)
+        }
         _ => {
             let padding = Padding {
                 before: [0, 1, 0],

@@ -17,6 +17,7 @@ mod moves;
 mod pool;
 pub(crate) mod products;
 pub(crate) mod random;
+mod resample;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -51,6 +52,11 @@ impl Op {
             Op::Concat(axis) => moves::concatenated(inputs, axis),
             Op::Slice { axis, first, size } => moves::sliced(one()?, axis, first, size),
             Op::Pad { padding, .. } => Ok(moves::padded(one()?, padding)),
+            Op::Resample {
+                height,
+                width,
+                taps,
+            } => resample::shape(inputs, tensors, (height, width), taps),
             Op::Softmax(_) => one(),
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
             Op::Transpose(axes) => moves::transposed(one()?, axes),
@@ -71,6 +77,7 @@ impl Op {
                 convolution::flop(inputs[0], output, &window, groups)
             }
             Op::Pool { window, .. } => pool::flop(output, &window),
+            Op::Resample { taps, .. } => resample::flop(output, taps),
             Op::Activation(_)
             | Op::PRelu
             | Op::Scale
@@ -140,6 +147,7 @@ impl Op {
             Op::Concat(axis) => moves::concat(inputs, axis, output),
             Op::Slice { axis, first, .. } => moves::slice(inputs[0], axis, first, output),
             Op::Pad { padding, value } => moves::pad(inputs[0], padding, value.get(), output),
+            Op::Resample { taps, .. } => resample::reference(inputs[0], tensors[0], output, taps),
             Op::Softmax(of) => elements::softmax(values, shape, of),
             Op::Reshape(_) => values.to_vec(),
             Op::Transpose(axes) => moves::transpose(inputs[0], axes, output),

@@ -8,6 +8,7 @@ use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
 use crate::ir::op::{
     Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
 };
+use crate::ir::taps::{Tap, Taps};
 
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
 
@@ -81,6 +82,101 @@ fn windows() -> Vec<Window> {
             ..Window::of((3, 3))
         },
     ]
+}
+
+/// Elements are sums of products, computed from the definition. Rows and columns have one to three
+/// taps, some of weight 0.
+#[test]
+fn resamplings_are_sums_over_taps() {
+    let input = shape(2, 4, 3);
+    let values = numbers(input.len());
+    for taps @ (down, along) in [(1, 1), (2, 3), (3, 1)] {
+        let (height, width) = (5, 6);
+        let op = Op::Resample {
+            height,
+            width,
+            taps,
+        };
+        let count = height * down + width * along;
+        let tap = |i: usize| {
+            let size = if i < height * down { input.h } else { input.w };
+            [((i * 7 + 3) % size) as f32, (i % 5) as f32 / 4.0 - 0.25]
+        };
+        let array: Vec<f32> = (0..count).flat_map(tap).collect();
+        let output = op.shape(&[input], &[(count, 2)]).unwrap();
+        assert_eq!(output, shape(2, height, width));
+        let mut expected: Vec<f64> = Vec::new();
+        for [c, y, x] in positions(output) {
+            let mut sum = 0.0;
+            for i in 0..down {
+                for j in 0..along {
+                    let [row, wy] = tap(y * down + i);
+                    let [column, wx] = tap(height * down + x * along + j);
+                    let at = input.index(c, row as usize, column as usize);
+                    sum += f64::from(wy) * f64::from(wx) * values[at];
+                }
+            }
+            expected.push(sum);
+        }
+        near(
+            &op.reference(&[(&values, input)], &[&array], output),
+            &expected,
+        );
+    }
+}
+
+/// A tap of weight 0 does not read its pixel, and a single tap of weight 1 copies any number.
+#[test]
+fn resamplings_skip_taps_without_weight() {
+    let input = shape(1, 1, 3);
+    let values = [f64::INFINITY, 2.0, f64::NAN];
+    let (op, array) = Taps {
+        rows: vec![vec![Tap {
+            position: 0,
+            weight: 1.0,
+        }]],
+        columns: [(0, 1.0), (0, 0.0), (1, 0.5), (2, 1.0)]
+            .map(|(position, weight)| vec![Tap { position, weight }])
+            .to_vec(),
+    }
+    .node();
+    let output = shape(1, 1, 4);
+    let found = op.reference(&[(&values, input)], &[&array], output);
+    assert_eq!(found[..3], [f64::INFINITY, 0.0, 1.0]);
+    assert!(found[3].is_nan());
+    let wrong = op.reference(&[(&values[..2], shape(1, 1, 2))], &[&array], output);
+    assert!(wrong.iter().all(|x| x.is_nan()), "{wrong:?}");
+}
+
+#[test]
+fn resamplings_check_their_array() {
+    let input = shape(2, 4, 3);
+    let shape_of = |height, taps, tensors: &[(usize, usize)]| {
+        let op = Op::Resample {
+            height,
+            width: 5,
+            taps,
+        };
+        op.shape(&[input], tensors)
+    };
+    assert_eq!(shape_of(6, (2, 1), &[(17, 2)]), Ok(shape(2, 6, 5)));
+    for (height, taps, tensors, expected) in [
+        (6, (2, 1), [(16, 2)], "an array of 17 × 2 numbers"),
+        (6, (2, 1), [(34, 1)], "an array of 17 × 2 numbers"),
+        (6, (0, 1), [(5, 2)], "1 to 8 taps along an axis"),
+        (6, (1, 9), [(51, 2)], "found 1 and 9"),
+        (0, (1, 1), [(5, 2)], "its value is empty"),
+        (usize::MAX / 4, (1, 1), [(5, 2)], "at most"),
+    ] {
+        let found = shape_of(height, taps, &tensors).unwrap_err();
+        assert!(found.contains(expected), "{found}");
+    }
+    let op = Op::Resample {
+        height: 1,
+        width: 1,
+        taps: (1, 1),
+    };
+    assert!(op.shape(&[input, input], &[(2, 2)]).is_err());
 }
 
 #[test]

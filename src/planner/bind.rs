@@ -19,7 +19,7 @@ pub(crate) struct Sizes {
     /// Work-groups that share the common dimension and write a partial result each. For a
     /// `reducepair`, the parts that the previous step wrote.
     pub(crate) parts: usize,
-    /// Rows and columns of a convolution's weights, else 0.
+    /// Rows and columns of the weights of a convolution or of the taps of a resampling, else 0.
     pub(crate) weights: (usize, usize),
     /// Rows of the second of two operands, else 0.
     pub(crate) second: usize,
@@ -238,7 +238,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         _ => Moved::default(),
     };
     of.moved = [LeadingArgument::Moved, LeadingArgument::Added].map(moved);
-    // The first constant of a convolution is its weights.
+    // The first constant of a convolution is its weights, that of a resampling its taps.
     if let Some(c) = step.constants().next().map(|i| &plan.constants[i]) {
         of.weights = c.padded;
     }

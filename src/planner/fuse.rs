@@ -53,9 +53,10 @@ pub(super) fn chain(
         chain.added = chain.added.or(other.map(|value| (node, value)));
         chain.nodes.push(node);
         match (graph.nodes[node].op, chain.weighted.last_mut()) {
-            (Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu, _) => {
-                chain.weighted.push((node, Activation::None))
-            }
+            (
+                Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu | Op::Resample { .. },
+                _,
+            ) => chain.weighted.push((node, Activation::None)),
             (Op::Activation(a), Some((_, behind))) => *behind = a,
             _ => {}
         }

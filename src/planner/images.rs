@@ -268,7 +268,7 @@ impl<'l> Planner<'l> {
             let elements = graph.values[node.output].shape.len();
             let flop = match node.op {
                 Op::Convolution { .. } if added.is_some() => graph.flop(i) + elements as u64,
-                Op::Convolution { .. } => graph.flop(i),
+                Op::Convolution { .. } | Op::Resample { .. } => graph.flop(i),
                 _ => kernel.flop(Problem {
                     h: elements,
                     w: 1,
@@ -331,6 +331,8 @@ impl<'l> Planner<'l> {
             Op::Combine(_) => return self.combine_step(kernel, i, last),
             Op::Convolution { window, groups } => (window, groups),
             Op::Pool { window, .. } => (window, 1),
+            // The taps of a pixel are the elements of its window, wherever they are.
+            Op::Resample { taps, .. } => (Window::of(taps), 1),
             _ => (Window::of((1, 1)), 1),
         };
         let (matrix, image) = self.image(value, i)?;

@@ -198,7 +198,7 @@ impl Planner<'_> {
             }
             // A PReLU has no summands. Its kernel gets the slopes a second time.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
-            Holds::Weights | Holds::Biases | Holds::Factors => {
+            Holds::Weights | Holds::Biases | Holds::Factors | Holds::Taps => {
                 let constant = constant_of(network, d, operand, &sizes);
                 let at = intern_constant(constants, d.kernel, constant);
                 if operand.name == "a" {
@@ -300,10 +300,14 @@ impl Planner<'_> {
             && !grouped
     }
 
-    /// Returns rows and columns of the weights of a convolution, padded for its kernel.
+    /// Returns rows and columns of the weights of a convolution, padded for its kernel, or of the
+    /// taps of a resampling.
     fn padded_weights(&self, d: &Draft<'_>) -> Option<(usize, usize)> {
-        let a = d.kernel.restrictions.a.as_ref()?;
         let &(node, _) = d.weighted.first()?;
+        if d.kernel.operation == Operation::Resample {
+            return Some(size_of(self.network, node));
+        }
+        let a = d.kernel.restrictions.a.as_ref()?;
         (d.kernel.operation == Operation::Convolution).then(|| {
             let (outputs, taps) = size_of(self.network, node);
             let granularity = a.representation.as_ref().map(Layout::granularity);
@@ -333,7 +337,7 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
         (Reduce, _) => d.parts,
         (ReducePair, _) => b.padded_rows / d.parts,
         (Matmul | Affine | Pair | Layers | ArgMax | Repack | Convolution, _) => b.padded_rows,
-        (Pool | Scale | Combine | Softmax | Gather, _) => b.padded_rows,
+        (Pool | Scale | Combine | Resample | Softmax | Gather, _) => b.padded_rows,
         (Bias | Sigmoid | Relu | Activation | Sobel | Order | Probe, _) => 0,
     };
     Problem { h, w, l }
@@ -359,7 +363,7 @@ fn geometry_in(mut geometry: Geometry, r: &Buffer) -> Geometry {
     geometry
 }
 
-/// Returns rows and columns of the weights of an affine node.
+/// Returns rows and columns of the first array of a node.
 fn size_of(network: &Network, node: usize) -> (usize, usize) {
     let weights = &network.graph.tensors[network.graph.nodes[node].tensors[0]];
     (weights.rows, weights.cols)
@@ -380,6 +384,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     let role = match operand.holds {
         Holds::Biases => Role::Biases,
         Holds::Factors => Role::Factors,
+        Holds::Taps => Role::Taps,
         _ => Role::Weights,
     };
     // A reduce kernel is chosen to expect the weight format of the kernel before it.
@@ -424,6 +429,7 @@ fn constant(
             )
         }
         (Role::Biases | Role::Factors, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
+        (Role::Taps, _) => (padded, Layout::R, Precision::F32, None),
     };
     Constant {
         name,

@@ -22,6 +22,7 @@ pub(crate) enum Covered {
     Combine,
     /// The sum of two values, one of which the kernel computes.
     Add,
+    Resample,
     Softmax,
     /// One of the activations that kernels fuse ([`Activation::FUSED`]).
     Activation,
@@ -46,6 +47,7 @@ impl Covered {
             ("scale", Covered::Scale),
             ("combine", Covered::Combine),
             ("add", Covered::Add),
+            ("resample", Covered::Resample),
             ("softmax", Covered::Softmax),
             ("activation", Covered::Activation),
             ("function", Covered::Function),
@@ -78,6 +80,7 @@ impl Covered {
             Covered::Scale => matches!(node.op, Op::Scale | Op::PRelu),
             Covered::Combine => matches!(node.op, Op::Combine(_)),
             Covered::Add => node.op == Op::Combine(Arithmetic::Add),
+            Covered::Resample => matches!(node.op, Op::Resample { .. }),
             Covered::Softmax => matches!(node.op, Op::Softmax(_)),
             Covered::Activation => {
                 let fused = |a: Activation| Activation::FUSED.iter().any(|f| f.code() == a.code());

@@ -13,6 +13,8 @@ pub(crate) enum Holds {
     Biases,
     /// A constant of floats, by which elements are multiplied.
     Factors,
+    /// A constant of floats, a position and a weight for each tap.
+    Taps,
     /// All constants of the network in one buffer.
     Constants,
     /// A matrix of floats, a column for each record.
@@ -41,10 +43,10 @@ pub(crate) enum Dim {
     Parts,
     /// The common dimension times the number of parts of the previous layer's common dimension.
     PartsOfL,
-    /// The rows of a convolution's weights.
+    /// The rows of a convolution's weights, or the taps of a resampling.
     Outputs,
-    /// The columns of a convolution's weights: the terms of
-    /// each sum, padded.
+    /// The columns of a convolution's weights: the terms of each sum, padded. The two numbers of
+    /// a resampling's tap.
     Taps,
     /// The rows of the second of two operands.
     Second,
@@ -126,6 +128,11 @@ impl Operation {
             R,
         ];
         const COMBINE: [Parameter; 3] = [B, values("c", Dim::Second), R];
+        const RESAMPLE: [Parameter; 3] = [
+            parameter("taps", Holds::Taps, Dim::Outputs, Dim::Taps),
+            B,
+            R,
+        ];
         const SOBEL: [Parameter; 3] = [
             parameter("image", Holds::Bytes, Dim::H, Dim::W),
             parameter("dx", Holds::Bytes, Dim::H, Dim::W),
@@ -148,6 +155,7 @@ impl Operation {
             Operation::Convolution => &[TAPS, B, OUTPUTS, R],
             Operation::Sigmoid | Operation::Relu | Operation::Activation => &[R],
             Operation::Pool | Operation::Softmax => &[B, R],
+            Operation::Resample => &RESAMPLE,
             Operation::Scale => &SCALE,
             Operation::Combine => &COMBINE,
             Operation::Gather | Operation::Repack => &[B, R],

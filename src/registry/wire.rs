@@ -12,7 +12,7 @@ variants! {
     }
     Covered {
         Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation,
-        Function, Only(activation)
+        Function, Only(activation), Resample
     }
 }
 

@@ -112,7 +112,8 @@ pub(super) fn result(step: &HostStep) -> Option<(Image, Shape)> {
         Action::Convolution(_, geometry)
         | Action::Tiles(_, geometry)
         | Action::Windows { geometry, .. }
-        | Action::Combine { geometry, .. } => Some(geometry.output),
+        | Action::Combine { geometry, .. }
+        | Action::Resample { geometry, .. } => Some(geometry.output),
         _ => None,
     }
 }
@@ -122,7 +123,8 @@ pub(super) fn height(step: &HostStep) -> usize {
     result(step).map_or(0, |(_, shape)| shape.h)
 }
 
-/// The operand of a step in place `from`.
+/// The operand of a step in place `from`. A resampling reads lines in any order, so its operand is
+/// no value in between.
 fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     match &step.action {
         Action::Convolution(_, geometry)

@@ -5,6 +5,7 @@ use super::images;
 use super::micro::{Kernels, WindowOp, winograd};
 use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
+use crate::ir::taps::{MOST_TAPS, Tap};
 use crate::ir::view::{Geometry, Image};
 use crate::planner::fit;
 
@@ -104,6 +105,17 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             let [end, first, second] = moves.ends();
             right(end <= read.min(written) && !in_place);
             right(first <= factors.len() && second <= biases.as_ref().unwrap_or(factors).len());
+        }
+        Action::Resample { taps, geometry } => {
+            let ((input, from), (output, to)) = (geometry.input, geometry.output);
+            let inside = |axis: &[Vec<Tap>], size: usize| {
+                let few = axis.iter().all(|taps| taps.len() <= MOST_TAPS);
+                few && axis.iter().flatten().all(|tap| tap.position < size)
+            };
+            right(taps.rows.len() == to.h && taps.columns.len() == to.w);
+            right(inside(&taps.rows, from.h) && inside(&taps.columns, from.w));
+            right(from.c == to.c && to.c <= output.pixel && !in_place);
+            right(images::end(input, from) <= read && whole(output, to) <= written);
         }
         Action::Softmax { geometry, .. } => {
             let ((input, from), (output, to)) = (geometry.input, geometry.output);

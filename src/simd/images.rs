@@ -17,6 +17,7 @@ use super::micro::{
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
+use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
@@ -820,6 +821,65 @@ pub(super) unsafe fn activate(
             result.add(first + vectors),
             end - first - vectors,
         );
+    }
+}
+
+/// Resamples some lines: adds up the pixels of the taps of each row and column, channel by channel.
+/// A pixel with a single tap of weight 1 is copied.
+///
+/// SAFETY: as `convolve`. The taps are inside the image that is read.
+pub(super) unsafe fn resample(
+    taps: &Taps,
+    geometry: &Geometry,
+    lines: Range<usize>,
+    Operands { x, result }: Operands,
+) {
+    let ((input, _), (output, to)) = (geometry.input, geometry.output);
+    // The place and the weight of each pixel that is read.
+    let mut terms = [(0, 0.0); MOST_TAPS * MOST_TAPS];
+    for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
+        let mut count = 0;
+        for row in &taps.rows[y] {
+            let line = input.first + row.position * input.line;
+            for along in &taps.columns[column] {
+                let place = line + along.position * input.pixel;
+                terms[count] = (place, row.weight * along.weight);
+                count += 1;
+            }
+        }
+        let at = output.first + y * output.line + column * output.pixel;
+        // SAFETY: the caller's promise.
+        let pixel = unsafe { std::slice::from_raw_parts_mut(result.add(at), output.pixel) };
+        let (pixel, padding) = pixel.split_at_mut(to.c);
+        padding.fill(0.0);
+        // SAFETY: the caller's promise.
+        let read = |place: usize| unsafe { std::slice::from_raw_parts(x.add(place), to.c) };
+        match terms[..count] {
+            [(place, 1.0)] => pixel.copy_from_slice(read(place)),
+            ref terms => weighted_sum(pixel, terms, read),
+        }
+    }
+}
+
+/// Adds up pixels by their weights. The sums of [`LANES`] channels stay in registers.
+#[inline(always)]
+fn weighted_sum<'x>(pixel: &mut [f32], terms: &[(usize, f32)], read: impl Fn(usize) -> &'x [f32]) {
+    let mut vectors = pixel.chunks_exact_mut(LANES);
+    let mut first = 0;
+    for to in &mut vectors {
+        let mut sums = [0.0; LANES];
+        for &(place, weight) in terms {
+            let from = &read(place)[first..first + LANES];
+            for (sum, v) in sums.iter_mut().zip(from) {
+                *sum += weight * v;
+            }
+        }
+        to.copy_from_slice(&sums);
+        first += LANES;
+    }
+    for (c, to) in vectors.into_remainder().iter_mut().enumerate() {
+        let term = |&(place, weight): &(usize, f32)| weight * read(place)[first + c];
+        *to = terms.iter().map(term).sum();
     }
 }
 

@@ -341,6 +341,7 @@ impl TeamState {
                 }
                 Action::Windows { .. }
                 | Action::Combine { .. }
+                | Action::Resample { .. }
                 | Action::Scale { .. }
                 | Action::Softmax { .. }
                 | Action::Gather { .. } => {
@@ -588,6 +589,9 @@ impl TeamState {
                         images::activate(kernels, geometry, *activation, line, result);
                     }
                 }
+                Action::Resample { taps, geometry } => {
+                    images::resample(taps, geometry, lines, operands);
+                }
                 _ => {}
             }
         }
@@ -619,7 +623,9 @@ impl TeamState {
         // SAFETY: `check` has compared the sizes.
         unsafe {
             match &step.action {
-                Action::Windows { geometry, .. } | Action::Combine { geometry, .. } => {
+                Action::Windows { geometry, .. }
+                | Action::Combine { geometry, .. }
+                | Action::Resample { geometry, .. } => {
                     let ((_, to), other) = (geometry.output, self.other(step, context, n));
                     let (lines, scratch) = (context.share.of(to.h), self.scratch(context));
                     self.lines(step, operands, other, lines, scratch);

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
+use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
 use crate::planner::fit;
 use std::borrow::Cow;
@@ -82,6 +83,12 @@ pub(crate) enum Action {
         moves: Moves<3>,
         /// Applied to each result.
         activation: Activation,
+    },
+    /// Sums of pixels of few rows and columns, each by its weight.
+    Resample {
+        taps: Taps,
+        /// Places of operand and result.
+        geometry: Geometry,
     },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax {
@@ -157,6 +164,7 @@ impl Action {
             }
             Action::Windows { geometry, .. }
             | Action::Combine { geometry, .. }
+            | Action::Resample { geometry, .. }
             | Action::Softmax { geometry, .. } => {
                 let (_, to) = geometry.output;
                 to.h
@@ -181,6 +189,10 @@ impl Action {
             Action::Windows { geometry, .. } => {
                 let (rows, columns) = geometry.window.size;
                 8 * rows * columns * image(geometry.output)
+            }
+            Action::Resample { geometry, .. } => {
+                let (down, along) = geometry.window.size;
+                8 * down * along * image(geometry.output)
             }
             Action::Combine { geometry, .. } => 20 * image(geometry.output),
             Action::Softmax { geometry, .. } => 500 * image(geometry.output),

@@ -13,6 +13,7 @@ use crate::ir::network::Activation;
 use crate::ir::op::{Arithmetic, Border, Window};
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::scale;
+use crate::ir::taps::{Tap, Taps};
 use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image};
 use proptest::prelude::*;
@@ -890,6 +891,64 @@ fn values_are_combined_one_by_one() {
             let what = format!("{} {arithmetic:?} {count}", kernels.name);
             assert!(a.iter().zip(&expected[..count]).all(same), "{what}");
             assert_eq!(a[count], rest, "{what}");
+        }
+    }
+}
+
+/// Pixels are sums over taps, to the bit in this order. A single tap of weight 1 copies any number,
+/// and padding becomes 0. Lines outside of the range are not written.
+#[test]
+fn pixels_are_resampled_by_their_taps() {
+    let tap = |position, weight| Tap { position, weight };
+    let taps = Taps {
+        rows: vec![vec![tap(2, 1.0)], vec![tap(0, 0.5), tap(1, -2.0)], vec![]],
+        columns: vec![vec![tap(1, 1.0)], vec![tap(0, 0.25), tap(1, 3.0)]],
+    };
+    for channels in [1, 15, 16, 37] {
+        let shape = |h| Shape {
+            c: channels,
+            h,
+            w: 2,
+        };
+        let image = |first, pixel| Image {
+            first,
+            pixel,
+            line: 2 * pixel,
+        };
+        let (from, to) = (image(3, channels + 1), image(2, channels + 5));
+        let geometry = Geometry {
+            input: (from, shape(3)),
+            output: (to, shape(3)),
+            window: Window::of((2, 2)),
+            groups: 1,
+        };
+        let (mut seed, line) = (channels as u32, to.line);
+        let mut x: Vec<f32> = (0..3 + 3 * from.line).map(|_| random(&mut seed)).collect();
+        x[from.first + 2 * from.line + from.pixel] = f32::NEG_INFINITY;
+        let mut found = vec![7.0; 2 + 3 * line];
+        let operands = Operands {
+            x: x.as_ptr(),
+            result: found.as_mut_ptr(),
+        };
+        // SAFETY: both images are inside their vectors.
+        unsafe { images::resample(&taps, &geometry, 1..3, operands) };
+        assert!(found[..2 + line].iter().all(|&v| v == 7.0));
+        // SAFETY: as before.
+        unsafe { images::resample(&taps, &geometry, 0..1, operands) };
+        for (y, column) in (0..3).flat_map(|y| (0..2).map(move |column| (y, column))) {
+            let pixel = &found[2 + y * line + column * to.pixel..][..to.pixel];
+            assert!(pixel[channels..].iter().all(|&v| v == 0.0));
+            for (c, &v) in pixel[..channels].iter().enumerate() {
+                let mut sum = 0.0;
+                for (row, along) in taps.rows[y]
+                    .iter()
+                    .flat_map(|row| taps.columns[column].iter().map(move |along| (row, along)))
+                {
+                    let at = from.first + row.position * from.line + along.position * from.pixel;
+                    sum += row.weight * along.weight * x[at + c];
+                }
+                assert_eq!(v, sum, "{channels} channels: {y}, {column}, {c}");
+            }
         }
     }
 }

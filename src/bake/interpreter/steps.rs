@@ -1,13 +1,15 @@
 //! Executes each operation of the registry in float64, as the kernel sources define it.
 
-use super::call::{Call, DecodedGeometry};
+use super::call::{Axes, Call, DecodedGeometry};
 use super::memory::{Matrix, Memory, Span, UNTOUCHED};
+use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Precision, argmax};
 use crate::ir::op::{Activation, Arithmetic};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
+use crate::ir::taps::Taps;
 use crate::ir::values::Values;
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
@@ -449,6 +451,7 @@ impl<'p> Machine<'p> {
             Operation::Sigmoid | Operation::Relu | Operation::Activation => self.in_place(&call)?,
             Operation::Scale => self.scale(&call)?,
             Operation::Combine => self.combine(&call)?,
+            Operation::Resample => self.resample(&call)?,
             Operation::Softmax => self.softmax(&call)?,
             Operation::Gather => self.gather(&call)?,
             Operation::Repack => self.repack(&call)?,
@@ -1231,6 +1234,39 @@ impl<'p> Machine<'p> {
         self.write_image(call, &image, |n, pixel, c| {
             let (x, y) = (a[n][image.written(pixel) + c], b[n][image.read(pixel) + c]);
             activation.apply(kind.apply(x, y))
+        })
+    }
+
+    fn resample(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let image = call.image()?;
+        let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
+        let end = image.end_read(image.outputs);
+        if columns.iter().any(|x| x.len() < end) {
+            return Err(format!("reads row {end} of {}", columns[0].len()));
+        }
+        let Some((_, Arg::Constant(i))) = call.operand("taps") else {
+            return Err("operand taps is no constant".into());
+        };
+        let shape = |axes: Axes| Shape {
+            c: image.outputs,
+            h: axes.y,
+            w: axes.x,
+        };
+        let Axes { y: down, x: along } = image.window;
+        let count = 2 * (image.to.y * down + image.to.x * along);
+        let array = self.numbers(i, Precision::F32, count, |n| n)?;
+        let shapes = (shape(image.from), shape(image.to));
+        let taps = Taps::read(&array, shapes, (down, along))?;
+        let [first, step, line] = image.input;
+        self.write_image(call, &image, |n, pixel, c| {
+            let mut sum = 0.0;
+            for row in &taps.rows[pixel / image.to.x] {
+                for column in &taps.columns[pixel % image.to.x] {
+                    let at = first + row.position * line + column.position * step + c;
+                    sum += f64::from(row.weight) * f64::from(column.weight) * columns[n][at];
+                }
+            }
+            sum
         })
     }
 

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::baked::{self, library};
-use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::graph::{Graph, Role, Shape, Tensor};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Output, Precision, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, Window};
 use crate::ir::options::{Function, LayerOptions, LayersOptions};
 use crate::ir::plan::{BufferRole, Constant, Extent, Placing, Step};
+use crate::ir::taps::{Tap, Taps};
 use crate::ir::values;
 use crate::ir::view::{Geometry, Moved};
 use crate::ops::edges::{EdgeGraph, random, single};
@@ -57,13 +58,17 @@ impl Case {
         }
     }
 
-    /// Returns a case of a graph with random numbers in its arrays.
+    /// Returns a case of a graph with random numbers in its arrays. A resampling has [`taps`].
     fn of(graph: Graph, kind: Kind) -> Case {
         let mut b = EdgeGraph::new(graph.values[0].shape, 3);
-        let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
-        b.tensors = sizes
-            .map(|n| (0..n).map(|_| b.random.float()).collect())
-            .collect();
+        let mut numbers = |t: &Tensor| match t.role {
+            Role::Taps => taps().node().1,
+            _ => {
+                let all = 0..t.rows * t.cols;
+                all.map(|_| b.random.float()).collect()
+            }
+        };
+        b.tensors = graph.tensors.iter().map(&mut numbers).collect();
         b.graph = graph;
         Case::new(b, kind, Precision::F32)
     }
@@ -178,8 +183,26 @@ fn chains_of_layers_are_right_under_every_plan() {
 
 const SHAPE: Shape = Shape { c: 3, h: 6, w: 8 };
 
+/// The taps of the resampling of [`images`], from 5 × 2 pixels to 4 × 3.
+fn taps() -> Taps {
+    let axis = |places: &[&[(usize, f32)]]| -> Vec<Vec<Tap>> {
+        let tap = |&(position, weight): &(usize, f32)| Tap { position, weight };
+        let place = |taps: &&[(usize, f32)]| taps.iter().map(tap).collect();
+        places.iter().map(place).collect()
+    };
+    Taps {
+        rows: axis(&[
+            &[(4, 0.5), (1, 0.75)],
+            &[(2, 1.0)],
+            &[(0, -0.5), (3, 2.0)],
+            &[(1, 1.0)],
+        ]),
+        columns: axis(&[&[(1, 1.0)], &[(0, 0.5), (1, 0.25)], &[(0, 1.0)]]),
+    }
+}
+
 /// Returns an image network with different strides in both directions, a scale with two arrays, a
-/// concatenation and a residual sum.
+/// concatenation, a residual sum and a resampling.
 fn images() -> Case {
     let mut graph = Graph::new(SHAPE);
     let mut window = Window {
@@ -225,6 +248,9 @@ fn images() -> Case {
         },
     };
     let value = graph.push("means", pool, &[both], &[]).unwrap();
+    let (resample, array) = taps().node();
+    let arrays = [(Role::Taps, array.len() / 2, 2)];
+    let value = graph.push("resized", resample, &[value], &arrays).unwrap();
     let n = graph.values[value].shape.len();
     let value = graph
         .push("flat", Op::Reshape(Shape::vector(n)), &[value], &[])
@@ -510,7 +536,9 @@ fn changed_constants_are_found() {
             }
             constants[i] = pack(&other);
             if let (true, Values::F32(numbers)) = (other == *c, &mut constants[i]) {
-                numbers.to_mut().rotate_right(1);
+                // A position is no weight, so taps are moved whole.
+                let by = if c.role == Role::Taps { 2 } else { 1 };
+                numbers.to_mut().rotate_right(by);
             }
             let said = case
                 .judge(&plan, &constants)
@@ -748,7 +776,10 @@ fn every_argument_of_a_step_counts() {
             "pair" => step.activation.parameters() == [0.0; 2],
             // The constant fills only padding rows.
             "scalar" => step.operation == Operation::Gather,
-            "geometry" => matches!(step.operation, Operation::Combine | Operation::Pool),
+            "geometry" => matches!(
+                step.operation,
+                Operation::Combine | Operation::Pool | Operation::Resample
+            ),
             "moved" => step.operation == Operation::Scale,
             "size" => true,
             // Buffers of the host's arena may have the same offset.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::network::{InputOrder, Kind, Output, Transform};
 use crate::ir::op::Window;
+use crate::ir::taps::{Tap, Taps};
 use crate::ops::random::Random;
 use crate::registry::EngineKind;
 
@@ -399,6 +400,35 @@ fn sums_stay_in_range_up_to_the_size_that_is_given() {
         }
     }
     assert!(some > 100, "{some}");
+}
+
+/// A resampling grows values by the sum of its weights' magnitudes.
+#[test]
+fn sums_of_resamplings_stay_in_range() {
+    let taps = |all: &[f32]| -> Vec<Vec<Tap>> {
+        let tap = |(position, &weight)| Tap { position, weight };
+        vec![all.iter().enumerate().map(tap).collect()]
+    };
+    let (op, array) = Taps {
+        rows: taps(&[2.0]),
+        columns: taps(&[1.5, -0.5]),
+    }
+    .node();
+    let mut draft = Draft::new(Shape { c: 2, h: 1, w: 2 });
+    let tensors = [array.clone()];
+    let arrays = vec![Array::taps(array)];
+    draft.push("resized", op, &[0], arrays).unwrap();
+    let n = Network {
+        width: 4,
+        graph: draft.graph,
+        transform: Transform::Identity,
+        ..crate::baked::network().clone()
+    };
+    // The largest sum is four times as large as the inputs.
+    assert_eq!(reach(&n, &tensors), 8.2e37);
+    assert_eq!(partial(&n, &tensors, &[8e37; 4]), None);
+    let PartialSum { node, .. } = partial(&n, &tensors, &[9e37; 4]).unwrap();
+    assert_eq!(node, "resized");
 }
 
 /// A small sum of large terms overflows in some orders.

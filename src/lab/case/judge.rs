@@ -69,6 +69,7 @@ pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f
         | Operation::Pool
         | Operation::Scale
         | Operation::Combine
+        | Operation::Resample
         | Operation::Softmax
         | Operation::Gather => 0.0,
     };

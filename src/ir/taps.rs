@@ -1,0 +1,163 @@
+//! The taps of a resampling: the rows and columns of the operand that each row and each column of
+//! the result reads.
+//!
+//! The array of a resampling has a row for each tap, with a position and a weight. The taps of the
+//! result's rows stand first, `down` for each row, then those of its columns, `along` for each.
+//! A position counts rows or columns of the operand from 0, as an exact float. A tap of weight 0 is
+//! not computed, so that an infinity or NaN under it does not count. Rows and columns with fewer
+//! taps than others are filled up with such taps.
+
+use super::graph::Shape;
+use super::op::Op;
+
+/// The most taps along an axis.
+pub(crate) const MOST_TAPS: usize = 8;
+
+/// A row or column of the operand, and the factor for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tap {
+    pub(crate) position: usize,
+    pub(crate) weight: f32,
+}
+
+/// The taps along both axes, without those of weight 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Taps {
+    /// The taps of each row of the result.
+    pub(crate) rows: Vec<Vec<Tap>>,
+    /// The taps of each column of the result.
+    pub(crate) columns: Vec<Vec<Tap>>,
+}
+
+impl Taps {
+    /// Reads the array of an operation that turns an image of shape `from` into one of shape `to`,
+    /// with `down` taps for each row and `along` taps for each column.
+    ///
+    /// # Errors
+    /// The array has another size, a position is outside of the image, or a weight is not finite.
+    pub(crate) fn read(
+        array: &[f32],
+        (from, to): (Shape, Shape),
+        (down, along): (usize, usize),
+    ) -> Result<Taps, String> {
+        let (rows, columns) = (2 * to.h * down, 2 * to.w * along);
+        if down * along == 0 || array.len() != rows + columns {
+            return Err(format!(
+                "expected {} numbers of taps, found {}",
+                rows + columns,
+                array.len()
+            ));
+        }
+        let (rows, columns) = array.split_at(rows);
+        Ok(Taps {
+            rows: axis(rows, down, (from.h, "rows"))?,
+            columns: axis(columns, along, (from.w, "columns"))?,
+        })
+    }
+
+    /// Returns the operation with these taps and its array, two numbers for each of its rows.
+    pub(crate) fn node(&self) -> (Op, Vec<f32>) {
+        let most = |axis: &[Vec<Tap>]| axis.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let (down, along) = (most(&self.rows), most(&self.columns));
+        let axes = [(&self.rows, down), (&self.columns, along)];
+        let none = Tap {
+            position: 0,
+            weight: 0.0,
+        };
+        let filled = |taps: &Vec<Tap>, n| {
+            let spare = std::iter::repeat_n(none, n - taps.len());
+            taps.iter().copied().chain(spare).collect::<Vec<_>>()
+        };
+        let all = axes
+            .into_iter()
+            .flat_map(|(axis, n)| axis.iter().flat_map(move |taps| filled(taps, n)));
+        let op = Op::Resample {
+            height: self.rows.len(),
+            width: self.columns.len(),
+            taps: (down, along),
+        };
+        (
+            op,
+            all.flat_map(|tap| [tap.position as f32, tap.weight])
+                .collect(),
+        )
+    }
+}
+
+/// Reads `taps` taps for each place along an axis of `size` rows or columns.
+fn axis(
+    numbers: &[f32],
+    taps: usize,
+    (size, unit): (usize, &str),
+) -> Result<Vec<Vec<Tap>>, String> {
+    let tap = |pair: &[f32]| {
+        let [at, weight] = [pair[0], pair[1]];
+        let position = at as usize;
+        if position as f32 != at || position >= size {
+            return Err(format!("a tap reads position {at} of {size} {unit}"));
+        }
+        if !weight.is_finite() {
+            return Err(format!("a tap has weight {weight}"));
+        }
+        Ok(Tap { position, weight })
+    };
+    let place = |numbers: &[f32]| {
+        let all = numbers.chunks_exact(2).map(tap);
+        let counts = |t: &Result<Tap, String>| t.as_ref().map_or(true, |t| t.weight != 0.0);
+        all.filter(counts).collect()
+    };
+    numbers.chunks_exact(2 * taps).map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: Shape = Shape { c: 3, h: 4, w: 2 };
+
+    fn tap(position: usize, weight: f32) -> Tap {
+        Tap { position, weight }
+    }
+
+    #[test]
+    fn taps_come_back_from_their_array() {
+        let taps = Taps {
+            rows: vec![vec![tap(3, 0.5), tap(0, -2.0)], vec![], vec![tap(1, 1.0)]],
+            columns: vec![vec![tap(1, 1.0)], vec![tap(0, 0.25)]],
+        };
+        let (op, array) = taps.node();
+        let to = Shape { c: 3, h: 3, w: 2 };
+        let (height, width, count) = (3, 2, (2, 1));
+        let expected = Op::Resample {
+            height,
+            width,
+            taps: count,
+        };
+        assert_eq!(op, expected);
+        let rows = [3.0, 0.5, 0.0, -2.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0];
+        assert_eq!(array, [&rows[..], &[1.0, 1.0, 0.0, 0.25]].concat());
+        assert_eq!(Taps::read(&array, (FROM, to), count), Ok(taps));
+    }
+
+    #[test]
+    fn wrong_arrays_are_refused() {
+        let to = Shape { c: 3, h: 1, w: 1 };
+        let read = |array: &[f32], taps| Taps::read(array, (FROM, to), taps).unwrap_err();
+        assert_eq!(
+            read(&[0.0; 5], (1, 1)),
+            "expected 4 numbers of taps, found 5"
+        );
+        assert_eq!(read(&[], (0, 0)), "expected 0 numbers of taps, found 0");
+        let outside = read(&[4.0, 1.0, 0.0, 1.0], (1, 1));
+        assert_eq!(outside, "a tap reads position 4 of 4 rows");
+        // A tap of weight 0 has a position too.
+        let outside = read(&[3.0, 1.0, 2.0, 0.0], (1, 1));
+        assert_eq!(outside, "a tap reads position 2 of 2 columns");
+        for (at, text) in [(-1.0, "-1"), (0.5, "0.5"), (f32::NAN, "NaN")] {
+            let found = read(&[at, 1.0, 0.0, 1.0], (1, 1));
+            assert_eq!(found, format!("a tap reads position {text} of 4 rows"));
+        }
+        let infinite = read(&[0.0, f32::INFINITY, 0.0, 1.0], (1, 1));
+        assert_eq!(infinite, "a tap has weight inf");
+    }
+}
