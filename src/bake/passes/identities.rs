@@ -15,6 +15,13 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
                 Op::Concat(_) => n.inputs.len() == 1,
                 Op::Transpose(axes) => keeps(from, axes),
                 Op::Pool { window, .. } => window == Window::of((1, 1)),
+                Op::Resample { taps, .. } => {
+                    // The only tap of each row and each column is the row or the column itself.
+                    let places = (0..from.h).chain(0..from.w);
+                    let own = |(tap, at): (&[f64], usize)| *tap == [at as f64, 1.0];
+                    let array = draft.arrays(n)[0];
+                    taps == (1, 1) && array.chunks_exact(2).zip(places).all(own)
+                }
                 Op::Scale => {
                     let [factors, summands] = draft.arrays(n)[..] else {
                         return false;

@@ -4,6 +4,7 @@ use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, Window};
+use crate::ir::taps::{Tap, Taps};
 use crate::ops::random::Random;
 
 /// Builds a draft. A node reads the last value unless it names others.
@@ -278,6 +279,42 @@ fn factors_that_make_no_numbers_of_weights_stay() {
         fill(&mut c, product);
         assert_eq!(c.ops(), "relu scale affine tanh");
     }
+}
+
+/// A resampling that reads every pixel at its own place is no node, and any other is.
+#[test]
+fn resamplings_of_each_pixel_alone_are_removed() {
+    let axis = |positions: Vec<usize>, weight: f32| -> Vec<Vec<Tap>> {
+        let taps = |position| vec![Tap { position, weight }];
+        positions.into_iter().map(taps).collect()
+    };
+    let ops = |columns: Vec<usize>, weight: f32| {
+        let rows = axis((0..IMAGE.h).collect(), 1.0);
+        let columns = axis(columns, weight);
+        let (op, array) = Taps { rows, columns }.node();
+        let chain = Chain::new(IMAGE).then(TANH);
+        chain.push_then(op, vec![Array::taps(array)]).ops()
+    };
+    assert_eq!(ops((0..IMAGE.w).collect(), 1.0), "tanh");
+    assert_eq!(ops((0..IMAGE.w).collect(), 0.5), "tanh resample");
+    assert_eq!(ops((0..IMAGE.w).rev().collect(), 1.0), "tanh resample");
+    assert_eq!(ops(vec![0], 1.0), "tanh resample");
+}
+
+/// A draft has no taps outside of the image.
+#[test]
+fn resamplings_outside_of_the_image_are_refused() {
+    let (op, array) = Taps {
+        rows: vec![vec![Tap {
+            position: IMAGE.h,
+            weight: 1.0,
+        }]],
+        columns: vec![vec![]],
+    }
+    .node();
+    let found = Draft::new(IMAGE).push("resized", op, &[0], vec![Array::taps(array)]);
+    let expected = "resized: a tap reads position 6 of 6 rows";
+    assert_eq!(found, Err(expected.to_string()));
 }
 
 #[test]
