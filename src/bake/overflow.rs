@@ -189,6 +189,7 @@ pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> O
             Op::Affine
                 | Op::Convolution { .. }
                 | Op::Resample { .. }
+                | Op::Product { .. }
                 | Op::Scale
                 | Op::Combine(Add | Subtract)
         )
@@ -254,6 +255,7 @@ fn partial_sum_ratio(op: Op) -> f64 {
         | Op::Convolution { .. }
         | Op::PRelu
         | Op::Resample { .. }
+        | Op::Product { .. }
         | Op::Scale
         | Op::Combine(_) => ROUNDING,
         _ => 1.0,
@@ -338,6 +340,11 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             let factor = largest(&grown);
             sizes[node.inputs[0]].iter().map(|x| x * factor).collect()
         }
+        Op::Product { .. } => {
+            let terms = shape_of(&node.inputs[0]).w as f64;
+            let (a, b) = (&sizes[node.inputs[0]], &sizes[node.inputs[1]]);
+            a.iter().zip(b).map(|(a, b)| terms * a * b).collect()
+        }
         _ => {
             let each = |i: &usize| {
                 let (sizes, shape) = (&sizes[*i], shape_of(i));
@@ -414,6 +421,7 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
         | Op::Combine(Arithmetic::Add | Arithmetic::Multiply | Arithmetic::Maximum)
         | Op::Concat(_)
         | Op::Resample { .. }
+        | Op::Product { .. }
         | Op::Slice { .. }
         | Op::Reshape(_)
         | Op::Transpose(_) => of(op),

@@ -1159,19 +1159,19 @@ fn the_library_is_checked_too() {
                 &replace(
                     "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \
                      \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \
-                     \"scale_any\", \"combine_any\", \"resample_any\", \"softmax_any\", \
-                     \"gather_any\", \"argmax_packed\"",
+                     \"scale_any\", \"combine_any\", \"resample_any\", \"product_any\", \
+                     \"softmax_any\", \"gather_any\", \"argmax_packed\"",
                     "\"affine_packed_4x4\", \"activation_unbound\", \"convolution_packed_4x4\", \
                      \"convolution_depthwise_packed\", \"convolution_any\", \"pool_packed\", \
-                     \"scale_any\", \"combine_any\", \"resample_any\", \"softmax_any\", \
-                     \"gather_any\", \"argmax_rm\"",
+                     \"scale_any\", \"combine_any\", \"resample_any\", \"product_any\", \
+                     \"softmax_any\", \"gather_any\", \"argmax_rm\"",
                 ),
                 &[],
             ),
         ),
         (
             "covers: expected nodes out of affine, convolution, dense_convolution, \
-             depthwise_convolution, pool, scale, combine, add, resample, softmax, ",
+             depthwise_convolution, pool, scale, combine, add, resample, product, softmax, ",
             library_mistakes(
                 &replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""),
                 &[],

@@ -260,6 +260,7 @@ impl Reading<'_> {
             Operation::Scale => self.scale(),
             Operation::Combine => self.combine(place),
             Operation::Resample => self.resample(),
+            Operation::Product => self.product(place),
             Operation::Softmax => self.softmax(),
             Operation::Gather => self.gather(),
             Operation::ArgMax => {
@@ -347,6 +348,20 @@ impl Reading<'_> {
                 .map_err(|e| self.refused(&e))?,
         };
         Ok((Action::Resample { taps, geometry }, from, to))
+    }
+
+    fn product(&self, place: &dyn Fn(usize) -> Place) -> Read {
+        let (&[Arg::Product(product)], &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)]) =
+            (self.sizes, self.operands)
+        else {
+            return Err(self.other_arguments());
+        };
+        let action = Action::Product {
+            product,
+            other: place(other),
+            rows: self.step.problem.h,
+        };
+        Ok((action, from, to))
     }
 
     fn softmax(&self) -> Read {

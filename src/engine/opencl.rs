@@ -756,6 +756,7 @@ fn bind(
         Arg::Pair((x, y)) => Argument::F32x2([x, y]),
         Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
         Arg::Moved(moved) => Argument::U32x16(moved.words()),
+        Arg::Product(product) => Argument::U32x16(product.words()),
         Arg::Constant(_) | Arg::Constants => {
             // The buffer of all constants is the last one.
             let i = if let Arg::Constant(i) = *arg {
@@ -1021,7 +1022,8 @@ mod tests {
                         | Arg::Scalar(_)
                         | Arg::Pair(_)
                         | Arg::Geometry(_)
-                        | Arg::Moved(_) => 0,
+                        | Arg::Moved(_)
+                        | Arg::Product(_) => 0,
                     };
                     assert!(
                         touched <= has,

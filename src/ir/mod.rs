@@ -10,6 +10,7 @@ pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod order;
 pub(crate) mod plan;
+pub(crate) mod product;
 pub(crate) mod scale;
 pub(crate) mod taps;
 pub(crate) mod values;

@@ -48,6 +48,12 @@ pub(crate) enum Op {
         /// The number of taps for each row and for each column.
         taps: (usize, usize),
     },
+    /// The products of two values A and B, in groups. Element (g, i, j) of the result is the sum
+    /// over k of A(g, i, k) · B(g, k, j), or of A(g, i, k) · B(g, j, k) with `transposed`. The
+    /// channels of both values are the groups.
+    Product {
+        transposed: bool,
+    },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax(SoftmaxOf),
     /// The elements in their order, in another shape.
@@ -77,6 +83,7 @@ impl Op {
             Op::Slice { .. } => "slice",
             Op::Pad { .. } => "pad",
             Op::Resample { .. } => "resample",
+            Op::Product { .. } => "product",
             Op::Softmax(SoftmaxOf::Linear) => "softmax",
             Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",
             Op::Reshape(_) => "reshape",
@@ -495,6 +502,8 @@ pub(crate) enum Operation {
     Combine,
     /// R = a linear resampling of the rows and columns of B
     Resample,
+    /// R = B · C in groups, for two values
+    Product,
     /// R = softmax over the channels of each pixel, or its logarithm
     Softmax,
     /// Copies rows of one matrix to rows of another.
@@ -515,7 +524,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// All operations, in the order of a layer.
-    pub(crate) const ALL: [Operation; 22] = [
+    pub(crate) const ALL: [Operation; 23] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -531,6 +540,7 @@ impl Operation {
         Operation::Scale,
         Operation::Combine,
         Operation::Resample,
+        Operation::Product,
         Operation::Softmax,
         Operation::Gather,
         Operation::Repack,
@@ -558,6 +568,7 @@ impl Operation {
             Operation::Scale => "scale",
             Operation::Combine => "combine",
             Operation::Resample => "resample",
+            Operation::Product => "product",
             Operation::Softmax => "softmax",
             Operation::Gather => "gather",
             Operation::Repack => "repack",

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
 use super::options::StepOptions;
+use super::product::Product;
 use super::view::{Geometry, Moved, RowMap};
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
@@ -196,6 +197,7 @@ pub(crate) enum Arg {
     Geometry(Geometry),
     /// The source row, or the number of an array, for each row that the kernel writes.
     Moved(Moved),
+    Product(Product),
     /// Index in [`Plan::constants`].
     Constant(usize),
     /// Index in [`Plan::buffers`].
@@ -282,6 +284,14 @@ impl Step {
     pub(crate) fn maps(&self) -> impl Iterator<Item = Moved> {
         self.args.iter().filter_map(|a| match *a {
             Arg::Moved(m) => Some(m),
+            _ => None,
+        })
+    }
+
+    /// Returns the sizes and rows of a product.
+    pub(crate) fn product(&self) -> Option<Product> {
+        self.args.iter().find_map(|a| match *a {
+            Arg::Product(p) => Some(p),
             _ => None,
         })
     }

@@ -67,7 +67,7 @@ impl RowMap {
     }
 
     /// The map of one loop per axis.
-    fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
+    pub(super) fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
         RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }
 

@@ -267,6 +267,7 @@ mod data {
     use crate::ir::plan::{
         Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
     };
+    use crate::ir::product::{Product, Strides};
     use crate::ir::view::{Geometry, Image, Moved, RowMap};
     use crate::ir::wire::{ByteReader, Damaged, Wire};
 
@@ -283,7 +284,7 @@ mod data {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
             PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { padding, value }, Softmax(of),
             Reshape(shape), Transpose(axes), Slice { axis, first, size },
-            Resample { height, width, taps }
+            Resample { height, width, taps }, Product { transposed }
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
@@ -292,7 +293,7 @@ mod data {
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
             Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe,
-            Resample
+            Resample, Product
         }
         EngineKind { Host, OpenCl }
         Function { Only, Pool(kind), PRelu, Combine(arithmetic), Softmax(of) }
@@ -301,7 +302,7 @@ mod data {
         Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
         Arg {
             Size(value), Scalar(value), Pair(values), Geometry(geometry), Moved(moved),
-            Constant(index), Buffer(index), Constants
+            Constant(index), Buffer(index), Constants, Product(product)
         }
     }
 
@@ -336,6 +337,8 @@ mod data {
         Shape { c, h, w }
         RowMap { first, loops }
         Moved { from, to, filled }
+        Strides { first, steps }
+        Product { groups, rows, columns, terms, a, b }
         Image { first, pixel, line }
         Geometry { input, output, window, groups }
         Border { top, left, bottom, right }
@@ -480,6 +483,7 @@ mod tests {
                 width: 1,
                 taps: (4, 2),
             },
+            Op::Product { transposed: true },
             Op::Reshape(Shape { c: 2, h: 200, w: 3 }),
             Op::Transpose([Axis::X, Axis::C, Axis::Y]),
         ];
@@ -489,6 +493,7 @@ mod tests {
     #[test]
     fn parts_of_steps_come_back() {
         use crate::ir::plan::{Arg, Extent, Placing};
+        use crate::ir::product::{Product, Strides};
         use crate::ir::view::{Moved, RowMap};
         let map = RowMap {
             first: 3,
@@ -498,6 +503,18 @@ mod tests {
             from: map,
             to: RowMap::vector(9),
             filled: 500,
+        }));
+        let strides = |first| Strides {
+            first,
+            steps: [1, 200, 0],
+        };
+        comes_back(&Arg::Product(Product {
+            groups: 2,
+            rows: 1,
+            columns: 500,
+            terms: 3,
+            a: strides(4),
+            b: strides(500),
         }));
         comes_back(&Placing::Columns(map));
         comes_back(&Extent::Columns {

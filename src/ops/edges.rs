@@ -131,6 +131,47 @@ impl EdgeGraph {
         Ok(value)
     }
 
+    /// Adds the product of two parts of a vector, of shapes g × m × k and g × k × n, or g × n × k
+    /// with `transposed`.
+    fn product(&mut self, [g, m, k, n]: [usize; 4], transposed: bool) -> Result<usize, String> {
+        let a = self.slice(0, Axis::C, 0, g * m * k)?;
+        let a = self.push(Op::Reshape(shape(g, m, k)), &[a], &[])?;
+        let b = self.slice(0, Axis::C, g * m * k, g * k * n)?;
+        let of = if transposed {
+            shape(g, n, k)
+        } else {
+            shape(g, k, n)
+        };
+        let b = self.push(Op::Reshape(of), &[b], &[])?;
+        self.push(Op::Product { transposed }, &[a, b], &[])
+    }
+
+    /// Takes the channels from `first` on as heads of some values each, for all tokens. The tokens
+    /// are the rows of the image.
+    fn heads(&mut self, value: usize, first: usize, of: [usize; 2]) -> Result<usize, String> {
+        let ([heads, size], Shape { h, .. }) = (of, self.shape(value));
+        let value = self.slice(value, Axis::C, first, heads * size)?;
+        let value = self.push(Op::Reshape(shape(heads, size, h)), &[value], &[])?;
+        self.push(TURNED, &[value], &[])
+    }
+
+    /// Adds attention between the tokens of a value whose channels are queries, keys and values.
+    fn attention(&mut self, value: usize, of @ [heads, size]: [usize; 2]) -> Result<usize, String> {
+        let all = heads * size;
+        let queries = self.heads(value, 0, of)?;
+        let keys = self.heads(value, all, of)?;
+        let values = self.heads(value, 2 * all, of)?;
+        let scores = self.push(Op::Product { transposed: true }, &[queries, keys], &[])?;
+        let swapped = Op::Transpose([Axis::X, Axis::Y, Axis::C]);
+        let scores = self.push(swapped, &[scores], &[])?;
+        let shares = self.push(Op::Softmax(SoftmaxOf::Linear), &[scores], &[])?;
+        let shares = self.push(swapped, &[shares], &[])?;
+        let mixed = self.push(Op::Product { transposed: false }, &[shares, values], &[])?;
+        let mixed = self.push(TURNED, &[mixed], &[])?;
+        let h = self.shape(value).h;
+        self.push(Op::Reshape(shape(all, h, 1)), &[mixed], &[])
+    }
+
     /// Adds an operation that has an array for channels or elements in each of the roles.
     pub(crate) fn of_channels(
         &mut self,
@@ -176,6 +217,9 @@ const fn shape(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
 
+/// Swaps the rows and the columns of a value.
+const TURNED: Op = Op::Transpose([Axis::C, Axis::X, Axis::Y]);
+
 /// Graphs with their names in messages.
 #[derive(Default)]
 struct EdgeCases(Vec<(&'static str, EdgeGraph)>);
@@ -208,6 +252,8 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     residuals(&mut cases);
     residuals_of_parts(&mut cases);
     resamplings(&mut cases);
+    products(&mut cases);
+    products_of_parts(&mut cases);
     let EdgeCases(graphs) = cases;
     graphs
 }
@@ -570,6 +616,66 @@ fn resamplings(cases: &mut EdgeCases) {
     });
 }
 
+/// Products with sizes around those of vectors and of blocks of rows.
+fn products(cases: &mut EdgeCases) {
+    for (name, sizes) in [
+        ("product of two numbers", [1, 1, 1, 1]),
+        ("product of a row", [1, 1, 7, 5]),
+        ("product with a column", [2, 5, 3, 1]),
+        ("outer products", [3, 4, 1, 6]),
+        ("products in three groups", [3, 4, 5, 6]),
+        ("products of whole vectors", [2, 8, 16, 16]),
+        ("products of a block of rows", [1, 48, 3, 32]),
+        ("products of more rows than a block", [2, 49, 2, 17]),
+        ("products of two blocks of rows", [1, 97, 2, 8]),
+        ("products of many columns", [1, 3, 4, 65]),
+    ] {
+        for transposed in [false, true] {
+            let [g, m, k, n] = sizes;
+            let input = Shape::vector(g * k * (m + n));
+            cases.add(name, input, |c| c.product(sizes, transposed));
+        }
+    }
+}
+
+/// Products whose operands are views of other values, or read by other operations.
+fn products_of_parts(cases: &mut EdgeCases) {
+    cases.add("attention", shape(18, 7, 1), |g| g.attention(0, [3, 2]));
+    cases.add("attention of a layer", shape(5, 20, 1), |g| {
+        let value = g.convolution(0, 48, Window::of((1, 1)), 1)?;
+        let value = g.attention(value, [2, 8])?;
+        g.convolution(value, 9, Window::of((1, 1)), 1)
+    });
+    cases.add("a value by itself", shape(3, 6, 4), |g| {
+        g.push(Op::Product { transposed: true }, &[0, 0], &[])
+    });
+    cases.add("products of turned values", shape(3, 6, 4), |g| {
+        let turned = g.push(TURNED, &[0], &[])?;
+        g.push(Op::Product { transposed: false }, &[turned, 0], &[])
+    });
+    cases.add("products of values in another order", shape(5, 4, 3), |g| {
+        let value = g.convolution(0, 5, Window::of((1, 1)), 1)?;
+        let value = g.push(Op::Reshape(shape(3, 4, 5)), &[value], &[])?;
+        g.push(Op::Product { transposed: true }, &[value, value], &[])
+    });
+    cases.add("a sum and a scale of products", shape(2, 5, 5), |g| {
+        let value = g.same(0, 2)?;
+        let value = g.push(Op::Product { transposed: false }, &[value, 0], &[])?;
+        let sum = g.combine(Arithmetic::Add, [value, 0])?;
+        let sum = g.scale(sum)?;
+        g.combine(Arithmetic::Multiply, [sum, value])
+    });
+    cases.add(
+        "products as the input of a convolution",
+        shape(3, 6, 4),
+        |g| {
+            let value = g.push(Op::Product { transposed: true }, &[0, 0], &[])?;
+            let value = g.same(value, 4)?;
+            g.activation(value, Activation::Relu)
+        },
+    );
+}
+
 /// Builds a graph of random operations.
 pub(crate) fn random(seed: u64) -> EdgeGraph {
     let mut g = EdgeGraph::new(shape(1, 1, 1), seed);
@@ -613,7 +719,7 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
     let window = random_window(g, s);
     let outputs = 1 + g.random.below(20);
     let one_pixel = Window::of((1, 1));
-    match g.random.below(15) {
+    match g.random.below(16) {
         0..=2 => g.convolution(value, outputs, window, 1),
         3 => g.convolution(value, s.c, window, s.c),
         4 => {
@@ -645,6 +751,15 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
             let size = (1 + g.random.below(9), 1 + g.random.below(9));
             let taps = (1 + g.random.below(3), 1 + g.random.below(3));
             g.resample(value, size, taps)
+        }
+        14 => {
+            let other = g.activation(value, Activation::Sigmoid)?;
+            let transposed = g.random.below(2) == 0;
+            let other = match transposed {
+                true => other,
+                false => g.push(TURNED, &[other], &[])?,
+            };
+            g.push(Op::Product { transposed }, &[value, other], &[])
         }
         _ => {
             let padding = Padding {

@@ -15,6 +15,7 @@ mod elements;
 mod evaluate;
 mod moves;
 mod pool;
+mod product;
 pub(crate) mod products;
 pub(crate) mod random;
 mod resample;
@@ -57,6 +58,7 @@ impl Op {
                 width,
                 taps,
             } => resample::shape(inputs, tensors, (height, width), taps),
+            Op::Product { transposed } => product::shape(inputs, transposed),
             Op::Softmax(_) => one(),
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
             Op::Transpose(axes) => moves::transposed(one()?, axes),
@@ -78,6 +80,7 @@ impl Op {
             }
             Op::Pool { window, .. } => pool::flop(output, &window),
             Op::Resample { taps, .. } => resample::flop(output, taps),
+            Op::Product { .. } => product::flop(inputs[0], output),
             Op::Activation(_)
             | Op::PRelu
             | Op::Scale
@@ -148,6 +151,7 @@ impl Op {
             Op::Slice { axis, first, .. } => moves::slice(inputs[0], axis, first, output),
             Op::Pad { padding, value } => moves::pad(inputs[0], padding, value.get(), output),
             Op::Resample { taps, .. } => resample::reference(inputs[0], tensors[0], output, taps),
+            Op::Product { transposed } => product::reference([inputs[0], inputs[1]], transposed),
             Op::Softmax(of) => elements::softmax(values, shape, of),
             Op::Reshape(_) => values.to_vec(),
             Op::Transpose(axes) => moves::transpose(inputs[0], axes, output),

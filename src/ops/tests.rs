@@ -179,6 +179,52 @@ fn resamplings_check_their_array() {
     assert!(op.shape(&[input, input], &[(2, 2)]).is_err());
 }
 
+/// Elements are sums of products, computed from the definition.
+#[test]
+fn products_are_sums_over_the_common_axis() {
+    let a = shape(2, 3, 4);
+    for (b, transposed) in [(shape(2, 4, 5), false), (shape(2, 5, 4), true)] {
+        let op = Op::Product { transposed };
+        let (first, second) = (numbers(a.len()), numbers(b.len() + 3).split_off(3));
+        let output = op.shape(&[a, b], &[]).unwrap();
+        assert_eq!(output, shape(2, 3, 5));
+        assert_eq!(op.flop(&[a, b], output), 2 * 2 * 3 * 5 * 4);
+        let sum = |[g, i, j]: [usize; 3]| -> f64 {
+            let other = |k| match transposed {
+                true => b.index(g, j, k),
+                false => b.index(g, k, j),
+            };
+            let term = |k| first[a.index(g, i, k)] * second[other(k)];
+            (0..4).map(term).sum()
+        };
+        let expected: Vec<f64> = positions(output).map(sum).collect();
+        near(
+            &op.reference(&[(&first, a), (&second, b)], &[], output),
+            &expected,
+        );
+    }
+}
+
+#[test]
+fn products_check_their_shapes() {
+    let a = shape(2, 3, 4);
+    let refused = |inputs: &[Shape], transposed| {
+        let op = Op::Product { transposed };
+        op.shape(inputs, &[]).unwrap_err()
+    };
+    assert_eq!(
+        refused(&[a, shape(2, 5, 4)], false),
+        "the product with a value of shape 2×3×4 expects a second one of 2×4×n, found 2×5×4"
+    );
+    assert_eq!(
+        refused(&[a, shape(1, 5, 4)], true),
+        "the product with a value of shape 2×3×4 expects a second one of 2×n×4, found 1×5×4"
+    );
+    assert_eq!(refused(&[a], true), "a product has two inputs, found 1");
+    let (tall, wide) = (shape(1, 1 << 20, 1), shape(1, 1, 1 << 20));
+    assert!(refused(&[tall, wide], false).contains("at most"));
+}
+
 #[test]
 fn convolutions_are_sums_over_windows() {
     let input = shape(4, 6, 7);

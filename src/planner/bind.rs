@@ -2,6 +2,7 @@
 //! so `bench` verifies what an engine launches.
 
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
+use crate::ir::product::Product;
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
 use crate::registry::{
@@ -29,6 +30,8 @@ pub(crate) struct Sizes {
     pub(crate) moved: [Moved; 2],
     /// The images and the window of a kernel over images.
     pub(crate) geometry: Option<Geometry>,
+    /// The sizes and rows of a product of two values.
+    pub(crate) product: Option<Product>,
 }
 
 impl Sizes {
@@ -45,6 +48,7 @@ impl Sizes {
             alike: false,
             moved: [Moved::default(); 2],
             geometry: None,
+            product: None,
         }
     }
 
@@ -120,6 +124,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             LeadingArgument::Moved => Arg::Moved(sizes.moved[0]),
             LeadingArgument::Added => Arg::Moved(sizes.moved[1]),
             LeadingArgument::Geometry => Arg::Geometry(sizes.geometry.unwrap_or_default()),
+            LeadingArgument::Product => Arg::Product(sizes.product.unwrap_or_default()),
         });
     }
     if kernel.restrictions.scaled {

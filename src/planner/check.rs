@@ -105,6 +105,8 @@ impl Check<'_> {
         }
         let mistakes = moved(plan, step, &self.contents);
         mistakes.into_iter().for_each(|t| self.say(step, t));
+        let mistakes = product(plan, step);
+        mistakes.into_iter().for_each(|t| self.say(step, t));
         self.contents.follow(step);
         if kernel.operation == Operation::Repack {
             let mistakes = repack(plan, step, &step.buffers().collect::<Vec<_>>());
@@ -318,6 +320,26 @@ fn moved(plan: &Plan, step: &Step, contents: &BufferContents<'_>) -> Option<Stri
         }
     }
     None
+}
+
+/// Returns an error if a product reads or writes rows that its buffers do not have.
+fn product(plan: &Plan, step: &Step) -> Option<String> {
+    if step.operation != Operation::Product {
+        return None;
+    }
+    let rows: Vec<usize> = step
+        .buffers()
+        .map(|i| plan.buffers[i].padded_rows)
+        .collect();
+    let (Some(product), &[a, b, r]) = (step.product(), &rows[..]) else {
+        return Some("expected two operands, a result and their sizes".into());
+    };
+    let [first, second] = product.ends();
+    let inside = first <= a && second <= b && product.len() <= r;
+    (!inside).then(|| {
+        let len = product.len();
+        format!("reads rows up to {first} of {a} and {second} of {b}, writes {len} of {r}")
+    })
 }
 
 /// Returns an error if a constant has another size, layout or storage than the kernel reads.

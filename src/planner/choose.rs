@@ -547,7 +547,7 @@ impl<'l> Planner<'l> {
     }
 
     /// Adds the demands of `kernel` on its result, including whole work-groups of tiles.
-    fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
+    pub(super) fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {
             self.demand(matrix, o.row_align, o.col_align, o.representation.as_ref());

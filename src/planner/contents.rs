@@ -162,6 +162,7 @@ impl<'p> BufferContents<'p> {
                 let image = step
                     .geometry()
                     .map(|g| RowMap::image(g.output.0, g.output.1));
+                let image = image.or(step.product().map(|p| p.result()));
                 let vector = RowMap::vector(self.shape(node.output).len());
                 let output = node.output;
                 self.forget(written);

@@ -6,6 +6,7 @@ use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Op, Window};
+use crate::ir::product::{Product, Strides};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::registry::{Kernel, Operation, Problem, gcd, lcm};
 
@@ -268,7 +269,7 @@ impl<'l> Planner<'l> {
             let elements = graph.values[node.output].shape.len();
             let flop = match node.op {
                 Op::Convolution { .. } if added.is_some() => graph.flop(i) + elements as u64,
-                Op::Convolution { .. } | Op::Resample { .. } => graph.flop(i),
+                Op::Convolution { .. } | Op::Resample { .. } | Op::Product { .. } => graph.flop(i),
                 _ => kernel.flop(Problem {
                     h: elements,
                     w: 1,
@@ -329,6 +330,7 @@ impl<'l> Planner<'l> {
         let (window, groups) = match node.op {
             Op::Scale | Op::PRelu => return self.scale_step(kernel, i, last),
             Op::Combine(_) => return self.combine_step(kernel, i, last),
+            Op::Product { transposed } => return self.product_step(kernel, i, transposed),
             Op::Convolution { window, groups } => (window, groups),
             Op::Pool { window, .. } => (window, 1),
             // The taps of a pixel are the elements of its window, wherever they are.
@@ -472,6 +474,51 @@ impl<'l> Planner<'l> {
             second: Some(other),
             ..drafted
         })
+    }
+
+    /// Drafts the product of two values. Its operands are read where they are, if their rows follow
+    /// the axes.
+    fn product_step(
+        &mut self,
+        kernel: &'l Kernel,
+        i: usize,
+        transposed: bool,
+    ) -> Option<Draft<'l>> {
+        let node = &self.network.graph.nodes[i];
+        let (first, second) = (node.inputs[0], node.inputs[1]);
+        let (matrix, a) = self.strides(first, i)?;
+        let (other, b) = self.strides(second, i)?;
+        let input = self.reads(kernel, matrix, i);
+        self.family(kernel, input);
+        // The kernel needs one layout for both operands.
+        self.family(kernel, other);
+        let layout = self.matrices[input].layout.clone();
+        let other = self.link(kernel, other, layout.as_ref(), i);
+        let columns = self.shape(node.output).w;
+        let product = Product::new(self.shape(first), columns, (a, b), transposed);
+        let name = node.name.to_string();
+        self.matrices
+            .push(Matrix::new(name, product.len(), 1, None));
+        let output = self.matrices.len() - 1;
+        self.writes(kernel, output);
+        self.family(kernel, output);
+        self.views[node.output] = Some(View {
+            matrix: output,
+            map: product.result(),
+        });
+        Some(Draft {
+            product: Some(product),
+            second: Some(other),
+            ..Draft::new(kernel, i, (input, output))
+        })
+    }
+
+    /// Returns the matrix of `value` and the distances of its elements along the axes. Copies the
+    /// value if its rows do not follow them.
+    fn strides(&mut self, value: usize, node: usize) -> Option<(usize, Strides)> {
+        let shape = self.shape(value);
+        let strides = |view: &View| Some((view.matrix, Strides::of(&view.map, shape)?));
+        strides(self.view(value)).or_else(|| strides(&self.copy(value, node)?))
     }
 
     /// Copies the network's output if it shares the matrix of the input, or if an arg-max needs its

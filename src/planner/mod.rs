@@ -27,6 +27,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Network;
 use crate::ir::op::Activation;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Few, Placing, Plan};
+use crate::ir::product::Product;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
@@ -260,7 +261,10 @@ struct Draft<'l> {
     weighted: Vec<(usize, Activation)>,
     /// The images that the step reads and writes, and its window, for steps over images.
     geometry: Option<Geometry>,
-    /// The matrix of a second operand: of a combination, or of an addition fused into the step.
+    /// The sizes and rows of a product of two values.
+    product: Option<Product>,
+    /// The matrix of a second operand: of a combination or product, or of an addition fused
+    /// into the step.
     second: Option<usize>,
     /// The addition node that is fused into the step, and the value that it adds.
     added: Option<(usize, usize)>,
@@ -293,6 +297,7 @@ impl<'l> Draft<'l> {
             first: node,
             weighted: Vec::new(),
             geometry: None,
+            product: None,
             second: None,
             added: None,
             placing: Placing::Plain,

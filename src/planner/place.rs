@@ -263,6 +263,7 @@ impl Planner<'_> {
             alike: second.is_some_and(|second| self.stored_alike(d, [b, second], r)),
             moved: d.moved.map(|m| moved_rows(d.kernel.operation, m, r)),
             geometry: d.geometry.map(|geometry| geometry_in(geometry, r)),
+            product: d.product,
             weights: self.padded_weights(d).unwrap_or_default(),
             ..Sizes::of(problem(d, b, r, w))
         }
@@ -337,7 +338,7 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
         (Reduce, _) => d.parts,
         (ReducePair, _) => b.padded_rows / d.parts,
         (Matmul | Affine | Pair | Layers | ArgMax | Repack | Convolution, _) => b.padded_rows,
-        (Pool | Scale | Combine | Resample | Softmax | Gather, _) => b.padded_rows,
+        (Pool | Scale | Combine | Resample | Product | Softmax | Gather, _) => b.padded_rows,
         (Bias | Sigmoid | Relu | Activation | Sobel | Order | Probe, _) => 0,
     };
     Problem { h, w, l }

@@ -27,10 +27,12 @@ pub(crate) enum LeadingArgument {
     Moved,
     /// The summands that belong to rows (kernels/common/moved.cl).
     Added,
+    /// The sizes and rows of a product of two values (kernels/product/any.cl).
+    Product,
 }
 
 /// The name of each argument in `"args"`, its letter in `"arglist"`, and its declaration.
-const ALL: [(LeadingArgument, &str, char, &str); 12] = [
+const ALL: [(LeadingArgument, &str, char, &str); 13] = [
     (LeadingArgument::Depth, "depth", 'l', "uint l"),
     (LeadingArgument::Width, "width", 'w', "uint w"),
     (LeadingArgument::Height, "height", 'h', "uint h"),
@@ -48,6 +50,7 @@ const ALL: [(LeadingArgument, &str, char, &str); 12] = [
     (LeadingArgument::Value, "value", 'v', "float value"),
     (LeadingArgument::Moved, "moved", 'f', "uint16 moved"),
     (LeadingArgument::Added, "added", 'b', "uint16 added"),
+    (LeadingArgument::Product, "product", 'k', "uint16 product"),
 ];
 
 impl LeadingArgument {

@@ -23,6 +23,7 @@ pub(crate) enum Covered {
     /// The sum of two values, one of which the kernel computes.
     Add,
     Resample,
+    Product,
     Softmax,
     /// One of the activations that kernels fuse ([`Activation::FUSED`]).
     Activation,
@@ -48,6 +49,7 @@ impl Covered {
             ("combine", Covered::Combine),
             ("add", Covered::Add),
             ("resample", Covered::Resample),
+            ("product", Covered::Product),
             ("softmax", Covered::Softmax),
             ("activation", Covered::Activation),
             ("function", Covered::Function),
@@ -81,6 +83,7 @@ impl Covered {
             Covered::Combine => matches!(node.op, Op::Combine(_)),
             Covered::Add => node.op == Op::Combine(Arithmetic::Add),
             Covered::Resample => matches!(node.op, Op::Resample { .. }),
+            Covered::Product => matches!(node.op, Op::Product { .. }),
             Covered::Softmax => matches!(node.op, Op::Softmax(_)),
             Covered::Activation => {
                 let fused = |a: Activation| Activation::FUSED.iter().any(|f| f.code() == a.code());

@@ -127,7 +127,7 @@ impl Operation {
             parameter("bias", Holds::Biases, Dim::Summands, Dim::One),
             R,
         ];
-        const COMBINE: [Parameter; 3] = [B, values("c", Dim::Second), R];
+        const TWO_VALUES: [Parameter; 3] = [B, values("c", Dim::Second), R];
         const RESAMPLE: [Parameter; 3] = [
             parameter("taps", Holds::Taps, Dim::Outputs, Dim::Taps),
             B,
@@ -157,7 +157,7 @@ impl Operation {
             Operation::Pool | Operation::Softmax => &[B, R],
             Operation::Resample => &RESAMPLE,
             Operation::Scale => &SCALE,
-            Operation::Combine => &COMBINE,
+            Operation::Combine | Operation::Product => &TWO_VALUES,
             Operation::Gather | Operation::Repack => &[B, R],
             Operation::ArgMax => &[B, CLASSES],
             Operation::Sobel => &SOBEL,
@@ -172,7 +172,12 @@ pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| {
         matches!(
             a,
-            Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_)
+            Arg::Size(_)
+                | Arg::Scalar(_)
+                | Arg::Pair(_)
+                | Arg::Geometry(_)
+                | Arg::Moved(_)
+                | Arg::Product(_)
         )
     };
     let args = &step.args[step.args.iter().take_while(scalar).count()..];

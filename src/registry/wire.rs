@@ -8,11 +8,12 @@ use crate::ir::wire::{fields, variants};
 
 variants! {
     LeadingArgument {
-        Depth, Width, Height, Rows, Middle, Second, Parts, Params, Geometry, Value, Moved, Added
+        Depth, Width, Height, Rows, Middle, Second, Parts, Params, Geometry, Value, Moved, Added,
+        Product
     }
     Covered {
         Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation,
-        Function, Only(activation), Resample
+        Function, Only(activation), Resample, Product
     }
 }
 

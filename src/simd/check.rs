@@ -117,6 +117,15 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(from.c == to.c && to.c <= output.pixel && !in_place);
             right(images::end(input, from) <= read && whole(output, to) <= written);
         }
+        Action::Product {
+            product,
+            other,
+            rows: filled,
+        } => {
+            let [first, second] = product.ends();
+            right(first <= read && second <= rows.of(*other) && *filled <= written);
+            right(product.len() <= *filled && !in_place && step.to != *other);
+        }
         Action::Softmax { geometry, .. } => {
             let ((input, from), (output, to)) = (geometry.input, geometry.output);
             right(from == to && !in_place);

@@ -29,6 +29,7 @@ mod moves;
 #[cfg(feature = "lab")]
 mod peak;
 mod phases;
+mod product;
 mod run;
 mod schedule;
 mod steps;

@@ -8,6 +8,7 @@ use super::images;
 use super::micro::Kernels;
 use super::moves::{self, Share};
 use super::phases::{Phase, Split};
+use super::product;
 use super::schedule::{Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
 use crate::ir::network::Activation;
@@ -342,6 +343,7 @@ impl TeamState {
                 Action::Windows { .. }
                 | Action::Combine { .. }
                 | Action::Resample { .. }
+                | Action::Product { .. }
                 | Action::Scale { .. }
                 | Action::Softmax { .. }
                 | Action::Gather { .. } => {
@@ -532,7 +534,9 @@ impl TeamState {
     /// The second operand of a step, if it has one.
     fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
         match step.action {
-            Action::Combine { other, .. } => self.record(other, context, n).cast_const(),
+            Action::Combine { other, .. } | Action::Product { other, .. } => {
+                self.record(other, context, n).cast_const()
+            }
             _ => std::ptr::null(),
         }
     }
@@ -629,6 +633,14 @@ impl TeamState {
                     let ((_, to), other) = (geometry.output, self.other(step, context, n));
                     let (lines, scratch) = (context.share.of(to.h), self.scratch(context));
                     self.lines(step, operands, other, lines, scratch);
+                }
+                Action::Product { product, rows, .. } => {
+                    let units = context.share.of(product::units(product));
+                    let (both, scratch) = (
+                        (operands, self.other(step, context, n)),
+                        self.scratch(context),
+                    );
+                    product::compute(&self.kernels, product, units, both, scratch, *rows);
                 }
                 Action::Scale {
                     factors,

@@ -6,10 +6,12 @@ use super::images;
 use super::micro::winograd;
 use super::micro::{Kernels, WindowOp};
 use super::moves::Moves;
+use super::product;
 use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
+use crate::ir::product::Product;
 use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
 use crate::planner::fit;
@@ -28,7 +30,7 @@ impl HostStep {
     /// Returns true if the step reads or writes a buffer.
     pub(super) fn touches(&self, place: Place) -> bool {
         let other = match self.action {
-            Action::Combine { other, .. } => Some(other),
+            Action::Combine { other, .. } | Action::Product { other, .. } => Some(other),
             _ => None,
         };
         [Some(self.from), Some(self.to), other].contains(&Some(place))
@@ -89,6 +91,14 @@ pub(crate) enum Action {
         taps: Taps,
         /// Places of operand and result.
         geometry: Geometry,
+    },
+    /// The product of two values in groups.
+    Product {
+        product: Product,
+        /// The buffer of the second operand.
+        other: Place,
+        /// Rows of the result, padding included.
+        rows: usize,
     },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax {
@@ -169,6 +179,7 @@ impl Action {
                 let (_, to) = geometry.output;
                 to.h
             }
+            Action::Product { product, .. } => product::units(product),
             Action::Gather { moves, .. } => moves.parts(),
             Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 1,
         }
@@ -196,6 +207,7 @@ impl Action {
             }
             Action::Combine { geometry, .. } => 20 * image(geometry.output),
             Action::Softmax { geometry, .. } => 500 * image(geometry.output),
+            Action::Product { product, .. } => 2 * product.len() * product.terms,
             Action::Gather { moves, .. } => 40 * moves.len(),
             Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 0,
         }

@@ -8,6 +8,7 @@ use super::images;
 use super::micro::{Kernels, winograd};
 use super::moves::gcd;
 use super::phases::{self, Phase};
+use super::product;
 use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
@@ -426,6 +427,10 @@ fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> 
                 from.c,
             ]
         }
+        Action::Product { product, .. } => [
+            product::scratch(product, kernels.lanes),
+            product::padded_columns(product, kernels.lanes),
+        ],
         _ => [0, 0],
     });
     let [scratch, zeros] = windows.fold([0, 0], |[a, b], [c, d]| [a.max(c), b.max(d)]);

@@ -5,6 +5,7 @@ use super::buffers::{Operands, Scratch};
 use super::images;
 use super::micro::winograd::{ELEMENTS, Pixels, SHARED, Steps};
 use super::micro::{Affine, Bounds, Byte, Half, Kernels, Runs, Subproblem};
+use super::product;
 use super::*;
 use crate::ir::graph::Shape;
 use crate::ir::half;
@@ -12,6 +13,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
 use crate::ir::op::{Arithmetic, Border, Window};
 use crate::ir::plan::{NAN_CLASS, SLOTS};
+use crate::ir::product::{Product, Strides};
 use crate::ir::scale;
 use crate::ir::taps::{Tap, Taps};
 use crate::ir::values::Values;
@@ -948,6 +950,132 @@ fn pixels_are_resampled_by_their_taps() {
                     sum += row.weight * along.weight * x[at + c];
                 }
                 assert_eq!(v, sum, "{channels} channels: {y}, {column}, {c}");
+            }
+        }
+    }
+}
+
+/// Returns the product of queries and keys, or of shares and values, of attention between `tokens`
+/// tokens. The heads of a token stand side by side, and so do its queries, keys and values.
+fn of_heads(heads: usize, tokens: usize, size: usize, scores: bool) -> Product {
+    let all = heads * size;
+    let parts = |first, token| Strides {
+        first,
+        steps: [size, token, 1],
+    };
+    let (queries, mut other) = (parts(0, 3 * all), parts(all, 3 * all));
+    let rows = Strides {
+        first: 0,
+        steps: [tokens, heads * tokens, 1],
+    };
+    if scores {
+        other.steps.swap(1, 2);
+    }
+    Product {
+        groups: heads,
+        rows: tokens,
+        columns: if scores { tokens } else { size },
+        terms: if scores { size } else { tokens },
+        a: if scores { queries } else { rows },
+        b: other,
+    }
+}
+
+/// The operands of a product with its result, and memory for its computation.
+struct ProductCase {
+    product: Product,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    room: Vec<f32>,
+    zeros: Vec<f32>,
+    result: Vec<f32>,
+    rows: usize,
+}
+
+impl ProductCase {
+    fn new(product: Product, lanes: usize) -> ProductCase {
+        let mut seed = product.rows as u32;
+        let mut numbers = |n| (0..n).map(|_| random(&mut seed)).collect();
+        let [first, second] = product.ends();
+        let rows = product.len() + 5;
+        ProductCase {
+            product,
+            a: numbers(first),
+            b: numbers(second),
+            // A packed group and the rows behind it begin on no boundary.
+            room: vec![f32::NAN; product::scratch(&product, lanes)],
+            zeros: vec![0.0; product::padded_columns(&product, lanes)],
+            result: vec![7.0; rows + 16],
+            rows,
+        }
+    }
+
+    fn run(&mut self, kernels: &Kernels, units: std::ops::Range<usize>) {
+        let operands = Operands::of(&self.a, &mut self.result);
+        let scratch = Scratch {
+            zeros: self.zeros.as_ptr(),
+            room: self.room.as_mut_ptr(),
+        };
+        let both = (operands, self.b.as_ptr());
+        // SAFETY: the vectors have the sizes that the product names.
+        unsafe { product::compute(kernels, &self.product, units, both, scratch, self.rows) };
+    }
+
+    fn expected(&self, g: usize, i: usize, j: usize) -> f64 {
+        let Product { a, b, terms, .. } = &self.product;
+        let term = |k| {
+            let (x, y) = (self.a[a.row([g, i, k])], self.b[b.row([g, k, j])]);
+            f64::from(x) * f64::from(y)
+        };
+        (0..*terms).map(term).sum()
+    }
+}
+
+/// Products agree with float64 for any strides and sizes, computed at once or in parts.
+#[test]
+fn products_of_values_agree_with_float64() {
+    let plain = |of: [usize; 3], first| Strides {
+        first,
+        steps: [of[1] * of[2], of[2], 1],
+    };
+    let sizes = [
+        [1, 1, 1, 1],
+        [3, 2, 5, 7],
+        [2, 49, 3, 16],
+        [1, 97, 17, 33],
+        [2, 5, 64, 31],
+    ];
+    let of_sizes = sizes.map(|[groups, rows, terms, columns]| Product {
+        groups,
+        rows,
+        columns,
+        terms,
+        a: plain([groups, rows, terms], 3),
+        b: plain([groups, terms, columns], 2),
+    });
+    let turned = of_sizes.map(|mut product| {
+        let Product { rows, terms, .. } = product;
+        product.a.steps = [rows * terms, 1, rows];
+        product
+    });
+    let heads = [true, false].map(|scores| of_heads(3, 50, 20, scores));
+    for kernels in Kernels::all() {
+        for product in of_sizes.into_iter().chain(turned).chain(heads) {
+            let mut case = ProductCase::new(product, kernels.lanes);
+            let units = product::units(&product);
+            case.run(&kernels, 1..units);
+            case.run(&kernels, 0..1);
+            let rows = case.rows;
+            assert!(case.result[product.len()..rows].iter().all(|&x| x == 0.0));
+            assert!(case.result[rows..].iter().all(|&x| x == 7.0));
+            let map = product.result();
+            for (n, row) in map.rows().enumerate() {
+                let (rest, j) = (n / product.columns, n % product.columns);
+                let (g, i) = (rest / product.rows, rest % product.rows);
+                let (found, expected) = (case.result[row], case.expected(g, i, j));
+                let bound = 1e-6 * product.terms as f64;
+                let near = (f64::from(found) - expected).abs() <= bound;
+                assert!(near, "{}: {product:?}: {found} {expected}", kernels.name);
             }
         }
     }

@@ -163,7 +163,7 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
             document.contains(&row),
             "docs/KERNELS.md does not have this row: {row}"
         );
-        for kind in ["scale_", "combine_", "resample_", "softmax_"] {
+        for kind in ["scale_", "combine_", "resample_", "product_", "softmax_"] {
             assert!(
                 kernels.iter().any(|k| k.starts_with(kind)),
                 "{row}: no kernel {kind}…"

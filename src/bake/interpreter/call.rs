@@ -146,6 +146,8 @@ pub(super) struct DecodedArguments {
     /// The maps of the first and the second array.
     pub(super) moved: Vec<DecodedMap>,
     image: Option<DecodedGeometry>,
+    /// The words of a product's argument.
+    pub(super) product: Option<[usize; 16]>,
 }
 
 impl DecodedArguments {
@@ -164,6 +166,9 @@ impl DecodedArguments {
                 }
                 (LeadingArgument::Geometry, Some(Arg::Geometry(g))) => {
                     all.image = Some(DecodedGeometry::of(g.words()));
+                }
+                (LeadingArgument::Product, Some(Arg::Product(p))) => {
+                    all.product = Some(p.words().map(|w| w as usize));
                 }
                 (LeadingArgument::Params, Some(&Arg::Pair((x, y)))) => all.params = [x, y],
                 (LeadingArgument::Value, Some(&Arg::Scalar(x))) => all.value = x.into(),

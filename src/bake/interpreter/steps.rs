@@ -239,7 +239,7 @@ impl<'p> Machine<'p> {
         let buffer = &self.plan.buffers[i];
         let entry = &call.kernel.restrictions;
         // A fused summand and the buffer between layers have the layout of the result.
-        let combined = call.step.operation == Operation::Combine;
+        let combined = matches!(call.step.operation, Operation::Combine | Operation::Product);
         let reads = name == "b" || name == "c" && combined;
         let of = if reads { &entry.b } else { &entry.r };
         let fixed = of.as_ref().and_then(|o| o.representation.clone());
@@ -452,6 +452,7 @@ impl<'p> Machine<'p> {
             Operation::Scale => self.scale(&call)?,
             Operation::Combine => self.combine(&call)?,
             Operation::Resample => self.resample(&call)?,
+            Operation::Product => self.product_of_values(&call)?,
             Operation::Softmax => self.softmax(&call)?,
             Operation::Gather => self.gather(&call)?,
             Operation::Repack => self.repack(&call)?,
@@ -1267,6 +1268,47 @@ impl<'p> Machine<'p> {
                 }
             }
             sum
+        })
+    }
+
+    fn product_of_values(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let words = call.leading.product.ok_or("the kernel gets no product")?;
+        let [first, group, row, term, second, rest @ ..] = words;
+        let [
+            other_group,
+            other_term,
+            column,
+            groups,
+            rows,
+            columns,
+            terms,
+            ..,
+        ] = rest;
+        let (a, b) = (
+            self.read(call, "b", call.size(LeadingArgument::Depth))?,
+            self.read(call, "c", call.size(LeadingArgument::Second))?,
+        );
+        let items = match call.size(LeadingArgument::Height) {
+            Some(h) => call.rows(h)?,
+            None => call.step.problem.h,
+        };
+        let reached: Vec<bool> = (0..a.len()).map(|n| self.reaches(call, n)).collect();
+        let width = groups * columns;
+        self.write(call, call.size(LeadingArgument::Height), |n, result| {
+            for item in (0..items).filter(|_| reached[n]) {
+                let (i, g, j) = (item / width, item % width / columns, item % columns);
+                let mut sum = 0.0;
+                for k in (0..terms).filter(|_| i < rows) {
+                    let x = first + g * group + i * row + k * term;
+                    let y = second + g * other_group + k * other_term + j * column;
+                    let (Some(x), Some(y)) = (a[n].get(x), b[n].get(y)) else {
+                        return Err(format!("reads rows {x} and {y}"));
+                    };
+                    sum += x * y;
+                }
+                set(result, item, sum)?;
+            }
+            Ok(())
         })
     }
 

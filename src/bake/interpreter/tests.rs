@@ -8,6 +8,7 @@ use crate::ir::network::{InputOrder, Kind, Output, Precision, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, Window};
 use crate::ir::options::{Function, LayerOptions, LayersOptions};
 use crate::ir::plan::{BufferRole, Constant, Extent, Placing, Step};
+use crate::ir::product::Product;
 use crate::ir::taps::{Tap, Taps};
 use crate::ir::values;
 use crate::ir::view::{Geometry, Moved};
@@ -251,6 +252,12 @@ fn images() -> Case {
     let (resample, array) = taps().node();
     let arrays = [(Role::Taps, array.len() / 2, 2)];
     let value = graph.push("resized", resample, &[value], &arrays).unwrap();
+    let tanh = Op::Activation(Activation::Tanh);
+    let other = graph.push("turned", tanh, &[value], &[]).unwrap();
+    let product = Op::Product { transposed: true };
+    let value = graph
+        .push("product", product, &[value, other], &[])
+        .unwrap();
     let n = graph.values[value].shape.len();
     let value = graph
         .push("flat", Op::Reshape(Shape::vector(n)), &[value], &[])
@@ -733,6 +740,28 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
                 let mut other = moved;
                 change(&mut other);
                 ("moved", Arg::Moved(other))
+            };
+            changes.iter().map(changed).collect()
+        }
+        Arg::Product(product) => {
+            let changes: [fn(&mut Product); 12] = [
+                |p| p.a.first += 1,
+                |p| p.a.steps[0] += 1,
+                |p| p.a.steps[1] += 1,
+                |p| p.a.steps[2] += 1,
+                |p| p.b.first += 1,
+                |p| p.b.steps[0] += 1,
+                |p| p.b.steps[1] += 1,
+                |p| p.b.steps[2] += 1,
+                |p| p.groups -= 1,
+                |p| p.rows -= 1,
+                |p| p.columns -= 1,
+                |p| p.terms -= 1,
+            ];
+            let changed = |change: &fn(&mut Product)| {
+                let mut other = product;
+                change(&mut other);
+                ("product", Arg::Product(other))
             };
             changes.iter().map(changed).collect()
         }

@@ -431,6 +431,25 @@ fn sums_of_resamplings_stay_in_range() {
     assert_eq!(node, "resized");
 }
 
+/// The terms of a product of two values grow with both.
+#[test]
+fn sums_of_products_stay_in_range() {
+    let mut draft = Draft::new(Shape { c: 2, h: 2, w: 3 });
+    let product = Op::Product { transposed: true };
+    draft.push("scores", product, &[0, 0], Vec::new()).unwrap();
+    let n = Network {
+        width: 12,
+        graph: draft.graph,
+        transform: Transform::Identity,
+        ..crate::baked::network().clone()
+    };
+    // Three squares of 1.04e19, and 3 % for rounding.
+    assert_eq!(reach(&n, &[]), 1.0e19);
+    assert_eq!(partial(&n, &[], &[1e19; 12]), None);
+    let PartialSum { node, .. } = partial(&n, &[], &[1.1e19; 12]).unwrap();
+    assert_eq!(node, "scores");
+}
+
 /// A small sum of large terms overflows in some orders.
 #[test]
 fn sums_that_overflow_on_the_way_are_found() {

@@ -70,6 +70,7 @@ pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f
         | Operation::Scale
         | Operation::Combine
         | Operation::Resample
+        | Operation::Product
         | Operation::Softmax
         | Operation::Gather => 0.0,
     };

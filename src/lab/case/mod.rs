@@ -392,6 +392,7 @@ fn scalar(arg: &Arg) -> Option<Argument<'static>> {
         Arg::Pair((x, y)) => Some(Argument::F32x2([x, y])),
         Arg::Geometry(geometry) => Some(Argument::U32x16(geometry.words())),
         Arg::Moved(moved) => Some(Argument::U32x16(moved.words())),
+        Arg::Product(product) => Some(Argument::U32x16(product.words())),
         Arg::Buffer(_) | Arg::Constant(_) | Arg::Constants => None,
     }
 }

@@ -48,10 +48,10 @@ const BOUND: f64 = 2e-5;
 
 /// Returns true if kernels of an operation are checked in this file.
 pub(crate) fn of_image(operation: Operation) -> bool {
-    use Operation::{Combine, Convolution, Gather, Pool, Resample, Scale, Softmax};
+    use Operation::{Combine, Convolution, Gather, Pool, Product, Resample, Scale, Softmax};
     matches!(
         operation,
-        Convolution | Pool | Scale | Combine | Resample | Softmax | Gather
+        Convolution | Pool | Scale | Combine | Resample | Product | Softmax | Gather
     )
 }
 

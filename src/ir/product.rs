@@ -1,0 +1,162 @@
+//! The sizes of a product of two values, and the rows of its operands and of its result.
+//!
+//! An operand may have any row map that follows its axes, so that heads of attention are read where
+//! a layer has written them. Element (g, i, j) of the result is in row (i · groups + g) · columns +
+//! j. The columns of a group are neighbours, and so are the groups of a row. The heads of attention
+//! are then the channels of a pixel, without a copy.
+
+use super::graph::Shape;
+use super::view::RowMap;
+
+/// The rows of an operand: that of its first element, and the rows from an element to the next
+/// along each axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Strides {
+    pub(crate) first: usize,
+    pub(crate) steps: [usize; 3],
+}
+
+impl Strides {
+    /// Returns the strides of a value of this shape in the rows `map`. `None` if the loops of the
+    /// map do not follow the axes.
+    pub(crate) fn of(map: &RowMap, shape: Shape) -> Option<Strides> {
+        Some(Strides {
+            first: map.first,
+            steps: map.steps(shape)?,
+        })
+    }
+
+    /// The row of an element.
+    pub(crate) fn row(&self, at: [usize; 3]) -> usize {
+        self.first
+            + (0..3)
+                .map(|axis| at[axis] * self.steps[axis])
+                .sum::<usize>()
+    }
+}
+
+/// A product of two values in groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Product {
+    pub(crate) groups: usize,
+    /// Rows and columns of each group of the result.
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// The terms of each sum.
+    pub(crate) terms: usize,
+    /// The first operand, along groups, rows and terms.
+    pub(crate) a: Strides,
+    /// The second operand, along groups, terms and columns.
+    pub(crate) b: Strides,
+}
+
+impl Product {
+    /// Returns the product of a value of shape `of` and one with `columns` columns. `transposed`
+    /// says that `b` is along groups, columns and terms.
+    pub(crate) fn new(
+        of: Shape,
+        columns: usize,
+        (a, mut b): (Strides, Strides),
+        transposed: bool,
+    ) -> Product {
+        if transposed {
+            b.steps.swap(1, 2);
+        }
+        Product {
+            groups: of.c,
+            rows: of.h,
+            columns,
+            terms: of.w,
+            a,
+            b,
+        }
+    }
+
+    /// The rows of the result's elements.
+    pub(crate) fn result(&self) -> RowMap {
+        let row = self.groups * self.columns;
+        let loops = [
+            (self.groups, self.columns),
+            (self.rows, row),
+            (self.columns, 1),
+        ];
+        RowMap::of_axes(0, loops)
+    }
+
+    /// The row of the first element of a group's row in the result.
+    pub(crate) fn row_of_result(&self, group: usize, row: usize) -> usize {
+        (row * self.groups + group) * self.columns
+    }
+
+    /// The number of elements of the result, and of rows that they take.
+    pub(crate) fn len(&self) -> usize {
+        self.groups * self.rows * self.columns
+    }
+
+    /// The rows behind the last rows of both operands.
+    pub(crate) fn ends(&self) -> [usize; 2] {
+        let (g, i, j, k) = (
+            self.groups - 1,
+            self.rows - 1,
+            self.columns - 1,
+            self.terms - 1,
+        );
+        [self.a.row([g, i, k]) + 1, self.b.row([g, k, j]) + 1]
+    }
+
+    /// The argument of kernels, `kernels/product/any.cl`.
+    pub(crate) fn words(&self) -> [u32; 16] {
+        let Strides { first, steps } = self.a;
+        let [group, row, term] = steps;
+        let second = self.b.first;
+        let [other_group, other_term, column] = self.b.steps;
+        [
+            first,
+            group,
+            row,
+            term,
+            second,
+            other_group,
+            other_term,
+            column,
+            self.groups,
+            self.rows,
+            self.columns,
+            self.terms,
+            0,
+            0,
+            0,
+            0,
+        ]
+        .map(|n| n as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_the_channels_of_a_pixel() {
+        // Three heads of five values for four tokens, the heads of a token side by side.
+        let heads = RowMap {
+            first: 7,
+            loops: [(3, 5), (4, 15), (5, 1)],
+        };
+        let shape = Shape { c: 3, h: 4, w: 5 };
+        let strides = Strides::of(&heads, shape).unwrap();
+        assert_eq!(strides.steps, [5, 15, 1]);
+        let scores = Product::new(shape, 4, (strides, strides), true);
+        assert_eq!(scores.b.steps, [5, 1, 15]);
+        assert_eq!(scores.ends(), [67, 67]);
+        assert_eq!(scores.result().row(4 * 4 * 2 + 4 + 3), 12 + 2 * 4 + 3);
+        assert_eq!(scores.len(), 48);
+        let words = [7, 5, 15, 1, 7, 5, 1, 15, 3, 4, 4, 5, 0, 0, 0, 0];
+        assert_eq!(scores.words(), words);
+        let none = RowMap {
+            first: 0,
+            loops: [(1, 0), (10, 7), (6, 1)],
+        };
+        assert_eq!(Strides::of(&none, shape), None);
+    }
+}

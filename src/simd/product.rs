@@ -1,0 +1,224 @@
+//! The product of two values of a record, in groups.
+//!
+//! The second operand of a group is packed into strips of a vector's columns. It then stands as the
+//! weights of a layer, and the rows of the first operand as records. The micro-kernels of layers
+//! compute the product, in every instruction set. Packing costs one pass over the operand, and each
+//! packed number serves all rows of the group.
+
+use super::buffers::{Operands, Scratch};
+use super::micro::{Affine, Kernels, Subproblem};
+use crate::ir::network::Activation;
+use crate::ir::product::Product;
+use std::ops::Range;
+
+/// The rows of a group that are computed together. A multiple of the records of all tiles.
+const ROWS: usize = 48;
+
+/// Blocks of rows of a group.
+fn blocks(product: &Product) -> usize {
+    product.rows.div_ceil(ROWS)
+}
+
+/// The blocks of rows of all groups, which can be computed one by one.
+pub(super) fn units(product: &Product) -> usize {
+    product.groups * blocks(product)
+}
+
+/// The columns of a group, in whole vectors.
+pub(super) fn padded_columns(product: &Product, lanes: usize) -> usize {
+    product.columns.next_multiple_of(lanes)
+}
+
+/// Returns true if the terms of a row are neighbours, so that the row is read where it is.
+fn in_place(product: &Product) -> bool {
+    let [_, _, step] = product.a.steps;
+    step == 1 || product.terms == 1
+}
+
+/// The scratch memory of [`compute`] in values: a packed group, a block of rows, and its last
+/// columns.
+pub(super) fn scratch(product: &Product, lanes: usize) -> usize {
+    let rows = if in_place(product) { 0 } else { ROWS };
+    product.terms * (padded_columns(product, lanes) + rows) + ROWS * lanes
+}
+
+/// Computes some units, and sets the rows of the result behind the last element to 0. There are
+/// `rows` of them in all.
+///
+/// SAFETY: both operands and the result are valid for the rows that the product names, the result
+/// for `rows`. `scratch` has the memory that [`scratch`] returns, and zeros for the padded columns.
+/// No other thread touches the units or the scratch memory. The CPU has the kernels' instruction
+/// set.
+pub(super) unsafe fn compute(
+    kernels: &Kernels,
+    product: &Product,
+    units: Range<usize>,
+    (operands, other): (Operands, *const f32),
+    scratch: Scratch,
+    rows: usize,
+) {
+    let lanes = kernels.lanes;
+    let padded = padded_columns(product, lanes);
+    let packed = scratch.room;
+    let copied = packed.wrapping_add(product.terms * padded);
+    let end = copied.wrapping_add(if in_place(product) {
+        0
+    } else {
+        ROWS * product.terms
+    });
+    let mut group = None;
+    for unit in units {
+        let (g, first) = (unit / blocks(product), unit % blocks(product) * ROWS);
+        let count = ROWS.min(product.rows - first);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if group != Some(g) {
+                pack_group(product, g, lanes, (other, packed));
+                group = Some(g);
+            }
+            let (x, x_stride) = rows_of(product, [g, first], count, (operands.x, copied));
+            let layer = Affine {
+                weights: std::slice::from_raw_parts(packed.cast_const(), product.terms * padded),
+                biases: std::slice::from_raw_parts(scratch.zeros, padded),
+                scales: &[],
+                panel: lanes,
+                columns: product.terms,
+                inputs: product.terms,
+                activation: Activation::None,
+            };
+            let block = Block {
+                layer: &layer,
+                columns: product.columns,
+                count,
+                x,
+                x_stride,
+                result: operands.result.add(product.row_of_result(g, first)),
+                result_stride: product.groups * product.columns,
+            };
+            block.compute(kernels, end);
+            if unit + 1 == self::units(product) {
+                let padding = rows - product.len();
+                operands.result.add(product.len()).write_bytes(0, padding);
+            }
+        }
+    }
+}
+
+/// Some rows of a group.
+struct Block<'a> {
+    layer: &'a Affine<'a>,
+    columns: usize,
+    /// The number of rows.
+    count: usize,
+    x: *const f32,
+    x_stride: usize,
+    /// The first element of the first row.
+    result: *mut f32,
+    result_stride: usize,
+}
+
+impl Block<'_> {
+    /// Computes the rows. The columns behind the last whole vector are computed in `end`.
+    ///
+    /// SAFETY: as declared for [`compute`].
+    unsafe fn compute(&self, kernels: &Kernels, end: *mut f32) {
+        let lanes = kernels.lanes;
+        let whole = self.columns / lanes * lanes;
+        let part = |rows: Range<usize>, result, result_stride| Subproblem {
+            layer: self.layer,
+            rows,
+            records: self.count,
+            x: self.x,
+            x_stride: self.x_stride,
+            runs: None,
+            result,
+            result_stride,
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if whole > 0 {
+                (kernels.affine)(&part(0..whole, self.result, self.result_stride));
+            }
+            if whole < self.columns {
+                let rows = whole..whole + lanes;
+                (kernels.affine)(&part(rows, end.wrapping_sub(whole), lanes));
+                for i in 0..self.count {
+                    let to = self.result.add(i * self.result_stride + whole);
+                    to.copy_from_nonoverlapping(end.add(i * lanes), self.columns - whole);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the address of the first term of `count` rows and the distance of rows. Copies the rows
+/// if their terms are no neighbours.
+///
+/// SAFETY: as declared for [`compute`].
+unsafe fn rows_of(
+    product: &Product,
+    [group, first]: [usize; 2],
+    count: usize,
+    (x, copied): (*const f32, *mut f32),
+) -> (*const f32, usize) {
+    let Product { a, terms, .. } = product;
+    let [_, row, term] = a.steps;
+    let x = x.wrapping_add(a.row([group, first, 0]));
+    if in_place(product) {
+        return (x, row);
+    }
+    for k in 0..*terms {
+        for i in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe { *copied.add(i * terms + k) = *x.add(i * row + k * term) };
+        }
+    }
+    (copied, *terms)
+}
+
+/// Packs the second operand of a group into strips of `lanes` columns. Columns behind the last
+/// become 0.
+///
+/// SAFETY: as declared for [`compute`].
+unsafe fn pack_group(
+    product: &Product,
+    group: usize,
+    lanes: usize,
+    (b, packed): (*const f32, *mut f32),
+) {
+    let b = b.wrapping_add(product.b.row([group, 0, 0]));
+    // SAFETY: the caller's promise.
+    unsafe {
+        match lanes {
+            4 => pack::<4>(product, b, packed),
+            8 => pack::<8>(product, b, packed),
+            _ => pack::<16>(product, b, packed),
+        }
+    }
+}
+
+/// Packs strips of `L` columns. `b` is the address of the group's first element.
+///
+/// SAFETY: as declared for [`compute`].
+unsafe fn pack<const L: usize>(product: &Product, b: *const f32, packed: *mut f32) {
+    let &Product { columns, terms, .. } = product;
+    let [_, term, column] = product.b.steps;
+    for first in (0..columns).step_by(L) {
+        let strip = packed.wrapping_add(first * terms).cast::<[f32; L]>();
+        let from = b.wrapping_add(first * column);
+        let count = L.min(columns - first);
+        for k in 0..terms {
+            let from = from.wrapping_add(k * term);
+            // SAFETY: the caller's promise.
+            let value = |j: usize| unsafe { *from.add(j * column) };
+            let values = match (count == L, column) {
+                // SAFETY: the caller's promise.
+                (true, 1) => unsafe { from.cast::<[f32; L]>().read_unaligned() },
+                (true, _) => std::array::from_fn(value),
+                _ => std::array::from_fn(|j| if j < count { value(j) } else { 0.0 }),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { strip.add(k).write_unaligned(values) };
+        }
+    }
+}
