@@ -4,9 +4,9 @@
 // fast-math options. x names a value of any float type and is evaluated more than once.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip. No kernel fuses the others:
 // 6 ELU, 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish, 11 SiLU, 12 Mish, 13 softplus, 14
-// absolute value, 15 error function, 16 sine, 17 cosine, 18 floor, 19 nearest whole number, 20 above
-// 0, 21 not below 0, 22 exponential, 23 reciprocal, 24 logarithm, 25 square root. The argument params
-// holds a slope, two limits, alpha and gamma, or alpha and beta.
+// absolute value, 15 error function, 16 sine, 17 cosine, 18 floor, 19 nearest whole number, 20
+// above 0, 21 not below 0, 22 exponential, 23 reciprocal, 24 logarithm, 25 square root. The
+// argument params holds a slope, two limits, alpha and gamma, or alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))

@@ -388,8 +388,9 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
                 Activation::Math(Math::Cos | Math::NotBelow) => 1.0,
                 _ => 0.0,
             };
-            // All other activations are monotone or even but the sine, which is at most 1, and GELU, HardSwish, SiLU and Mish. The values of these
-            // between the ends are at most 0.5 in size, and never larger than their argument.
+            // All others are monotone or even but the sine, which is at most 1, and GELU,
+            // HardSwish, SiLU and Mish. The values of these between the ends are at most 0.5 in
+            // size, and never larger than their argument.
             let size = |&x: &f64| {
                 let ends = a.apply(x).abs().max(a.apply(-x).abs());
                 ends.max(x.min(1.0)).max(low)

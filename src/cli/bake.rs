@@ -32,8 +32,7 @@ Output:
 
 Network:
       --plan PLAN         plan of the library, or a plan file (.json)  [host; on ARM mali-midgard]
-      --sizes SIZES       sizes that the model leaves open: NAME:SIZE,SIZE…[;NAME:SIZE…], where
-                          NAME is an input or a dimension, and N the number of records
+      --sizes SIZES       sizes that the model leaves open, such as x:1,3,320,320  [none]
       --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
       --program FILE      finished program to copy  [mortonnet-TARGET, see below]
 
@@ -41,6 +40,7 @@ Information:
   -h, --help              show this page
   -V, --version           show the version, which the written programs have, too
 
+SIZES are of inputs or of named dimensions, separated by semicolons. N is the number of records.
 With i8:PERCENT, at most that many of 100 classes may change by the smaller weights.
 The file mortonnet-TARGET is looked for beside mortonnet-bake and in ../lib/mortonnet.
 The network stands behind the program in the same file, which can be copied as any other. strip and

@@ -947,7 +947,8 @@ fn graphs_of_checks_have_all_operations() {
             op,
             Op::Slice { first: 1.., .. }
         )));
-        for activation in Activation::ALL {
+        // Those without steps and limits.
+        for activation in Activation::ALL.into_iter().take(17) {
             assert!(
                 has(graphs, &|op| *op == Op::Activation(activation)),
                 "{activation:?}"

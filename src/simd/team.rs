@@ -364,7 +364,11 @@ impl Arena {
         for (buffer, &rows) in hidden.iter().enumerate() {
             let uses = |i: &usize| steps[*i].touches(Place::Hidden(buffer));
             let mut all = (0..steps.len()).filter(uses);
-            let Some(first) = all.next() else { continue };
+            // A buffer that no step touches needs no place.
+            let Some(first) = all.next() else {
+                places[buffer] = None;
+                continue;
+            };
             let last = all.next_back().unwrap_or(first);
             let inside = |band: &Band| first >= band.steps.start && last < band.steps.end;
             if bands.iter().any(inside) {

@@ -269,7 +269,11 @@ impl ConstantTensor {
         };
         let known = |i: &Int| match i {
             Int::Known(i) => Ok(*i),
-            Int::Records => Err("it depends on the number of records".to_string()),
+            Int::Records => Err(
+                "it depends on the number of records: state all sizes for one record \
+                 (docs/ONNX.md, \"Sizes\")"
+                    .to_string(),
+            ),
         };
         v.iter().map(known).collect()
     }

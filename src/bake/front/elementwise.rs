@@ -3,8 +3,8 @@
 
 use super::builder::Builder;
 use super::constant::{self, ConstantTensor, Element};
-use super::operations::{self, clip, combined, with_constant};
-use super::value::{self, Live};
+use super::operations::{self, Around, clip, combined, with_constant};
+use super::value::{self, Live, ModelValue};
 use crate::ir::op::{Activation, Arithmetic, Math};
 
 /// An operand of an operation with at least one value that is computed from the record.
@@ -59,15 +59,101 @@ pub(super) fn constant_value(
         }
     }
     let len = c.len();
+    // One element of the value, times 0, is repeated.
     let flat = Live::new(from.value, vec![from.len()], from.kind);
-    let zeros = operations::along(b, name, &flat, 0, &vec![0; len])?;
-    let zeros = linear(b, name, &zeros, 0.0, 0.0)?;
+    let first = b.select(name, &flat, &[0])?;
+    let zeros = linear(b, name, &first, 0.0, 0.0)?;
+    let zeros = operations::along(b, name, &zeros, 0, &vec![0; len])?;
     let value = b.scale(name, &zeros, &[1.0], &c.numbers()?)?;
     Ok(Live {
         dims,
         records: from.records,
         ..value
     })
+}
+
+/// Makes values of constants among several outputs, so that they stand beside the others.
+pub(super) fn constant_outputs(
+    b: &mut Builder,
+    outputs: &mut [(String, ModelValue)],
+) -> Result<(), String> {
+    let live = outputs.iter().find_map(|(_, value)| match value {
+        ModelValue::Live(live) => Some(live.clone()),
+        _ => None,
+    });
+    let Some(live) = live else {
+        return Ok(());
+    };
+    for (name, value) in outputs {
+        if let ModelValue::Constant(c) = value {
+            let constant = constant_value(b, name, &live, c);
+            let constant = constant.map_err(|e| format!("output {name}: {e}"))?;
+            *value = ModelValue::Live(constant);
+        }
+    }
+    Ok(())
+}
+
+/// Concatenates operands along axis `a` of the values. A constant of one number at an end becomes a
+/// border.
+pub(super) fn joined(
+    b: &mut Builder,
+    name: &str,
+    parts: &[Operand<'_>],
+    a: usize,
+) -> Result<Live, String> {
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    let mut lives: Vec<Live> = Vec::new();
+    let first = parts.iter().find_map(|p| match p {
+        Operand::Live(x) => Some((*x).clone()),
+        Operand::Constant(_) => None,
+    });
+    let first = first.ok_or("expected a value computed from the record, found constants")?;
+    let last = parts.iter().rposition(|p| matches!(p, Operand::Live(_)));
+    for (i, part) in parts.iter().enumerate() {
+        match *part {
+            Operand::Live(x) => lives.push(x.clone()),
+            Operand::Constant(c) if c.len() == 0 => {}
+            Operand::Constant(c) => match border(c, &first, a) {
+                Some(border) if lives.is_empty() => before.insert(0, border),
+                Some(border) if last.is_some_and(|last| last < i) => behind.push(border),
+                _ => lives.push(constant_value(b, name, &first, c)?),
+            },
+        }
+    }
+    let mut result = operations::concat(b, name, &lives, a)?;
+    for (borders, front) in [(before, true), (behind, false)] {
+        for (size, number) in borders {
+            let mut around = vec![Around::NONE; result.dims.len()];
+            around[a] = match front {
+                true => Around {
+                    before: size,
+                    ..Around::NONE
+                },
+                false => Around {
+                    behind: size,
+                    ..Around::NONE
+                },
+            };
+            result = operations::pad(b, name, &result, &around, number)?;
+        }
+    }
+    Ok(result)
+}
+
+/// The size along axis `a` and the number of a constant that is one number everywhere, if its other
+/// sizes are those of a value.
+fn border(c: &ConstantTensor, of: &Live, a: usize) -> Option<(usize, f64)> {
+    let mut dims = c.dims.clone();
+    if let Some(r) = of.records {
+        (r < dims.len() && dims.remove(r) == 1).then_some(())?;
+    }
+    let same = |(i, (c, x)): (usize, (&usize, &usize))| i == a || c == x;
+    let fits = dims.len() == of.dims.len() && dims.iter().zip(&of.dims).enumerate().all(same);
+    let numbers = c.numbers().ok().filter(|_| fits)?;
+    let first = *numbers.first()?;
+    let all = first.is_finite() && numbers.iter().all(|&n| n == first);
+    all.then_some((dims[a], first))
 }
 
 /// Arithmetic on two operands, of which at least one is computed from the record.
@@ -187,39 +273,40 @@ pub(super) fn chosen(
             Operand::Constant(opposite.1.as_ref().unwrap_or(c))
         }
     };
-    let first = masked(b, name, condition, x)?;
-    let second = masked(b, name, other, y)?;
+    let first = product(b, name, condition, x)?;
+    let second = product(b, name, other, y)?;
     arithmetic(b, name, Arithmetic::Add, first.operand(), second.operand())
 }
 
 /// A product that may be of constants.
-enum Masked {
+pub(super) enum Factor {
     Live(Live),
     Constant(ConstantTensor),
 }
 
-impl Masked {
-    fn operand(&self) -> Operand<'_> {
+impl Factor {
+    pub(super) fn operand(&self) -> Operand<'_> {
         match self {
-            Masked::Live(live) => Operand::Live(live),
-            Masked::Constant(c) => Operand::Constant(c),
+            Factor::Live(live) => Operand::Live(live),
+            Factor::Constant(c) => Operand::Constant(c),
         }
     }
 }
 
-fn masked(
+/// The product of two operands, of which none need be computed from the record.
+pub(super) fn product(
     b: &mut Builder,
     name: &str,
     mask: Operand<'_>,
     x: Operand<'_>,
-) -> Result<Masked, String> {
+) -> Result<Factor, String> {
     match (mask, x) {
         (Operand::Constant(m), Operand::Constant(x)) => {
             let m = m.cast(Element::F32)?;
             let x = x.cast(Element::F32)?;
-            super::fold::two("Mul", &m, &x).map(Masked::Constant)
+            super::fold::two("Mul", &m, &x).map(Factor::Constant)
         }
-        _ => arithmetic(b, name, Arithmetic::Multiply, mask, x).map(Masked::Live),
+        _ => arithmetic(b, name, Arithmetic::Multiply, mask, x).map(Factor::Live),
     }
 }
 
@@ -253,6 +340,30 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
         ));
     };
     Ok(result)
+}
+
+/// Converts values to another type: floats to integers by leaving out the fraction, numbers to
+/// truth values by whether they are not 0.
+pub(super) fn cast(b: &mut Builder, name: &str, x: &Live, kind: Element) -> Result<Live, String> {
+    let value = if kind.float() || kind == x.kind || x.kind.widens(kind) {
+        x.clone()
+    } else if kind == Element::Bool {
+        let size = math(b, name, x, Math::Abs)?;
+        math(b, name, &size, Math::Above)?
+    } else if x.kind.float() && kind.range().is_some() {
+        let size = math(b, name, x, Math::Abs)?;
+        let whole = math(b, name, &size, Math::Floor)?;
+        let sign = sign(b, name, x)?;
+        combined(b, name, Arithmetic::Multiply, &whole, &sign)?
+    } else {
+        return Err(format!(
+            "{} to {}: expected a type of floats, or a wider one of integers: integers are not \
+             wrapped",
+            x.kind.name(),
+            kind.name()
+        ));
+    };
+    Ok(Live { kind, ..value })
 }
 
 /// 1 above 0, 0 at 0, −1 below.

@@ -8,6 +8,8 @@ use crate::bake::sizes::{Size, Sizes};
 /// An input as the model declares it.
 pub(super) struct DeclaredInput {
     pub(super) name: String,
+    /// Another name that sizes may be stated by.
+    pub(super) also: Option<String>,
     /// The sizes of its axes; `None` if the model states none.
     pub(super) axes: Option<Vec<AxisSize>>,
     /// The type that values are computed in.
@@ -41,10 +43,10 @@ pub(super) struct Arranged {
     pub(super) supposed: bool,
 }
 
-/// Finds the sizes of all inputs and the axis of the records. That is the one open axis of an input.
-/// A model whose sizes are all fixed computes one record at a time: its inputs have no such axis.
-/// If all inputs have the same first size above 1, that is taken for a number of records, unless
-/// `single` is true.
+/// Finds the sizes of all inputs and the axis of the records. That is the one open axis of an
+/// input. A model whose sizes are all fixed computes one record at a time: its inputs have no such
+/// axis. If all inputs have the same first size above 1, that is taken for a number of records,
+/// unless `single` is true.
 ///
 /// # Errors
 /// Pairs of an input's name, which may be empty, and a mistake.
@@ -108,10 +110,12 @@ fn stated(inputs: &mut [DeclaredInput], sizes: &Sizes, by: &str) -> Vec<(String,
     let mut mistakes = Vec::new();
     let mut used: Vec<String> = Vec::new();
     for input in &mut *inputs {
-        let Some(list) = sizes.of(&input.name) else {
+        let names = [Some(&input.name), input.also.as_ref()];
+        let stated = |name: &String| Some((name.clone(), sizes.of(name)?));
+        let Some((name, list)) = names.into_iter().flatten().find_map(stated) else {
             continue;
         };
-        used.push(input.name.clone());
+        used.push(name);
         if let Err(e) = set(input, list) {
             mistakes.push((input.name.clone(), format!("{by}: {e}")));
         }
@@ -217,6 +221,7 @@ mod tests {
         };
         DeclaredInput {
             name: name.into(),
+            also: None,
             axes: Some(axes.iter().map(axis).collect()),
             kind: Element::F32,
         }

@@ -20,6 +20,7 @@ mod layers;
 mod normalise;
 mod onnx;
 mod operations;
+mod products;
 mod resample;
 mod tail;
 mod tflite;

@@ -4,6 +4,7 @@
 use super::builder::{Builder, per_element, run};
 use super::constant::{self, ConstantTensor, Element};
 use super::fold;
+use super::resample::{self, Tap};
 use super::value::{Live, shape_of, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
@@ -108,7 +109,7 @@ pub(super) fn expanded(
 }
 
 /// A value of `rank` axes: those that it does not have come in front, with size 1.
-fn led(x: &Live, rank: usize) -> Live {
+pub(super) fn led(x: &Live, rank: usize) -> Live {
     let ahead = rank.saturating_sub(x.rank());
     Live {
         dims: [vec![1; ahead], x.dims.clone()].concat(),
@@ -125,9 +126,10 @@ pub(super) fn combined(
     x: &Live,
     y: &Live,
 ) -> Result<Live, String> {
+    let shown = [x, y].map(Live::shown);
     let (x, y) = (&led(x, y.rank()), &led(y, x.rank()));
     if x.records != y.records {
-        return Err(mismatch(x, &x.shown(), y, &y.shown()));
+        return Err(mismatch(x, &shown[0], y, &shown[1]));
     }
     let live = |value: usize, of: &Live| of.with_value(value);
     if x.dims == y.dims {
@@ -440,6 +442,9 @@ pub(super) fn pad(
     Ok(result)
 }
 
+/// The length from which on an axis is long.
+const SMALL: usize = 64;
+
 /// Selects the elements `at` along axis `a`.
 pub(super) fn along(
     b: &mut Builder,
@@ -452,14 +457,31 @@ pub(super) fn along(
     if at.iter().copied().eq(0..shape.h) {
         return Ok(x.clone());
     }
-    let value = if x.len() == shape.h {
-        b.select(name, x, at)?.value
-    } else if let Some(first) = run(at) {
-        slice(b, name, x, a, first, at.len())?
-    } else {
-        select_by_product(b, name, x, shape, at)?
-    };
-    Ok(x.spliced(a, &[at.len()]).with_value(value))
+    let result = |value: usize| Ok(x.spliced(a, &[at.len()]).with_value(value));
+    if let Some(first) = run(at).filter(|_| x.len() > shape.h) {
+        return result(slice(b, name, x, a, first, at.len())?);
+    }
+    if let (Some(&first), Some(&last)) = (at.iter().min(), at.iter().max()) {
+        // Of a long axis only the part that is used is looked at.
+        if shape.h > SMALL && last - first < shape.h / 2 {
+            let part: Vec<usize> = (first..=last).collect();
+            let rest: Vec<usize> = at.iter().map(|i| i - first).collect();
+            let value = match x.len() == shape.h {
+                true => b.select(name, x, &part)?.value,
+                false => along(b, name, x, a, &part)?.value,
+            };
+            let part = x.spliced(a, &[part.len()]).with_value(value);
+            return along(b, name, &part, a, &rest);
+        }
+    }
+    let taps: Vec<Vec<Tap>> = at.iter().map(|&at| vec![Tap { at, weight: 1.0 }]).collect();
+    if let Some(value) = resample::on_axis(b, name, x, a, &taps)? {
+        return result(value);
+    }
+    result(match x.len() == shape.h {
+        true => b.select(name, x, at)?.value,
+        false => select_by_product(b, name, x, shape, at)?,
+    })
 }
 
 /// Repeats a value along axis `a`.
@@ -502,7 +524,7 @@ pub(super) fn cumulated(
 
 /// The axis of the usual shape that is axis `a` of a value, if it is one of an image of up to three
 /// axes.
-fn image_axis(x: &Live, a: usize) -> Option<Axis> {
+pub(super) fn image_axis(x: &Live, a: usize) -> Option<Axis> {
     let image = x.behind_first().unwrap_or(&x.dims).len();
     match (image, a.checked_sub(x.dims.len() - image)?) {
         (1..=3, 0) => Some(Axis::C),

@@ -4,7 +4,9 @@
 use super::builder::Builder;
 use super::operations::{self, Around};
 use super::value::Live;
-use crate::ir::op::{Border, Window};
+use crate::bake::draft::Array;
+use crate::ir::op::{Axis, Border, Window};
+use crate::ir::taps::{self, MOST_TAPS};
 
 /// The rows of a sparse matrix: for each element of the result the elements it is made of.
 pub(super) type Taps = Vec<Vec<Tap>>;
@@ -40,6 +42,9 @@ pub(super) fn along(
     if let Some(at) = at {
         return operations::along(b, name, x, a, &at);
     }
+    if let Some(value) = on_axis(b, name, x, a, taps)? {
+        return Ok(x.spliced(a, &[taps.len()]).with_value(value));
+    }
     let n = x.dims[a];
     let mut weights = vec![0.0; taps.len() * n];
     for (row, taps) in taps.iter().enumerate() {
@@ -49,6 +54,61 @@ pub(super) fn along(
     }
     operations::mixed(b, name, x, a, weights, taps.len())
 }
+
+/// The size of a matrix from which on a sparse one is not stored densely.
+const LARGE: usize = 1 << 16;
+
+/// Sums of elements along the rows or columns of an image, or along any axis whose matrix would be
+/// large. `None` for others.
+pub(super) fn on_axis(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    a: usize,
+    taps: &[Vec<Tap>],
+) -> Result<Option<usize>, String> {
+    let (axis, shape) = match operations::image_axis(x, a) {
+        Some(axis @ (Axis::Y | Axis::X)) => (axis, x.standard()),
+        _ if taps.len() * x.dims[a] >= LARGE => (Axis::Y, Builder::around(x, a)),
+        _ => return Ok(None),
+    };
+    if taps.iter().any(|taps| taps.len() > MOST_TAPS) {
+        return Ok(None);
+    }
+    let changed = taps.iter().map(|taps| {
+        let tap = |t: &Tap| taps::Tap {
+            position: t.at,
+            weight: t.weight as f32,
+        };
+        taps.iter().map(tap).collect()
+    });
+    let same = |n: usize| {
+        let one = |position| {
+            vec![taps::Tap {
+                position,
+                weight: 1.0,
+            }]
+        };
+        (0..n).map(one).collect()
+    };
+    let all = match axis {
+        Axis::Y => taps::Taps {
+            rows: changed.collect(),
+            columns: same(shape.w),
+        },
+        _ => taps::Taps {
+            rows: same(shape.h),
+            columns: changed.collect(),
+        },
+    };
+    let (op, array) = all.node();
+    let from = b.shaped(name, x.value, shape)?;
+    b.push(name, op, &[from], vec![Array::taps(array)])
+        .map(Some)
+}
+
+/// The number of elements up to which an axis with its border is gathered as one.
+const FEW: usize = 256;
 
 /// How a border continues an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +157,20 @@ pub(super) fn continued(
             Continued::Wrap => i.rem_euclid(n),
             _ => i,
         };
-        let all = -(p.before as i64)..n + p.behind as i64;
-        let at: Vec<usize> = all.map(|i| place(i) as usize).collect();
-        result = operations::along(b, name, &result, a, &at)?;
+        let of = |from: i64, to: i64| (from..to).map(|i| place(i) as usize).collect::<Vec<_>>();
+        let (before, end) = (-(p.before as i64), n + p.behind as i64);
+        if (n as usize) < FEW {
+            result = operations::along(b, name, &result, a, &of(before, end))?;
+            continue;
+        }
+        // Of a long axis only the borders are gathered.
+        let mut parts = Vec::new();
+        for at in [of(before, 0), of(0, n), of(n, end)] {
+            if !at.is_empty() {
+                parts.push(operations::along(b, name, &result, a, &at)?);
+            }
+        }
+        result = operations::concat(b, name, &parts, a)?;
     }
     Ok(result)
 }
@@ -181,9 +252,52 @@ pub(super) struct Enlarging {
     pub(super) to: (usize, usize),
 }
 
+impl Enlarging {
+    /// Rows and columns of the window of each place in a block. All results that are kept must be
+    /// covered.
+    fn window(&self, h: usize, w: usize) -> (usize, usize) {
+        let taps = |size: usize, stride: usize, n: usize, kept: usize| {
+            let covered = kept.saturating_sub(stride * (n - 1));
+            size.max(covered).div_ceil(stride)
+        };
+        let kept = (self.before.0 + self.to.0, self.before.1 + self.to.1);
+        (
+            taps(self.size.0, self.stride.0, h, kept.0),
+            taps(self.size.1, self.stride.1, w, kept.1),
+        )
+    }
+
+    /// The weights of a convolution with a channel for each place in a block, from `group` input
+    /// channels of a group: those of every stride-th element of the window, the last one first,
+    /// because it meets the first element of the image.
+    fn of_places(&self, (high, wide): (usize, usize), group: usize) -> Vec<f64> {
+        let of_group = self.biases.len() / self.groups.max(1);
+        let pairs =
+            |rows: usize, cols: usize| (0..rows).flat_map(move |y| (0..cols).map(move |x| (y, x)));
+        let mut weights = Vec::new();
+        for output in 0..self.biases.len() {
+            let (g, o) = (output / of_group, output % of_group);
+            for (down, right) in pairs(self.stride.0, self.stride.1) {
+                for (up, left) in pairs(high, wide) {
+                    let y = down + (high - 1 - up) * self.stride.0;
+                    let x = right + (wide - 1 - left) * self.stride.1;
+                    let inside = y < self.size.0 && x < self.size.1;
+                    weights.extend((0..group).map(|c| match inside {
+                        true => {
+                            let row = (g * group + c) * of_group + o;
+                            self.weights[(row * self.size.0 + y) * self.size.1 + x]
+                        }
+                        false => 0.0,
+                    }));
+                }
+            }
+        }
+        weights
+    }
+}
+
 /// Applies a convolution that enlarges an image [c, h, w]. The result is made of blocks of a
-/// stride's rows and columns. Each place in a block is a convolution of its own, whose window has
-/// every stride-th element of the window.
+/// stride's rows and columns, and each place in a block is a convolution of its own.
 pub(super) fn enlarged(
     b: &mut Builder,
     name: &str,
@@ -196,41 +310,11 @@ pub(super) fn enlarged(
             x.shown()
         ));
     };
-    let (outputs, group) = (e.biases.len(), channels / e.groups.max(1));
-    let of_group = outputs / e.groups.max(1);
-    // Elements of the window of each place, and results in front of and behind the image.
-    let taps = |size: usize, stride: usize, n: usize, before: usize, to: usize| {
-        size.max((before + to).saturating_sub(stride * (n - 1)))
-            .div_ceil(stride)
-    };
-    let high = taps(e.size.0, e.stride.0, h, e.before.0, e.to.0);
-    let wide = taps(e.size.1, e.stride.1, w, e.before.1, e.to.1);
+    let (high, wide) = e.window(h, w);
+    let weights = e.of_places((high, wide), channels / e.groups.max(1));
     let places = e.stride.0 * e.stride.1;
-    let mut weights = Vec::with_capacity(outputs * places * high * wide * group);
-    for output in 0..outputs {
-        let (g, o) = (output / of_group, output % of_group);
-        for (py, px) in (0..e.stride.0).flat_map(|py| (0..e.stride.1).map(move |px| (py, px))) {
-            // The last element of the window meets the first element of the image.
-            for (ty, tx) in (0..high)
-                .rev()
-                .flat_map(|y| (0..wide).rev().map(move |x| (y, x)))
-            {
-                let (y, x) = (py + ty * e.stride.0, px + tx * e.stride.1);
-                let inside = y < e.size.0 && x < e.size.1;
-                weights.extend((0..group).map(|c| match inside {
-                    true => {
-                        let row = (g * group + c) * of_group + o;
-                        e.weights[(row * e.size.0 + y) * e.size.1 + x]
-                    }
-                    false => 0.0,
-                }));
-            }
-        }
-    }
-    let biases = e
-        .biases
-        .iter()
-        .flat_map(|&bias| std::iter::repeat_n(bias, places));
+    let biases = e.biases.iter();
+    let biases = biases.flat_map(|&bias| std::iter::repeat_n(bias, places));
     let window = Window {
         border: Border {
             top: high - 1,

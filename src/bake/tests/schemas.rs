@@ -151,7 +151,7 @@ fn of_networks_and_matrices() {
         output,
         expected(&f.tiny(",\"output\":{\"zzz\":1}").mistakes())
     );
-    let beside: Keys = crate::bake::meaning::KEYS
+    let beside: Keys = crate::bake::meaning::BESIDE
         .iter()
         .map(|key| key.to_string())
         .collect();

@@ -375,30 +375,29 @@ fn choose(
     Ok(both.pick(dims, &pick))
 }
 
-/// `Range`: integers from `start` to `limit`, which is left out.
+/// `Range`: numbers from `start` to `limit`, which is left out.
 fn range(
     start: &ConstantTensor,
     limit: &ConstantTensor,
     delta: &ConstantTensor,
 ) -> Result<ConstantTensor, String> {
-    let number = |c: &ConstantTensor| match c.integers()?[..] {
-        [n] => Ok(n),
-        _ => Err("expected one number".to_string()),
-    };
-    let (start, limit, delta) = (number(start)?, number(limit)?, number(delta)?);
-    let steps = limit
-        .checked_sub(start)
-        .and_then(|all| all.checked_div(delta));
-    if steps.is_none_or(|s| s.unsigned_abs() > 1 << 20) {
+    let (first, end, step) = (start.number()?, limit.number()?, delta.number()?);
+    let count = ((end - first) / step).ceil();
+    // NaN is out of range too.
+    if !(-1e9..=1048576.0).contains(&count) {
         return Err("expected a step other than 0, and at most 1048576 numbers".into());
     }
-    let mut numbers = Vec::new();
-    let mut n = start;
-    while (delta > 0 && n < limit) || (delta < 0 && n > limit) {
-        numbers.push(n);
-        n = n.saturating_add(delta);
+    let count = count.max(0.0) as usize;
+    let numbers = (0..count).map(|i| first + i as f64 * step);
+    if start.kind.float() {
+        return Ok(ConstantTensor::rounded(start.kind, vec![count], numbers));
     }
-    Ok(ConstantTensor::ints(vec![numbers.len()], numbers))
+    let ints = numbers.map(|n| Int::Known(n as i64)).collect();
+    Ok(ConstantTensor::new(
+        start.kind,
+        vec![count],
+        Data::Ints(ints),
+    ))
 }
 
 /// `Shape`: the part of a shape that its attributes select.

@@ -18,7 +18,7 @@ use super::constant::{ConstantTensor, Element};
 use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
 use super::value::{Live, ModelValue};
 use super::{Source, listed};
-use super::{functions, tail};
+use super::{elementwise, functions, tail};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
@@ -32,7 +32,7 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 94] = [
+const OPS: [(&str, &str); 96] = [
     ("Add", ""),
     ("And", ""),
     ("ArgMax", "axis keepdims select_last_index"),
@@ -61,10 +61,15 @@ const OPS: [(&str, &str); 94] = [
     ("DequantizeLinear", "axis block_size output_dtype"),
     ("Div", ""),
     ("Dropout", "is_test ratio seed"),
+    ("Einsum", "equation"),
     ("Elu", "alpha"),
     ("Equal", ""),
     ("Expand", ""),
     ("Flatten", "axis"),
+    (
+        "FusedConv",
+        "activation activation_params auto_pad dilations group kernel_shape pads strides",
+    ),
     ("Gather", "axis"),
     ("Gelu", "approximate"),
     ("Gemm", "alpha beta transA transB broadcast"),
@@ -176,15 +181,17 @@ const OF_CONSTANTS: [(&str, &str); 6] = [
 const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier LinearRegressor \
                   Normalizer Scaler ZipMap";
 
+/// The supported operations of the set `com.microsoft`, which ONNX Runtime writes.
+const MICROSOFT: &str = "FusedConv Gelu";
+
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 14] = [
+const INSTEAD: [(&str, &str); 13] = [
     ("GRU", TIME),
     ("LSTM", TIME),
     ("RNN", TIME),
     ("Loop", LOOP),
     ("Scan", LOOP),
     ("If", CHOICE),
-    ("Einsum", "use MatMul instead"),
     ("QLinearConv", QUANTISED),
     ("QLinearMatMul", QUANTISED),
     ("ConvInteger", QUANTISED),
@@ -331,17 +338,10 @@ fn lower_graph(
         .into_iter()
         .map(|(name, own)| (own, known.get(name).cloned().unwrap_or(ModelValue::Unknown)))
         .collect();
-    for info in &graph.output {
-        let name = info.name.as_deref().unwrap_or("");
-        if let Some((_, value)) = outputs.iter().find(|(output, _)| output == name) {
-            if let Err(e) = check_declared(info, value) {
-                mistakes.add(format_args!("{file}: output {name}"), e);
-            }
-        }
-    }
+    check_outputs(graph, &outputs, file, mistakes);
     let good = mistakes.lines.len() == before;
     let finished = |builder: Builder| {
-        finish(builder, &outputs, place.values)
+        finish(builder, outputs, place.values)
             .map_err(|e| mistakes.add(file, e))
             .ok()
     };
@@ -369,17 +369,18 @@ fn check_parts(model: &OnnxModel, file: &str, mistakes: &mut Mistakes) {
 
 /// The draft of a model whose nodes are all computed.
 fn finish(
-    builder: Builder,
-    outputs: &[(String, ModelValue)],
+    mut builder: Builder,
+    mut outputs: Vec<(String, ModelValue)>,
     values: bool,
 ) -> Result<Lowered, String> {
+    elementwise::constant_outputs(&mut builder, &mut outputs)?;
     let Builder {
         mut draft,
         numbers,
         inputs,
         ..
     } = builder;
-    let mut tail = tail::tail(&mut draft, outputs, values)?;
+    let mut tail = tail::tail(&mut draft, &outputs, values)?;
     // The output of a regressor is numbers, unless the model makes a class of it.
     if tail.output.is_none() && numbers.contains(&tail.value) {
         tail.output = Some(tail::NUMBERS);
@@ -556,6 +557,23 @@ fn check_names(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
+/// Reports outputs that have other sizes than the model declares.
+fn check_outputs(
+    graph: &GraphProto,
+    outputs: &[(String, ModelValue)],
+    file: &str,
+    mistakes: &mut Mistakes,
+) {
+    for info in &graph.output {
+        let name = info.name.as_deref().unwrap_or("");
+        if let Some((_, value)) = outputs.iter().find(|(output, _)| output == name) {
+            if let Err(e) = check_declared(info, value) {
+                mistakes.add(format_args!("{file}: output {name}"), e);
+            }
+        }
+    }
+}
+
 /// Compares the sizes that the model declares for an output with those that are inferred.
 fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), String> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
@@ -686,6 +704,7 @@ fn input(
     let shape = tensor.and_then(|t| t.shape.as_ref());
     Some(DeclaredInput {
         name: name.into(),
+        also: None,
         axes: shape.map(|s| s.dim.iter().map(size).collect()),
         kind: tensor::element(kind.0.into()).unwrap_or(Element::F32),
     })
@@ -715,12 +734,13 @@ fn title(i: usize, proto: &NodeProto) -> String {
 fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let (op, set) = (proto.op_type.as_deref().unwrap_or(""), set(proto));
     let ml = listed(ML, op);
+    let of_microsoft = set == "com.microsoft" && listed(MICROSOFT, op);
     let mut all = OPS.iter().chain(&OF_CONSTANTS);
     let known = all
         .find(|(name, _)| *name == op)
         .map(|(_, attributes)| *attributes)
         .or(functions::of_onnx(op).map(|_| ""))
-        .filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
+        .filter(|_| set == if ml { "ai.onnx.ml" } else { "" } || of_microsoft);
     let Some(known) = known else {
         match INSTEAD.iter().find(|(name, _)| *name == op) {
             Some((_, instead)) => {
@@ -789,9 +809,8 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "lambd"
         | "cubic_coeff_a"
         | "extrapolation_value" => AttributeType::FLOAT,
-        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" | "scales" => {
-            AttributeType::FLOATS
-        }
+        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" | "scales"
+        | "activation_params" => AttributeType::FLOATS,
         "approximate"
         | "auto_pad"
         | "mode"
@@ -800,6 +819,8 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "value_string"
         | "default_string"
         | "round_mode"
+        | "activation"
+        | "equation"
         | "nearest_mode"
         | "coordinate_transformation_mode"
         | "keep_aspect_ratio_policy" => AttributeType::STRING,

@@ -11,6 +11,7 @@ use crate::bake::front::fold as constants;
 use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around};
+use crate::bake::front::products;
 use crate::bake::front::value::{
     Class, Live, ModelValue, axes, axis, inner_axis, order_of, shape_of, standard,
 };
@@ -23,7 +24,7 @@ pub(super) type NodeOutputs = Result<Vec<ModelValue>, String>;
 
 /// The operations that take the first axis for that of the records.
 const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace \
-                          GlobalAveragePool GlobalMaxPool GroupNormalization \
+                          FusedConv GlobalAveragePool GlobalMaxPool GroupNormalization \
                           InstanceNormalization LRN MaxPool SpaceToDepth";
 
 /// Computes a node with at least one input that is computed from the record.
@@ -92,8 +93,9 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     match node.op() {
         "Identity" => one(live(node, 0).cloned()),
         "Dropout" => dropout(node),
-        "Cast" => cast(node),
+        "Cast" => cast(b, node),
         "Shape" => shape(b, node),
+        "Clip" => one(values::clip(b, node)),
         "Neg" => {
             let live = live(node, 0)?.clone();
             one(b.scale(&node.name, &live, &[-1.0], &[0.0]))
@@ -110,6 +112,7 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         "ConvTranspose" => one(images::enlarge(b, node)),
         "DepthToSpace" | "SpaceToDepth" => one(images::blocks(b, node)),
         "Conv" => one(window::convolution(b, node)),
+        "FusedConv" => one(window::fused_convolution(b, node)),
         "MaxPool" | "AveragePool" => one(window::pool(b, node)),
         "GlobalAveragePool" | "GlobalMaxPool" => one(window::global(b, node)),
         "ReduceMean" | "ReduceMax" | "ReduceSum" => one(window::reduce(b, node)),
@@ -191,20 +194,16 @@ fn dropout(node: &OnnxNode<'_>) -> NodeOutputs {
     ])
 }
 
-fn cast(node: &OnnxNode<'_>) -> NodeOutputs {
-    let (live, to) = (live(node, 0)?, node.int("to", 0));
-    match tensor::element(to) {
-        Some(kind) if kind.float() || live.kind.widens(kind) => Ok(vec![ModelValue::Live(Live {
-            kind,
-            ..live.clone()
-        })]),
-        found => Err(format!(
-            "to: expected a type of floats, or a wider one of integers, for values of {}, found \
-             {}: values are neither rounded nor wrapped",
-            live.kind.name(),
-            found.map_or_else(|| format!("type {to}"), |k| k.name().to_string())
-        )),
-    }
+fn cast(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let (live, to) = (live(node, 0)?.clone(), node.int("to", 0));
+    let found = || tensor::element(to).map_or_else(|| format!("type {to}"), |k| k.name().into());
+    let kind = tensor::element(to).ok_or_else(|| {
+        format!(
+            "to: expected a type of numbers, found {}: let the network end before it",
+            found()
+        )
+    })?;
+    elementwise::cast(b, &node.name, &live, kind).map(|live| vec![ModelValue::Live(live)])
 }
 
 fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
@@ -242,16 +241,6 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
             alpha: float("alpha", 0.2),
             beta: float("beta", 0.5),
         },
-        "Clip" => {
-            let bound = |name: &str, i: usize, default: f64| match node.has(name) {
-                true => Ok(node.float(name, default)),
-                false => node.constant(i, name)?.map_or(Ok(default), |c| c.number()),
-            };
-            operations::clip(
-                bound("min", 1, f64::NEG_INFINITY)?,
-                bound("max", 2, f64::INFINITY)?,
-            )
-        }
         op => return Ok(functions::of_onnx(op)),
     }))
 }
@@ -377,6 +366,21 @@ fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     if x.records == Some(1) {
         return Err("transA: expected 0, found 1: it would mix records".into());
     }
+    if let Some(ModelValue::Live(y)) = node.input(1) {
+        let product = products::of_matrices(b, &node.name, &x, y, node.int("transB", 0) != 0)?;
+        let product = b.scale(&node.name, &product, &[alpha], &[0.0])?;
+        return match node.input(2) {
+            None => Ok(product),
+            Some(_) => {
+                let c = values::operand(node, 2)?;
+                let beta = ConstantTensor::floats(vec![], vec![beta]);
+                let beta = Operand::Constant(&beta);
+                let summand = elementwise::product(b, &node.name, c, beta)?;
+                let product = Operand::Live(&product);
+                elementwise::arithmetic(b, &node.name, Arithmetic::Add, product, summand.operand())
+            }
+        };
+    }
     let c = node.needed(1, "weights")?;
     let &[rows, cols] = &*c.dims else {
         return Err(format!("expected a matrix of weights, found {:?}", c.dims));
@@ -435,8 +439,28 @@ fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         (Some(ModelValue::Constant(w)), Some(ModelValue::Live(x))) => {
             weights_times(b, &node.name, w, x)
         }
-        _ => Err("the product of two values computed from the record is not supported".into()),
+        _ => {
+            let (x, y) = (live(node, 0)?, live(node, 1)?);
+            of_values(b, &node.name, x, y)
+        }
     }
+}
+
+/// The product of two values. A vector counts as a row on the left and a column on the right, which
+/// is left out of the result.
+fn of_values(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, String> {
+    let (row, column) = (x.rank() == 1, y.rank() == 1);
+    let squeezed = |v: &Live, axis: i64| operations::squeezed("Unsqueeze", v, Some(&[axis]));
+    let x = if row { squeezed(x, 0)? } else { x.clone() };
+    let y = if column { squeezed(y, 1)? } else { y.clone() };
+    let mut product = products::of_matrices(b, name, &x, &y, false)?;
+    if column {
+        product = product.spliced(product.dims.len() - 1, &[]);
+    }
+    if row {
+        product = product.spliced(product.dims.len() - 2 + usize::from(column), &[]);
+    }
+    Ok(product)
 }
 
 /// The product x · w.
@@ -447,7 +471,10 @@ fn times_weights(
     w: &ConstantTensor,
 ) -> Result<Live, String> {
     if w.dims.len() > 2 && matrix(w).is_err() {
-        return batch(b, name, x, w);
+        return batch(b, name, x, w).or_else(|_| {
+            let w = elementwise::constant_value(b, name, x, w)?;
+            products::of_matrices(b, name, x, &w, false)
+        });
     }
     if w.dims.len() > x.rank() && x.records.is_some() {
         return Err(format!(
@@ -726,14 +753,9 @@ fn concat(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let first = (0..node.inputs.len()).find_map(|i| live(node, i).ok());
     let first = first.ok_or("expected inputs, found nothing")?.clone();
     let a = inner_axis(node.int("axis", 1), &first)?;
-    let mut parts = Vec::new();
-    for i in 0..node.inputs.len() {
-        let empty = |c: &ModelValue| matches!(c, ModelValue::Constant(c) if c.len() == 0);
-        if !node.input(i).is_some_and(empty) {
-            parts.push(values::as_live(b, node, i, &first)?);
-        }
-    }
-    operations::concat(b, &node.name, &parts, a)
+    let parts = (0..node.inputs.len()).map(|i| values::operand(node, i));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    elementwise::joined(b, &node.name, &parts, a)
 }
 
 fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -786,6 +808,9 @@ fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 
 /// `Gather`: elements along an axis by their indices.
 fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    if let Some(ModelValue::Constant(table)) = node.input(0) {
+        return values::looked_up(b, node, table);
+    }
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
     let c = node.needed(1, "indices")?;

@@ -1,12 +1,13 @@
 //! Operations on values beyond layers: powers, comparisons, choices, repetitions, normalisations.
 
 use super::node::{OnnxNode, live};
-use super::ops::NodeOutputs;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
+use crate::bake::front::fold;
 use crate::bake::front::normalise;
 use crate::bake::front::operations::{self, Reduction};
+use crate::bake::front::products::{self, Equation};
 use crate::bake::front::resample::{self, Tap};
 use crate::bake::front::value::{Live, ModelValue, axis, inner_axes, inner_axis};
 use crate::ir::op::{Activation, Arithmetic, Float, Math};
@@ -30,6 +31,7 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
         "CumSum" => cumulated(b, node),
         "Trilu" => triangle(b, node),
         "OneHot" => one_hot(b, node),
+        "Einsum" => einsum(b, node),
         "ReduceMin" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "ReduceLogSum"
         | "ReduceLogSumExp" => reduce(b, node),
         "LayerNormalization" => layer_norm(b, node),
@@ -45,7 +47,7 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
 }
 
 /// Input `i` as an operand.
-fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o>, String> {
+pub(super) fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o>, String> {
     match node.input(i) {
         Some(ModelValue::Constant(c)) => Ok(Operand::Constant(c)),
         _ => live(node, i).map(Operand::Live),
@@ -68,6 +70,31 @@ fn largest(b: &mut Builder, node: &OnnxNode<'_>, of: Arithmetic) -> Result<Live,
     for i in (0..node.inputs.len()).filter(|&i| i != at) {
         let (x, y) = (Operand::Live(&result), operand(node, i)?);
         result = elementwise::arithmetic(b, &node.name, of, x, y)?;
+    }
+    Ok(result)
+}
+
+/// `Clip`, whose bounds are attributes or operands.
+pub(super) fn clip(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let mut plain = [f64::NEG_INFINITY, f64::INFINITY];
+    let mut computed = Vec::new();
+    let bounds = [("min", Arithmetic::Maximum), ("max", Arithmetic::Minimum)];
+    for (i, (key, of)) in bounds.into_iter().enumerate() {
+        match (node.has(key), node.input(i + 1)) {
+            (true, _) => plain[i] = node.float(key, plain[i]),
+            (false, None) => {}
+            (false, Some(ModelValue::Constant(c))) => plain[i] = c.number()?,
+            (false, Some(_)) => computed.push((of, live(node, i + 1)?.clone())),
+        }
+    }
+    let [low, high] = plain;
+    let mut result = match plain == [f64::NEG_INFINITY, f64::INFINITY] && !computed.is_empty() {
+        true => x.clone(),
+        false => b.activation(&node.name, x, operations::clip(low, high))?,
+    };
+    for (of, bound) in computed {
+        result = operations::combined(b, &node.name, of, &result, &bound)?;
     }
     Ok(result)
 }
@@ -489,20 +516,49 @@ fn dequantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// A constant that stands beside values computed from the record, as one of them.
-pub(super) fn as_live(
-    b: &mut Builder,
-    node: &OnnxNode<'_>,
-    i: usize,
-    beside: &Live,
-) -> Result<Live, String> {
-    match operand(node, i)? {
+/// `Einsum` of two operands.
+fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let equation = Equation::parse(node.text("equation", ""))?;
+    let first = (0..2).find_map(|i| live(node, i).ok()).cloned();
+    let first = first.ok_or("expected two operands, found nothing")?;
+    let both = [0, 1].map(|i| match operand(node, i)? {
         Operand::Live(x) => Ok(x.clone()),
-        Operand::Constant(c) => elementwise::constant_value(b, &node.name, beside, c),
-    }
+        Operand::Constant(c) => elementwise::constant_value(b, &node.name, &first, c),
+    });
+    let [x, y]: [Result<Live, String>; 2] = both;
+    products::summed(b, &node.name, &equation, [&x?, &y?])
 }
 
-/// A node's outputs that are one value.
-pub(super) fn one(live: Result<Live, String>) -> NodeOutputs {
-    live.map(|l| vec![ModelValue::Live(l)])
+/// `Gather` of the rows of a constant by indices that are computed from the record: the product of
+/// the indices' places with the rows.
+pub(super) fn looked_up(
+    b: &mut Builder,
+    node: &OnnxNode<'_>,
+    table: &ConstantTensor,
+) -> Result<Live, String> {
+    let at = live(node, 1)?.clone();
+    let &[rows, ref rest @ ..] = &table.dims[..] else {
+        return Err("expected rows of numbers, found one number".into());
+    };
+    if node.int("axis", 0) != 0 {
+        return Err("axis: expected 0 with indices that are computed from the record".into());
+    }
+    if rows.saturating_mul(at.len()) > MOST_PLACES {
+        return Err(format!(
+            "{} indices of {rows} rows are too many: at most {MOST_PLACES} pairs are supported",
+            at.len()
+        ));
+    }
+    let hot = elementwise::one_hot(b, &node.name, &at, (-1, rows as f64), [0.0, 1.0])?;
+    let width: usize = rest.iter().product();
+    let weights = fold::transpose(&table.with_dims(vec![rows, width]), &[1, 0]);
+    let hot = Live {
+        kind: Element::F32,
+        ..hot
+    };
+    let y = operations::product(b, &node.name, &hot, weights.numbers()?, width)?;
+    Ok(y.spliced(y.dims.len() - 1, rest))
 }
+
+/// The most pairs of an index and a row of a table that are compared.
+const MOST_PLACES: usize = 1 << 22;

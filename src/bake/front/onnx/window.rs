@@ -2,9 +2,10 @@
 
 use super::node::{OnnxNode, live};
 use crate::bake::front::builder::Builder;
+use crate::bake::front::functions;
 use crate::bake::front::operations::{self, MOST, Reduction, image};
-use crate::bake::front::value::{Live, inner_axes, standard};
-use crate::ir::op::{Border, Op, Pool, Window};
+use crate::bake::front::value::{Live, ModelValue, inner_axes, standard};
+use crate::ir::op::{Activation, Arithmetic, Border, Float, Op, Pool, Window};
 
 /// An attribute with one number for each axis of the image.
 fn list(
@@ -146,6 +147,28 @@ pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, 
         return Err(format!("expected {outputs} biases, found {}", biases.len()));
     }
     operations::convolution(b, &node.name, &x, turned, biases, window, groups)
+}
+
+/// `FusedConv` of ONNX Runtime: a convolution, a value that is added, an activation.
+pub(super) fn fused_convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let mut y = convolution(b, node)?;
+    if let Some(ModelValue::Live(summand)) = node.input(3) {
+        y = operations::combined(b, &node.name, Arithmetic::Add, &y, summand)?;
+    }
+    let parameters = node.floats("activation_params").unwrap_or_default();
+    let parameter = |i: usize, default: f64| parameters.get(i).copied().unwrap_or(default);
+    let activation = match node.text("activation", "") {
+        "" => return Ok(y),
+        "LeakyRelu" => Activation::LeakyRelu(Float::new(parameter(0, 0.01) as f32)),
+        "Clip" => operations::clip(parameter(0, f64::NEG_INFINITY), parameter(1, f64::INFINITY)),
+        "HardSigmoid" => Activation::HardSigmoid {
+            alpha: Float::new(parameter(0, 0.2) as f32),
+            beta: Float::new(parameter(1, 0.5) as f32),
+        },
+        other => functions::of_onnx(other)
+            .ok_or_else(|| format!("activation: {other} is not supported"))?,
+    };
+    b.activation(&node.name, &y, activation)
 }
 
 pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {

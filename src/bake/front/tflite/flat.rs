@@ -208,6 +208,11 @@ impl<'b> Table<'b> {
             .collect()
     }
 
+    /// A vector of u16.
+    pub(super) fn shorts(&self, n: usize) -> Result<Vec<u16>, String> {
+        self.numbers(n, u16::from_le_bytes)
+    }
+
     /// A vector of i32; empty if it is left out.
     pub(super) fn ints(&self, n: usize) -> Result<Vec<i32>, String> {
         self.numbers(n, i32::from_le_bytes)

@@ -8,6 +8,7 @@
 
 mod flat;
 mod ops;
+mod sparse;
 mod tensor;
 mod values;
 
@@ -16,8 +17,8 @@ use super::beside::{self, Lowered, ModelPlace};
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
 use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
-use super::tail;
 use super::value::{Class, Live, ModelValue};
+use super::{elementwise, tail};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
@@ -31,7 +32,7 @@ use tensor::{Conversion, TfliteTensor};
 
 /// The supported operators: code in the schema, name, number of the options' table (0: its options
 /// do not matter).
-const OPS: [(i32, &str, u8); 88] = [
+const OPS: [(i32, &str, u8); 89] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
     (2, "CONCATENATION", 10),
@@ -114,6 +115,7 @@ const OPS: [(i32, &str, u8); 88] = [
     (116, "ROUND", 0),
     (117, "HARD_SWISH", 0),
     (123, "SELECT_V2", 0),
+    (124, "DENSIFY", 0),
     (126, "BATCH_MATMUL", 101),
     (128, "CUMSUM", 102),
     (130, "BROADCAST_TO", 0),
@@ -126,7 +128,7 @@ const OPS: [(i32, &str, u8); 88] = [
 const OF_CONSTANTS: [&str; 1] = ["REDUCE_PROD"];
 
 /// Operators that are not supported: code in the schema, name, advice.
-const INSTEAD: [(i32, &str, &str); 32] = [
+const INSTEAD: [(i32, &str, &str); 31] = [
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (12, "L2_POOL_2D", OTHER_POOL),
     (13, "LOCAL_RESPONSE_NORMALIZATION", BATCH_NORM),
@@ -151,7 +153,6 @@ const INSTEAD: [(i32, &str, &str); 32] = [
     (119, "WHILE", "convert the model with the loop unrolled"),
     (120, "NON_MAX_SUPPRESSION_V4", END),
     (121, "NON_MAX_SUPPRESSION_V5", END),
-    (124, "DENSIFY", "convert the model without sparsity"),
     (131, "RFFT2D", SPECTRUM),
     (132, "CONV_3D", "use CONV_2D instead"),
     (133, "IMAG", SPECTRUM),
@@ -221,6 +222,8 @@ struct Operator<'b> {
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     options: Table<'b>,
+    /// The options of an operator that the schema does not have.
+    custom_options: &'b [u8],
     /// The number of the options' table.
     kind: u8,
 }
@@ -320,7 +323,8 @@ fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
 
 impl<'b> Operator<'b> {
     fn read(table: &Table<'b>, codes: &[Table<'b>]) -> Result<Operator<'b>, String> {
-        // Operator: opcode_index 0, inputs 1, outputs 2, builtin_options_type 3, builtin_options 4.
+        // Operator: opcode_index 0, inputs 1, outputs 2, builtin_options_type 3, builtin_options 4,
+        // custom_options 5.
         // OperatorCode: deprecated_builtin_code 0 (up to 127), custom_code 1, builtin_code 3.
         let index = table.unsigned(0)?;
         let code = codes
@@ -332,6 +336,7 @@ impl<'b> Operator<'b> {
             inputs: table.ints(1)?,
             outputs: table.ints(2)?,
             options: table.table(4)?.unwrap_or(Table::EMPTY),
+            custom_options: table.bytes(5)?.unwrap_or(&[]),
             kind: table.byte(3)?,
         })
     }
@@ -356,6 +361,7 @@ struct OperatorNode<'n> {
     /// `None` where an input is left out.
     inputs: Vec<Option<TfliteValue>>,
     options: Table<'n>,
+    custom_options: &'n [u8],
     /// The tensor of its first output.
     output: &'n TfliteTensor<'n>,
 }
@@ -489,6 +495,7 @@ fn outputs_of(
         name,
         inputs,
         options: operator.options,
+        custom_options: operator.custom_options,
         output,
     };
     ops::compute(builder.as_mut()?, &node)
@@ -541,6 +548,7 @@ fn finish(
         };
         outputs.push((name, value));
     }
+    elementwise::constant_outputs(&mut builder, &mut outputs)?;
     let Builder {
         mut draft, inputs, ..
     } = builder;
@@ -751,6 +759,7 @@ fn input(
     };
     Some(DeclaredInput {
         name: graph.called(i),
+        also: Some(graph.name(i)),
         axes: Some(sizes.iter().map(size).collect()),
         kind: tensor.computed(),
     })
@@ -765,6 +774,9 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
         Some(_) => {
             mistakes.add(place, "damaged: its options are those of another operator");
             None
+        }
+        None if operator.code == CUSTOM && operator.custom == ops::TRANSPOSE_CONV_BIAS => {
+            Some(ops::TRANSPOSE_CONV_BIAS)
         }
         None => {
             let instead = match INSTEAD.iter().find(|(code, ..)| *code == operator.code) {

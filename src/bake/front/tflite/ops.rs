@@ -66,6 +66,9 @@ impl OperatorNode<'_> {
     }
 }
 
+/// MediaPipe's operator: a transposed convolution with biases.
+pub(super) const TRANSPOSE_CONV_BIAS: &str = "Convolution2DTransposeBias";
+
 /// The operators whose result on integers is exact when computed as floats.
 const OF_INTEGERS: &str = "ABS ARG_MAX BROADCAST_TO CAST CONCATENATION EQUAL EXPAND_DIMS GATHER \
                            GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT \
@@ -126,8 +129,8 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
         // Values are the real numbers that quantized integers stand for.
-        "QUANTIZE" | "DEQUANTIZE" => node.live(0)?.clone(),
-        "CAST" => cast(node)?,
+        "QUANTIZE" | "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
+        "CAST" => cast(b, node)?,
         "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
         "NEG" => {
             let x = node.live(0)?;
@@ -248,12 +251,16 @@ fn turned(c: &ConstantTensor, x: &Turned) -> ConstantTensor {
     else {
         return c.clone();
     };
-    let whole = c.with_dims([vec![1; ahead], c.dims.clone()].concat());
+    turned_whole(&c.with_dims([vec![1; ahead], c.dims.clone()].concat()), x)
+}
+
+/// Transposes a constant with as many axes as the tensor to the order of a value's axes.
+fn turned_whole(whole: &ConstantTensor, x: &Turned) -> ConstantTensor {
     let first = usize::from(x.live.records.is_some());
     let order: Vec<usize> = (0..first)
         .chain(x.order.iter().map(|a| a + first))
         .collect();
-    fold::transpose(&whole, &order)
+    fold::transpose(whole, &order)
 }
 
 /// Converts an axis of the tensor to one of the value.
@@ -317,24 +324,17 @@ fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
     })
 }
 
-fn cast(node: &OperatorNode<'_>) -> Result<Turned, String> {
+fn cast(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
-    match node.output {
-        to if to.quantised.is_some() => Err("it is not supported of quantised values".into()),
-        to if to.float() || x.live.kind.widens(to.element()) => Ok(Turned {
-            live: Live {
-                kind: to.element(),
-                ..x.live.clone()
-            },
-            ..x.clone()
-        }),
-        to => Err(format!(
-            "{} to {}: expected a type of floats, or a wider one of integers: values are neither \
-             rounded nor wrapped",
-            x.live.kind.name(),
-            to.kind()
-        )),
+    if node.output.quantised.is_some() {
+        return Err("it is not supported of quantised values".into());
     }
+    Ok(x.with(elementwise::cast(
+        b,
+        &node.name,
+        &x.live,
+        node.output.element(),
+    )?))
 }
 
 /// `SHAPE`: the sizes of a tensor, the number of records among them.
@@ -404,8 +404,8 @@ impl Sides {
     }
 }
 
-/// The inputs `at` of an operator, with their axes in the order of the largest value's, so that only
-/// smaller ones are transposed.
+/// The inputs `at` of an operator, with their axes in the order of the largest value's, so that
+/// only smaller ones are transposed.
 pub(super) fn sides(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -824,19 +824,27 @@ fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let first = first.ok_or("expected inputs, found nothing")?;
     // ConcatenationOptions: axis 0, activation 1.
     let a = position(first, node.options.int(0, 0)?.into())?;
-    let mut parts = Vec::new();
+    let mut sides = Vec::new();
     for i in 0..node.inputs.len() {
-        let part = as_live(b, node, i, first)?;
-        if part.order.len() != first.order.len() {
-            return Err(format!(
-                "the sizes of {} and {} do not match",
-                shown(first),
-                shown(&part)
-            ));
-        }
-        parts.push(arranged(b, &node.name, &part, &first.order)?);
+        sides.push(match node.input(i) {
+            Some(TfliteValue::Constant(c)) if c.dims.len() == first.live.rank() => {
+                Side::Constant(turned_whole(c, first))
+            }
+            _ => {
+                let part = node.live(i)?;
+                if part.order.len() != first.order.len() {
+                    return Err(format!(
+                        "the sizes of {} and {} do not match",
+                        shown(first),
+                        shown(part)
+                    ));
+                }
+                Side::Live(arranged(b, &node.name, part, &first.order)?)
+            }
+        });
     }
-    let live = operations::concat(b, &node.name, &parts, a)?;
+    let parts: Vec<Operand<'_>> = sides.iter().map(Side::operand).collect();
+    let live = elementwise::joined(b, &node.name, &parts, a)?;
     Ok(Turned {
         live: fused(b, node, live, 1)?,
         order: first.order.clone(),
@@ -1130,6 +1138,8 @@ fn of_constants(
     match node.op {
         // Constants hold the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
+        // A sparse constant is read with its zeros.
+        "DENSIFY" => Ok(first.clone()),
         "CAST" => first.cast(node.output.computed()),
         "ADD" => two("Add"),
         "SUB" => two("Sub"),

@@ -1,6 +1,7 @@
 //! Tensors of a model: sizes, type, quantization, and the numbers of constants.
 
 use super::flat::Table;
+use super::sparse::Sparsity;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::front::fold;
 use crate::ir::half;
@@ -67,6 +68,8 @@ pub(super) struct TfliteTensor<'b> {
     pub(super) quantised: Option<Quantised>,
     /// The reason why the tensor cannot be used.
     refused: Option<&'static str>,
+    /// Which of its numbers are stored, if not all.
+    sparsity: Option<Sparsity>,
     /// The numbers of a constant.
     data: Option<&'b [u8]>,
 }
@@ -88,9 +91,15 @@ impl<'b> TfliteTensor<'b> {
             name => name.to_string(),
         };
         let mut refused = None;
-        if table.table(6)?.is_some() {
-            refused = Some("it is sparse: convert the model without sparsity");
-        } else if table.flag(5)? {
+        let dims = table.ints(0)?;
+        let sparsity = match table.table(6)? {
+            Some(sparsity) => {
+                let read = Sparsity::read(&sparsity, dims.len());
+                Some(read.map_err(|e| format!("{name}: {e}"))?)
+            }
+            None => None,
+        };
+        if table.flag(5)? {
             refused =
                 Some("it is a variable that is kept from record to record, which is not supported");
         } else if table.unsigned(10)? != 0 {
@@ -131,7 +140,8 @@ impl<'b> TfliteTensor<'b> {
         Ok(TfliteTensor {
             name,
             kind: table.byte(1)?,
-            dims: table.ints(0)?,
+            dims,
+            sparsity,
             signature: table.ints(7)?,
             quantised,
             refused,
@@ -236,10 +246,15 @@ impl<'b> TfliteTensor<'b> {
             return Err(format!("numbers of type {} are not supported", self.kind()));
         };
         let data = self.data.unwrap_or(&[]);
-        if data.len() != count * size {
+        let places = match &self.sparsity {
+            Some(sparsity) => Some(sparsity.places(&dims)?),
+            None => None,
+        };
+        let stored = places.as_ref().map_or(count, Vec::len);
+        if data.len() != stored * size {
             return Err(format!(
-                "expected {} bytes ({count} of {}), found {}",
-                count * size,
+                "expected {} bytes ({stored} of {}), found {}",
+                stored * size,
                 self.kind(),
                 data.len()
             ));
@@ -261,6 +276,10 @@ impl<'b> TfliteTensor<'b> {
             3 | 6 => Data::Ints(parts.map(|b| Int::Known(wide(b) as i64)).collect()),
             _ => Data::Ints(parts.map(|b| Int::Known(signed(b))).collect()),
         };
+        let data = match places {
+            Some(places) => spread(data, &places, count),
+            None => data,
+        };
         let constant = ConstantTensor::new(self.element(), dims, data);
         let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
             return Ok(constant);
@@ -278,5 +297,21 @@ impl<'b> TfliteTensor<'b> {
         // Converters give biases the axis of their weights, but a vector has only one.
         let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
         fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
+    }
+}
+
+/// Puts numbers at their places among zeros.
+fn spread(data: Data, places: &[usize], count: usize) -> Data {
+    fn all<T: Copy>(numbers: &[T], places: &[usize], mut dense: Vec<T>) -> Vec<T> {
+        places
+            .iter()
+            .zip(numbers)
+            .for_each(|(&at, &n)| dense[at] = n);
+        dense
+    }
+    match data {
+        Data::Floats(v) => Data::Floats(all(&v, places, vec![0.0; count])),
+        Data::Ints(v) => Data::Ints(all(&v, places, vec![Int::Known(0); count])),
+        texts => texts,
     }
 }

@@ -72,9 +72,9 @@ fn networks_give_what_their_models_give() {
         (
             "moves",
             (
-                "2×5×9-4×5×9-3×4×5-2×3×5-6",
-                "convolution concat pad convolution softmax slice slice concat transpose \
-                 convolution transpose reshape transpose reshape average_pool affine",
+                "2×5×9-4×5×9-3×4×5-6",
+                "convolution concat pad convolution softmax slice slice concat resample reshape \
+                 transpose reshape average_pool affine",
             ),
             CLASSES,
             Scores,
@@ -302,8 +302,7 @@ fn all_that_is_not_supported_is_named_at_once() {
              RELU_N1_TO_1, RELU6 or TANH, found SIGN_BIT",
             "operator 1 (custom Quaternion), output Elu: it is not supported: convert the model \
              with builtin operators only",
-            "operator 2 (RESIZE_BILINEAR), output MaxPool2d: it is not supported: resize images \
-             before they are read, or let the network end before it",
+            "operator 2 (RESIZE_BILINEAR), output MaxPool2d: expected sizes, found nothing",
             "operator 3 (operator code 205), output Conv2D_11: it is not supported: \
              docs/TFLITE.md lists what is",
             "operator 4 (UNIDIRECTIONAL_SEQUENCE_LSTM), output Tanh: it is not supported: use \
@@ -315,8 +314,8 @@ fn all_that_is_not_supported_is_named_at_once() {
         &[
             "operator 0 (CONV_2D), output Relu: stride_w: expected a number from 1 to 1048576, \
              found 0",
-            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: it is not supported: let the network \
-             end before it",
+            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: expected sizes that is a constant, found a \
+             value computed from the record",
             // Behind both of them.
             "operator 6 (FULLY_CONNECTED), output Identity_1: weights_format: expected DEFAULT, \
              found SHUFFLED4x16INT8",
@@ -340,17 +339,14 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "records_of_inputs",
         &[
-            "expected inputs with the same number of records, found x has any number, Relu has 4: \
-             a record has a part of every input; convert the model with the same first size for \
-             all inputs",
+            "expected inputs with the same number of records, found x [N, 6, 6, 2] and Relu [4, 6, \
+             6, 4]: a record has a part of every input; set all sizes for one record by \
+             MORTONNET_SIZES",
         ],
     );
     refused(
         "sparse",
-        &[
-            "operator 0 (CONV_2D), output Relu: input Conv2D: it is sparse: convert the model \
-             without sparsity",
-        ],
+        &["Conv2D: damaged: the description of its sparsity does not fit its sizes"],
     );
     refused(
         "four_bits",

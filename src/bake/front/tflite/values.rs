@@ -1,7 +1,8 @@
 //! Operators beyond layers: functions, comparisons, choices, repetitions, resized images.
 
 use super::ops::{
-    as_image, as_live, fused, image, of_image, plain, position, shown, sides, straight,
+    TRANSPOSE_CONV_BIAS, as_image, as_live, fused, image, of_image, plain, position, shown, sides,
+    straight,
 };
 use super::{OperatorNode, Turned};
 use crate::bake::front::builder::Builder;
@@ -9,6 +10,7 @@ use crate::bake::front::constant::{Element, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
 use crate::bake::front::fold;
 use crate::bake::front::operations::{self, Around, MOST, Reduction};
+use crate::bake::front::products;
 use crate::bake::front::resample::{self, BlockOrder, Continued, Enlarging, Tap, Taps, tap};
 use crate::bake::front::value::{Live, axis, inner_axes, inner_axis};
 use crate::ir::op::{Arithmetic, Math};
@@ -42,6 +44,7 @@ pub(super) fn apply(b: &mut Builder, node: &OperatorNode<'_>) -> Option<Result<T
         "RESIZE_BILINEAR" | "RESIZE_NEAREST_NEIGHBOR" => resize(b, node),
         "DEPTH_TO_SPACE" | "SPACE_TO_DEPTH" => blocks(b, node),
         "TRANSPOSE_CONV" => enlarge(b, node),
+        TRANSPOSE_CONV_BIAS => enlarge_with_bias(b, node),
         _ => return None,
     })
 }
@@ -269,11 +272,13 @@ fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     }))
 }
 
-/// `BATCH_MATMUL` with a constant matrix on the right.
+/// `BATCH_MATMUL` of a value with another, or with a constant matrix.
 fn product(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     // BatchMatMulOptions: adj_x 0, adj_y 1.
-    let mut x = plain(b, &node.name, node.live(0)?)?;
-    let w = node.needed(1, "a matrix")?;
+    let first = (0..2).find_map(|i| node.live(i).ok());
+    let first = first.ok_or("expected values, found constants")?.clone();
+    let x = as_live(b, node, 0, &first)?;
+    let mut x = plain(b, &node.name, &x)?;
     if node.options.flag(0)? {
         let n = x.dims.len();
         let mut order: Vec<usize> = (0..n).collect();
@@ -283,6 +288,12 @@ fn product(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         order.swap(n - 1, n - 2);
         x = b.transpose(&node.name, &x, &order)?;
     }
+    if let Ok(y) = node.live(1) {
+        let y = plain(b, &node.name, y)?;
+        let transposed = node.options.flag(1)?;
+        return products::of_matrices(b, &node.name, &x, &y, transposed).map(straight);
+    }
+    let w = node.needed(1, "a matrix")?;
     let &[ref ahead @ .., rows, cols] = &w.dims[..] else {
         return Err(format!("expected a matrix, found sizes {:?}", w.dims));
     };
@@ -415,50 +426,113 @@ fn blocks(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 
 /// `TRANSPOSE_CONV`: sizes of the result, weights, image, biases.
 fn enlarge(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    let of = node.live(2)?;
-    let records = of.live.records;
-    let x = as_image(b, &node.name, of)?;
     let to = sizes_of(node, 0, "sizes")?;
-    let weights = node.needed(1, "weights")?;
-    let (&[_, h, w, outputs], &[first, rows, cols, inputs]) = (&to[..], &weights.dims[..]) else {
-        return Err(format!(
-            "expected four sizes and weights of 4 axes, found {to:?} and {:?}",
-            weights.dims
-        ));
+    let &[_, h, w, _] = &to[..] else {
+        return Err(format!("expected four sizes, found {to:?}"));
     };
-    if first != outputs || inputs != x.dims[0] {
-        return Err(format!(
-            "{} with weights {:?} to {to:?}: channels do not match",
-            shown(of),
-            weights.dims
-        ));
-    }
     // TransposeConvOptions: padding 0, stride_w 1, stride_h 2, activation 3.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
-    // The border is that of the convolution from the result to the image.
-    let before = |n: usize, size: usize, stride: usize, from: usize| match node.options.byte(0) {
-        Ok(0) => ((from - 1) * stride + size).saturating_sub(n) / 2,
-        _ => 0,
-    };
-    let biases = match node.constant(3, "biases")? {
-        Some(c) if c.len() == outputs => c.numbers()?,
-        Some(c) => return Err(format!("expected {outputs} biases, found {}", c.len())),
-        None => vec![0.0; outputs],
-    };
-    // From (output, y, x, input) to (input, output, y, x).
-    let turned = fold::transpose(weights, &[3, 0, 1, 2]);
-    let enlarging = Enlarging {
-        weights: turned.numbers()?,
-        biases,
-        size: (rows, cols),
+    let transposed = Transposed {
+        inputs: [2, 1, 3],
         stride,
-        groups: 1,
-        before: (
-            before(h, rows, stride.0, x.dims[1]),
-            before(w, cols, stride.1, x.dims[2]),
-        ),
-        to: (h, w),
+        same: node.options.byte(0)? == 0,
+        to: Some((h, w)),
     };
-    let y = resample::enlarged(b, &node.name, &x, &enlarging)?;
-    Ok(of_image(fused(b, node, y, 3)?, records))
+    transposed.apply(b, node)
+}
+
+/// MediaPipe's transposed convolution: image, weights, biases; the options are three integers of 32
+/// bits: padding (1 same, 2 valid), columns and rows of the stride.
+fn enlarge_with_bias(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
+    let numbers = node.custom_options.chunks_exact(4).take(3);
+    let numbers: Vec<i32> = numbers
+        .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect();
+    let (&[padding @ 1..=2, right, down], true) = (&numbers[..], node.inputs.len() == 3) else {
+        return Err(format!("expected padding and strides, found {numbers:?}"));
+    };
+    let size = |n: i32| usize::try_from(n).ok().filter(|n| (1..=MOST).contains(n));
+    let (Some(right), Some(down)) = (size(right), size(down)) else {
+        return Err(format!(
+            "expected strides from 1 on, found {down} and {right}"
+        ));
+    };
+    let transposed = Transposed {
+        inputs: [0, 1, 2],
+        stride: (down, right),
+        same: padding == 1,
+        to: None,
+    };
+    transposed.apply(b, node)
+}
+
+/// A transposed convolution.
+struct Transposed {
+    /// The numbers of the inputs: image, weights, biases.
+    inputs: [usize; 3],
+    stride: (usize, usize),
+    /// True if the border is that of `SAME`.
+    same: bool,
+    /// Rows and columns of the result, where they are stated.
+    to: Option<(usize, usize)>,
+}
+
+impl Transposed {
+    fn apply(self, b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
+        let [image, weights, biases] = self.inputs;
+        let of = node.live(image)?;
+        let (x, weights) = (
+            as_image(b, &node.name, of)?,
+            node.needed(weights, "weights")?,
+        );
+        let &[outputs, rows, cols, inputs] = &weights.dims[..] else {
+            return Err(format!(
+                "expected weights of 4 axes, found sizes {:?}",
+                weights.dims
+            ));
+        };
+        if inputs != x.dims[0] || weights.len() == 0 {
+            return Err(format!(
+                "{} with weights {:?}: channels do not match",
+                shown(of),
+                weights.dims
+            ));
+        }
+        let whole = |n: usize, size: usize, stride: usize| match self.same {
+            true => n * stride,
+            false => (n - 1) * stride + size,
+        };
+        let (down, right) = self.stride;
+        let all = (whole(x.dims[1], rows, down), whole(x.dims[2], cols, right));
+        let (h, w) = self.to.unwrap_or(all);
+        // The border is that of the convolution from the result to the image.
+        let before = |n: usize, size: usize, stride: usize, to: usize| match self.same {
+            true => ((n - 1) * stride + size).saturating_sub(to) / 2,
+            false => 0,
+        };
+        let biases = match node.constant(biases, "biases")? {
+            Some(c) if c.len() == outputs => c.numbers()?,
+            Some(c) => return Err(format!("expected {outputs} biases, found {}", c.len())),
+            None => vec![0.0; outputs],
+        };
+        // From (output, y, x, input) to (input, output, y, x).
+        let turned = fold::transpose(weights, &[3, 0, 1, 2]);
+        let enlarging = Enlarging {
+            weights: turned.numbers()?,
+            biases,
+            size: (rows, cols),
+            stride: self.stride,
+            groups: 1,
+            before: (
+                before(x.dims[1], rows, down, h),
+                before(x.dims[2], cols, right, w),
+            ),
+            to: (h, w),
+        };
+        let mut y = resample::enlarged(b, &node.name, &x, &enlarging)?;
+        if self.to.is_some() {
+            y = fused(b, node, y, 3)?;
+        }
+        Ok(of_image(y, of.live.records))
+    }
 }

@@ -1,0 +1,210 @@
+//! Products of two values that are both computed from the record, and sums over common axes.
+
+use super::builder::Builder;
+use super::constant::{self, Element};
+use super::operations;
+use super::value::{Live, shape_of};
+use crate::ir::op::Op;
+
+/// The product of the matrices in the last two axes of two values, `y` transposed or not. Axes in
+/// front are repeated where one value has size 1.
+pub(super) fn of_matrices(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    y: &Live,
+    transposed: bool,
+) -> Result<Live, String> {
+    let (x, y) = (
+        operations::led(x, y.rank().max(2)),
+        operations::led(y, x.rank().max(2)),
+    );
+    let meet = || {
+        format!(
+            "the product of values of {} and {}: sizes do not match",
+            x.shown(),
+            y.shown()
+        )
+    };
+    let in_front = |v: &Live| v.records.is_none_or(|r| r + 2 < v.rank());
+    if x.records != y.records || !in_front(&x) || !in_front(&y) {
+        return Err(format!(
+            "the product of values of {} and {} would mix records",
+            x.shown(),
+            y.shown()
+        ));
+    }
+    let (&[ref ahead @ .., m, k], &[ref behind @ .., first, second]) = (&x.dims[..], &y.dims[..])
+    else {
+        return Err(meet());
+    };
+    let (inner, n) = if transposed {
+        (second, first)
+    } else {
+        (first, second)
+    };
+    let groups = constant::together(ahead, behind).filter(|_| inner == k);
+    let groups = groups.ok_or_else(meet)?;
+    let count: usize = groups.iter().product();
+    let result = |value: usize| Live {
+        dims: [&groups[..], &[m, n]].concat(),
+        kind: Element::F32,
+        ..x.with_value(value)
+    };
+    // One matrix on the right is for the rows of all matrices on the left.
+    if behind.iter().all(|&d| d == 1) && ahead == groups {
+        let value = pushed(
+            b,
+            name,
+            [(&x, (1, count * m, k)), (&y, (1, first, second))],
+            transposed,
+        )?;
+        return Ok(result(value));
+    }
+    let whole = |b: &mut Builder, v: &Live, last: [usize; 2]| {
+        let sizes = v.with_dims([&groups[..], &last].concat()).whole();
+        operations::expanded(b, name, v, &sizes)
+    };
+    let (x, y) = (whole(b, &x, [m, k])?, whole(b, &y, [first, second])?);
+    let value = pushed(
+        b,
+        name,
+        [(&x, (count, m, k)), (&y, (count, first, second))],
+        transposed,
+    )?;
+    Ok(result(value))
+}
+
+/// Adds the product of two values in these shapes.
+fn pushed(
+    b: &mut Builder,
+    name: &str,
+    of: [(&Live, (usize, usize, usize)); 2],
+    transposed: bool,
+) -> Result<usize, String> {
+    let mut values = [0; 2];
+    for (value, (live, (c, h, w))) in values.iter_mut().zip(of) {
+        *value = b.shaped(name, live.value, shape_of(c, h, w))?;
+    }
+    b.push(name, Op::Product { transposed }, &values, Vec::new())
+}
+
+/// The axes of two values and of the sum of their products, as letters.
+pub(super) struct Equation {
+    pub(super) inputs: Vec<Vec<char>>,
+    pub(super) output: Vec<char>,
+}
+
+impl Equation {
+    /// Parses `bij,bjk->bik`. Without an arrow the result has the letters that are there once, in
+    /// their order.
+    pub(super) fn parse(text: &str) -> Result<Equation, String> {
+        let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = text.split_once("->").unwrap_or((&text, ""));
+        let inputs: Vec<Vec<char>> = left.split(',').map(|part| part.chars().collect()).collect();
+        let mut output: Vec<char> = right.chars().collect();
+        if !text.contains("->") {
+            let once = |c: &char| left.matches(*c).count() == 1 && *c != ',';
+            output = left.chars().filter(once).collect();
+            output.sort_unstable();
+        }
+        let letters = inputs.iter().flatten().chain(&output);
+        if letters.into_iter().any(|c| !c.is_ascii_alphabetic()) {
+            return Err(format!("equation: expected letters, found \"{text}\""));
+        }
+        let twice = |list: &[char]| (1..list.len()).any(|i| list[..i].contains(&list[i]));
+        if inputs.iter().any(|i| twice(i)) || twice(&output) {
+            return Err(format!("equation: diagonals are not supported: \"{text}\""));
+        }
+        Ok(Equation { inputs, output })
+    }
+}
+
+/// The sum of the products of two values (`Einsum`).
+pub(super) fn summed(
+    b: &mut Builder,
+    name: &str,
+    equation: &Equation,
+    operands: [&Live; 2],
+) -> Result<Live, String> {
+    let [first, second] = &equation.inputs[..] else {
+        return Err(format!(
+            "equation: expected one or two operands, found {}",
+            equation.inputs.len()
+        ));
+    };
+    let mut sizes: Vec<(char, usize)> = Vec::new();
+    for (letters, live) in equation.inputs.iter().zip(operands) {
+        if letters.len() != live.dims.len() || live.records.is_some() {
+            return Err(format!(
+                "equation: expected a value of {} axes, none of them that of the records, found \
+                 {}: set all sizes for one record",
+                letters.len(),
+                live.shown()
+            ));
+        }
+        sizes.extend(letters.iter().copied().zip(live.dims.iter().copied()));
+    }
+    let both = |c: &&char| first.contains(c) && second.contains(c);
+    let stays = |c: &&char| equation.output.contains(c);
+    let list = |of: &[char], keep: &dyn Fn(&&char) -> bool| -> Vec<char> {
+        of.iter().filter(keep).copied().collect()
+    };
+    let groups = list(first, &|c| both(c) && stays(c));
+    let terms = list(first, &|c| both(c) && !stays(c));
+    let rows = list(first, &|c| !both(c));
+    let columns = list(second, &|c| !both(c));
+    if rows
+        .iter()
+        .chain(&columns)
+        .any(|c| !equation.output.contains(c))
+    {
+        return Err(
+            "equation: sums over one operand alone are not supported: use ReduceSum".into(),
+        );
+    }
+    let size = |letters: &[char]| -> usize {
+        let of = |c: &char| sizes.iter().find(|(l, _)| l == c).map_or(1, |&(_, n)| n);
+        letters.iter().map(of).product()
+    };
+    let order = |letters: &[char], to: &[char]| -> Vec<usize> {
+        to.iter()
+            .filter_map(|c| letters.iter().position(|l| l == c))
+            .collect()
+    };
+    let x = b.transpose(
+        name,
+        operands[0],
+        &order(first, &[&groups[..], &rows, &terms].concat()),
+    )?;
+    let y = b.transpose(
+        name,
+        operands[1],
+        &order(second, &[&groups[..], &terms, &columns].concat()),
+    )?;
+    let (g, m, k, n) = (size(&groups), size(&rows), size(&terms), size(&columns));
+    let (x, y) = (x.with_dims(vec![g, m, k]), y.with_dims(vec![g, k, n]));
+    let product = of_matrices(b, name, &x, &y, false)?;
+    let all = [&groups[..], &rows, &columns].concat();
+    let dims: Vec<usize> = all.iter().map(|&c| size(&[c])).collect();
+    b.transpose(
+        name,
+        &product.with_dims(dims),
+        &order(&all, &equation.output),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equations() {
+        let parsed = Equation::parse("bij, bjk -> bik").unwrap();
+        assert_eq!(parsed.inputs, [vec!['b', 'i', 'j'], vec!['b', 'j', 'k']]);
+        assert_eq!(parsed.output, ['b', 'i', 'k']);
+        assert_eq!(Equation::parse("ij,jk").unwrap().output, ['i', 'k']);
+        assert!(Equation::parse("...ij->ij").is_err());
+        assert!(Equation::parse("ii->i").is_err());
+    }
+}
