@@ -1306,7 +1306,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "restrictions: arglist: expected letters of \"lwhnmscpgvfb\", found 'q'",
+            "restrictions: arglist: expected letters of \"lwhnmscpgvfbk\", found 'q'",
             library_mistakes(&replace(width, "\"arglist\": \"lq\""), &[]),
         ),
         (

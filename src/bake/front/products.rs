@@ -118,6 +118,23 @@ impl Equation {
         }
         Ok(Equation { inputs, output })
     }
+
+    /// The size of each letter.
+    fn sizes(&self, operands: [&Live; 2]) -> Result<Vec<(char, usize)>, String> {
+        let mut sizes = Vec::new();
+        for (letters, live) in self.inputs.iter().zip(operands) {
+            if letters.len() != live.dims.len() || live.records.is_some() {
+                return Err(format!(
+                    "equation: expected a value of {} axes, none of them that of the records, \
+                     found {}: set all sizes for one record",
+                    letters.len(),
+                    live.shown()
+                ));
+            }
+            sizes.extend(letters.iter().copied().zip(live.dims.iter().copied()));
+        }
+        Ok(sizes)
+    }
 }
 
 /// The sum of the products of two values (`Einsum`).
@@ -133,18 +150,7 @@ pub(super) fn summed(
             equation.inputs.len()
         ));
     };
-    let mut sizes: Vec<(char, usize)> = Vec::new();
-    for (letters, live) in equation.inputs.iter().zip(operands) {
-        if letters.len() != live.dims.len() || live.records.is_some() {
-            return Err(format!(
-                "equation: expected a value of {} axes, none of them that of the records, found \
-                 {}: set all sizes for one record",
-                letters.len(),
-                live.shown()
-            ));
-        }
-        sizes.extend(letters.iter().copied().zip(live.dims.iter().copied()));
-    }
+    let sizes = equation.sizes(operands)?;
     let both = |c: &&char| first.contains(c) && second.contains(c);
     let stays = |c: &&char| equation.output.contains(c);
     let list = |of: &[char], keep: &dyn Fn(&&char) -> bool| -> Vec<char> {

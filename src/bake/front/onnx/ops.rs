@@ -354,6 +354,26 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(x.with_value(b.push(&node.name, Op::Scale, &[value], arrays)?))
 }
 
+/// `Gemm` of two values: alpha · x · y + beta · c.
+fn gemm_of_values(
+    b: &mut Builder,
+    node: &OnnxNode<'_>,
+    x: &Live,
+    y: &Live,
+) -> Result<Live, String> {
+    let transposed = node.int("transB", 0) != 0;
+    let product = products::of_matrices(b, &node.name, x, y, transposed)?;
+    let product = b.scale(&node.name, &product, &[node.float("alpha", 1.0)], &[0.0])?;
+    if node.input(2).is_none() {
+        return Ok(product);
+    }
+    let c = values::operand(node, 2)?;
+    let beta = ConstantTensor::floats(vec![], vec![node.float("beta", 1.0)]);
+    let summand = elementwise::product(b, &node.name, c, Operand::Constant(&beta))?;
+    let product = Operand::Live(&product);
+    elementwise::arithmetic(b, &node.name, Arithmetic::Add, product, summand.operand())
+}
+
 fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
     let mut x = live(node, 0)?.clone();
@@ -367,19 +387,7 @@ fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         return Err("transA: expected 0, found 1: it would mix records".into());
     }
     if let Some(ModelValue::Live(y)) = node.input(1) {
-        let product = products::of_matrices(b, &node.name, &x, y, node.int("transB", 0) != 0)?;
-        let product = b.scale(&node.name, &product, &[alpha], &[0.0])?;
-        return match node.input(2) {
-            None => Ok(product),
-            Some(_) => {
-                let c = values::operand(node, 2)?;
-                let beta = ConstantTensor::floats(vec![], vec![beta]);
-                let beta = Operand::Constant(&beta);
-                let summand = elementwise::product(b, &node.name, c, beta)?;
-                let product = Operand::Live(&product);
-                elementwise::arithmetic(b, &node.name, Arithmetic::Add, product, summand.operand())
-            }
-        };
+        return gemm_of_values(b, node, &x, y);
     }
     let c = node.needed(1, "weights")?;
     let &[rows, cols] = &*c.dims else {

@@ -119,24 +119,11 @@ impl<'b> TfliteTensor<'b> {
                 });
             }
         }
-        // Buffer: data 0, offset 1, size 2.
-        let mut data = None;
-        if let Some(buffer) = buffers.get(table.unsigned(2)? as usize) {
-            data = buffer.bytes(0)?.filter(|d| !d.is_empty());
-            let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
-            if offset > 1 {
-                let range = usize::try_from(offset)
-                    .ok()
-                    .zip(usize::try_from(offset.saturating_add(size)).ok());
-                let found = range.and_then(|(from, to)| file.get(from..to));
-                data = Some(found.ok_or_else(|| {
-                    format!(
-                        "{name}: expected {size} bytes from {offset} on, the file has {}",
-                        file.len()
-                    )
-                })?);
-            }
-        }
+        let buffer = buffers.get(table.unsigned(2)? as usize);
+        let data = match buffer {
+            Some(buffer) => numbers_of(buffer, file).map_err(|e| format!("{name}: {e}"))?,
+            None => None,
+        };
         Ok(TfliteTensor {
             name,
             kind: table.byte(1)?,
@@ -298,6 +285,25 @@ impl<'b> TfliteTensor<'b> {
         let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
         fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
     }
+}
+
+/// The numbers of a buffer, which may stand behind the tables of the file.
+fn numbers_of<'b>(buffer: &Table<'b>, file: &'b [u8]) -> Result<Option<&'b [u8]>, String> {
+    // Buffer: data 0, offset 1, size 2.
+    let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
+    if offset <= 1 {
+        return Ok(buffer.bytes(0)?.filter(|d| !d.is_empty()));
+    }
+    let range = usize::try_from(offset)
+        .ok()
+        .zip(usize::try_from(offset.saturating_add(size)).ok());
+    let found = range.and_then(|(from, to)| file.get(from..to));
+    found.map(Some).ok_or_else(|| {
+        format!(
+            "expected {size} bytes from {offset} on, the file has {}",
+            file.len()
+        )
+    })
 }
 
 /// Puts numbers at their places among zeros.

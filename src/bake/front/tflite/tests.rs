@@ -314,8 +314,8 @@ fn all_that_is_not_supported_is_named_at_once() {
         &[
             "operator 0 (CONV_2D), output Relu: stride_w: expected a number from 1 to 1048576, \
              found 0",
-            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: expected sizes that is a constant, found a \
-             value computed from the record",
+            "operator 2 (TRANSPOSE_CONV), output MaxPool2d: expected sizes that is a constant, \
+             found a value computed from the record",
             // Behind both of them.
             "operator 6 (FULLY_CONNECTED), output Identity_1: weights_format: expected DEFAULT, \
              found SHUFFLED4x16INT8",
