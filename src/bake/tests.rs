@@ -1311,7 +1311,7 @@ fn the_library_is_checked_too() {
         ),
         (
             "restrictions: args: expected one of depth, width, height, rows, middle, second, \
-             parts, params, geometry, value, moved, added, found \"l\"",
+             parts, params, geometry, value, moved, added, product, found \"l\"",
             library_mistakes(&replace(width, "\"args\": [\"l\"]"), &[]),
         ),
         (

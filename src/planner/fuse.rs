@@ -45,8 +45,11 @@ pub(super) fn chain(
     may_add: impl Fn(usize, usize) -> bool,
 ) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some((first, None)));
-    let mut take = |what: Covered| {
-        let Some((node, other)) = next.filter(|n| what.fits(graph, &graph.nodes[n.0])) else {
+    let mut take = |what: Covered, behind: bool| {
+        // A function of mathematics is no activation behind a layer, and a step of its own.
+        let own_step = |n: usize| matches!(graph.nodes[n].op, Op::Activation(Activation::Math(_)));
+        let fits = |n: usize| what.fits(graph, &graph.nodes[n]) && !(behind && own_step(n));
+        let Some((node, other)) = next.filter(|&(n, _)| fits(n)) else {
             return false;
         };
         next = fusible(graph, node, &may_add);
@@ -64,14 +67,14 @@ pub(super) fn chain(
     };
     let mut whole = || {
         kernel.covers.chain.iter().try_for_each(|covered| {
-            let taken = take(covered.node);
+            let taken = take(covered.node, false);
             (taken || covered.optional).then_some(())
         })
     };
     whole().filter(|()| !kernel.covers.chain.is_empty())?;
     while kernel.covers.repeated && whole().is_some() {}
     kernel.epilogue.iter().for_each(|&what| {
-        take(what);
+        take(what, true);
     });
     let all = chain.nodes.len() == graph.nodes.len();
     (all || !kernel.takes_all()).then_some(chain)

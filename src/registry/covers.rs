@@ -177,7 +177,8 @@ impl Kernel {
     /// for each of them.
     pub(crate) fn activations(&self) -> &'static [Activation] {
         match self.nodes().find(|c| c.activates()) {
-            Some(Covered::Function) => &Activation::ALL,
+            Some(Covered::Function) if self.operation == Operation::Activation => &Activation::ALL,
+            Some(Covered::Function) => &Activation::BEHIND_LAYERS,
             Some(_) => &Activation::FUSED,
             None => &[],
         }

@@ -479,9 +479,10 @@ fn times_weights(
     w: &ConstantTensor,
 ) -> Result<Live, String> {
     if w.dims.len() > 2 && matrix(w).is_err() {
-        return batch(b, name, x, w).or_else(|_| {
-            let w = elementwise::constant_value(b, name, x, w)?;
-            products::of_matrices(b, name, x, &w, false)
+        return batch(b, name, x, w).or_else(|why| {
+            let w = elementwise::constant_value(b, name, x, w);
+            let product = w.and_then(|w| products::of_matrices(b, name, x, &w, false));
+            product.map_err(|_| why)
         });
     }
     if w.dims.len() > x.rank() && x.records.is_some() {

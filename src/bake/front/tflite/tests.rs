@@ -358,8 +358,8 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "open_size",
         &[
-            "input x: expected fixed sizes behind the number of records, found [-1, -1, 6, 2]: \
-             convert the model with a fixed size of its input",
+            "input x: expected fixed sizes above 0, but for the number of records, found [?, ?, \
+             6, 2]: set all sizes by MORTONNET_SIZES, in this form: \"x:1,1,6,2\"",
         ],
     );
     refused("version", &["expected version 3 of the schema, found 2"]);
