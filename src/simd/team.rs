@@ -370,7 +370,11 @@ impl Arena {
                 continue;
             };
             let last = all.next_back().unwrap_or(first);
-            let inside = |band: &Band| first >= band.steps.start && last < band.steps.end;
+            // The result of a band's last step is in no window. In the first part of a plan, which
+            // the search for a wrong step carries out, nothing may read it.
+            let inside = |band: &Band| {
+                first >= band.steps.start && last < band.steps.end && first + 1 < band.steps.end
+            };
             if bands.iter().any(inside) {
                 places[buffer] = None;
                 continue;

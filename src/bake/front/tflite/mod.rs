@@ -165,16 +165,11 @@ const INSTEAD: [(i32, &str, &str); 31] = [
 const SPECTRUM: &str = "compute the spectrum before the records are read";
 const BATCH_NORM: &str = "use batch normalisation instead";
 const OTHER_POOL: &str = "use AVERAGE_POOL_2D or MAX_POOL_2D instead";
-const STRIDE: &str = "use a convolution with a stride instead";
 const TOP: &str = "let the network end before it: `-o top=K` gives the K most probable classes";
 const WITHOUT_FAKES: &str = "convert the model to integers or to floats";
-const PRODUCT: &str =
-    "use FULLY_CONNECTED instead; products of two computed values are not supported";
-const NORM: &str = "use batch normalisation instead of normalising each record";
 const END: &str = "let the network end before it";
 const TEXTS: &str = "texts and indices are no records";
 const TIME: &str = "use convolutions over a window of time instead";
-const RESIZE: &str = "resize images before they are read, or let the network end before it";
 const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then \
                        convolutions keep their dilation";
 
