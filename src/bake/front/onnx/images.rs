@@ -314,12 +314,19 @@ fn enlarged_axis(
             (pads[i], all.saturating_sub(cut))
         }
         ("NOTSET" | "" | "SAME_UPPER" | "SAME_LOWER", stated) => {
-            let to = stated.unwrap_or(n * stride);
-            let cut = all.saturating_sub(to);
-            // As ONNX Runtime: the larger half is cut behind, unless the lower one is asked for.
+            // A window smaller than the stride gives less than SAME would have.
+            let to = stated.unwrap_or(all.min(n * stride));
+            if to > all {
+                return Err(format!(
+                    "output_shape: expected at most {all} along axis {}, found {to}",
+                    i + 2
+                ));
+            }
+            // Where the number is odd, one more is cut in front, but for SAME_UPPER.
+            let cut = all - to;
             let before = match same {
-                "SAME_LOWER" => cut - cut / 2,
-                _ => cut / 2,
+                "SAME_UPPER" => cut / 2,
+                _ => cut - cut / 2,
             };
             (before, to)
         }

@@ -101,17 +101,14 @@ pub(super) fn clip(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String>
 
 /// `Mean` of any number of operands.
 fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    let mut result = live(node, 0)?.clone();
-    for i in 1..node.inputs.len() {
+    let first = (0..node.inputs.len()).find_map(|i| live(node, i).ok().map(|x| (i, x.clone())));
+    let (at, mut result) = first.ok_or("expected inputs, found nothing")?;
+    for i in (0..node.inputs.len()).filter(|&i| i != at) {
         let (x, y) = (Operand::Live(&result), operand(node, i)?);
         result = elementwise::arithmetic(b, &node.name, Arithmetic::Add, x, y)?;
     }
-    b.scale(
-        &node.name,
-        &result,
-        &[1.0 / node.inputs.len() as f64],
-        &[0.0],
-    )
+    let share = 1.0 / node.inputs.len() as f64;
+    b.scale(&node.name, &result, &[share], &[0.0])
 }
 
 fn compare(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
