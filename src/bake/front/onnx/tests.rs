@@ -624,8 +624,7 @@ fn what_does_not_meet_is_refused_by_name() {
         vec![node("MatMul", "m", &["x", "x"])],
         &[],
         &["m_out"],
-        "net.onnx: node m (MatMul): the product of two values computed from the record is not \
-         supported",
+        "net.onnx: node m (MatMul): the product of values of [N, 4] and [N, 4] would mix records",
     );
     refused(
         IMAGE,
