@@ -45,6 +45,15 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
         if asked.scale == 1.0 && asked.to == from {
             continue;
         }
+        // ONNX counts a fraction of an element here, ONNX Runtime does not.
+        let fraction = (from as f32 * asked.scale).fract() != 0.0;
+        if coordinates == Coordinates::AlignCorners && fraction {
+            return Err(format!(
+                "align_corners: expected a whole number of elements, found {} of {from}: state \
+                 sizes instead of scales",
+                asked.scale
+            ));
+        }
         let taps = resample::resized(from, asked.to, asked.scale, coordinates, between);
         x = resample::along(b, &node.name, &x, a, &taps)?;
     }

@@ -1299,6 +1299,12 @@ fn node_test(folder: &Path, mut model: OnnxModel) -> String {
         )
     };
     let ((records, input), (rows, expected)) = (numbers(&first), numbers(&output));
+    if input.is_empty() {
+        return "refused: the test has no numbers".into();
+    }
+    // A model without an axis of the records computes all numbers at once.
+    let single = draft.shape(draft.graph.inputs[0]).len() == input.len();
+    let (records, rows) = if single { (1, 1) } else { (records, rows) };
     if records != rows {
         return format!("FAILS: {records} records, expected {rows}");
     }
