@@ -122,7 +122,9 @@ pub(super) fn tail(
             });
         }
     }
-    let (value, last) = match before_log_softmax(draft, value).filter(|_| !values) {
+    // A threshold is of the logarithms themselves.
+    let whole = values || flags.is_some();
+    let (value, last) = match before_log_softmax(draft, value).filter(|_| !whole) {
         Some(before) => (before, Some(FinalActivation::Softmax)),
         None => strip(draft, value),
     };
