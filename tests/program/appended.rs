@@ -303,9 +303,9 @@ fn mistakes_are_said_and_nothing_is_written() {
         (&["-o", "x"], 2, "expected a model and -o FILE"),
         (&[model, model, "-o", "x"], 2, "unexpected argument"),
         (
-            &[model, "-o", "x", "--size"],
+            &[model, "-o", "x", "--colour"],
             2,
-            "there is no option --size; see --help",
+            "there is no option --colour; see --help",
         ),
         (
             &[model, "-o", "x", "--weight", "f16"],
