@@ -1,9 +1,10 @@
 """Bakes published networks and compares their outputs with ONNX Runtime's or LiteRT's.
 
-usage: compare.py FOLDER [NAME]...
+usage: compare.py FOLDER [--table FILE] [NAME]...
 
 An output may differ by 1e-4 of its largest number, or by 1e-6. Records are random; each is run
-alone by the judge, and in batches of 1 and of 4 by the program.
+alone by the judge, and in batches of 1 and of 4 by the program. With --table all is pinned to one
+core, the time a record is measured too, and FILE becomes a table.
 """
 
 import fnmatch
@@ -35,7 +36,7 @@ TYPES = {
 class OfOnnx:
     """A model judged by ONNX Runtime."""
 
-    def __init__(self, path, sizes):
+    def __init__(self, path, sizes, fast=False):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -55,13 +56,13 @@ class OfOnnx:
 
 
 class OfLite:
-    """A model judged by LiteRT's plain kernels."""
+    """A model judged by LiteRT's plain kernels; its fast ones are timed."""
 
-    def __init__(self, path, sizes):
+    def __init__(self, path, sizes, fast=False):
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-        plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        self.net = Interpreter(path, num_threads=1, experimental_op_resolver_type=plain)
+        kind = OpResolverType.BUILTIN if fast else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        self.net = Interpreter(path, num_threads=1, experimental_op_resolver_type=kind)
         self.inputs = []
         for i in self.net.get_input_details():
             dims = sizes.get(i["name"]) or [int(d) for d in i["shape"]]
@@ -114,9 +115,11 @@ def bake(path, entry, program):
 
 
 def outputs(program, inputs, batch, wanted, more):
-    """The outputs of all records: probabilities, where the network has them."""
+    """The outputs of all records: scores, and probabilities, which a model with a last softmax
+    gives. A text if the program fails."""
+    given = []
     command = [program, "-f", "f32", "--batch", str(batch), *more]
-    for kind in ("probs", "scores"):
+    for kind in ("scores", "probs"):
         done = subprocess.run(
             [*command, "-o", kind], input=inputs, capture_output=True, timeout=TIME_LIMIT
         )
@@ -124,12 +127,15 @@ def outputs(program, inputs, batch, wanted, more):
             rows = done.stdout.decode().splitlines()
             found = np.array([[float(v) for v in row.split(",")] for row in rows])
             # The probabilities of a yes or no are those of both.
-            return found[:, 1:] if found.shape[1] == 2 and wanted == 1 else found
-    return done.stderr.decode().strip()
+            yes = found.shape[1] == 2 and wanted == 1
+            given.append(found[:, 1:] if yes else found)
+    return given or done.stderr.decode().strip()
 
 
 def difference(found, expected, sizes):
     """The largest difference in units of the bound."""
+    if found.shape != expected.shape:
+        return np.inf
     worst, at = 0.0, 0
     for size in sizes:
         f, e = found[:, at : at + size], expected[:, at : at + size]
@@ -139,50 +145,95 @@ def difference(found, expected, sizes):
     return worst
 
 
-def judged(path, entry, folder):
+def judged(path, entry, folder, table):
     """What happens to a file: refused, with the reason; wrong; or right, with the times."""
     program = os.path.join(folder, "program")
     done, seconds = bake(path, entry, program)
     if done.returncode != 0:
-        return "refused", done.stderr.strip().splitlines()[0].split(": ", 2)[-1]
+        said = done.stderr.strip() or f"mortonnet-bake ended with {done.returncode}"
+        return "refused" if done.returncode > 0 else "failed", said.splitlines()[0].split(": ", 2)[
+            -1
+        ]
     make = OfLite if path.endswith(".tflite") else OfOnnx
     judge = make(path, entry.get("sizes", {}))
     made = records(judge, entry, np.random.default_rng(7))
-    start = time.monotonic()
     results = [judge.run(record) for record in made]
-    theirs = (time.monotonic() - start) / RECORDS
     expected = np.stack([flat(r) for r in results])
     inputs = b"".join(flat(r).astype("<f4").tobytes() for r in made)
-    said = []
+    worst = 0.0
     engines = [[]] + ([["-d", "opencl"]] if os.environ.get("OPENCL") else [])
     for batch, more in [(b, e) for b in (1, RECORDS) for e in engines]:
-        start = time.monotonic()
         found = outputs(program, inputs, batch, expected.shape[1], more)
-        took = (time.monotonic() - start) / RECORDS
         if isinstance(found, str):
-            return "failed", found.splitlines()[-1]
-        if found.shape != expected.shape:
-            return "wrong", f"{found.shape} numbers, expected {expected.shape}"
-        worst = difference(found, expected, [np.size(o) for o in results[0]])
+            return "failed", found.splitlines()[-1] if found else "without a message"
+        sizes = [np.size(o) for o in results[0]]
+        worst = max(worst, min(difference(f, expected, sizes) for f in found))
         if not worst <= 1:
-            return "wrong", f"{worst:.3g} of the bound at batch {batch}"
-        said.append(f"{worst:.2g} of the bound, {took * 1e3:.1f} ms")
-    return "right", f"baked in {seconds:.1f} s; {said[0]} (judge {theirs * 1e3:.1f} ms)"
+            shapes = f"{found[0].shape}, expected {expected.shape}"
+            return "wrong", f"{worst:.3g} of the bound at batch {batch}, of {shapes}"
+    if table is not None:
+        ours = time_of_program(program, inputs)
+        fast = make(path, entry.get("sizes", {}), fast=True)
+        theirs = time_of_judge(fast, made)
+        peer = "LiteRT" if make is OfLite else "ONNX Runtime"
+        table.append((os.path.basename(path), worst, seconds, ours, peer, theirs))
+    return "right", f"baked in {seconds:.1f} s; {worst:.2g} of the bound"
+
+
+def time_of_program(program, inputs):
+    """The time a record at batch 1, in seconds: that of more records, without the start."""
+
+    def run(times):
+        start = time.monotonic()
+        command = [program, "-f", "f32", "--batch", "1", "-d", "host", "-o", "scores"]
+        subprocess.run(command, input=inputs * times, check=True, stdout=subprocess.DEVNULL)
+        return time.monotonic() - start
+
+    times = 2
+    while run(times) < 0.5:
+        times *= 2
+    spans = [run(times) - run(1) for _ in range(3)]
+    return sorted(spans)[1] / ((times - 1) * RECORDS)
+
+
+def time_of_judge(judge, made):
+    spans, begin = [], time.monotonic()
+    while len(spans) < 2 * RECORDS or time.monotonic() - begin < 0.5:
+        start = time.monotonic()
+        judge.run(made[len(spans) % RECORDS])
+        spans.append(time.monotonic() - start)
+    return sorted(spans)[len(spans) // 2]
+
+
+def write_table(path, table):
+    lines = [
+        "| network | of the bound | bake, s | mortonnet, ms | peer, ms | peer | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, worst, seconds, ours, peer, theirs in table:
+        numbers = f"{worst:.2g} | {seconds:.1f} | {ours * 1e3:.3g} | {theirs * 1e3:.3g}"
+        lines.append(f"| {name} | {numbers} | {peer} | {ours / theirs:.2f} |")
+    with open(path, "w") as f:
+        f.write("\n".join(lines) + "\n")
 
 
 def main():
     models = os.path.join(sys.argv[1], "models")
+    table, only = None, sys.argv[2:]
+    if only[:1] == ["--table"]:
+        table, (place, *only) = [], only[1:]
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with open(os.path.join(HERE, "expected.json")) as f:
         expected = json.load(f)
     names = sorted(n for n in os.listdir(models) if n.endswith((".onnx", ".tflite")))
-    if sys.argv[2:]:
-        names = [n for n in names if any(wanted in n for wanted in sys.argv[2:])]
+    if only:
+        names = [n for n in names if any(wanted in n for wanted in only)]
     counts, surprises = {}, []
     for name in names:
         entry = expectation(name, expected)
         with tempfile.TemporaryDirectory() as folder:
             try:
-                what, said = judged(os.path.join(models, name), entry, folder)
+                what, said = judged(os.path.join(models, name), entry, folder, table)
             except subprocess.TimeoutExpired:
                 what, said = "failed", f"longer than {TIME_LIMIT} s"
         counts[what] = counts.get(what, 0) + 1
@@ -194,6 +245,8 @@ def main():
         if mark and "waits" in entry:
             print(f"         {said}", flush=True)
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+    if table:
+        write_table(place, table)
     if surprises:
         sys.exit(f"other than tests/zoo/published/expected.json says: {', '.join(surprises)}")
 
