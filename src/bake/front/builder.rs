@@ -4,9 +4,9 @@
 use super::constant::{self, ConstantTensor, Data, Element, Int, repeated};
 use super::value::{Live, Order, shape_of, standard};
 use crate::bake::draft::{Array, Draft};
-use crate::ir::graph::{Role, Shape, Value};
-use crate::ir::op::{Activation, Axis, Op};
-use std::collections::{HashMap, VecDeque};
+use crate::ir::graph::{Node, Role, Shape, Value};
+use crate::ir::op::{Activation, Arithmetic, Axis, Op};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The axes of a shape, in its order.
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
@@ -100,6 +100,8 @@ pub(super) struct Builder {
     pub(super) inputs: Vec<Value>,
     /// The values that the model states to be numbers, not scores of classes.
     pub(super) numbers: Vec<usize>,
+    /// The values that have a very low number in place of minus infinity.
+    pub(super) masked: Vec<usize>,
     /// The reshapes so far, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
     /// The transpositions so far.
@@ -120,6 +122,7 @@ impl Builder {
             records,
             inputs: Vec::new(),
             numbers: Vec::new(),
+            masked: Vec::new(),
             reshaped: HashMap::new(),
             turned: Vec::new(),
             names: HashMap::new(),
@@ -510,6 +513,45 @@ impl Builder {
             let product = before.product::<Option<usize>>();
             sizes[i] == Asked::Size(number) && product == Some(ahead)
         })
+    }
+
+    /// Checks that minus infinity, in whose place a very low number stands, ends in a softmax,
+    /// which makes 0 of both.
+    pub(super) fn check_masked(&self) -> Result<(), String> {
+        let graph = &self.draft.graph;
+        let (mut left, mut seen) = (self.masked.clone(), HashSet::new());
+        while let Some(value) = left.pop() {
+            let mut readers = graph.nodes.iter().filter(|n| n.inputs.contains(&value));
+            let bad = readers.clone().find(|n| !self.keeps_low(n));
+            if bad.is_some() || readers.clone().next().is_none() {
+                let behind = bad.map_or("the output", |n| &*n.name);
+                return Err(format!(
+                    "{}: minus infinity is supported in front of a softmax only, found {behind}",
+                    graph.values[value].name
+                ));
+            }
+            let ends = |n: &&Node| matches!(n.op, Op::Softmax(_));
+            for n in readers.by_ref().filter(|n| !ends(n)) {
+                if seen.insert(n.output) {
+                    left.push(n.output);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a very low number is still one behind a node, or ends there.
+    fn keeps_low(&self, node: &Node) -> bool {
+        match node.op {
+            Op::Softmax(_) | Op::Reshape(_) | Op::Transpose(_) => true,
+            Op::Slice { .. } | Op::Concat(_) | Op::Resample { .. } => true,
+            Op::Combine(Arithmetic::Add) => true,
+            Op::Scale => match self.draft.arrays(node)[..] {
+                [factors, _] => factors.iter().all(|&f| f > 0.0),
+                _ => false,
+            },
+            _ => false,
+        }
     }
 
     /// The shape of a value around an axis: the sizes before, along and behind it.

@@ -2,7 +2,7 @@
 //! two values. A truth value is 1 or 0.
 
 use super::builder::Builder;
-use super::constant::{self, ConstantTensor, Element};
+use super::constant::{self, ConstantTensor, Data, Element};
 use super::operations::{self, Around, clip, combined, with_constant};
 use super::value::{self, Live, ModelValue};
 use crate::ir::op::{Activation, Arithmetic, Math};
@@ -200,8 +200,34 @@ fn of_constant(
             let other = constant_like(b, name, x, c)?;
             combined(b, name, of, x, &other)
         }
+        Arithmetic::Add => {
+            let (c, masks) = masked(c);
+            let sum = with_constant(b, name, of, x, &c, first)?;
+            b.masked.extend(masks.then_some(sum.value));
+            Ok(sum)
+        }
         _ => with_constant(b, name, of, x, c, first),
     }
+}
+
+/// A summand so low that softmax gives 0, in place of minus infinity, which no weight can be. Sums
+/// of several are still finite.
+pub(super) const MASKED: f64 = -1e37;
+
+/// A constant with [`MASKED`] in place of minus infinity, and true if there is one.
+fn masked(c: &ConstantTensor) -> (ConstantTensor, bool) {
+    let Data::Floats(numbers) = &c.data else {
+        return (c.clone(), false);
+    };
+    let low = |n: &f64| *n == f64::NEG_INFINITY;
+    if !numbers.iter().any(low) {
+        return (c.clone(), false);
+    }
+    let finite = numbers.iter().map(|n| if low(n) { MASKED } else { *n });
+    (
+        ConstantTensor::floats(c.dims.clone(), finite.collect()),
+        true,
+    )
 }
 
 /// A comparison of two operands.
@@ -303,26 +329,34 @@ pub(super) fn product(
     match (mask, x) {
         (Operand::Constant(m), Operand::Constant(x)) => {
             let m = m.cast(Element::F32)?;
-            let x = x.cast(Element::F32)?;
-            super::fold::two("Mul", &m, &x).map(Factor::Constant)
+            let (x, masks) = masked(&x.cast(Element::F32)?);
+            let product = super::fold::two("Mul", &m, &x)?;
+            // What is left of minus infinity is that again.
+            let numbers = product.numbers()?.into_iter();
+            let whole = numbers.map(|n| match masks && n <= MASKED {
+                true => f64::NEG_INFINITY,
+                false => n,
+            });
+            let product = ConstantTensor::floats(product.dims, whole.collect());
+            Ok(Factor::Constant(product))
+        }
+        (Operand::Live(m), Operand::Constant(x)) => {
+            let (x, masks) = masked(x);
+            let (m, c) = (Operand::Live(m), Operand::Constant(&x));
+            let product = arithmetic(b, name, Arithmetic::Multiply, m, c)?;
+            b.masked.extend(masks.then_some(product.value));
+            Ok(Factor::Live(product))
         }
         _ => arithmetic(b, name, Arithmetic::Multiply, mask, x).map(Factor::Live),
     }
 }
 
-/// x to the power of a constant number.
+/// x to the power of a constant number. An x below 0 gives NaN for an exponent that is not whole.
 pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Result<Live, String> {
-    let squared = |b: &mut Builder, x: &Live| combined(b, name, Arithmetic::Multiply, x, x);
-    let result = if exponent == 1.0 {
-        x.clone()
-    } else if exponent == 2.0 {
-        squared(b, x)?
-    } else if exponent == 3.0 {
-        let square = squared(b, x)?;
-        combined(b, name, Arithmetic::Multiply, &square, x)?
-    } else if exponent == 4.0 {
-        let square = squared(b, x)?;
-        squared(b, &square)?
+    let result = if exponent == 0.0 {
+        linear(b, name, x, 0.0, 1.0)?
+    } else if exponent.fract() == 0.0 && (1.0..=LARGEST_PRODUCT).contains(&exponent) {
+        whole_power(b, name, x, exponent as u32)?
     } else if exponent == 0.5 {
         math(b, name, x, Math::Sqrt)?
     } else if exponent == -0.5 {
@@ -334,12 +368,154 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
         let root = math(b, name, x, Math::Sqrt)?;
         let second = math(b, name, &root, Math::Sqrt)?;
         combined(b, name, Arithmetic::Multiply, &root, &second)?
-    } else {
+    } else if exponent.fract() == 0.0 && (-LARGEST_PRODUCT..0.0).contains(&exponent) {
+        let inverse = whole_power(b, name, x, -exponent as u32)?;
+        math(b, name, &inverse, Math::Reciprocal)?
+    } else if exponent.fract() == 0.0 || !exponent.is_finite() {
         return Err(format!(
-            "expected an exponent of -1, -0.5, 0.5, 0.75, 1, 2, 3 or 4, found {exponent}"
+            "expected a whole exponent from -{LARGEST_PRODUCT} to {LARGEST_PRODUCT}, or one that \
+             is not whole, found {exponent}"
         ));
+    } else {
+        let logarithm = math(b, name, x, Math::Log)?;
+        let scaled = linear(b, name, &logarithm, exponent, 0.0)?;
+        math(b, name, &scaled, Math::Exp)?
     };
     Ok(result)
+}
+
+/// The largest whole exponent, which is a chain of products.
+const LARGEST_PRODUCT: f64 = 64.0;
+
+/// x to the power of a whole number above 0, as squares and products.
+fn whole_power(b: &mut Builder, name: &str, x: &Live, exponent: u32) -> Result<Live, String> {
+    let mut result = None;
+    let mut square = x.clone();
+    for bit in 0..=exponent.ilog2() {
+        if bit > 0 {
+            square = combined(b, name, Arithmetic::Multiply, &square, &square)?;
+        }
+        if exponent >> bit & 1 == 1 {
+            result = Some(match result {
+                Some(product) => combined(b, name, Arithmetic::Multiply, &product, &square)?,
+                None => square.clone(),
+            });
+        }
+    }
+    result.ok_or_else(|| "expected an exponent above 0".into())
+}
+
+/// x to the power of y, of which one may be a constant: the exponential of y times the logarithm of
+/// |x|, with the sign of an odd power. NaN where x is below 0 and y is not whole.
+pub(super) fn power_of(
+    b: &mut Builder,
+    name: &str,
+    x: Operand<'_>,
+    y: Operand<'_>,
+) -> Result<Live, String> {
+    // Both sides as values of the sizes of the result.
+    let zero = arithmetic(b, name, Arithmetic::Multiply, x, Operand::Constant(&none()))
+        .or_else(|_| arithmetic(b, name, Arithmetic::Multiply, y, Operand::Constant(&none())))?;
+    let x = arithmetic(b, name, Arithmetic::Add, Operand::Live(&zero), x)?;
+    let y = arithmetic(
+        b,
+        name,
+        Arithmetic::Add,
+        Operand::Live(&x.with_value(zero.value)),
+        y,
+    );
+    let y = y?;
+    let size = math(b, name, &x, Math::Abs)?;
+    let logarithm = math(b, name, &size, Math::Log)?;
+    let product = combined(b, name, Arithmetic::Multiply, &y, &logarithm)?;
+    let power = math(b, name, &product, Math::Exp)?;
+    let from_zero = math(b, name, &x, Math::NotBelow)?;
+    let negative = not(b, name, &from_zero)?;
+    let half = linear(b, name, &y, 0.5, 0.0)?;
+    let half = math(b, name, &half, Math::Floor)?;
+    let even = linear(b, name, &half, 2.0, 0.0)?;
+    // 0 or 1 for whole numbers, else between them or above 1.
+    let odd = combined(b, name, Arithmetic::Subtract, &y, &even)?;
+    let whole = math(b, name, &y, Math::Floor)?;
+    let broken = combined(b, name, Arithmetic::Subtract, &y, &whole)?;
+    let broken = combined(b, name, Arithmetic::Multiply, &broken, &negative)?;
+    let broken = math(b, name, &broken, Math::Above)?;
+    // The logarithm of −1 is NaN, that of 1 is 0.
+    let defined = linear(b, name, &broken, -2.0, 1.0)?;
+    let defined = math(b, name, &defined, Math::Log)?;
+    let turned = combined(b, name, Arithmetic::Multiply, &odd, &negative)?;
+    let sign = linear(b, name, &turned, -2.0, 1.0)?;
+    let signed = combined(b, name, Arithmetic::Multiply, &power, &sign)?;
+    combined(b, name, Arithmetic::Add, &signed, &defined)
+}
+
+/// The number 0.
+fn none() -> ConstantTensor {
+    ConstantTensor::floats(vec![], vec![0.0])
+}
+
+/// The remainder of x / y: with the sign of y, or with that of x if `of_first` is true.
+pub(super) fn remainder(
+    b: &mut Builder,
+    name: &str,
+    x: Operand<'_>,
+    y: Operand<'_>,
+    of_first: bool,
+) -> Result<Live, String> {
+    let quotient = arithmetic(b, name, Arithmetic::Divide, x, y)?;
+    let whole = match of_first {
+        true => truncated(b, name, &quotient)?,
+        false => math(b, name, &quotient, Math::Floor)?,
+    };
+    let part = arithmetic(b, name, Arithmetic::Multiply, Operand::Live(&whole), y)?;
+    arithmetic(b, name, Arithmetic::Subtract, x, Operand::Live(&part))
+}
+
+/// x without its fraction.
+fn truncated(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+    let size = math(b, name, x, Math::Abs)?;
+    let whole = math(b, name, &size, Math::Floor)?;
+    let sign = sign(b, name, x)?;
+    combined(b, name, Arithmetic::Multiply, &whole, &sign)
+}
+
+/// Arithmetic on small integers, whose result wraps around into the range of their type. A quotient
+/// is truncated.
+pub(super) fn wrapped(
+    b: &mut Builder,
+    name: &str,
+    of: Arithmetic,
+    (x, y): (Operand<'_>, Operand<'_>),
+    kind: Element,
+) -> Result<Live, String> {
+    let Some((low, high)) = kind.range() else {
+        return Err(format!("expected integers, found {}", kind.name()));
+    };
+    let (low, count) = (low as f64, (high - low + 1) as f64);
+    let exact = match of {
+        Arithmetic::Divide => {
+            // Half of the smallest step is added: a device may round a quotient below the whole
+            // number that it is.
+            let one = ConstantTensor::floats(vec![], vec![1.0]);
+            let one = Operand::Constant(&one);
+            let x = arithmetic(b, name, Arithmetic::Multiply, x, one)?;
+            let sign_x = sign(b, name, &x)?;
+            let size = math(b, name, &x, Math::Abs)?;
+            let size = linear(b, name, &size, 1.0, 0.5)?;
+            let quotient = arithmetic(b, name, Arithmetic::Divide, Operand::Live(&size), y)?;
+            let sign_y = sign(b, name, &quotient)?;
+            let size = math(b, name, &quotient, Math::Abs)?;
+            let whole = math(b, name, &size, Math::Floor)?;
+            let signed = combined(b, name, Arithmetic::Multiply, &whole, &sign_y)?;
+            combined(b, name, Arithmetic::Multiply, &signed, &sign_x)?
+        }
+        _ => arithmetic(b, name, of, x, y)?,
+    };
+    let turns = linear(b, name, &exact, 1.0 / count, -low / count)?;
+    let turns = math(b, name, &turns, Math::Floor)?;
+    let back = linear(b, name, &turns, -count, 0.0)?;
+    let result = combined(b, name, Arithmetic::Add, &exact, &back)?;
+    Ok(Live { kind, ..result })
 }
 
 /// Converts values to another type: floats to integers by leaving out the fraction, numbers to
@@ -351,10 +527,7 @@ pub(super) fn cast(b: &mut Builder, name: &str, x: &Live, kind: Element) -> Resu
         let size = math(b, name, x, Math::Abs)?;
         math(b, name, &size, Math::Above)?
     } else if x.kind.float() && kind.range().is_some() {
-        let size = math(b, name, x, Math::Abs)?;
-        let whole = math(b, name, &size, Math::Floor)?;
-        let sign = sign(b, name, x)?;
-        combined(b, name, Arithmetic::Multiply, &whole, &sign)?
+        truncated(b, name, x)?
     } else {
         return Err(format!(
             "{} to {}: expected a type of floats, or a wider one of integers: integers are not \
@@ -374,6 +547,18 @@ pub(super) fn sign(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String
     linear(b, name, &sum, 1.0, -1.0)
 }
 
+/// Indices that count from the front, of those that count from the end where they are below 0.
+pub(super) fn from_front(
+    b: &mut Builder,
+    name: &str,
+    index: &Live,
+    depth: f64,
+) -> Result<Live, String> {
+    let from_zero = math(b, name, index, Math::NotBelow)?;
+    let shift = linear(b, name, &from_zero, -depth, depth)?;
+    combined(b, name, Arithmetic::Add, index, &shift)
+}
+
 /// For each index the numbers of whether it is 0, 1, … up to a depth, along a new axis. Indices
 /// below 0 count from the end.
 pub(super) fn one_hot(
@@ -391,9 +576,7 @@ pub(super) fn one_hot(
         return Err("axis: expected one behind the axis of the records".into());
     }
     let index = operations::squeezed("Unsqueeze", x, Some(&[at as i64]))?;
-    let from_zero = math(b, name, &index, Math::NotBelow)?;
-    let shift = linear(b, name, &from_zero, -depth, depth)?;
-    let index = combined(b, name, Arithmetic::Add, &index, &shift)?;
+    let index = from_front(b, name, &index, depth)?;
     let mut dims = vec![1; index.rank()];
     dims[at] = depth as usize;
     let classes = (0..depth as usize).map(|i| i as f64).collect();

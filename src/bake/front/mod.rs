@@ -1,6 +1,7 @@
 //! Front ends. Each reads one kind of file into a [`Draft`](super::draft::Draft), with the facts
 //! that the file states about input and output.
 
+mod attention;
 mod beside;
 #[cfg(test)]
 #[path = "broadcasts/tests.rs"]
@@ -21,6 +22,7 @@ mod normalise;
 mod onnx;
 mod operations;
 mod products;
+mod ranking;
 mod resample;
 mod tail;
 mod tflite;

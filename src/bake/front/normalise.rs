@@ -13,8 +13,8 @@ fn mean_square(b: &mut Builder, name: &str, x: &Live, axes: &[usize]) -> Result<
     reduce(b, name, &squares, axes.to_vec(), Reduction::Mean, true)
 }
 
-/// x / √(mean of squares + ε) along axes.
-pub(super) fn by_root_mean_square(
+/// √(mean of squares + ε) along axes that are kept with size 1.
+fn root_mean_square(
     b: &mut Builder,
     name: &str,
     x: &Live,
@@ -23,7 +23,18 @@ pub(super) fn by_root_mean_square(
 ) -> Result<Live, String> {
     let square = mean_square(b, name, x, axes)?;
     let shifted = b.scale(name, &square, &[1.0], &[epsilon])?;
-    let root = math(b, name, &shifted, Math::Sqrt)?;
+    math(b, name, &shifted, Math::Sqrt)
+}
+
+/// x / √(mean of squares + ε) along axes.
+pub(super) fn by_root_mean_square(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    axes: &[usize],
+    epsilon: f64,
+) -> Result<Live, String> {
+    let root = root_mean_square(b, name, x, axes, epsilon)?;
     let y = combined(b, name, Arithmetic::Divide, x, &root)?;
     Ok(Live {
         kind: Element::F32,
@@ -31,7 +42,37 @@ pub(super) fn by_root_mean_square(
     })
 }
 
+/// A normalised value, and what it was normalised by. The axes of mean and deviation have size 1.
+pub(super) struct Normalised {
+    pub(super) result: Live,
+    pub(super) mean: Live,
+    pub(super) deviation: Live,
+}
+
 /// (x − mean) / √(variance + ε) along axes.
+pub(super) fn of_mean_and_variance(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    axes: &[usize],
+    epsilon: f64,
+) -> Result<Normalised, String> {
+    let mean = reduce(b, name, x, axes.to_vec(), Reduction::Mean, true)?;
+    let centred = combined(b, name, Arithmetic::Subtract, x, &mean)?;
+    let deviation = root_mean_square(b, name, &centred, axes, epsilon)?;
+    let y = combined(b, name, Arithmetic::Divide, &centred, &deviation)?;
+    let result = Live {
+        kind: Element::F32,
+        ..y
+    };
+    Ok(Normalised {
+        result,
+        mean,
+        deviation,
+    })
+}
+
+/// The result alone of [`of_mean_and_variance`].
 pub(super) fn by_mean_and_variance(
     b: &mut Builder,
     name: &str,
@@ -39,9 +80,7 @@ pub(super) fn by_mean_and_variance(
     axes: &[usize],
     epsilon: f64,
 ) -> Result<Live, String> {
-    let mean = reduce(b, name, x, axes.to_vec(), Reduction::Mean, true)?;
-    let centred = combined(b, name, Arithmetic::Subtract, x, &mean)?;
-    by_root_mean_square(b, name, &centred, axes, epsilon)
+    Ok(of_mean_and_variance(b, name, x, axes, epsilon)?.result)
 }
 
 /// x · scale + bias, both of which are repeated.

@@ -137,6 +137,38 @@ impl Equation {
     }
 }
 
+/// The sum of a value over the letters that the result does not have (`Einsum` of one operand).
+pub(super) fn summed_alone(
+    b: &mut Builder,
+    name: &str,
+    equation: &Equation,
+    x: &Live,
+) -> Result<Live, String> {
+    let [letters] = &equation.inputs[..] else {
+        return Err("equation: expected one operand".into());
+    };
+    if letters.len() != x.dims.len() || x.records.is_some() {
+        return Err(format!(
+            "equation: expected a value of {} axes, none of them that of the records, found {}: \
+             set all sizes for one record",
+            letters.len(),
+            x.shown()
+        ));
+    }
+    let gone = |i: &usize| !equation.output.contains(&letters[*i]);
+    let axes: Vec<usize> = (0..letters.len()).filter(gone).collect();
+    let rest: Vec<char> = letters
+        .iter()
+        .copied()
+        .filter(|c| equation.output.contains(c))
+        .collect();
+    let sum = operations::reduce(b, name, x, axes, operations::Reduction::Sum, false)?;
+    let place = |c: &char| rest.iter().position(|l| l == c);
+    let order: Option<Vec<usize>> = equation.output.iter().map(place).collect();
+    let order = order.ok_or("equation: the result has a letter that the operand has not")?;
+    b.transpose(name, &sum, &order)
+}
+
 /// The sum of the products of two values (`Einsum`).
 pub(super) fn summed(
     b: &mut Builder,

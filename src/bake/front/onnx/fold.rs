@@ -1,7 +1,7 @@
 //! Nodes of constants alone, which are computed at build time.
 
 use super::node::OnnxNode;
-use super::{classify, ops, tensor};
+use super::{classify, ops, signals, tensor};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{
     ConstantTensor, Data, Element, Int, elements, repeated, together,
@@ -201,6 +201,10 @@ fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String
             let kind = kind.ok_or_else(|| format!("numbers cannot be converted to type {to}"))?;
             input(0)?.cast(kind)
         }
+        "CastLike" => input(0)?.cast(input(1)?.kind),
+        "HannWindow" | "HammingWindow" | "BlackmanWindow" => signals::window(node, input(0)?),
+        "GreaterOrEqual" => one("Not", &two("Less", input(0)?, input(1)?)?),
+        "LessOrEqual" => one("Not", &two("Greater", input(0)?, input(1)?)?),
         "Shape" => {
             let dims: Vec<i64> = input(0)?.dims.iter().map(|&d| d as i64).collect();
             part_of_shape(node, ConstantTensor::ints(vec![dims.len()], dims))

@@ -2,12 +2,15 @@
 //! a value of the graph, whose first axis is the axis of the records. Sizes are inferred node by
 //! node.
 
+mod attention;
 mod classify;
 mod file;
 mod fold;
 mod images;
 mod node;
 mod ops;
+mod picking;
+mod signals;
 mod tensor;
 mod values;
 mod window;
@@ -32,11 +35,23 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 96] = [
+const OPS: [(&str, &str); 129] = [
+    ("Acos", ""),
+    ("Acosh", ""),
     ("Add", ""),
+    ("AffineGrid", "align_corners"),
     ("And", ""),
     ("ArgMax", "axis keepdims select_last_index"),
+    ("ArgMin", "axis keepdims select_last_index"),
     ("ArrayFeatureExtractor", ""),
+    ("Asin", ""),
+    ("Asinh", ""),
+    ("Atan", ""),
+    ("Atanh", ""),
+    (
+        "Attention",
+        "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision",
+    ),
     (
         "AveragePool",
         "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides",
@@ -47,16 +62,21 @@ const OPS: [(&str, &str); 96] = [
     ),
     ("Binarizer", "threshold"),
     ("Cast", "saturate to round_mode"),
+    ("CastLike", "saturate round_mode"),
     ("Ceil", ""),
     ("Celu", "alpha"),
+    ("CenterCropPad", "axes"),
     ("Clip", "max min"),
+    ("Compress", "axis"),
     ("Concat", "axis"),
     ("Conv", "auto_pad dilations group kernel_shape pads strides"),
     (
         "ConvTranspose",
         "auto_pad dilations group kernel_shape output_padding output_shape pads strides",
     ),
+    ("Cosh", ""),
     ("CumSum", "exclusive reverse"),
+    ("DFT", "axis inverse onesided"),
     ("DepthToSpace", "blocksize mode"),
     ("DequantizeLinear", "axis block_size output_dtype"),
     ("Div", ""),
@@ -65,12 +85,15 @@ const OPS: [(&str, &str); 96] = [
     ("Elu", "alpha"),
     ("Equal", ""),
     ("Expand", ""),
+    ("EyeLike", "dtype k"),
     ("Flatten", "axis"),
     (
         "FusedConv",
         "activation activation_params auto_pad dilations group kernel_shape pads strides",
     ),
     ("Gather", "axis"),
+    ("GatherElements", "axis"),
+    ("GatherND", "batch_dims"),
     ("Gelu", "approximate"),
     ("Gemm", "alpha beta transA transB broadcast"),
     ("GlobalAveragePool", ""),
@@ -79,6 +102,7 @@ const OPS: [(&str, &str); 96] = [
     ("GreaterOrEqual", ""),
     ("GroupNormalization", "epsilon num_groups stash_type"),
     ("HardSigmoid", "alpha beta"),
+    ("Hardmax", "axis"),
     ("Identity", ""),
     ("InstanceNormalization", "epsilon"),
     ("LRN", "alpha beta bias size"),
@@ -93,14 +117,18 @@ const OPS: [(&str, &str); 96] = [
     ("LessOrEqual", ""),
     (
         "LinearClassifier",
-        "classlabels_ints classlabels_strings coefficients intercepts multi_class \
-         post_transform",
+        "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform",
     ),
     (
         "LinearRegressor",
         "coefficients intercepts post_transform targets",
     ),
     ("LogSoftmax", "axis"),
+    ("LpNormalization", "axis p"),
+    (
+        "LpPool",
+        "auto_pad ceil_mode dilations kernel_shape p pads strides",
+    ),
     ("MatMul", ""),
     ("Max", ""),
     (
@@ -110,8 +138,10 @@ const OPS: [(&str, &str); 96] = [
     ("Mean", ""),
     ("MeanVarianceNormalization", "axes"),
     ("Min", ""),
+    ("Mod", "fmod"),
     ("Mul", ""),
     ("Neg", ""),
+    ("NegativeLogLikelihoodLoss", "ignore_index reduction"),
     ("Normalizer", "norm"),
     ("Not", ""),
     ("OneHot", "axis"),
@@ -131,6 +161,7 @@ const OPS: [(&str, &str); 96] = [
     ("ReduceMax", "axes keepdims noop_with_empty_axes"),
     ("ReduceMean", "axes keepdims noop_with_empty_axes"),
     ("ReduceMin", "axes keepdims noop_with_empty_axes"),
+    ("ReduceProd", "axes keepdims noop_with_empty_axes"),
     ("ReduceSum", "axes keepdims noop_with_empty_axes"),
     ("ReduceSumSquare", "axes keepdims noop_with_empty_axes"),
     ("Reshape", "allowzero shape"),
@@ -139,13 +170,24 @@ const OPS: [(&str, &str); 96] = [
         "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside \
          extrapolation_value keep_aspect_ratio_policy mode nearest_mode scales",
     ),
+    (
+        "RotaryEmbedding",
+        "interleaved num_heads rotary_embedding_dim",
+    ),
+    ("STFT", "onesided"),
     ("Scaler", "offset scale"),
+    ("Scatter", "axis"),
+    ("ScatterElements", "axis reduction"),
+    ("ScatterND", "reduction"),
     ("Selu", "alpha gamma"),
     ("Shape", "end start"),
     ("Shrink", "bias lambd"),
     ("Sign", ""),
+    ("Sinh", ""),
+    ("Size", ""),
     ("Slice", "axes ends starts steps"),
     ("Softmax", "axis"),
+    ("SoftmaxCrossEntropyLoss", "ignore_index reduction"),
     ("Softsign", ""),
     ("SpaceToDepth", "blocksize"),
     ("Split", "axis num_outputs split"),
@@ -153,8 +195,10 @@ const OPS: [(&str, &str); 96] = [
     ("Sub", ""),
     ("Sum", ""),
     ("Swish", "alpha"),
+    ("Tan", ""),
     ("ThresholdedRelu", "alpha"),
     ("Tile", "axis"),
+    ("TopK", "axis k largest sorted"),
     ("Transpose", "perm"),
     ("Trilu", "upper"),
     ("Unsqueeze", "axes"),
@@ -166,15 +210,15 @@ const OPS: [(&str, &str); 96] = [
 
 /// Operations on constants alone, with the names of their attributes.
 const OF_CONSTANTS: [(&str, &str); 6] = [
+    ("BlackmanWindow", "output_datatype periodic"),
     (
         "Constant",
         "value value_float value_floats value_int value_ints value_string value_strings",
     ),
     ("ConstantOfShape", "value"),
-    ("Mod", "fmod"),
+    ("HammingWindow", "output_datatype periodic"),
+    ("HannWindow", "output_datatype periodic"),
     ("Range", ""),
-    ("ReduceProd", "axes keepdims noop_with_empty_axes"),
-    ("Size", ""),
 ];
 
 /// The supported operations of the set `ai.onnx.ml`.
@@ -374,6 +418,7 @@ fn finish(
     values: bool,
 ) -> Result<Lowered, String> {
     elementwise::constant_outputs(&mut builder, &mut outputs)?;
+    builder.check_masked()?;
     let Builder {
         mut draft,
         numbers,
@@ -689,8 +734,8 @@ fn input(
         kind,
         DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16
     );
-    if !float && !(2..=7).contains(&kind.0) && kind != DataType::UINT32 && kind != DataType::UINT64
-    {
+    let whole = matches!(kind.0, 2..=7 | 9) || matches!(kind, DataType::UINT32 | DataType::UINT64);
+    if !float && !whole {
         mistakes.add(place, format_args!("expected numbers, found type {kind}"));
         return None;
     }
@@ -794,6 +839,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
 fn type_of(op: &str, name: &str) -> AttributeType {
     match name {
         "value" if op == "Pad" => AttributeType::FLOAT,
+        "scale" | "softcap" if op == "Attention" => AttributeType::FLOAT,
         "alpha"
         | "beta"
         | "gamma"
@@ -821,6 +867,7 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "round_mode"
         | "activation"
         | "equation"
+        | "reduction"
         | "nearest_mode"
         | "coordinate_transformation_mode"
         | "keep_aspect_ratio_policy" => AttributeType::STRING,
@@ -882,7 +929,7 @@ fn operands(
 }
 
 /// The operations that are not supported, but whose output has the sizes of their first input.
-const KEEP_SIZES: &str = "Hardmax LpNormalization Tan";
+const KEEP_SIZES: &str = "IsInf IsNaN";
 
 /// A value in place of an output that a mistake has left out. Its sizes are known if the model
 /// states them, or if the operation keeps those of its input.
@@ -985,5 +1032,7 @@ fn compute(
     }
 }
 
+#[cfg(test)]
+mod nodes;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,7 @@
 //! The operations of the standard set on values computed from the record.
 
 use super::node::{OnnxNode, live};
-use super::{fold, tensor};
-use super::{images, values, window};
+use super::{attention, fold, images, picking, tensor, values, window};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
@@ -25,7 +24,7 @@ pub(super) type NodeOutputs = Result<Vec<ModelValue>, String>;
 /// The operations that take the first axis for that of the records.
 const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace \
                           FusedConv GlobalAveragePool GlobalMaxPool GroupNormalization \
-                          InstanceNormalization LRN MaxPool SpaceToDepth";
+                          InstanceNormalization LRN LpPool MaxPool SpaceToDepth";
 
 /// Computes a node with at least one input that is computed from the record.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
@@ -92,18 +91,13 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     }
     match node.op() {
         "Identity" => one(live(node, 0).cloned()),
-        "Dropout" => dropout(node),
+        "Dropout" => dropout(b, node),
         "Cast" => cast(b, node),
+        "CastLike" => cast_like(b, node),
         "Shape" => shape(b, node),
         "Clip" => one(values::clip(b, node)),
-        "Neg" => {
-            let live = live(node, 0)?.clone();
-            one(b.scale(&node.name, &live, &[-1.0], &[0.0]))
-        }
-        "PRelu" => {
-            let (live, slope) = (live(node, 0)?.clone(), node.needed(1, "a slope")?);
-            one(operations::prelu(b, &node.name, &live, &slope))
-        }
+        "Neg" => one(negative(b, node)),
+        "PRelu" => one(prelu(b, node)),
         "Add" | "Sub" | "Mul" | "Div" | "Sum" => one(arithmetic(b, node)),
         "BatchNormalization" => one(batch_norm(b, node)),
         "Gemm" => one(gemm(b, node)),
@@ -117,7 +111,14 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         "GlobalAveragePool" | "GlobalMaxPool" => one(window::global(b, node)),
         "ReduceMean" | "ReduceMax" | "ReduceSum" => one(window::reduce(b, node)),
         "Softmax" | "LogSoftmax" => one(softmax(b, node)),
-        "ArgMax" => argmax(node),
+        "ArgMax" | "ArgMin" => picking::index(b, node),
+        "TopK" => picking::top(b, node),
+        "SoftmaxCrossEntropyLoss" => picking::cross_entropy(b, node),
+        "LayerNormalization" => values::layer_norm(b, node),
+        "Attention" => attention::attention(b, node),
+        "EyeLike" => identity(b, node),
+        "Size" => count(b, node),
+        "LpPool" => one(window::norm_pool(b, node)),
         "Flatten" => one(flatten(b, node)),
         "Reshape" => one(reshape(b, node)),
         "Squeeze" | "Unsqueeze" => one(squeeze(node)),
@@ -147,7 +148,7 @@ fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
         _ => None,
     });
     match kinds.into_iter().find(|kind| !kind.float()) {
-        Some(kind) if !listed(OF_INTEGERS, node.op()) => Err(format!(
+        Some(kind) if !listed(OF_INTEGERS, node.op()) && !wraps(node.op(), kind) => Err(format!(
             "{} values are computed as floats, which neither wrap nor truncate: Cast them to \
              FLOAT before it",
             kind.name()
@@ -156,20 +157,46 @@ fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
     }
 }
 
+/// The type of the first operand that is computed from the record, if it is one of integers.
+fn integer(node: &OnnxNode<'_>) -> Option<Element> {
+    let kinds = node.inputs.iter().flatten().filter_map(|i| match i {
+        ModelValue::Live(live) => Some(live.kind),
+        _ => None,
+    });
+    kinds.into_iter().next().filter(|kind| !kind.float())
+}
+
 /// Advice for operations that are supported on constants only.
 const ONLY_CONSTANTS: [(&[&str], &str); 1] = [(
-    &["ReduceProd", "Size", "Range", "ConstantOfShape"],
+    &["Range", "ConstantOfShape"],
     "export the model with fixed sizes",
 )];
 
 const END: &str = "let the network end before it";
 
 /// The operations whose result on integers is exact when computed as floats.
-const OF_INTEGERS: &str = "Abs And ArgMax Cast Clip Concat DequantizeLinear Equal Expand Flatten \
-                           Gather Greater GreaterOrEqual Identity Less LessOrEqual Max MaxPool \
-                           Min Not OneHot Or Pad ReduceMax ReduceMin Relu Reshape Resize Shape \
-                           Sign Slice Split Squeeze Tile Transpose Trilu Unsqueeze Upsample Where \
-                           Xor";
+const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterCropPad Clip \
+                           Compress Concat DequantizeLinear Equal Expand EyeLike Flatten Gather \
+                           GatherElements GatherND Greater GreaterOrEqual Identity Less \
+                           LessOrEqual Max MaxPool Min NegativeLogLikelihoodLoss Not OneHot Or Pad \
+                           ReduceMax ReduceMin Relu Reshape Resize Scatter ScatterElements \
+                           ScatterND Shape Sign Size Slice SoftmaxCrossEntropyLoss Split Squeeze \
+                           Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
+
+/// True if an operation on integers of this type is computed exactly, and wrapped around as the
+/// type does. No such result leaves the whole numbers that f32 has.
+fn wraps(op: &str, kind: Element) -> bool {
+    let bits = match kind {
+        Element::I8 | Element::U8 => 8,
+        Element::I16 | Element::U16 => 16,
+        _ => return false,
+    };
+    match op {
+        "Add" | "Sub" | "Div" | "Mod" => true,
+        "Mul" => bits == 8,
+        _ => false,
+    }
+}
 
 /// Operations on a class: only those that change its shape or type.
 fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
@@ -181,17 +208,24 @@ fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
     }
 }
 
-fn dropout(node: &OnnxNode<'_>) -> NodeOutputs {
+fn dropout(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let training = node
         .constant(2, "training_mode")?
         .map_or(Ok(0.0), |t| t.number())?;
     if training != 0.0 {
         return Err("training_mode: expected false, found true".into());
     }
-    Ok(vec![
-        ModelValue::Live(live(node, 0)?.clone()),
-        ModelValue::Unknown,
-    ])
+    let x = live(node, 0)?.clone();
+    let mut all = vec![ModelValue::Live(x.clone())];
+    if node.gives(1) {
+        // The mask of what is kept, which is all.
+        let mask = b.scale(&node.name, &x, &[0.0], &[1.0])?;
+        all.push(ModelValue::Live(Live {
+            kind: Element::Bool,
+            ..mask
+        }));
+    }
+    Ok(all)
 }
 
 fn cast(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
@@ -204,6 +238,27 @@ fn cast(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         )
     })?;
     elementwise::cast(b, &node.name, &live, kind).map(|live| vec![ModelValue::Live(live)])
+}
+
+/// `CastLike`: a conversion to the type of the second operand.
+fn cast_like(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let kind = match values::operand(node, 1)? {
+        Operand::Live(like) => like.kind,
+        Operand::Constant(c) => c.kind,
+    };
+    Ok(vec![match values::operand(node, 0)? {
+        Operand::Live(x) => ModelValue::Live(elementwise::cast(b, &node.name, x, kind)?),
+        Operand::Constant(c) => ModelValue::Constant(Rc::new(c.cast(kind)?)),
+    }])
+}
+
+fn negative(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    b.scale(&node.name, live(node, 0)?, &[-1.0], &[0.0])
+}
+
+fn prelu(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let slope = node.needed(1, "a slope")?;
+    operations::prelu(b, &node.name, live(node, 0)?, &slope)
 }
 
 fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
@@ -259,6 +314,10 @@ fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         "Mul" => Arithmetic::Multiply,
         _ => Arithmetic::Divide,
     };
+    if let Some(kind) = integer(node).filter(|&kind| wraps(node.op(), kind)) {
+        let (x, y) = (values::operand(node, 0)?, values::operand(node, 1)?);
+        return elementwise::wrapped(b, name, of, (x, y), kind);
+    }
     let operand = |i: usize| {
         node.input(i)
             .cloned()
@@ -642,23 +701,37 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::softmax(b, &node.name, &x, shape, of)
 }
 
-fn argmax(node: &OnnxNode<'_>) -> NodeOutputs {
+/// `EyeLike`: 1 on a diagonal of a matrix of the same sizes, else 0.
+fn identity(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
-    let a = inner_axis(node.int("axis", 0), x)?;
-    if x.dims[a] != x.len() {
-        return Err(format!(
-            "axis {}: expected all values of a record, found {}",
-            node.int("axis", 0),
+    let sizes = b.shape_constant(x, Element::I64).integers()?;
+    let &[rows, cols] = &sizes[..] else {
+        return Err(format!("expected a matrix, found {}", x.shown()));
+    };
+    let kind = match node.int("dtype", 0) {
+        0 => x.kind,
+        code => tensor::element(code).ok_or("dtype: expected a type of numbers")?,
+    };
+    let diagonal = node.int("k", 0);
+    let all = (0..rows).flat_map(|i| (0..cols).map(move |j| i64::from(j - i == diagonal)));
+    let dims = vec![rows as usize, cols as usize];
+    let c = ConstantTensor::ints(dims, all.collect()).cast(kind)?;
+    Ok(vec![ModelValue::Constant(Rc::new(c))])
+}
+
+/// `Size`: the number of elements, which is known where the number of records is.
+fn count(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let x = live(node, 0)?;
+    match x.records.map_or(Some(1), |_| b.records) {
+        Some(records) => {
+            let c = ConstantTensor::ints(vec![], vec![(x.len() * records) as i64]);
+            Ok(vec![ModelValue::Constant(Rc::new(c))])
+        }
+        None => Err(format!(
+            "the size of {} depends on the number of records: set all sizes for one record",
             x.shown()
-        ));
+        )),
     }
-    if node.int("select_last_index", 0) != 0 {
-        return Err("select_last_index: expected 0, found 1".into());
-    }
-    Ok(vec![ModelValue::Class(Class {
-        scores: x.value,
-        labels: None,
-    })])
 }
 
 fn flatten(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -837,6 +910,13 @@ fn split(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let mut results = Vec::new();
     for p in parts {
         let at: Vec<usize> = (first..first + p).collect();
+        if at.is_empty() {
+            let mut dims = x.whole();
+            dims[a + usize::from(x.records.is_some_and(|r| r <= a))] = 0;
+            let none = ConstantTensor::floats(dims, Vec::new());
+            results.push(ModelValue::Constant(Rc::new(none)));
+            continue;
+        }
         results.push(ModelValue::Live(operations::along(
             b, &node.name, &x, a, &at,
         )?));
@@ -865,9 +945,9 @@ pub(super) fn parts(node: &OnnxNode<'_>, n: usize) -> Result<Vec<usize>, String>
                 .collect()
         }
     };
-    if parts.contains(&0) || parts.iter().sum::<usize>() != n {
+    if parts.iter().sum::<usize>() != n {
         return Err(format!(
-            "expected parts above 0 that add up to {n}, found {parts:?}"
+            "expected parts that add up to {n}, found {parts:?}"
         ));
     }
     Ok(parts)

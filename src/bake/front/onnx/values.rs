@@ -1,6 +1,8 @@
 //! Operations on values beyond layers: powers, comparisons, choices, repetitions, normalisations.
 
 use super::node::{OnnxNode, live};
+use super::ops::NodeOutputs;
+use super::{attention, picking, signals, tensor};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
@@ -20,6 +22,25 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
         "Max" => largest(b, node, Arithmetic::Maximum),
         "Mean" => mean(b, node),
         "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => compare(b, node),
+        "Mod" => modulo(b, node),
+        "LpNormalization" => normalised(b, node),
+        "ReduceProd" => product_along(b, node),
+        "AffineGrid" => grid(b, node),
+        "Hardmax" => picking::hardmax(b, node),
+        "GatherElements" => picking::elements(b, node),
+        "GatherND" => picking::gather(b, node),
+        "Scatter" | "ScatterElements" | "ScatterND" => picking::scatter(b, node),
+        "Compress" => picking::compress(b, node),
+        "CenterCropPad" => picking::centred(b, node),
+        "NegativeLogLikelihoodLoss" => live(node, 0)
+            .cloned()
+            .and_then(|x| picking::loss(b, node, &x)),
+        "DFT" => signals::fourier(b, node),
+        "STFT" => signals::short_time(b, node),
+        "RotaryEmbedding" => attention::rotary(b, node),
+        "Tan" | "Sinh" | "Cosh" | "Asinh" | "Acosh" | "Atanh" | "Atan" | "Asin" | "Acos" => {
+            trigonometry(b, node)
+        }
         "Not" => live(node, 0)
             .cloned()
             .and_then(|x| elementwise::not(b, &node.name, &x)),
@@ -34,7 +55,6 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
         "Einsum" => einsum(b, node),
         "ReduceMin" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "ReduceLogSum"
         | "ReduceLogSumExp" => reduce(b, node),
-        "LayerNormalization" => layer_norm(b, node),
         "RMSNormalization" => root_mean_square(b, node),
         "MeanVarianceNormalization" => mean_variance(b, node),
         "InstanceNormalization" => instance_norm(b, node),
@@ -55,12 +75,112 @@ pub(super) fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o
 }
 
 fn pow(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    let x = live(node, 0)?;
-    let exponents = node.needed(1, "an exponent")?.numbers()?;
-    match exponents.first() {
-        Some(&first) if exponents.iter().all(|&e| e == first) => power(b, &node.name, x, first),
-        _ => Err("expected one exponent, found several".into()),
+    let (x, y) = (operand(node, 0)?, operand(node, 1)?);
+    if let (Operand::Live(x), Operand::Constant(c)) = (x, y) {
+        let exponents = c.numbers()?;
+        let first = exponents.first().copied().unwrap_or(1.0);
+        let fits = together(&x.whole(), &c.dims).is_some_and(|all| all == x.whole());
+        if fits && exponents.iter().all(|&e| e == first) {
+            return power(b, &node.name, x, first);
+        }
     }
+    elementwise::power_of(b, &node.name, x, y)
+}
+
+/// `Mod` of floats, whose remainder has the sign of the first operand, or of small integers.
+fn modulo(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, y) = (operand(node, 0)?, operand(node, 1)?);
+    elementwise::remainder(b, &node.name, x, y, node.int("fmod", 0) != 0)
+}
+
+/// `LpNormalization`: x divided by its norm along an axis.
+fn normalised(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?, &node.name);
+    let axes = vec![inner_axis(node.int("axis", -1), x)?];
+    let norm = match node.int("p", 2) {
+        1 => {
+            let sizes = math(b, name, x, Math::Abs)?;
+            operations::reduce(b, name, &sizes, axes, Reduction::Sum, true)?
+        }
+        2 => {
+            let squares = power(b, name, x, 2.0)?;
+            let sum = operations::reduce(b, name, &squares, axes, Reduction::Sum, true)?;
+            math(b, name, &sum, Math::Sqrt)?
+        }
+        p => return Err(format!("p: expected 1 or 2, found {p}")),
+    };
+    operations::combined(b, name, Arithmetic::Divide, x, &norm)
+}
+
+/// `ReduceProd`: the products of elements along axes, half by half.
+fn product_along(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let mut x = live(node, 0)?.clone();
+    let (axes, keep) = (reduced_axes(node, &x)?, node.int("keepdims", 1) != 0);
+    for &a in &axes {
+        while x.dims[a] > 1 {
+            let half = x.dims[a] / 2;
+            let mut part = |first: usize, size: usize| {
+                let at: Vec<usize> = (first..first + size).collect();
+                operations::along(b, &node.name, &x, a, &at)
+            };
+            let (first, second) = (part(0, half)?, part(half, half)?);
+            let rest = (x.dims[a] % 2 == 1)
+                .then(|| part(2 * half, 1))
+                .transpose()?;
+            x = operations::combined(b, &node.name, Arithmetic::Multiply, &first, &second)?;
+            if let Some(rest) = rest {
+                x = operations::concat(b, &node.name, &[x, rest], a)?;
+            }
+        }
+    }
+    let mut gone = axes;
+    gone.sort_unstable();
+    gone.dedup();
+    if !keep {
+        for &a in gone.iter().rev() {
+            x = x.spliced(a, &[]);
+        }
+    }
+    Ok(x)
+}
+
+/// `AffineGrid`: the places that a matrix of each record moves the pixels of an image to.
+fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?;
+    let sizes = node.needed(1, "a size")?.integers()?;
+    let sizes: Option<Vec<usize>> = sizes.iter().map(|&n| usize::try_from(n).ok()).collect();
+    let sizes = sizes.filter(|s| s.len() > 2 && s.iter().all(|&n| n > 0));
+    let sizes = sizes.ok_or("expected sizes above 0")?;
+    let (image, at) = (&sizes[2..], x.dims.len().saturating_sub(2));
+    let axes = image.len();
+    if x.dims.get(at..) != Some(&[axes, axes + 1][..]) || x.records.is_some_and(|r| r > at) {
+        return Err(format!(
+            "expected matrices of {axes} rows and {} columns, found {}",
+            axes + 1,
+            x.shown()
+        ));
+    }
+    let corners = node.int("align_corners", 0) != 0;
+    let place = |i: usize, n: usize| match corners {
+        true if n == 1 => 0.0,
+        true => 2.0 * i as f64 / (n - 1) as f64 - 1.0,
+        false => (2 * i + 1) as f64 / n as f64 - 1.0,
+    };
+    let count: usize = image.iter().product();
+    let mut rows = Vec::new();
+    for pixel in 0..count {
+        // The last axis of the image comes first.
+        let mut rest = pixel;
+        for &n in image.iter().rev() {
+            rows.push(place(rest % n, n));
+            rest /= n;
+        }
+        rows.push(1.0);
+    }
+    let y = operations::product(b, &node.name, x, rows, count)?;
+    let order: Vec<usize> = (0..at).chain([at + 1, at]).collect();
+    let y = b.transpose(&node.name, &y, &order)?;
+    Ok(y.with_dims([&x.dims[..at], image, &[axes]].concat()))
 }
 
 /// `Min` and `Max` of any number of operands.
@@ -351,23 +471,127 @@ fn last_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     inner_axes(&all, x)
 }
 
-fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    if node.gives(1) || node.gives(2) {
-        return Err("its further outputs, mean and deviation, are not supported".into());
-    }
+/// `LayerNormalization`: the result, the mean, and one by the deviation.
+pub(super) fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
     let axes = last_axes(node, x)?;
-    let y = normalise::by_mean_and_variance(b, &node.name, x, &axes, epsilon)?;
-    let (scale, bias) = (node.constant(1, "a scale")?, node.constant(2, "a bias")?);
-    normalise::affine(b, &node.name, &y, scale.as_deref(), bias.as_deref())
+    let found = normalise::of_mean_and_variance(b, &node.name, x, &axes, epsilon)?;
+    let y = scaled_by(b, node, &found.result, 1)?;
+    let mut all = vec![y, found.mean];
+    if node.gives(2) {
+        all.push(math(b, &node.name, &found.deviation, Math::Reciprocal)?);
+    }
+    Ok(all.into_iter().map(ModelValue::Live).collect())
+}
+
+/// x times the operand `i`, plus the one behind it, where they are there.
+fn scaled_by(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, i: usize) -> Result<Live, String> {
+    let constants = [i, i + 1].map(|i| !matches!(node.input(i), Some(ModelValue::Live(_))));
+    if constants == [true, true] {
+        let (scale, bias) = (
+            node.constant(i, "a scale")?,
+            node.constant(i + 1, "a bias")?,
+        );
+        return normalise::affine(b, &node.name, x, scale.as_deref(), bias.as_deref());
+    }
+    let mut y = x.clone();
+    for (i, of) in [(i, Arithmetic::Multiply), (i + 1, Arithmetic::Add)] {
+        if node.input(i).is_some() {
+            y = elementwise::arithmetic(b, &node.name, of, Operand::Live(&y), operand(node, i)?)?;
+        }
+    }
+    Ok(y)
+}
+
+/// Functions that are made of powers of e, logarithms, sines and roots.
+fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?, &*node.name);
+    match node.op() {
+        "Tan" => {
+            let (sine, cosine) = (math(b, name, x, Math::Sin)?, math(b, name, x, Math::Cos)?);
+            operations::combined(b, name, Arithmetic::Divide, &sine, &cosine)
+        }
+        op @ ("Sinh" | "Cosh") => {
+            let negative = b.scale(name, x, &[-1.0], &[0.0])?;
+            let up = math(b, name, x, Math::Exp)?;
+            let down = math(b, name, &negative, Math::Exp)?;
+            let of = match op {
+                "Sinh" => Arithmetic::Subtract,
+                _ => Arithmetic::Add,
+            };
+            let both = operations::combined(b, name, of, &up, &down)?;
+            b.scale(name, &both, &[0.5], &[0.0])
+        }
+        op @ ("Asinh" | "Acosh") => {
+            // ln(|x| + √(x² ± 1)), with the sign of x.
+            let one = if op == "Asinh" { 1.0 } else { -1.0 };
+            let square = power(b, name, x, 2.0)?;
+            let shifted = b.scale(name, &square, &[1.0], &[one])?;
+            let root = math(b, name, &shifted, Math::Sqrt)?;
+            let from = match op {
+                "Asinh" => math(b, name, x, Math::Abs)?,
+                _ => x.clone(),
+            };
+            let sum = operations::combined(b, name, Arithmetic::Add, &from, &root)?;
+            let y = math(b, name, &sum, Math::Log)?;
+            if op == "Acosh" {
+                return Ok(y);
+            }
+            let sign = elementwise::sign(b, name, x)?;
+            operations::combined(b, name, Arithmetic::Multiply, &y, &sign)
+        }
+        "Atanh" => {
+            let above = b.scale(name, x, &[1.0], &[1.0])?;
+            let below = b.scale(name, x, &[-1.0], &[1.0])?;
+            let quotient = operations::combined(b, name, Arithmetic::Divide, &above, &below)?;
+            let y = math(b, name, &quotient, Math::Log)?;
+            b.scale(name, &y, &[0.5], &[0.0])
+        }
+        "Atan" => arc_tangent(b, name, x),
+        op => {
+            // The arc sine is the arc tangent of x / (1 + √(1 − x²)), twice.
+            let square = power(b, name, x, 2.0)?;
+            let rest = b.scale(name, &square, &[-1.0], &[1.0])?;
+            let root = math(b, name, &rest, Math::Sqrt)?;
+            let divisor = b.scale(name, &root, &[1.0], &[1.0])?;
+            let half = operations::combined(b, name, Arithmetic::Divide, x, &divisor)?;
+            let y = arc_tangent(b, name, &half)?;
+            match op {
+                "Asin" => b.scale(name, &y, &[2.0], &[0.0]),
+                _ => b.scale(name, &y, &[-2.0], &[std::f64::consts::FRAC_PI_2]),
+            }
+        }
+    }
+}
+
+/// The arc tangent: that of x / (1 + √(1 + x²)), twice, by which two steps leave at most tan(π/8);
+/// then its series.
+fn arc_tangent(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
+    let mut half = x.clone();
+    for _ in 0..2 {
+        let square = power(b, name, &half, 2.0)?;
+        let sum = b.scale(name, &square, &[1.0], &[1.0])?;
+        let root = math(b, name, &sum, Math::Sqrt)?;
+        let divisor = b.scale(name, &root, &[1.0], &[1.0])?;
+        half = operations::combined(b, name, Arithmetic::Divide, &half, &divisor)?;
+    }
+    let square = power(b, name, &half, 2.0)?;
+    let terms = [17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0];
+    // −x² for each further term.
+    let mut sum = b.scale(name, &square, &[0.0], &[1.0 / 17.0])?;
+    for pair in terms.windows(2) {
+        let product = operations::combined(b, name, Arithmetic::Multiply, &sum, &square)?;
+        sum = b.scale(name, &product, &[-1.0], &[1.0 / pair[1]])?;
+    }
+    let y = operations::combined(b, name, Arithmetic::Multiply, &sum, &half)?;
+    b.scale(name, &y, &[4.0], &[0.0])
 }
 
 fn root_mean_square(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
     let axes = last_axes(node, x)?;
     let y = normalise::by_root_mean_square(b, &node.name, x, &axes, epsilon)?;
-    let scale = node.constant(1, "a scale")?;
-    normalise::affine(b, &node.name, &y, scale.as_deref(), None)
+    scaled_by(b, node, &y, 1)
 }
 
 fn mean_variance(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -463,39 +687,59 @@ fn local_response(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> 
     operations::combined(b, name, Arithmetic::Divide, x, &divisor)
 }
 
-/// The one scale and zero point of a quantised value.
-struct Step {
-    scale: f64,
-    zero: f64,
+/// The scales and zero points of a quantised value: one of each for all elements, or for each.
+struct Steps {
+    scales: Vec<f64>,
+    zeros: Vec<f64>,
     kind: Element,
 }
 
-fn step(node: &OnnxNode<'_>) -> Result<Step, String> {
-    let one = |c: &ConstantTensor| {
-        c.number()
-            .map_err(|_| "expected one scale for all values computed from the record".to_string())
-    };
-    let scale = one(&*node.needed(1, "a scale")?)?;
-    let zero = node.constant(2, "a zero point")?;
-    Ok(Step {
-        scale,
-        zero: zero.as_deref().map_or(Ok(0.0), one)?,
-        kind: zero.map_or(Element::U8, |z| z.kind),
-    })
+impl Steps {
+    fn of(node: &OnnxNode<'_>, x: &Live) -> Result<Steps, String> {
+        let scale = node.needed(1, "a scale")?;
+        let zero = node.constant(2, "a zero point")?;
+        let (numbers, count) = (scale.numbers()?, scale.len());
+        let zeros = zero
+            .as_deref()
+            .map_or(Ok(vec![0.0; count]), |z| z.numbers())?;
+        if zeros.len() != count {
+            return Err("expected as many zero points as scales".into());
+        }
+        let axis = node.int("axis", 1);
+        let of = fold::scale_of(&x.whole(), &scale, axis, node.int("block_size", 0))?;
+        let each = |list: Vec<f64>| match list[..] {
+            [one] => vec![one],
+            _ => of.iter().map(|&i| list[i]).collect(),
+        };
+        let kind = match (zero, node.int("output_dtype", 0)) {
+            (Some(zero), _) => zero.kind,
+            (None, 0) => Element::U8,
+            (None, code) => {
+                tensor::element(code).ok_or("output_dtype: expected a type of integers")?
+            }
+        };
+        Ok(Steps {
+            scales: each(numbers),
+            zeros: each(zeros),
+            kind,
+        })
+    }
 }
 
 /// `QuantizeLinear`: whole numbers, which are computed as floats.
 fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    let (x, step, name) = (live(node, 0)?, step(node)?, &node.name);
+    let (x, name) = (live(node, 0)?, &node.name);
+    let step = Steps::of(node, x)?;
     let Some((low, high)) = step.kind.range().filter(|&(low, _)| low >= -(1 << 15)) else {
         return Err(format!(
             "expected a zero point of at most 16 bits, found {}",
             step.kind.name()
         ));
     };
-    let steps = b.scale(name, x, &[1.0 / step.scale], &[0.0])?;
+    let factors: Vec<f64> = step.scales.iter().map(|s| 1.0 / s).collect();
+    let steps = b.scale(name, x, &factors, &[0.0])?;
     let whole = math(b, name, &steps, Math::Round)?;
-    let moved = b.scale(name, &whole, &[1.0], &[step.zero])?;
+    let moved = b.scale(name, &whole, &[1.0], &step.zeros)?;
     let y = b.activation(name, &moved, operations::clip(low as f64, high as f64))?;
     Ok(Live {
         kind: step.kind,
@@ -505,17 +749,22 @@ fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 
 /// `DequantizeLinear` of whole numbers.
 fn dequantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
-    let (x, step) = (live(node, 0)?, step(node)?);
-    let y = b.scale(&node.name, x, &[step.scale], &[-step.zero * step.scale])?;
+    let x = live(node, 0)?;
+    let step = Steps::of(node, x)?;
+    let moved = step.scales.iter().zip(&step.zeros).map(|(s, z)| -z * s);
+    let y = b.scale(&node.name, x, &step.scales, &moved.collect::<Vec<_>>())?;
     Ok(Live {
         kind: Element::F32,
         ..y
     })
 }
 
-/// `Einsum` of two operands.
+/// `Einsum` of one or two operands.
 fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let equation = Equation::parse(node.text("equation", ""))?;
+    if node.inputs.len() == 1 {
+        return products::summed_alone(b, &node.name, &equation, live(node, 0)?);
+    }
     let first = (0..2).find_map(|i| live(node, i).ok()).cloned();
     let first = first.ok_or("expected two operands, found nothing")?;
     let both = [0, 1].map(|i| match operand(node, i)? {

@@ -2,10 +2,11 @@
 
 use super::node::{OnnxNode, live};
 use crate::bake::front::builder::Builder;
+use crate::bake::front::elementwise::{math, power};
 use crate::bake::front::functions;
 use crate::bake::front::operations::{self, MOST, Reduction, image};
 use crate::bake::front::value::{Live, ModelValue, inner_axes, standard};
-use crate::ir::op::{Activation, Arithmetic, Border, Float, Op, Pool, Window};
+use crate::ir::op::{Activation, Arithmetic, Border, Float, Math, Op, Pool, Window};
 
 /// An attribute with one number for each axis of the image.
 fn list(
@@ -27,8 +28,55 @@ fn list(
     }
 }
 
+/// A window along one axis.
+#[derive(Clone, Copy)]
+struct Span {
+    size: usize,
+    stride: usize,
+    dilation: usize,
+    before: usize,
+    after: usize,
+}
+
+impl Span {
+    /// That of a single element.
+    const ONE: Span = Span {
+        size: 1,
+        stride: 1,
+        dilation: 1,
+        before: 0,
+        after: 0,
+    };
+}
+
+/// The window of one or two axes. A single axis is that of the columns.
+fn over(spans: &[Span], ceil: bool) -> Window {
+    let (y, x) = match *spans {
+        [y, x] => (y, x),
+        [x] => (Span::ONE, x),
+        _ => (Span::ONE, Span::ONE),
+    };
+    Window {
+        size: (y.size, x.size),
+        stride: (y.stride, x.stride),
+        dilation: (y.dilation, x.dilation),
+        border: Border {
+            top: y.before,
+            left: x.before,
+            bottom: y.after,
+            right: x.after,
+        },
+        ceil,
+    }
+}
+
 /// The window of a node, of sizes `size`, over the image of `x`.
 fn window(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
+    Ok(over(&spans(node, x, size, ceil)?, ceil))
+}
+
+/// The window of a node along each axis of the image of `x`.
+fn spans(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Vec<Span>, String> {
     let (axes, mut size) = (size.len(), size.to_vec());
     let (mut stride, dilation) = (
         list(node, "strides", axes, 1)?,
@@ -82,21 +130,14 @@ fn window(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<W
             stride[i] = all;
         }
     }
-    // A single axis is that of the columns.
-    let two = |v: &[usize], one: usize| if let [x] = *v { (one, x) } else { (v[0], v[1]) };
-    let ((top, left), (bottom, right)) = (two(&before, 0), two(&after, 0));
-    Ok(Window {
-        size: two(&size, 1),
-        stride: two(&stride, 1),
-        dilation: two(&dilation, 1),
-        border: Border {
-            top,
-            left,
-            bottom,
-            right,
-        },
-        ceil,
-    })
+    let span = |i: usize| Span {
+        size: size[i],
+        stride: stride[i],
+        dilation: dilation[i],
+        before: before[i],
+        after: after[i],
+    };
+    Ok((0..axes).map(span).collect())
 }
 
 pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
@@ -173,7 +214,10 @@ pub(super) fn fused_convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<
 
 pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    let axes = image(&x)?;
+    let axes = match x.dims.len() {
+        4 => 3,
+        _ => image(&x)?,
+    };
     if node.gives(1) {
         return Err("its second output, the indices, is not supported".into());
     }
@@ -186,8 +230,40 @@ pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String>
         (_, 0) => Pool::Mean,
         _ => Pool::PaddedMean,
     };
-    let window = window(node, &x, &size, node.int("ceil_mode", 0) != 0)?;
+    let ceil = node.int("ceil_mode", 0) != 0;
+    if let &[c, d, h, w] = &x.dims[..] {
+        // The largest value and the mean of a box are those of its planes.
+        let spans = spans(node, &x, &size, ceil)?;
+        let planes = x.with_dims(vec![c * d, h, w]);
+        let flat = operations::pool(b, &node.name, &planes, kind, over(&spans[1..], ceil))?;
+        let &[_, h, w] = &flat.dims[..] else {
+            return Err("expected planes".into());
+        };
+        let deep = flat.with_dims(vec![c, d, h * w]);
+        let one = Span::ONE;
+        let y = operations::pool(b, &node.name, &deep, kind, over(&[spans[0], one], ceil))?;
+        return Ok(y.with_dims(vec![c, y.dims[1], h, w]));
+    }
+    let window = window(node, &x, &size, ceil)?;
     operations::pool(b, &node.name, &x, kind, window)
+}
+
+/// `LpPool`: the p-th root of the sum of the p-th powers in each window.
+pub(super) fn norm_pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    let (x, name) = (live(node, 0)?, &node.name);
+    let axes = image(x)?;
+    let p = node.int("p", 2) as f64;
+    if !(1.0..=8.0).contains(&p) || node.int("ceil_mode", 0) != 0 {
+        return Err("expected p from 1 to 8, and ceil_mode 0".into());
+    }
+    let size = list(node, "kernel_shape", axes, 1)?;
+    let window = window(node, x, &size, false)?;
+    let sizes = math(b, name, x, Math::Abs)?;
+    let powers = power(b, name, &sizes, p)?;
+    let mean = operations::pool(b, name, &powers, Pool::PaddedMean, window)?;
+    let count: usize = size.iter().product();
+    let sum = b.scale(name, &mean, &[count as f64], &[0.0])?;
+    power(b, name, &sum, 1.0 / p)
 }
 
 /// `GlobalAveragePool` and `GlobalMaxPool`: one number for each channel.
