@@ -294,6 +294,11 @@ pub(crate) enum Math {
 }
 
 impl Math {
+    /// True for functions that may give infinity or NaN of a finite number.
+    pub(crate) fn unbounded(self) -> bool {
+        matches!(self, Math::Exp | Math::Reciprocal | Math::Log | Math::Sqrt)
+    }
+
     /// All of them, in the order of their codes.
     pub(crate) const ALL: [Math; 12] = [
         Math::Abs,

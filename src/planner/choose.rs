@@ -530,10 +530,17 @@ impl<'l> Planner<'l> {
             activation,
             ..Draft::new(kernel, node, (matrix, matrix))
         });
-        self.views[graph.nodes[node].output] = Some(View {
+        let output = graph.nodes[node].output;
+        self.views[output] = Some(View {
             matrix,
             map: view.map,
         });
+        // The function of padding rows may be infinite or NaN, which times a weight of 0 is NaN. A
+        // copy has zeros there.
+        let unbounded = matches!(activation, Activation::Math(m) if m.unbounded());
+        if unbounded && graph.consumers(output).next().is_some() {
+            self.copy(output, node);
+        }
     }
 
     /// Adds the demands of `kernel` on its operand. Returns the matrix or its repacked copy.

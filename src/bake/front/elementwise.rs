@@ -110,13 +110,21 @@ pub(super) fn joined(
     });
     let first = first.ok_or("expected a value computed from the record, found constants")?;
     let last = parts.iter().rposition(|p| matches!(p, Operand::Live(_)));
+    // A border comes behind all values, so it cannot stand in front of a constant that is one.
+    let behind_last = &parts[last.map_or(0, |last| last + 1)..];
+    let bordered = behind_last.iter().all(|p| match *p {
+        Operand::Constant(c) => c.len() == 0 || border(c, &first, a).is_some(),
+        Operand::Live(_) => false,
+    });
     for (i, part) in parts.iter().enumerate() {
         match *part {
             Operand::Live(x) => lives.push(x.clone()),
             Operand::Constant(c) if c.len() == 0 => {}
             Operand::Constant(c) => match border(c, &first, a) {
                 Some(border) if lives.is_empty() => before.insert(0, border),
-                Some(border) if last.is_some_and(|last| last < i) => behind.push(border),
+                Some(border) if bordered && last.is_some_and(|last| last < i) => {
+                    behind.push(border);
+                }
                 _ => lives.push(constant_value(b, name, &first, c)?),
             },
         }
@@ -377,12 +385,18 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
              is not whole, found {exponent}"
         ));
     } else {
-        let logarithm = math(b, name, x, Math::Log)?;
+        // A tiny summand keeps the logarithm of 0 finite, where the power is as good as 0.
+        let tiny = if exponent >= 0.25 { TINY } else { 0.0 };
+        let shifted = linear(b, name, x, 1.0, tiny)?;
+        let logarithm = math(b, name, &shifted, Math::Log)?;
         let scaled = linear(b, name, &logarithm, exponent, 0.0)?;
         math(b, name, &scaled, Math::Exp)?
     };
     Ok(result)
 }
+
+/// A number just above the smallest normal one of f32.
+const TINY: f64 = 1.2e-38;
 
 /// The largest whole exponent, which is a chain of products.
 const LARGEST_PRODUCT: f64 = 64.0;
@@ -559,8 +573,8 @@ pub(super) fn from_front(
     combined(b, name, Arithmetic::Add, index, &shift)
 }
 
-/// For each index the numbers of whether it is 0, 1, … up to a depth, along a new axis. Indices
-/// below 0 count from the end.
+/// For each index the numbers of whether it is 0, 1, … up to a depth, along a new axis. An index
+/// outside has none.
 pub(super) fn one_hot(
     b: &mut Builder,
     name: &str,
@@ -576,7 +590,6 @@ pub(super) fn one_hot(
         return Err("axis: expected one behind the axis of the records".into());
     }
     let index = operations::squeezed("Unsqueeze", x, Some(&[at as i64]))?;
-    let index = from_front(b, name, &index, depth)?;
     let mut dims = vec![1; index.rank()];
     dims[at] = depth as usize;
     let classes = (0..depth as usize).map(|i| i as f64).collect();

@@ -359,10 +359,16 @@ pub(super) fn concat(
     let shape = Builder::around(&first, a);
     // If nothing is before the axis, it is that of the channels. Images keep their shape.
     let channels = shape.c == 1;
+    let one = first.standard();
+    let image = |p: &Live| {
+        let standard = p.standard();
+        standard.c == p.dims[a] && (standard.h, standard.w) == (one.h, one.w)
+    };
+    let images = parts.iter().all(image);
     let mut values = Vec::new();
     for p in parts {
         let shape = match (channels, p.standard()) {
-            (true, standard) if standard.c == p.dims[a] => standard,
+            (true, standard) if images => standard,
             (true, _) => shape_of(p.dims[a], 1, shape.w),
             _ => Builder::around(p, a),
         };

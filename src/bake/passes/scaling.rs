@@ -10,6 +10,9 @@ use crate::ir::op::{Border, Op};
 /// layer. Later layers whose sums cancel can make it 50 times as large before a score is wrong.
 pub(crate) const FOLD_BOUND: f64 = 2e-6;
 
+/// The largest summand that becomes part of reading a record.
+const LARGEST_SUMMAND: f64 = 1e30;
+
 /// True if all numbers are in the range of f32.
 fn finite(numbers: &[f64]) -> bool {
     numbers.iter().all(|&v| (v as f32).is_finite())
@@ -44,11 +47,11 @@ pub(super) fn lift(
     let input = draft.graph.inputs[0];
     let node = &draft.graph.nodes[draft.graph.only_consumer(input)?];
     let linear = linear_of(draft, node)?;
-    // A scaling that makes the input constant cannot be inverted.
-    if linear
-        .iter()
-        .any(|l| l.factor == 0.0 || !(1.0 / l.factor).is_finite())
-    {
+    // A scaling that makes the input constant cannot be inverted. Beside the summand of a mask the
+    // number itself is lost.
+    if linear.iter().any(|l| {
+        l.factor == 0.0 || !(1.0 / l.factor).is_finite() || l.summand.abs() > LARGEST_SUMMAND
+    }) {
         return None;
     }
     let shape = draft.shape(input);

@@ -304,17 +304,11 @@ fn lower(
     if !first.supposed {
         return first.lowered;
     }
-    let of_first = mistakes.lines.split_off(before);
-    if of_first.is_empty() {
+    if mistakes.lines.len() == before {
         return first.lowered;
     }
-    let second = lower_graph(model, graph, place, true, files, mistakes);
-    if mistakes.lines.len() > before {
-        mistakes.lines.truncate(before);
-        mistakes.lines.extend(of_first);
-        return None;
-    }
-    second.lowered
+    mistakes.lines.truncate(before);
+    lower_graph(model, graph, place, true, files, mistakes).lowered
 }
 
 /// An attempt to make a draft of a model.

@@ -399,7 +399,8 @@ fn one_hot(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         return Err(format!("expected two values, found {}", values.len()));
     };
     let (x, axis) = (live(node, 0)?, node.int("axis", -1));
-    let hot = elementwise::one_hot(b, &node.name, x, (axis, depth), [off, on])?;
+    let x = elementwise::from_front(b, &node.name, x, depth)?;
+    let hot = elementwise::one_hot(b, &node.name, &x, (axis, depth), [off, on])?;
     Ok(Live {
         kind: values.kind,
         ..hot
@@ -767,6 +768,12 @@ fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
     let first = (0..2).find_map(|i| live(node, i).ok()).cloned();
     let first = first.ok_or("expected two operands, found nothing")?;
+    if first.records.is_some() {
+        return Err(format!(
+            "equation: it would mix records of {}: set all sizes for one record",
+            first.shown()
+        ));
+    }
     let both = [0, 1].map(|i| match operand(node, i)? {
         Operand::Live(x) => Ok(x.clone()),
         Operand::Constant(c) => elementwise::constant_value(b, &node.name, &first, c),
@@ -795,6 +802,7 @@ pub(super) fn looked_up(
             at.len()
         ));
     }
+    let at = elementwise::from_front(b, &node.name, &at, rows as f64)?;
     let hot = elementwise::one_hot(b, &node.name, &at, (-1, rows as f64), [0.0, 1.0])?;
     let width: usize = rest.iter().product();
     let weights = fold::transpose(&table.with_dims(vec![rows, width]), &[1, 0]);

@@ -388,17 +388,10 @@ pub(super) fn read(
 fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
     let before = mistakes.lines.len();
     let first = lower_graph(graph, place, false, mistakes);
-    let of_first = match first.supposed {
-        true => mistakes.lines.split_off(before),
-        false => Vec::new(),
-    };
     let mut lowered = first.lowered;
-    if !of_first.is_empty() {
+    if first.supposed && mistakes.lines.len() > before {
+        mistakes.lines.truncate(before);
         lowered = lower_graph(graph, place, true, mistakes).lowered;
-        if mistakes.lines.len() > before {
-            mistakes.lines.truncate(before);
-            mistakes.lines.extend(of_first);
-        }
     }
     if lowered.is_some() {
         notes(graph, place.file, mistakes);

@@ -157,7 +157,7 @@ fn normalised(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String
     let last = inner_axis(-1, &x)?;
     let squares = power(b, name, &x, 2.0)?;
     let sum = operations::reduce(b, name, &squares, vec![last], Reduction::Sum, true)?;
-    let least = b.activation(name, &sum, operations::clip(1e-6, f64::INFINITY))?;
+    let least = b.activation(name, &sum, operations::clip(1e-12, f64::INFINITY))?;
     let root = math(b, name, &least, Math::Sqrt)?;
     let y = operations::combined(b, name, Arithmetic::Divide, &x, &root)?;
     Ok(straight(fused(b, node, y, 0)?))
