@@ -18,6 +18,9 @@ const LEAST_PART: usize = 48;
 /// would take a launch.
 const MOST_SPARE: usize = 64;
 
+/// Most rows that a layer reads for each element of its operand, with weights of 0 between them.
+const MOST_SPREAD: usize = 4;
+
 impl<'l> Planner<'l> {
     /// Drafts the steps of all nodes and of the arg-max.
     pub(super) fn choose(&mut self) {
@@ -246,9 +249,13 @@ impl<'l> Planner<'l> {
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
             let View { matrix, map } = *self.view(value);
-            // The operand is a small part of its matrix. A copy avoids many columns of zero
-            // weights.
-            if self.matrices[matrix].rows > map.end() - map.first + MOST_SPARE {
+            // The operand is a small part of its matrix, or of its rows there. A copy avoids many
+            // columns of zero weights.
+            let (span, len) = (
+                map.end() - map.first,
+                self.network.graph.values[value].shape.len(),
+            );
+            if self.matrices[matrix].rows > span + MOST_SPARE || span > MOST_SPREAD * len {
                 self.copy(value, i);
             }
         }
