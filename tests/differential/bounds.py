@@ -43,6 +43,17 @@ MOVES = {
     "ArgMax",
     "Binarizer",
     "LabelEncoder",
+    "Not",
+    "And",
+    "Or",
+    "Xor",
+    "Expand",
+    "Tile",
+    "Trilu",
+    "ReduceMin",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Abs",
 }
 LIKE = {
     "CONV_2D": "Conv",
@@ -110,6 +121,10 @@ SUMS = {
     "GlobalAveragePool",
     "AveragePool",
     "ReduceL1",
+    "MeanVarianceNormalization",
+    "LayerNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
     "MEAN",
     "SUM",
     "AVERAGE_POOL_2D",
@@ -126,7 +141,21 @@ FUNCTIONS = {
     "HardSigmoid": 1.0,
     "Elu": 1.0,
     "Selu": 1.0,
+    "Erf": 1.2,
+    "Sin": 1.0,
+    "Cos": 1.0,
+    "Softsign": 1.0,
+    "Celu": 1.0,
 }
+NORMALISATIONS = {
+    "LayerNormalization",
+    "RMSNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+}
+NOTHING = 1e9
+"""The error of what may be either of two values."""
 
 
 def most(values):
@@ -178,10 +207,17 @@ def gain_of_rows(w):
     return w.sum(1).max(), w.shape[1]
 
 
+def jumps(distance, error):
+    """0, or NOTHING for a record in which a number is so near to a jump that it may be beyond."""
+    d = np.asarray(distance, np.float64)
+    near = d.reshape(len(d), -1) <= np.reshape(error, (-1, 1)) * 2
+    return np.where((near & (np.reshape(error, (-1, 1)) > 0)).any(1), NOTHING, 0.0)
+
+
 def one(node, graph, largest, error, constants, values):
     op, attrs = node.op, node.attrs
     inputs = [i for i in node.inputs if i and i not in graph.sizes]
-    op = LIKE.get(op, "Identity" if op.isupper() else op)
+    op = LIKE.get(op, "Identity" if op.isupper() and op != "LRN" else op)
     live = [i for i in inputs if i in graph.live]
     x = live[0]
     m, e = largest(x), error(x)
@@ -194,6 +230,121 @@ def one(node, graph, largest, error, constants, values):
     def linear(gain, terms, bias=0.0, bias_error=0.0):
         return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error
 
+    array = lambda name: np.asarray(values.get(name, constants.get(name)), np.float64)
+    if op in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+        a, b = inputs
+        both = error(a) + error(b) + np.zeros_like(m)
+        if graph.single:
+            wide = lambda n: array(n) if n in graph.live else array(n)[None]
+            pair = [wide(a), wide(b)]
+            rank = max(p.ndim for p in pair)
+            pair = [p.reshape(len(p), *[1] * (rank - p.ndim), *p.shape[1:]) for p in pair]
+            return jumps(np.abs(pair[0] - pair[1]), both)
+        place = graph.axis(node.outputs[0])
+        front = lambda n: np.moveaxis(array(n), 0, graph.axis(n)) if n in graph.live else array(n)
+        return jumps(np.moveaxis(np.abs(front(a) - front(b)), place, 0), both)
+    if op in ("Floor", "Ceil", "Round"):
+        half = 0.5 if op == "Round" else 0.0
+        v = array(x) + half
+        return jumps(np.abs(v - np.round(v)), e + np.zeros_like(m))
+    if op == "Sign" or op == "Cast" and attrs.get("to") == 9:
+        return jumps(np.abs(array(x)), e + np.zeros_like(m))
+    if op == "Cast" and attrs.get("to") in (2, 3, 4, 5, 6, 7, 12, 13) and np.any(e):
+        v = array(x)
+        far = np.where(np.round(v) == 0, np.inf, np.abs(v - np.round(v)))
+        return jumps(far, e + np.zeros_like(m))
+    if op == "OneHot":
+        return np.where(e > 0, NOTHING, 0.0)
+    if op == "ThresholdedRelu":
+        limit = attrs.get("alpha", 1.0)
+        return e + jumps(np.abs(array(x) - limit), e + U * (abs(limit) + m) / 4)
+    if op == "Shrink":
+        limit, bias = attrs.get("lambd", 0.5), attrs.get("bias", 0.0)
+        near = jumps(np.abs(np.abs(array(x)) - limit), e + U * (limit + m) / 4)
+        return e + near + 2 * U * (m + bias)
+    if op == "QuantizeLinear":
+        v = array(x) / largest(inputs[1])
+        half = np.abs(v - np.floor(v) - 0.5)
+        # A scale that is a power of 2 divides exactly.
+        exact = np.frexp(largest(inputs[1]))[0] == 0.5
+        return jumps(half, e / largest(inputs[1]) + (0 if exact else 2 * U * most(v)))
+    if op == "DequantizeLinear":
+        return largest(inputs[1]) * e + 4 * U * (out + largest(inputs[1]) * 256)
+    if op == "Exp":
+        return out * np.expm1(np.minimum(2 * e, 1.0)) + FUNCTION * out
+    if op in ("Log", "Sqrt", "Reciprocal", "Pow"):
+        least = np.abs(array(x)).reshape(len(m), -1).min(1)
+        p = {"Log": 0.0, "Sqrt": 0.5, "Reciprocal": -1.0}.get(op)
+        p = float(np.max(fixed[0])) if p is None else p
+        if op == "Sqrt" and not np.any(e):
+            return FUNCTION * out
+        edge = np.where(p < 1, least - e, m + e)
+        slope = (abs(p) or 1.0) * np.maximum(edge, 1e-30) ** (p - 1)
+        return np.where(edge <= 0, NOTHING, slope * e) + FUNCTION * (out + (op == "Log"))
+    if op == "Where":
+        return sum(error(i) + np.zeros_like(m) for i in inputs)
+    if op == "Mean":
+        return sum(error(i) + U * len(inputs) * largest(i) for i in inputs)
+    if op == "CumSum":
+        n = max(graph.dims(x))
+        return linear(n, n)
+    if op in ("ReduceL1", "ReduceSumSquare", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+        n = graph.size(x) / max(1, graph.size(node.outputs[0]))
+        if op == "ReduceL1":
+            return linear(n, n)
+        if op == "ReduceSumSquare":
+            return n * m * 2 * e + U * (n + 4) * n * m * m
+        if op == "ReduceL2":
+            return np.sqrt(n) * e + (U * (n + 4) + FUNCTION) * out
+        if op == "ReduceLogSum":
+            least = np.exp(array(node.outputs[0]).reshape(len(m), -1).min(1))
+            return 2 * linear(n, n) / least + FUNCTION * (out + 1)
+        return 2 * e + U * (n + 16) * (m + out + 1)
+    if op in NORMALISATIONS:
+        v, axes, kept = array(x), None, graph.axes(x)
+        rank = len(graph.shapes[x])
+        if op == "InstanceNormalization":
+            axes = list(range(2, rank))
+        elif op == "MeanVarianceNormalization":
+            axes = [a % rank for a in attrs.get("axes", [0, 2, 3])]
+        elif op != "GroupNormalization":
+            axes = list(range(attrs.get("axis", -1) % rank, rank))
+        if op == "GroupNormalization":
+            v = v.reshape(len(m), attrs["num_groups"], -1)
+            along = (2,)
+        else:
+            along = tuple(kept.index(a) + 1 for a in axes)
+        n = np.prod([v.shape[a] for a in along])
+        epsilon = 1e-9 if op == "MeanVarianceNormalization" else attrs.get("epsilon", 1e-5)
+        if op != "RMSNormalization":
+            v = v - v.mean(along, keepdims=True)
+        s = np.sqrt((v * v).mean(along, keepdims=True) + epsilon)
+        q = np.abs(v / s).reshape(len(m), -1).max(1)
+        s = s.reshape(len(m), -1).min(1)
+        own = (2 * e + U * (n + 4) * m) / s
+        result = own * (1 + q) + q * (U * (n + 8) * m * m / (s * s) + FUNCTION)
+        scale = largest(inputs[1]) if len(inputs) > 1 else 1.0
+        bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
+        return scale * result + 4 * U * (scale * q + bias)
+    if op == "LRN":
+        alpha, beta, bias = (
+            attrs.get("alpha", 1e-4),
+            attrs.get("beta", 0.75),
+            attrs.get("bias", 1.0),
+        )
+        relative = beta * (2 * alpha * m * e + U * (attrs["size"] + 4) * alpha * m * m) / bias
+        return (e + m * (relative + 2 * FUNCTION)) / min(1.0, bias) ** beta
+    if op in ("Resize", "Upsample"):
+        if attrs.get("mode", "nearest") == "nearest":
+            return e
+        gain = 4.0 if attrs["mode"] == "cubic" else 1.0
+        return linear(gain, 16 + 4 * max(graph.dims(x)))
+    if op == "ConvTranspose":
+        groups = attrs.get("group", 1)
+        w = np.abs(fixed[0].astype(np.float64))
+        w = w.reshape(groups, len(w) // groups, w.shape[1], -1)
+        bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
+        return linear(w.sum((1, 3)).max(), w.shape[1] * w.shape[3], bias)
     if op in MOVES:
         return np.max(
             [

@@ -1,7 +1,7 @@
 """A random graph under construction, in a form that all formats are written from.
 
-Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front; `kinds` its
-NumPy type. `weights` has the stored constants. A tensor in `live` depends on the record.
+Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front (in a graph
+that `moves` anywhere, in a `single` one nowhere); `kinds` its NumPy type. `weights` has the stored constants. A tensor in `live` depends on the record.
 """
 
 import copy
@@ -58,6 +58,12 @@ class Graph:
         self.whole = False
         """True if no smaller graph can be made of it."""
         self.extreme = False
+        self.single = False
+        """True if the model computes one record: no axis of its values is that of the records."""
+        self.moves = False
+        """True if the axis of the records need not be the first one."""
+        self.mixers = set()
+        """Nodes, of which a model with a first size above 1 needs one to be of one record."""
         self.count = 0
 
     def name(self, stem):
@@ -100,15 +106,39 @@ class Graph:
         """A whole number from `low` to `high`."""
         return int(self.random.integers(low, high + 1))
 
+    def axis(self, name):
+        """The axis of the records; None in a model of one record, whose values have none."""
+        if self.single:
+            return None
+        return self.shapes[name].index(BATCH) if self.moves else 0
+
+    def axes(self, name):
+        """All axes but that of the records."""
+        return [i for i in range(len(self.shapes[name])) if i != self.axis(name)]
+
+    def dims(self, name):
+        """The sizes of all axes but that of the records."""
+        return [self.shapes[name][i] for i in self.axes(name)]
+
+    def plain(self, name):
+        """The sizes of a constant that has a value's sizes, with 1 for the records."""
+        return [d if i in self.axes(name) else 1 for i, d in enumerate(self.shapes[name])]
+
     def size(self, name):
         """Elements of a record of `name`."""
-        return int(np.prod(self.shapes[name][1:]))
+        return int(np.prod(self.dims(name)))
 
     def readers(self, name):
         return [n for n in self.nodes if name in n.inputs]
 
     def leaves(self):
         return [n for n in self.shapes if n in self.live and not self.readers(n)]
+
+    def fits(self):
+        """False if a model that computes one record would be taken for one of several."""
+        firsts = {self.shapes[n][0] if self.shapes[n] else 1 for n in self.inputs}
+        named = {o for n in self.nodes for o in n.outputs}
+        return not self.single or len(firsts) > 1 or 1 in firsts or bool(self.mixers & named)
 
     def cut(self, outputs):
         """The graph that computes `outputs` alone."""

@@ -179,6 +179,8 @@ def judged(g, feeds):
     """The graph with the judge's values. Raises `Unfit` where they say nothing."""
     from formats import of
 
+    if not g.fits():
+        raise Unfit("a first size that may be a number of records")
     format = of(g)
     judge = format.Judge(g)
     with np.errstate(all="ignore"):
@@ -188,7 +190,7 @@ def judged(g, feeds):
             if (
                 name in values
                 and name not in g.sizes
-                and np.shape(values[name])[1:] != tuple(g.shapes[name][1:])
+                and np.shape(values[name])[1:] != tuple(g.dims(name))
             ):
                 raise Unfit("the judge's sizes are not those that ONNX infers")
             if name in values and name not in g.sizes:
@@ -369,12 +371,11 @@ def shrunk(tools, drawn, first, devices):
 
 
 def shown(g):
-    shape = lambda n: (
-        "×".join(["N", *map(str, g.shapes[n][1:])] if n in g.live else map(str, g.shapes[n]))
-        or "()"
-    )
+    fixed = lambda n: n not in g.live or n in g.sizes
+    size = lambda n, i: g.shapes[n][i] if fixed(n) or i != g.axis(n) else "N"
+    shape = lambda n: "×".join(str(size(n, i)) for i in range(len(g.shapes[n]))) or "()"
     lines = [
-        f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs "
+        f"  set {g.version}, {g.kind}, records {'1, fixed' if g.single else g.records or 'N'}, inputs "
         f"{', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"
     ]
     for n in g.nodes:
@@ -457,7 +458,7 @@ class Worker:
         )
         outcome.failure = failed[0]
         outcome.text = (
-            f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}"
+            f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-2500:]}\n{shown(smallest.g)}"
         )
         if a.save:
             save(pathlib.Path(a.save) / str(index), smallest)

@@ -19,6 +19,8 @@ EVERY = 9
 """Each so many records are extreme, where any are."""
 MOST = 500
 """Elements of a value."""
+TO_SIZES = {"Reshape", "Expand", "Resize"}
+"""Operations that read the sizes of their results."""
 ML = "ai.onnx.ml"
 FAR = 2**31 - 1
 
@@ -65,6 +67,9 @@ class OnnxGraph(Graph):
                 raise Unfit
             t = found[name].tensor_type
             shape = [d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim]
+            if op == "MeanVarianceNormalization":
+                # ONNX infers no sizes of it.
+                shape = list(self.shapes[inputs[0]])
             if -1 in shape or (np.prod(shape) == 0 and shape != [0]):
                 raise Unfit
             self.shapes[name] = shape
@@ -78,9 +83,9 @@ class OnnxGraph(Graph):
             self.live |= set(names)
             for name in names:
                 of_sizes = op == "Shape" or self.sizes & set(live)
-                if self.size(name) > MOST or not (
-                    of_sizes and op != "Reshape" or self.shapes[name][:1] == [BATCH]
-                ):
+                if of_sizes and op not in TO_SIZES:
+                    continue
+                if self.size(name) > MOST or not self.placed(self.shapes[name]):
                     raise Unfit
             self.hit(made, [*attrs, *tags], len(self.shapes[live[0]]), self.kinds[live[0]])
             made.hits.append((op, f"set {schema.since_version}", "", ""))
@@ -100,22 +105,49 @@ class OnnxGraph(Graph):
         self.nodes.append(made)
         return names
 
-    def operand(self, ranks=(1, 2, 3, 4, 5), any_kind=False, fits=lambda dims: True):
-        """A live tensor of one of these ranks, reshaped if there is none of the drawn rank."""
+    def placed(self, shape):
+        """True if a value of these sizes has the axis of the records where it may be."""
+        if self.single:
+            return len(shape) < 7
+        return shape.count(BATCH) == 1 if self.moves else shape[:1] == [BATCH]
+
+    def operand(
+        self,
+        ranks=(1, 2, 3, 4, 5),
+        any_kind=False,
+        fits=lambda dims: True,
+        first=False,
+        truth=False,
+    ):
+        """A live tensor of one of these ranks, reshaped if there is none of the drawn rank.
+
+        `fits` says which sizes behind the first may be. With `first` the first axis is that of the
+        records, or has size 1 in its place. With `truth` and `any_kind` truth values are right too.
+        """
         rank = self.among(ranks)
-        good = lambda n: (any_kind or self.kinds[n] == self.kind) and n not in self.sizes
-        tensors = [n for n in self.live if good(n)]
+        right = lambda k: k == self.kind or any_kind and (truth or k != "bool")
+        tensors = [n for n in self.live if right(self.kinds[n]) and n not in self.sizes]
         if not tensors:
             ints = sorted(n for n in self.live if n not in self.sizes)
             tensors = [node(self, "Cast", self.among(ints), to=code(self.kind))]
+        front = 1 if self.single else BATCH
+        ahead = lambda n: not first or self.shapes[n][:1] == [front]
         found = sorted(
-            n for n in tensors if len(self.shapes[n]) == rank and fits(self.shapes[n][1:])
+            n
+            for n in tensors
+            if len(self.shapes[n]) == rank and ahead(n) and fits(self.shapes[n][1:])
         )
         if found:
             new = [n for n in found if not self.readers(n)]
             return self.among(new if new and self.chance(0.7) else found)
         for _ in range(5):
             x = self.among(sorted(tensors))
+            if self.single:
+                dims = self.split(self.size(x), rank - first)
+                dims = [1, *dims] if first and dims is not None else dims
+                if dims is not None and fits(dims[1:]):
+                    return reshape_to(self, x, dims)
+                continue
             dims = self.split(self.size(x), rank - 1)
             if dims is not None and fits(dims):
                 return reshape_to(self, x, dims)
@@ -137,7 +169,12 @@ class OnnxGraph(Graph):
 
 
 def reshape_to(g, x, dims):
-    """`Reshape` to [N, *dims], with one of the forms that exporters write."""
+    """`Reshape` to [N, *dims], with one of the forms that exporters write. A model of one record
+    has no N."""
+    if g.single:
+        return reshape_all(g, x, dims)
+    if g.axis(x):
+        x = node(g, "Transpose", x, perm=[g.axis(x), *g.axes(x)])
     ways = ["zero", "minus", "shape"] + (["fixed"] if g.records else [])
     way, attrs = g.among(ways), {}
     target = [0, *dims]
@@ -150,18 +187,7 @@ def reshape_to(g, x, dims):
     if g.version >= 14 and g.chance(0.2) and 0 not in target:
         attrs["allowzero"] = 1
     if way == "shape":
-        sizes = node(
-            g, "Shape", x, **({"start": 0, "end": 1} if g.version >= 15 and g.chance(0.5) else {})
-        )
-        g.sizes = g.sizes | {sizes}
-        if "end" not in str(g.nodes[-1].attrs):
-            sizes = node(g, "Gather", sizes, stored(g, np.array([0])), axis=0)
-            g.sizes = g.sizes | {sizes}
-        shape = (
-            node(g, "Concat", sizes, stored(g, np.array(dims, np.int64)), axis=0) if dims else sizes
-        )
-        g.sizes = g.sizes | {shape}
-        g.known[shape] = np.array([BATCH, *dims])
+        shape = sizes_of(g, x, dims)
     else:
         shape = whole(g, target)
         # Shapes are inferred with another number of records.
@@ -170,6 +196,38 @@ def reshape_to(g, x, dims):
         )
     y = node(g, "Reshape", x, shape, **attrs)
     if g.shapes[y] != [BATCH, *dims]:
+        raise Unfit
+    return y
+
+
+def sizes_of(g, x, dims):
+    """The sizes [N, *dims], with the number of records of x."""
+    sizes = node(
+        g, "Shape", x, **({"start": 0, "end": 1} if g.version >= 15 and g.chance(0.5) else {})
+    )
+    g.sizes = g.sizes | {sizes}
+    if "end" not in str(g.nodes[-1].attrs):
+        sizes = node(g, "Gather", sizes, stored(g, np.array([0])), axis=0)
+        g.sizes = g.sizes | {sizes}
+    shape = node(g, "Concat", sizes, stored(g, np.array(dims, np.int64)), axis=0) if dims else sizes
+    g.sizes = g.sizes | {shape}
+    g.known[shape] = np.array([g.shapes[x][0], *dims])
+    return shape
+
+
+def reshape_all(g, x, dims):
+    """`Reshape` to these sizes in a model of one record."""
+    target, attrs = list(dims), {}
+    for i, d in enumerate(g.shapes[x][: len(dims)]):
+        if d == dims[i] and g.chance(0.3):
+            target[i] = 0
+    if target and g.chance(0.4):
+        target[g.int(0, len(target) - 1)] = -1
+    if g.version >= 14 and g.chance(0.2) and 0 not in target:
+        attrs["allowzero"] = 1
+    shape = whole(g, target) if target else stored(g, np.array([], np.int64))
+    y = node(g, "Reshape", x, shape, **attrs)
+    if g.shapes[y] != list(dims):
         raise Unfit
     return y
 
@@ -184,19 +242,16 @@ def dims_of(g, count):
             return dims
 
 
-def broadcast(g, dims):
-    """Sizes of a constant that goes with a value of [N, *dims]."""
-    whole_one = [1, *dims]
-    suffix = whole_one[g.int(0, len(whole_one)) :]
+def broadcast(g, x):
+    """Sizes of a constant that goes with x."""
+    suffix = g.plain(x)[g.int(0, len(g.shapes[x])) :]
     return [1 if g.chance(0.3) else d for d in suffix]
 
 
 def inner(g, x):
-    """An axis behind the records, from the front or the end."""
+    """An axis but that of the records, from the front or the end."""
     rank = len(g.shapes[x])
-    if rank < 2:
-        raise Unfit
-    a = g.int(1, rank - 1)
+    a = g.among(g.axes(x))
     return a, (a - rank if g.version >= 11 and g.chance(0.3) else a)
 
 
@@ -264,7 +319,7 @@ def least_or_most(op):
 
 def prelu(g):
     x = g.operand()
-    node_tags(g, "PRelu", x, broadcast(g, g.shapes[x][1:]))
+    node_tags(g, "PRelu", x, broadcast(g, x))
 
 
 def shape_tag(shape):
@@ -279,12 +334,15 @@ def node_tags(g, op, x, shape, first=False, **options):
 def arithmetic(op):
     def rule(g):
         x = g.operand()
-        dims = g.shapes[x][1:]
-        if g.chance(0.6):
-            first = op != "Div" and g.chance(0.4)
+        if g.chance(0.55):
+            first = g.chance(0.4)
+            if op == "Div" and first:
+                x = positive(g, x)
             return node_tags(
-                g, op, x, broadcast(g, dims), first, positive=op == "Div" or g.chance(0.3)
+                g, op, x, broadcast(g, x), first, positive=op == "Div" or g.chance(0.3)
             )
+        if g.chance(0.3):
+            return repeated(g, op, x)
         y = partner(g, x)
         if op == "Div":
             y = node(g, "Add", node(g, "Sigmoid", y), typed(g, np.float32(0.5)))
@@ -295,17 +353,54 @@ def arithmetic(op):
     return rule
 
 
+def positive(g, x):
+    """Values that are not near 0, and not large."""
+    way = g.among(["Sigmoid", "Exp", "Abs"])
+    if way == "Exp":
+        return node(g, "Exp", node(g, "Tanh", x))
+    return node(g, "Add", node(g, way, x), typed(g, np.float32(g.among([0.5, 1.0]))))
+
+
+def repeated(g, op, x):
+    """Two values that both are repeated along axes, or one that a constant repeats."""
+    axes = g.axes(x)
+    if not axes:
+        raise Unfit
+    some = lambda: sorted(a for a in axes if g.chance(0.5)) or [g.among(axes)]
+    reduce = lambda along: reduced(
+        g, g.among(["ReduceMean", "ReduceMax"]), x, [int(a) for a in along], keepdims=1
+    )
+    a = reduce(some())
+    if g.chance(0.5):
+        shape = g.plain(x)
+        for i in axes:
+            if g.chance(0.2):
+                shape[i] = 1
+        if len(shape) < 5 and (g.single or g.moves) and g.chance(0.4):
+            shape = [g.int(1, 4), *shape]
+        c = floats(g, shape, positive=op == "Div" or g.chance(0.3))
+        pair = [a, c] if op == "Div" or g.chance(0.5) else [c, a]
+        return g.node(op, pair, tags=["repeated by a constant"])
+    b = reduce(some())
+    if op == "Div":
+        b = positive(g, b)
+    if g.single and g.chance(0.3) and len(g.shapes[b]) > 1 and g.shapes[b][0] == 1:
+        # One of fewer axes.
+        b = squeeze(g, b, [0], "Squeeze")
+    pair = [a, b] if op == "Div" or g.chance(0.5) else [b, a]
+    g.node(op, pair, tags=["both repeated"])
+
+
 def partner(g, x):
     """Another value as large as x, or one with size 1 along some axes."""
-    dims, rank = g.shapes[x][1:], len(g.shapes[x])
     same = sorted(
         n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == g.kinds[x]
     )
     if same and g.chance(0.6):
         return g.among(same)
-    if rank >= 3 and g.chance(0.6):
-        first = g.int(1, rank - 1)
-        axes = list(range(first, rank if g.chance(0.5) else g.int(first, rank - 1) + 1))
+    if len(g.axes(x)) >= 2 and g.chance(0.6):
+        first = g.int(0, len(g.axes(x)) - 1)
+        axes = g.axes(x)[first : None if g.chance(0.5) else g.int(first, 5) + 1]
         return reduced(g, g.among(["ReduceMean", "ReduceMax"]), x, axes, keepdims=1)
     return node(g, g.among(["Sigmoid", "Tanh", "Relu", "Neg"]), x)
 
@@ -315,7 +410,7 @@ def folded(g):
     x = g.operand()
     if g.kind != "float32" or g.version < 9:
         raise Unfit
-    g.node("Add", [x, expression(g, [1, *g.shapes[x][1:]], 3)])
+    g.node("Add", [x, expression(g, g.plain(x), 3)])
 
 
 def total(g):
@@ -323,7 +418,7 @@ def total(g):
     parts = [x]
     for _ in range(g.int(0, 2)):
         if g.version >= 8 and g.chance(0.4):
-            parts.append(floats(g, broadcast(g, g.shapes[x][1:])))
+            parts.append(floats(g, broadcast(g, x)))
         else:
             parts.append(node(g, g.among(["Sigmoid", "Tanh"]), x))
     g.random.shuffle(parts)
@@ -335,7 +430,7 @@ def neg(g):
 
 
 def identity(g):
-    node(g, "Identity", g.operand(any_kind=True))
+    node(g, "Identity", g.operand(any_kind=True, truth=True))
 
 
 def dropout(g):
@@ -387,7 +482,7 @@ def cast(g):
 
 
 def batch_norm(g):
-    x = g.operand((2, 3, 4, 5))
+    x = g.operand((2, 3, 4, 5), first=True)
     c = [g.shapes[x][1]]
     parts = [floats(g, c, positive=True), floats(g, c), floats(g, c), floats(g, c, positive=True)]
     attrs = {}
@@ -403,26 +498,35 @@ def batch_norm(g):
 
 
 def gemm(g):
-    x = g.operand((2,))
-    k, m = g.shapes[x][1], g.int(1, 20)
-    attrs = {}
+    turned = (g.single or g.moves) and g.chance(0.4)
+    x = g.operand((2,), first=not g.single and not turned)
+    if g.axis(x) == (0 if turned else 1):
+        raise Unfit
+    k, m = g.shapes[x][0 if turned else 1], g.int(1, 20)
+    attrs = {"transA": 1} if turned else {}
     if g.chance(0.5):
         attrs["transB"] = g.int(0, 1)
     if g.chance(0.3):
         attrs["alpha"] = 0.7
     if g.chance(0.3):
         attrs["beta"] = 1.5
-    if g.chance(0.2):
+    if g.chance(0.2) and not turned:
         attrs["transA"] = 0
     w = floats(g, [m, k] if attrs.get("transB") else [k, m], 1 / np.sqrt(k))
     form = g.among(
         (["none"] if g.version >= 11 else []) + ["[]", "[1]", "[M]", "[1, M]", "[1, 1]", "value"]
     )
     if form == "value":
+        if turned:
+            raise Unfit
         attrs.pop("beta", None)
         c = node(g, "MatMul", x, floats(g, [k, m], 1 / np.sqrt(k)))
     elif form != "none":
         c = floats(g, {"[]": [], "[1]": [1], "[M]": [m], "[1, M]": [1, m], "[1, 1]": [1, 1]}[form])
+    rows = g.shapes[x][1 if turned else 0]
+    if g.single and form == "[1, M]" and g.chance(0.5):
+        form = "[n, M]"
+        c = floats(g, g.among([[rows, m], [rows, 1]]))
     g.node("Gemm", [x, w] if form == "none" else [x, w, c], attrs, tags=[f"summand {form}"])
 
 
@@ -430,17 +534,21 @@ def matmul(g):
     form = g.among(["matrix", "list", "[1, K, M]", "left", "left list", "batch"])
     m = g.int(1, 12)
     if form == "batch":
-        x = g.operand((4,))
+        x = g.operand((4,), first=True)
         c, _, k = g.shapes[x][1:]
         w = floats(g, [c, k, m] if g.chance(0.5) else [1, c, k, m], 1 / np.sqrt(k))
         return g.node("MatMul", [x, w], tags=[form])
     if form.startswith("left"):
-        x = g.operand((3, 4, 5))
+        x = g.operand((2, 3, 4, 5) if g.single else (3, 4, 5))
         k = g.shapes[x][-2]
+        if (g.axis(x) or 0) >= len(g.shapes[x]) - 2 and not g.single:
+            raise Unfit
         w = floats(g, [k] if form == "left list" else [m, k], 1 / np.sqrt(k))
         return g.node("MatMul", [w, x], tags=[form])
     x = g.operand((3, 4, 5) if form == "[1, K, M]" else (2, 3, 4, 5))
     k = g.shapes[x][-1]
+    if g.axis(x) == len(g.shapes[x]) - 1:
+        raise Unfit
     shape = {"matrix": [k, m], "list": [k], "[1, K, M]": [1, k, m]}[form]
     g.node("MatMul", [x, floats(g, shape, 1 / np.sqrt(k))], tags=[form])
 
@@ -485,7 +593,7 @@ def window(g, dims, attrs, pool, dilated):
 
 
 def conv(g):
-    x = g.operand((3, 4))
+    x = g.operand((3, 4), first=True)
     c, *dims = g.shapes[x][1:]
     attrs = {}
     size = window(g, dims, attrs, False, True)
@@ -503,7 +611,7 @@ def conv(g):
 def pool(op):
     def rule(g):
         integers = op == "MaxPool" and g.version >= 12
-        x = g.operand((3, 4), any_kind=integers and g.chance(0.5))
+        x = g.operand((3, 4), any_kind=integers and g.chance(0.5), first=True)
         if g.kinds[x] in INTEGERS and g.kinds[x] not in ("int8", "uint8"):
             raise Unfit
         attrs = {}
@@ -522,36 +630,42 @@ def pool(op):
 
 def global_pool(op):
     def rule(g):
-        node(g, op, g.operand((3, 4, 5)))
+        node(g, op, g.operand((3, 4, 5), first=True))
 
     return rule
 
 
 def reduce(op):
     def rule(g):
-        x = g.operand(any_kind=op == "ReduceMax" and g.version >= 12)
+        x = g.operand(any_kind=op in ("ReduceMax", "ReduceMin") and g.version >= 12)
         if g.kinds[x] in ("int16",):
             raise Unfit
+        if op == "ReduceLogSum":
+            x = positive(g, x)
         rank = len(g.shapes[x])
         attrs = {} if g.chance(0.4) else {"keepdims": g.int(0, 1)}
         if g.version >= (13 if op == "ReduceSum" else 18) and g.chance(0.15):
             return node(g, op, x, **(attrs | {"noop_with_empty_axes": 1}))
-        if rank < 2:
-            raise Unfit
-        first = g.int(1, rank - 1)
-        axes = list(range(first, g.int(first, rank - 1) + 1))
+        if g.single and g.chance(0.15):
+            return node(g, op, x, **attrs)
+        axes = [a for a in g.axes(x) if g.chance(0.5)] or [g.among(g.axes(x))]
+        far = max(axes) - min(axes) >= len(axes)
         if g.version >= 11 and g.chance(0.3):
             axes = [a - rank for a in axes]
         g.random.shuffle(axes)
         reduced(g, op, x, [int(a) for a in axes], **attrs)
         g.nodes[-1].hits.append((op, "axes", rank, g.kinds[x]))
+        if far:
+            g.nodes[-1].hits.append((op, "axes apart", rank, g.kinds[x]))
 
     return rule
 
 
 def softmax(op):
     def rule(g):
-        x = g.operand((2, 3, 4, 5))
+        x = g.operand((2, 3, 4, 5), first=g.version < 13 and not g.single)
+        if g.axis(x) == len(g.shapes[x]) - 1 or g.single and g.version < 13 and g.shapes[x][0] > 1:
+            raise Unfit
         _, a = inner(g, x)
         node(g, op, x, **({} if g.chance(0.3) else {"axis": a}))
 
@@ -559,8 +673,11 @@ def softmax(op):
 
 
 def flatten(g):
-    x = g.operand(any_kind=g.version >= 9)
+    x = g.operand(any_kind=g.version >= 9, truth=True, first=not g.single)
     rank = len(g.shapes[x])
+    if g.single:
+        a = g.int(-rank if g.version >= 11 else 0, rank)
+        return node(g, "Flatten", x, **({} if g.chance(0.2) else {"axis": a}))
     ways = [{}, {"axis": 1}] if rank > 1 else [{}]
     if rank > 1 and g.version >= 11:
         ways.append({"axis": 1 - rank})
@@ -570,22 +687,24 @@ def flatten(g):
 
 
 def reshape(g):
-    x = g.operand(any_kind=True)
-    dims = g.split(g.size(x), g.int(1, 4))
+    x = g.operand(any_kind=True, truth=True)
+    dims = g.split(g.size(x), g.int(0 if g.single and g.size(x) == 1 else 1, 4))
     reshape_to(g, x, dims)
 
 
 def unsqueeze(g):
-    x = g.operand((1, 2, 3, 4), any_kind=True)
+    x = g.operand((1, 2, 3, 4), any_kind=True, truth=True)
     rank = len(g.shapes[x])
-    axes = [g.int(1, rank)] if g.chance(0.6) or rank > 3 else [1, g.int(2, rank + 1)]
+    least = 0 if g.single or g.moves else 1
+    one = g.chance(0.6) or rank > 3
+    axes = [g.int(least, rank)] if one else [least, g.int(least + 1, rank + 1)]
     if g.version >= 11 and g.chance(0.3):
         axes = [a - rank - len(axes) for a in axes]
     y = squeeze(g, x, axes, "Unsqueeze")
     g.nodes[-1].hits.append(("Unsqueeze", "axes", rank, g.kinds[x]))
     if g.chance(0.5):
         rank = len(g.shapes[y])
-        ones = [i for i in range(1, rank) if g.shapes[y][i] == 1]
+        ones = [i for i in g.axes(y) if g.shapes[y][i] == 1]
         ones = ones if g.chance(0.5) else [g.among(ones)]
         if g.version >= 11 and g.chance(0.3):
             ones = [a - rank for a in ones]
@@ -594,13 +713,16 @@ def unsqueeze(g):
 
 
 def transpose(g):
-    x = g.operand(any_kind=True)
+    x = g.operand(any_kind=True, truth=True)
     rank = len(g.shapes[x])
+    if g.single or g.moves:
+        perm = [int(p) for p in g.random.permutation(rank)]
+        return node(g, "Transpose", x, **({} if g.chance(0.2) else {"perm": perm}))
     node(g, "Transpose", x, perm=[0, *(int(p) + 1 for p in g.random.permutation(rank - 1))])
 
 
 def concat(g):
-    x = g.operand((2, 3, 4, 5), any_kind=True)
+    x = g.operand((2, 3, 4, 5), any_kind=True, truth=True)
     a, written = inner(g, x)
     fit = lambda n: (
         [d for i, d in enumerate(g.shapes[n]) if i != a]
@@ -618,19 +740,30 @@ def concat(g):
     if g.chance(0.3) and g.kinds[x] == g.kind:
         parts.append(node(g, "Tanh", x))
     g.random.shuffle(parts)
-    node(g, "Concat", *parts, axis=written)
+    if not g.single or g.kinds[x] != g.kind or g.chance(0.5):
+        return node(g, "Concat", *parts, axis=written)
+    for _ in range(g.int(1, 3)):
+        shape = [g.int(1, 3) if i == a else d for i, d in enumerate(g.shapes[x])]
+        one = typed(g, np.full(shape, g.among([0.0, 0.5, -1.0]), np.float32))
+        parts.insert(g.int(0, len(parts)), one if g.chance(0.5) else floats(g, shape))
+    g.node("Concat", parts, {"axis": written}, tags=["constants"])
 
 
 def pad(g):
     x = g.operand(any_kind=g.version >= 13)
     rank = len(g.shapes[x])
-    sides = lambda axes: [g.int(0, 2) if a else 0 for a in axes]
-    attrs = {"mode": "constant"} if g.chance(0.3) else {}
+    mode = g.among(["constant", "constant", "edge", "reflect"] + ["wrap"] * (g.version >= 19))
+    most = lambda a: {"reflect": min(3, g.shapes[x][a] - 1), "wrap": min(3, g.shapes[x][a])}
+    sides = lambda axes: [
+        0 if a == g.axis(x) or g.chance(0.3) else g.int(0, most(a).get(mode, 2)) for a in axes
+    ]
+    attrs = {"mode": mode} if mode != "constant" or g.chance(0.3) else {}
     every = list(range(rank))
     if g.version < 11:
         if g.chance(0.5):
             attrs["value"] = 0.5
-        return node(g, "Pad", x, pads=sides(every) + sides(every), **attrs)
+        node(g, "Pad", x, pads=sides(every) + sides(every), **attrs)
+        return g.nodes[-1].hits.append(("Pad", mode, rank, g.kinds[x]))
     kind = g.kinds[x]
     value = [
         stored(g, np.array(3, kind))
@@ -639,8 +772,10 @@ def pad(g):
         if kind == g.kind
         else ""
     ]
+    if mode != "constant":
+        value = [""]
     if g.version >= 18 and rank > 1 and g.chance(0.4):
-        axes = [a for a in range(1, rank) if g.chance(0.6)] or [1]
+        axes = [a for a in g.axes(x) if g.chance(0.6)] or g.axes(x)[:1]
         written = [a - rank * g.int(0, 1) for a in axes]
         inputs = [
             x,
@@ -648,16 +783,16 @@ def pad(g):
             *(value if g.chance(0.5) else [""]),
             whole(g, written),
         ]
-        return g.node("Pad", inputs, attrs, tags=["axes"])
+        return g.node("Pad", inputs, attrs, tags=["axes", mode])
     inputs = [x, whole(g, sides(every) + sides(every)), *(value if g.chance(0.6) else [])]
-    g.node("Pad", inputs, attrs, tags=[f"{len(inputs)} inputs"])
+    g.node("Pad", inputs, attrs, tags=[f"{len(inputs)} inputs", mode])
 
 
 def slice_(g):
-    x = g.operand((2, 3, 4, 5), any_kind=True)
+    x = g.operand((2, 3, 4, 5), any_kind=True, truth=True)
     shape = g.shapes[x]
     rank = len(shape)
-    axes = sorted({g.int(1, rank - 1) for _ in range(g.int(1, 2))})
+    axes = sorted({g.among(g.axes(x)) for _ in range(g.int(1, 2))})
     starts, ends, steps = [], [], []
     for a in axes:
         n = shape[a]
@@ -675,7 +810,7 @@ def slice_(g):
         # Without axes: from the first on.
         axes = list(range(rank))
         starts, ends, steps = [0] * rank, [FAR] * rank, None
-        ends[1] = g.int(1, shape[1])
+        ends[g.axes(x)[0]] = g.int(1, shape[g.axes(x)[0]])
         if g.version < 10:
             return node(g, "Slice", x, starts=starts, ends=ends)
         return g.node("Slice", [x, whole(g, starts), whole(g, ends)], tags=["starts", "ends"])
@@ -688,7 +823,7 @@ def slice_(g):
 
 
 def gather(g):
-    x = g.operand((2, 3, 4, 5), any_kind=True)
+    x = g.operand((2, 3, 4, 5), any_kind=True, truth=True)
     a, written = inner(g, x)
     n = g.shapes[x][a]
     count = g.among([(), (1,), (g.int(1, 4),), (2, 2)])
@@ -708,7 +843,7 @@ def gather(g):
 
 
 def split(g):
-    x = g.operand((2, 3, 4, 5), any_kind=True)
+    x = g.operand((2, 3, 4, 5), any_kind=True, truth=True)
     a, written = inner(g, x)
     n = g.shapes[x][a]
     parts = g.int(1, min(3, n))
@@ -733,13 +868,14 @@ def of_ml(g, op, inputs, attrs, shapes):
     g.nodes.append(Node(op, inputs, names, attrs, ML))
     g.hit(g.nodes[-1], attrs, 2, g.kinds[x])
     for name, dims in zip(names, shapes):
-        g.shapes[name], g.kinds[name] = [BATCH, *dims], "float32" if dims else "int64"
+        front = [1 if g.single else BATCH]
+        g.shapes[name], g.kinds[name] = [*front, *dims], "float32" if dims else "int64"
         g.live.add(name)
     return names
 
 
 def scaler(g):
-    x = g.operand((2,))
+    x = g.operand((2,), first=True)
     n = g.among([1, g.shapes[x][1]])
     list_of = lambda low, high: [round(float(v), 3) for v in g.random.uniform(low, high, n)]
     of_ml(
@@ -748,14 +884,14 @@ def scaler(g):
 
 
 def normalizer(g):
-    x = g.operand((2,))
+    x = g.operand((2,), first=True)
     attrs = {} if g.version < 13 else {"axis": 1}
     x = node(g, "Sigmoid", x) if g.chance(0.5) else node(g, "Softmax", x, **attrs)
     of_ml(g, "Normalizer", [x], {"norm": "L1"}, [g.shapes[x][1:]])
 
 
 def regressor(g):
-    x = g.operand((2,))
+    x = g.operand((2,), first=True)
     targets, n = g.int(1, 4), g.shapes[x][1]
     attrs = {"coefficients": normal(g, targets * n, 1 / np.sqrt(n)).tolist(), "targets": targets}
     if g.chance(0.6):
@@ -764,10 +900,504 @@ def regressor(g):
 
 
 def extract(g):
-    x = g.operand((2,))
+    x = g.operand((2,), first=True)
     at = g.random.integers(0, g.shapes[x][1], g.int(1, 4))
     of_ml(g, "ArrayFeatureExtractor", [x, g.weight(at)], {}, [[len(at)]])
 
+
+def clean(g, name):
+    """True if both sides have exactly the same numbers: those of an input, moved or rounded."""
+    if name in g.inputs or name not in g.live:
+        return True
+    of = next(n for n in g.nodes if name in n.outputs)
+    return of.op in EXACT and all(clean(g, i) for i in of.inputs if i and i not in g.sizes)
+
+
+def sharp(g, **options):
+    """An operand of an operation that jumps, mostly one with exact numbers."""
+    for _ in range(6):
+        before = len(g.nodes)
+        x = g.operand(**options)
+        if clean(g, x) or g.chance(0.1):
+            return x
+        for n in g.nodes[before:]:
+            g.live -= set(n.outputs)
+        del g.nodes[before:]
+    return g.operand(**options)
+
+
+def jump(op, any_kind=False, **draws):
+    def rule(g):
+        x = sharp(g, any_kind=any_kind and g.version >= 13)
+        attrs = {
+            k: round(float(g.random.uniform(*v)), 3) for k, v in draws.items() if g.chance(0.7)
+        }
+        node(g, op, x, **attrs)
+
+    return rule
+
+
+def absolute(g):
+    node(g, "Abs", g.operand(any_kind=True))
+
+
+def exponential(g):
+    x = g.operand()
+    node(g, "Exp", x if g.chance(0.2) else node(g, "Tanh", x))
+
+
+def steep(op):
+    def rule(g):
+        node(g, op, positive(g, g.operand()))
+
+    return rule
+
+
+def power(g):
+    x = g.operand()
+    exponent = g.among([-1, -0.5, 0.5, 0.75, 1, 2, 3, 4])
+    if exponent < 1:
+        x = positive(g, x)
+    elif g.chance(0.7):
+        x = node(g, "Tanh", x)
+    whole_one = g.version >= 12 and exponent == int(exponent) and exponent > 0 and g.chance(0.4)
+    shape = g.among([[], [1], broadcast(g, x)])
+    e = np.full(shape, exponent)
+    e = stored(g, e.astype(g.among(["int64", "int32"]))) if whole_one else typed(g, e.astype("f4"))
+    g.node("Pow", [x, e], tags=[f"exponent {exponent}"])
+
+
+def several(op):
+    """`Max`, `Min` and `Mean` of several values and constants of any sizes."""
+
+    def rule(g):
+        x = g.operand()
+        parts = [x]
+        for _ in range(g.int(1, 2)):
+            if g.chance(0.5):
+                parts.append(floats(g, broadcast(g, x)))
+            else:
+                parts.append(partner(g, x))
+        g.random.shuffle(parts)
+        g.node(op, parts, tags=[f"{len(parts)} inputs of any sizes"])
+
+    return rule
+
+
+def whole_numbers(g, x):
+    """Whole numbers of a few values."""
+    op = g.among(["Floor", "Ceil"] + (["Round"] if g.version >= 11 else []))
+    return node(g, op, x)
+
+
+def compare(op):
+    def rule(g):
+        x = sharp(g)
+        if op.endswith("Equal") and g.chance(0.7) or op == "Equal":
+            x = whole_numbers(g, x)
+        form = g.among(["constant", "constant", "value", "small"])
+        if form == "constant":
+            y = typed(g, (g.random.integers(-2, 3, broadcast(g, x)) / 1).astype(np.float32))
+        elif form == "value":
+            y = partner(g, x) if g.chance(0.3) else node(g, g.among(["Neg", "Abs"]), x)
+        else:
+            along = [g.among(g.axes(x))]
+            y = reduced(g, "ReduceMax", x, [int(a) for a in along], keepdims=1)
+        pair = [x, y] if g.chance(0.5) else [y, x]
+        g.node(op, pair, tags=[f"with a {form}"])
+
+    return rule
+
+
+def truth_of(g):
+    """A truth value of the record."""
+    found = sorted(n for n in g.live if g.kinds[n] == "bool")
+    if found and g.chance(0.7):
+        return g.among(found)
+    RULES[g.among(["Greater", "Less"])](g)
+    return g.nodes[-1].outputs[0]
+
+
+def truths(g, shape):
+    return stored(g, g.random.random(shape) < 0.5)
+
+
+def negate(g):
+    node(g, "Not", truth_of(g))
+
+
+def logic(op):
+    def rule(g):
+        x = truth_of(g)
+        same = sorted(n for n in g.live if g.kinds[n] == "bool" and g.shapes[n] == g.shapes[x])
+        way = g.among(["constant", "value", "not"])
+        if way == "constant":
+            y = truths(g, broadcast(g, x))
+        else:
+            y = g.among(same) if way == "value" else node(g, "Not", x)
+        g.node(
+            op, [x, y] if g.chance(0.5) else [y, x], tags=["constant"] if way == "constant" else []
+        )
+
+    return rule
+
+
+def truth_as_number(g):
+    x = truth_of(g)
+    node(g, "Cast", x, to=code(g.kind))
+
+
+def number_as_truth(g):
+    x = sharp(g, any_kind=True)
+    node(g, "Cast", x, to=9)
+
+
+def whole_cast(g):
+    """Floats to integers, of which the fraction is left out."""
+    x = sharp(g)
+    if g.chance(0.5):
+        x = node(g, "Mul", x, typed(g, np.float32(4)))
+    node(g, "Cast", x, to=g.among([6, 7]))
+
+
+def where(g):
+    side = lambda like: (
+        floats(g, broadcast(g, like))
+        if g.chance(0.4)
+        else partner(g, like)
+        if g.chance(0.5)
+        else like
+    )
+    if g.chance(0.35):
+        x = g.operand()
+        c, y = truths(g, broadcast(g, x)), side(x)
+        pair = [x, y] if g.chance(0.5) else [y, x]
+        return g.node("Where", [c, *pair], tags=["constant condition"])
+    c = truth_of(g)
+    same = sorted(
+        n
+        for n in g.live
+        if g.kinds[n] == g.kind and g.shapes[n] == g.shapes[c] and n not in g.sizes
+    )
+    x = g.among(same) if same and g.chance(0.8) else node(g, "Cast", c, to=code(g.kind))
+    if g.chance(0.3):
+        along = [g.among(g.axes(x))]
+        x = reduced(g, "ReduceMax", x, [int(a) for a in along], keepdims=1)
+    y = side(x)
+    if g.chance(0.2):
+        x = floats(g, broadcast(g, x))
+    g.node("Where", [c, *([x, y] if g.chance(0.5) else [y, x])], tags=["computed condition"])
+
+
+def with_ones(g, x):
+    """x, or what has size 1 along some of its axes."""
+    axes = [a for a in g.axes(x) if g.chance(0.5)]
+    if not axes or g.chance(0.2):
+        return x
+    return reduced(g, g.among(["ReduceMean", "ReduceMax"]), x, [int(a) for a in axes], keepdims=1)
+
+
+def expand(g):
+    x = g.operand((1, 2, 3, 4))
+    whole_one = g.plain(x)
+    y = with_ones(g, x)
+    if g.chance(0.25):
+        sizes = node(g, "Shape", x)
+        g.sizes = g.sizes | {sizes}
+        g.known[sizes] = np.array(g.shapes[x])
+        return g.node("Expand", [y, sizes], tags=["sizes of a value"])
+    shape = [
+        g.int(1, 4) if d == 1 and i in g.axes(y) and g.chance(0.3) else w
+        for i, (d, w) in enumerate(zip(g.shapes[y], whole_one))
+    ]
+    if (g.single or g.moves) and g.chance(0.3):
+        shape = [g.int(1, 3), *shape]
+    elif g.chance(0.2):
+        # What is left out stays.
+        shape = shape[g.int(0, len(shape) - 1) :]
+    if not shape:
+        raise Unfit
+    g.node("Expand", [y, whole(g, shape)], tags=["sizes"])
+
+
+def tile(g):
+    x = g.operand((1, 2, 3, 4), any_kind=g.version >= 13, truth=True)
+    repeats = [g.int(1, 3) if i in g.axes(x) else 1 for i in range(len(g.shapes[x]))]
+    node(g, "Tile", x, whole(g, repeats))
+
+
+def cumulated(g):
+    x = g.operand()
+    a, _ = inner(g, x)
+    a -= len(g.shapes[x]) * g.int(0, 1)
+    axis = stored(g, np.array(a if g.chance(0.6) else [a], g.among(["int64", "int32"])))
+    attrs = {k: g.int(0, 1) for k in ("exclusive", "reverse") if g.chance(0.5)}
+    node(g, "CumSum", x, axis, **attrs)
+
+
+def triangle(g):
+    x = g.operand((3, 4, 5) if not g.single else (2, 3, 4))
+    if not g.single and g.axis(x) >= len(g.shapes[x]) - 2:
+        raise Unfit
+    attrs = {} if g.chance(0.3) else {"upper": g.int(0, 1)}
+    more = [stored(g, np.array(g.int(-3, 3)))] if g.chance(0.6) else []
+    node(g, "Trilu", x, *more, **attrs)
+
+
+def one_hot(g):
+    x = sharp(g, ranks=(1, 2, 3))
+    depth = g.int(1, 5)
+    x = node(g, "Clip", x, **{"min": -depth, "max": depth - 1.0}) if g.version < 11 else x
+    index = node(g, "Cast", node(g, "Mul", x, typed(g, np.float32(2))), to=7)
+    rank = len(g.shapes[x]) + 1
+    least = 0 if g.single else g.axis(x) + 1
+    at = g.int(least, rank - 1)
+    attrs = {} if at == rank - 1 and g.chance(0.5) else {"axis": g.among([at, at - rank])}
+    many = stored(g, np.array(depth if g.chance(0.5) else [depth], "int64"))
+    values = stored(g, np.array(g.among([[0, 1], [-0.5, 2.0]]), np.float32))
+    node(g, "OneHot", index, many, values, **attrs)
+
+
+def layer_norm(op):
+    def rule(g):
+        x = g.operand((2, 3, 4, 5) if not g.single else (1, 2, 3, 4))
+        rank = len(g.shapes[x])
+        least = 0 if g.single else g.axis(x) + 1
+        if least >= rank:
+            raise Unfit
+        a = g.int(least, rank - 1)
+        attrs = {} if a == rank - 1 and g.chance(0.4) else {"axis": g.among([a, a - rank])}
+        if g.chance(0.6):
+            attrs["epsilon"] = g.among([1e-3, 0.1])
+        shape = g.shapes[x][a:]
+        inputs = [floats(g, shape, positive=g.chance(0.5))]
+        if op == "LayerNormalization" and g.chance(0.6):
+            inputs.append(floats(g, shape))
+        node(g, op, x, *inputs, **attrs)
+
+    return rule
+
+
+def instance_norm(g):
+    x = g.operand((3, 4, 5), first=True)
+    c = [g.shapes[x][1]]
+    attrs = {"epsilon": g.among([1e-3, 0.1])} if g.chance(0.6) else {}
+    node(g, "InstanceNormalization", x, floats(g, c, positive=True), floats(g, c), **attrs)
+
+
+def group_norm(g):
+    x = g.operand((3, 4), first=True)
+    c = g.shapes[x][1]
+    groups = g.among([d for d in range(1, c + 1) if c % d == 0])
+    n = [groups] if g.version < 21 else [c]
+    attrs = {"epsilon": g.among([1e-3, 0.1])} if g.chance(0.6) else {}
+    parts = [floats(g, n, positive=True), floats(g, n)]
+    node(g, "GroupNormalization", x, *parts, num_groups=groups, **attrs)
+
+
+def mean_variance(g):
+    x = g.operand((2, 3, 4))
+    if g.single and len(g.shapes[x]) == 4 and g.chance(0.3):
+        return node(g, "MeanVarianceNormalization", x)
+    axes = [a for a in g.axes(x) if g.chance(0.6)] or g.axes(x)[-1:]
+    node(g, "MeanVarianceNormalization", x, axes=axes)
+
+
+def local_response(g):
+    x = g.operand((4,), first=True)
+    attrs = {"size": g.among([1, 3, 5])}
+    for key, values in (("alpha", [0.1, 0.5]), ("beta", [0.5, 1.0, 2.0]), ("bias", [0.5, 2.0])):
+        if g.chance(0.6):
+            attrs[key] = g.among(values)
+    node(g, "LRN", x, **attrs)
+
+
+def resize(g):
+    mode = g.among(["nearest", "nearest", "linear", "linear", "cubic"])
+    if g.version < 11 and mode == "cubic":
+        raise Unfit
+    ranks = {"nearest": (1, 2, 3, 4, 5), "linear": (2, 3, 4), "cubic": (4,)}[mode]
+    x = g.operand(ranks)
+    shape, rank = g.shapes[x], len(g.shapes[x])
+    axes = g.axes(x)
+    if mode != "nearest":
+        axes = [a for a in axes if a >= rank - 2] if rank != 2 or g.single else axes
+    axes = [a for a in axes if g.chance(0.8)] or axes[-1:]
+    if not axes:
+        raise Unfit
+    attrs = {} if mode == "nearest" and g.chance(0.3) else {"mode": mode}
+    factor = lambda: g.among([0.5, 0.6, 0.75, 1.0, 1.3, 1.5, 2.0, 2.0, 2.5, 3.0])
+    scales = [factor() if i in axes else 1.0 for i in range(rank)]
+    if g.version < 10:
+        scales = [max(1.0, s) for s in scales]
+        if g.version < 9:
+            return g.node("Upsample", [x], {"scales": scales} | attrs, tags=[mode])
+        return g.node("Upsample", [x, stored(g, np.array(scales, "f4"))], attrs, tags=[mode])
+    if g.version < 11:
+        y = g.node("Resize", [x, stored(g, np.array(scales, "f4"))], attrs, tags=[mode])[0]
+        if g.shapes[y] == shape and set(scales) != {1.0}:
+            raise Unfit("ONNX Runtime copies a value whose sizes stay, whatever the scales")
+        return
+    places = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+    places += ["tf_half_pixel_for_nn"] if g.version < 13 else []
+    places += ["half_pixel_symmetric"] if g.version >= 19 else []
+    place = g.among(places)
+    if place != "half_pixel" or g.chance(0.4):
+        attrs["coordinate_transformation_mode"] = place
+    nearest = g.among(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+    if mode == "nearest" and (nearest != "round_prefer_floor" or g.chance(0.5)):
+        attrs["nearest_mode"] = nearest
+    if mode == "cubic":
+        if g.chance(0.5):
+            attrs["cubic_coeff_a"] = g.among([-0.5, -0.6])
+        if g.chance(0.5):
+            attrs["exclude_outside"] = g.int(0, 1)
+    if g.version >= 18 and g.chance(0.2):
+        attrs["antialias"] = 0
+    roi = "" if g.version >= 13 else g.weight(np.array([], np.float32))
+    named = list(range(rank))
+    if g.version >= 18 and g.chance(0.4):
+        named = axes
+        attrs["axes"] = [int(a) for a in axes]
+    tags = [mode, place]
+    if g.chance(0.6):
+        c = stored(g, np.array([scales[a] for a in named], np.float32))
+        y = g.node("Resize", [x, roi, c], attrs, tags=[*tags, "scales"])[0]
+        if g.shapes[y] == shape and set(scales) != {1.0}:
+            raise Unfit("ONNX Runtime copies a value whose sizes stay, whatever the scales")
+        return
+    to = [g.int(1, 2 * shape[a] + 1) if a in axes else shape[a] for a in range(rank)]
+    none = "" if g.version >= 13 else g.weight(np.array([], np.float32))
+    if g.single or g.axis(x) not in named:
+        sizes = whole(g, [to[a] for a in named])
+    elif g.axis(x) == 0:
+        sizes = sizes_of(g, x, to[1:])
+    else:
+        raise Unfit
+    g.node("Resize", [x, roi, none, sizes], attrs, tags=[*tags, "sizes"])
+
+
+def enlarge(g):
+    x = g.operand((3, 4), first=True)
+    c, *dims = g.shapes[x][1:]
+    n, attrs = len(dims), {}
+    groups = g.among([1, 1] + [d for d in range(2, c + 1) if c % d == 0])
+    each = g.int(1, 4)
+    size = [g.int(1, 3) for _ in dims]
+    strides = [g.int(1, 3) for _ in dims] if g.chance(0.7) else [1] * n
+    dilations = [g.int(1, 2) for _ in dims] if g.chance(0.3) else [1] * n
+    if strides != [1] * n or g.chance(0.3):
+        attrs["strides"] = strides
+    if dilations != [1] * n:
+        attrs["dilations"] = dilations
+    if groups > 1 or g.chance(0.2):
+        attrs["group"] = groups
+    if g.chance(0.5):
+        attrs["kernel_shape"] = size
+    wide = [(k - 1) * d + 1 for k, d in zip(size, dilations)]
+    more = [g.int(0, max(s, d) - 1) for s, d in zip(strides, dilations)]
+    way = g.among(["none", "pads", "pads", "output_shape", "SAME_UPPER", "SAME_LOWER", "VALID"])
+    if way == "pads":
+        attrs["pads"] = [g.int(0, min(2, w - 1)) for w in wide + wide]
+    elif way == "output_shape":
+        attrs["output_shape"] = [
+            max(1, s * (d - 1) + w + m - g.int(0, 2))
+            for s, d, w, m in zip(strides, dims, wide, more)
+        ]
+        if g.chance(0.3):
+            attrs["auto_pad"] = g.among(["SAME_UPPER", "SAME_LOWER"])
+    elif way != "none":
+        attrs["auto_pad"] = way
+    if g.chance(0.3) and any(more):
+        attrs["output_padding"] = more
+    w = floats(g, [c, each, *size], 1 / np.sqrt(c // groups * np.prod(size)))
+    bias = [floats(g, [each * groups])] if g.chance(0.6) else []
+    node(g, "ConvTranspose", x, w, *bias, **attrs)
+
+
+def depth_to_space(g):
+    b = g.among([1, 2, 2, 2, 3])
+    x = g.operand((4,), fits=lambda d: d[0] % (b * b) == 0, first=True)
+    attrs = {"mode": g.among(["DCR", "CRD"])} if g.version >= 11 and g.chance(0.7) else {}
+    node(g, "DepthToSpace", x, blocksize=b, **attrs)
+
+
+def space_to_depth(g):
+    b = g.among([1, 2, 2, 2, 3])
+    x = g.operand((4,), fits=lambda d: d[1] % b == 0 and d[2] % b == 0, first=True)
+    node(g, "SpaceToDepth", x, blocksize=b)
+
+
+def quantise(g):
+    """Rounds to one scale's steps and back."""
+    if g.kind != "float32":
+        raise Unfit
+    x = sharp(g)
+    kind = g.among(["int8", "uint8"])
+    scale = stored(g, np.float32(g.among([0.125, 0.03125, 0.02])))
+    zero = stored(g, np.array(g.int(100, 150) if kind == "uint8" else g.int(-20, 20), kind))
+    if kind == "uint8" and g.chance(0.2):
+        y = node(g, "QuantizeLinear", x, scale)
+        return node(g, "DequantizeLinear", y, scale)
+    y = node(g, "QuantizeLinear", x, scale, zero)
+    if g.chance(0.3):
+        shape = g.shapes[y]
+        y = node(g, "Transpose", y, perm=list(range(len(shape)))) if g.version >= 21 else y
+    node(g, "DequantizeLinear", y, scale, zero)
+
+
+def swish(g):
+    node(g, "Swish", g.operand())
+
+
+def computed_limits(g):
+    """`Clip` with a bound that is computed from the record."""
+    if not g.single or g.version < 11:
+        raise Unfit
+    x = g.operand()
+    low = node(g, "ReduceMean", g.operand(), keepdims=0)
+    g.node("Clip", g.among([[x, low], [x, "", low]]), tags=["limits: computed"])
+
+
+EXACT = {
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Slice",
+    "Gather",
+    "Split",
+    "Pad",
+    "Concat",
+    "MaxPool",
+    "ReduceMax",
+    "ReduceMin",
+    "Relu",
+    "Neg",
+    "Abs",
+    "Floor",
+    "Ceil",
+    "Round",
+    "Sign",
+    "Expand",
+    "Tile",
+    "Cast",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Not",
+    "And",
+    "Or",
+    "Xor",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "OneHot",
+}
+"""Operations without a rounding."""
 
 RULES = {
     "Relu": activation("Relu"),
@@ -824,8 +1454,101 @@ RULES = {
     "Normalizer": normalizer,
     "LinearRegressor": regressor,
     "ArrayFeatureExtractor": extract,
+    "Abs": absolute,
+    "Exp": exponential,
+    "Log": steep("Log"),
+    "Sqrt": steep("Sqrt"),
+    "Reciprocal": steep("Reciprocal"),
+    "Erf": activation("Erf"),
+    "Sin": activation("Sin"),
+    "Cos": activation("Cos"),
+    "Softsign": activation("Softsign"),
+    "Celu": activation("Celu", alpha=(0.5, 2.0)),
+    "Swish": swish,
+    "ThresholdedRelu": jump("ThresholdedRelu", alpha=(-0.5, 0.7)),
+    "Shrink": jump("Shrink", lambd=(0.1, 0.8), bias=(0.0, 0.5)),
+    "Floor": jump("Floor"),
+    "Ceil": jump("Ceil"),
+    "Round": jump("Round"),
+    "Sign": jump("Sign", True),
+    "Pow": power,
+    "Max of several": several("Max"),
+    "Min of several": several("Min"),
+    "Mean": several("Mean"),
+    "Equal": compare("Equal"),
+    "Greater": compare("Greater"),
+    "GreaterOrEqual": compare("GreaterOrEqual"),
+    "Less": compare("Less"),
+    "LessOrEqual": compare("LessOrEqual"),
+    "Not": negate,
+    "And": logic("And"),
+    "Or": logic("Or"),
+    "Xor": logic("Xor"),
+    "Cast of truth": truth_as_number,
+    "Cast to truth": number_as_truth,
+    "Cast to whole": whole_cast,
+    "Where": where,
+    "Where again": where,
+    "Expand": expand,
+    "Tile": tile,
+    "CumSum": cumulated,
+    "Trilu": triangle,
+    "OneHot": one_hot,
+    "ReduceMin": reduce("ReduceMin"),
+    "ReduceL1": reduce("ReduceL1"),
+    "ReduceL2": reduce("ReduceL2"),
+    "ReduceSumSquare": reduce("ReduceSumSquare"),
+    "ReduceLogSum": reduce("ReduceLogSum"),
+    "ReduceLogSumExp": reduce("ReduceLogSumExp"),
+    "LayerNormalization": layer_norm("LayerNormalization"),
+    "RMSNormalization": layer_norm("RMSNormalization"),
+    "InstanceNormalization": instance_norm,
+    "GroupNormalization": group_norm,
+    "MeanVarianceNormalization": mean_variance,
+    "LRN": local_response,
+    "Resize": resize,
+    "Resize again": resize,
+    "ConvTranspose": enlarge,
+    "ConvTranspose again": enlarge,
+    "DepthToSpace": depth_to_space,
+    "SpaceToDepth": space_to_depth,
+    "QuantizeLinear": quantise,
+    "Clip with computed limits": computed_limits,
 }
-LEAST = {"Gelu": 20, "HardSwish": 14, "Max": 8, "Min": 8, "Mish": 18}
+LEAST = {
+    "Celu": 12,
+    "CumSum": 11,
+    "DequantizeLinear": 10,
+    "Equal": 11,
+    "Erf": 9,
+    "Expand": 8,
+    "Gelu": 20,
+    "GreaterOrEqual": 12,
+    "GroupNormalization": 18,
+    "HardSwish": 14,
+    "LayerNormalization": 17,
+    "LessOrEqual": 12,
+    "Max": 8,
+    "Max of several": 8,
+    "Mean": 8,
+    "MeanVarianceNormalization": 9,
+    "Min": 8,
+    "Min of several": 8,
+    "Mish": 18,
+    "OneHot": 9,
+    "QuantizeLinear": 10,
+    "RMSNormalization": 23,
+    "Resize": 10,
+    "Resize again": 7,
+    "Round": 11,
+    "Shrink": 9,
+    "Sign": 9,
+    "Swish": 24,
+    "ThresholdedRelu": 10,
+    "Trilu": 14,
+    "Where": 9,
+    "Where again": 9,
+}
 OF_INTEGERS = {
     "Clip",
     "Concat",
@@ -976,7 +1699,7 @@ def promised():
 def classes(g):
     """An end that gives classes: their numbers, other names, or a decision for each value."""
     way = g.among(["ArgMax", "ArgMax", "LinearClassifier", "ZipMap", "LabelEncoder", "Binarizer"])
-    x = g.operand((2,))
+    x = g.operand((2,), first=True)
     n = g.shapes[x][1]
     if n > 20 or n < 2:
         raise Unfit
@@ -1015,6 +1738,22 @@ def classes(g):
     g.outputs = [y]
 
 
+def mixed(g, x):
+    """A value that is none of single records where the first axis is theirs."""
+    op = g.among(["ReduceMean", "ReduceSum", "Gather", "Reshape", "Slice"])
+    if g.shapes[x][0] < 2 or g.kinds[x] != g.kind:
+        raise Unfit
+    if op == "Gather":
+        return node(g, op, x, stored(g, np.array([1, 0, 1])), axis=0)
+    if op == "Reshape":
+        return node(g, op, x, whole(g, [-1]))
+    if op == "Slice":
+        if g.version < 10:
+            return node(g, op, x, starts=[1], ends=[FAR], axes=[0])
+        return node(g, op, x, whole(g, [1]), whole(g, [FAR]), whole(g, [0]))
+    return reduced(g, op, x, [0], keepdims=g.int(0, 1))
+
+
 def draw(random):
     """A graph, or `Unfit`."""
     version = int(random.integers(SETS[0], SETS[1] + 1))
@@ -1022,10 +1761,31 @@ def draw(random):
     if kind == "bfloat16" and version < 13:
         kind = "float32"
     g = OnnxGraph(random, version, kind)
-    g.records = 1 if g.chance(0.15) else None
-    for _ in range(g.among([1, 1, 1, 2, 3])):
+    way = g.among(["records"] * 5 + ["one", "moves", "single", "single", "single"])
+    g.records = 1 if way == "one" or way == "moves" and g.chance(0.3) else None
+    g.moves, g.single = way == "moves", way == "single"
+    several = g.single and g.chance(0.2)
+    count = g.among([1, 1, 1, 2, 3])
+    for i in range(count):
         integer = kind == "float32" and g.chance(0.25)
-        g.input(dims_of(g, g.among([0, 1, 2, 3, 4])), g.among(INTEGERS) if integer else kind)
+        of = g.among(INTEGERS) if integer else kind
+        dims = dims_of(g, g.among([0, 1, 2, 3, 4]))
+        if not g.single:
+            if BATCH in dims:
+                raise Unfit
+            name = g.input(dims, of)
+            if g.moves and g.chance(0.5):
+                at = g.int(0, len(dims))
+                g.shapes[name] = [*dims[:at], BATCH, *dims[at:]]
+            continue
+        name = g.input([], of)
+        if several:
+            if len({g.shapes[n][0] for n in g.inputs[:-1] if g.shapes[n]}) == 1:
+                dims = [g.shapes[g.inputs[0]][0], *dims[1:]]
+            g.shapes[name] = [2, *dims] if not dims else dims
+            g.mixers |= {mixed(g, name)}
+        else:
+            g.shapes[name] = [1, *dims] if i == 0 and g.chance(0.8) else dims
     names = [n for n in RULES if version >= LEAST.get(n, 7)]
     if kind != "float32":
         names = [
@@ -1051,6 +1811,8 @@ def draw(random):
             failures += 1
             if failures > 100:
                 raise Unfit
+    if not g.fits():
+        raise Unfit
     g.declared, g.listed, g.ml = g.chance(0.3), g.chance(0.15), g.int(2, 5)
     # Records that leave the range of float32 on their way.
     g.extreme = kind == "float32" and g.chance(0.05)
@@ -1078,7 +1840,8 @@ def proto(node_):
 
 
 def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False):
-    info = lambda n: helper.make_tensor_value_info(n, code(kinds[n]), [records, *g.shapes[n][1:]])
+    sizes = lambda n: [records if i == g.axis(n) else d for i, d in enumerate(g.shapes[n])]
+    info = lambda n: helper.make_tensor_value_info(n, code(kinds[n]), sizes(n))
     of_output = info if declared else helper.make_empty_tensor_value_info
     made = helper.make_graph(
         nodes,
@@ -1123,7 +1886,7 @@ def records(g, count, random):
     """Values of each input, in types that NumPy has."""
     found = {}
     for name in g.inputs:
-        shape, kind = [count, *g.shapes[name][1:]], g.kinds[name]
+        shape, kind = [count, *g.dims(name)], g.kinds[name]
         if kind in INTEGERS:
             low, high = {"int8": (-100, 100), "uint8": (0, 200)}.get(kind, (-1000, 1000))
             found[name] = random.integers(low, high, shape).astype(kind)
@@ -1206,11 +1969,14 @@ class Judge:
                 attrs["to"] = 1
             protos.append(proto(Node(n.op, n.inputs, n.outputs, attrs, n.domain)))
         made = model(g, protos, g.inputs, outputs, weights, kinds)
-        parts = (
-            [feeds]
-            if not g.records
-            else [{k: v[i : i + 1] for k, v in feeds.items()} for i in range(count)]
-        )
+        if g.single:
+            parts = [{k: np.asarray(v[i]) for k, v in feeds.items()} for i in range(count)]
+        else:
+            step = 1 if g.records else count
+            parts = [
+                {k: np.moveaxis(v[i : i + step], 0, g.axis(k)) for k, v in feeds.items()}
+                for i in range(0, count, step)
+            ]
         found = {n: [] for n in outputs}
         runner = None
         for part in parts:
@@ -1230,12 +1996,13 @@ class Judge:
                     runner = lambda f: evaluator.run(None, f)
             for name, value in zip(outputs, runner(part)):
                 found[name].append(value)
-        values = {
-            n: np.concatenate(v) if np.ndim(v[0]) and n not in self.sizes_of(g) else v[0]
-            for n, v in found.items()
-        }
-        return {**feeds, **values}
+        return {**feeds, **{n: joined(g, n, v) for n, v in found.items()}}
 
-    @staticmethod
-    def sizes_of(g):
-        return g.sizes
+
+def joined(g, name, parts):
+    """The parts of a value that records have, with the records in front."""
+    if name in g.sizes or not g.single and not np.ndim(parts[0]):
+        return parts[0]
+    if g.single:
+        return np.stack(parts)
+    return np.concatenate([np.moveaxis(p, g.axis(name), 0) for p in parts])
