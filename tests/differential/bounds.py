@@ -128,8 +128,9 @@ SUMS = {
     "MEAN",
     "SUM",
     "AVERAGE_POOL_2D",
+    "Gelu",
 }
-"""Operations that add up numbers of both signs without weights."""
+"""Operations that add up numbers of both signs without weights, or double a number on their way."""
 FUNCTIONS = {
     "Sigmoid": 0.25,
     "Tanh": 1.0,

@@ -1,7 +1,8 @@
 """A random graph under construction, in a form that all formats are written from.
 
 Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front (in a graph
-that `moves` anywhere, in a `single` one nowhere); `kinds` its NumPy type. `weights` has the stored constants. A tensor in `live` depends on the record.
+that `moves` anywhere, in a `single` one nowhere); `kinds` its NumPy type. `weights` has the stored
+constants. A tensor in `live` depends on the record.
 """
 
 import copy
@@ -136,9 +137,13 @@ class Graph:
 
     def fits(self):
         """False if a model that computes one record would be taken for one of several."""
+        if not self.single and not (self.moves and self.records):
+            return True
         firsts = {self.shapes[n][0] if self.shapes[n] else 1 for n in self.inputs}
+        if not self.single:
+            return BATCH in firsts or 1 in firsts
         named = {o for n in self.nodes for o in n.outputs}
-        return not self.single or len(firsts) > 1 or 1 in firsts or bool(self.mixers & named)
+        return len(firsts) > 1 or 1 in firsts or bool(self.mixers & named)
 
     def cut(self, outputs):
         """The graph that computes `outputs` alone."""

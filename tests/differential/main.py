@@ -374,8 +374,9 @@ def shown(g):
     fixed = lambda n: n not in g.live or n in g.sizes
     size = lambda n, i: g.shapes[n][i] if fixed(n) or i != g.axis(n) else "N"
     shape = lambda n: "×".join(str(size(n, i)) for i in range(len(g.shapes[n]))) or "()"
+    records = "1, fixed" if g.single else g.records or "N"
     lines = [
-        f"  set {g.version}, {g.kind}, records {'1, fixed' if g.single else g.records or 'N'}, inputs "
+        f"  set {g.version}, {g.kind}, records {records}, inputs "
         f"{', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"
     ]
     for n in g.nodes:

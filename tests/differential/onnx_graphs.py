@@ -82,6 +82,8 @@ class OnnxGraph(Graph):
         if live:
             self.live |= set(names)
             for name in names:
+                if 0 in self.shapes[name]:
+                    raise Unfit
                 of_sizes = op == "Shape" or self.sizes & set(live)
                 if of_sizes and op not in TO_SIZES:
                     continue
@@ -1260,7 +1262,8 @@ def resize(g):
         named = axes
         attrs["axes"] = [int(a) for a in axes]
     tags = [mode, place]
-    if g.chance(0.6):
+    parts = place == "align_corners" and any(s * n % 1 for s, n in zip(scales, shape))
+    if not parts and g.chance(0.6):
         c = stored(g, np.array([scales[a] for a in named], np.float32))
         y = g.node("Resize", [x, roi, c], attrs, tags=[*tags, "scales"])[0]
         if g.shapes[y] == shape and set(scales) != {1.0}:
@@ -1296,20 +1299,20 @@ def enlarge(g):
         attrs["kernel_shape"] = size
     wide = [(k - 1) * d + 1 for k, d in zip(size, dilations)]
     more = [g.int(0, max(s, d) - 1) for s, d in zip(strides, dilations)]
+    if any(more) and g.chance(0.3):
+        attrs["output_padding"] = more
     way = g.among(["none", "pads", "pads", "output_shape", "SAME_UPPER", "SAME_LOWER", "VALID"])
     if way == "pads":
         attrs["pads"] = [g.int(0, min(2, w - 1)) for w in wide + wide]
     elif way == "output_shape":
         attrs["output_shape"] = [
             max(1, s * (d - 1) + w + m - g.int(0, 2))
-            for s, d, w, m in zip(strides, dims, wide, more)
+            for s, d, w, m in zip(strides, dims, wide, attrs.get("output_padding", [0] * n))
         ]
         if g.chance(0.3):
             attrs["auto_pad"] = g.among(["SAME_UPPER", "SAME_LOWER"])
     elif way != "none":
         attrs["auto_pad"] = way
-    if g.chance(0.3) and any(more):
-        attrs["output_padding"] = more
     w = floats(g, [c, each, *size], 1 / np.sqrt(c // groups * np.prod(size)))
     bias = [floats(g, [each * groups])] if g.chance(0.6) else []
     node(g, "ConvTranspose", x, w, *bias, **attrs)
