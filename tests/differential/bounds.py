@@ -11,8 +11,9 @@ rounds to them, mortonnet does not.
 
 import numpy as np
 
-U = 2.0**-23
-FUNCTION = 16 * U
+import onnx_bounds
+from onnx_bounds import FUNCTION, NOTHING, U, View, jumps
+
 FOLDED = 2e-5
 """The error of a scaled value of size 1 where the first layer's weights do the scaling."""
 MOVES = {
@@ -54,6 +55,13 @@ MOVES = {
     "DepthToSpace",
     "SpaceToDepth",
     "Abs",
+    "GatherElements",
+    "GatherND",
+    "Scatter",
+    "ScatterElements",
+    "ScatterND",
+    "Compress",
+    "CenterCropPad",
 }
 LIKE = {
     "CONV_2D": "Conv",
@@ -155,8 +163,6 @@ NORMALISATIONS = {
     "GroupNormalization",
     "MeanVarianceNormalization",
 }
-NOTHING = 1e9
-"""The error of what may be either of two values."""
 
 
 def most(values):
@@ -173,11 +179,12 @@ def bounds(graph, values, constants, stored):
     def largest(name):
         if name not in sizes:
             v = values.get(name)
-            sizes[name] = (
-                most(v)
-                if v is not None
-                else float(np.abs(constants[name].astype(np.float64)).max(initial=0))
-            )
+            if v is None:
+                # Minus infinity leaves out an element, and is no magnitude.
+                c = constants[name].astype(np.float64)
+                sizes[name] = float(np.abs(c[~np.isneginf(c)]).max(initial=0))
+            else:
+                sizes[name] = most(np.where(np.isneginf(v), 0, v) if name in graph.masked else v)
         return sizes[name]
 
     def error(name):
@@ -198,7 +205,8 @@ def bounds(graph, values, constants, stored):
         own = one(node, graph, largest, error, constants, values)
         for name in node.outputs:
             if name:
-                errors[name] = own + step(name) + np.zeros(records)
+                bound = own[name] if isinstance(own, dict) else own
+                errors[name] = bound + step(name) + np.zeros(records)
     return errors
 
 
@@ -208,19 +216,15 @@ def gain_of_rows(w):
     return w.sum(1).max(), w.shape[1]
 
 
-def jumps(distance, error):
-    """0, or NOTHING for a record in which a number is so near to a jump that it may be beyond."""
-    d = np.asarray(distance, np.float64)
-    near = d.reshape(len(d), -1) <= np.reshape(error, (-1, 1)) * 2
-    return np.where((near & (np.reshape(error, (-1, 1)) > 0)).any(1), NOTHING, 0.0)
-
-
 def one(node, graph, largest, error, constants, values):
     op, attrs = node.op, node.attrs
     inputs = [i for i in node.inputs if i and i not in graph.sizes]
     op = LIKE.get(op, "Identity" if op.isupper() and op != "LRN" else op)
     live = [i for i in inputs if i in graph.live]
     x = live[0]
+    if op == "CastLike":
+        to = {"bool": 9, "int32": 6, "int64": 7}.get(graph.kinds[node.outputs[0]], 1)
+        op, attrs, inputs = "Cast", {"to": to}, [x]
     m, e = largest(x), error(x)
     out = largest(node.outputs[0]) if node.outputs[0] in values else m
     fixed = [constants[i] for i in inputs if i in constants]
@@ -232,6 +236,11 @@ def one(node, graph, largest, error, constants, values):
         return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error
 
     array = lambda name: np.asarray(values.get(name, constants.get(name)), np.float64)
+    if op in onnx_bounds.RULES:
+        view = View(node, graph, inputs, x, m, e, out, largest, error, array)
+        return onnx_bounds.RULES[op](view)
+    if op == "Pow" and inputs[1] in graph.live:
+        return onnx_bounds.of_power(View(node, graph, inputs, x, m, e, out, largest, error, array))
     if op in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
         a, b = inputs
         both = error(a) + error(b) + np.zeros_like(m)
@@ -264,11 +273,17 @@ def one(node, graph, largest, error, constants, values):
         near = jumps(np.abs(np.abs(array(x)) - limit), e + U * (limit + m) / 4)
         return e + near + 2 * U * (m + bias)
     if op == "QuantizeLinear":
-        v = array(x) / largest(inputs[1])
-        half = np.abs(v - np.floor(v) - 0.5)
+        scale = fixed[0].astype(np.float64)
         # A scale that is a power of 2 divides exactly.
-        exact = np.frexp(largest(inputs[1]))[0] == 0.5
-        return jumps(half, e / largest(inputs[1]) + (0 if exact else 2 * U * most(v)))
+        exact = np.all(np.frexp(scale)[0] == 0.5)
+        least = scale.min()
+        if scale.ndim:
+            rank = len(graph.shapes[x])
+            at = graph.axes(x).index(attrs.get("axis", 1) % rank) + 1
+            scale = scale.reshape([-1 if i == at else 1 for i in range(array(x).ndim)])
+        v = array(x) / scale
+        half = np.abs(v - np.floor(v) - 0.5)
+        return jumps(half, e / least + (0 if exact else 2 * U * most(v)))
     if op == "DequantizeLinear":
         return largest(inputs[1]) * e + 4 * U * (out + largest(inputs[1]) * 256)
     if op == "Exp":
@@ -276,12 +291,18 @@ def one(node, graph, largest, error, constants, values):
     if op in ("Log", "Sqrt", "Reciprocal", "Pow"):
         least = np.abs(array(x)).reshape(len(m), -1).min(1)
         p = {"Log": 0.0, "Sqrt": 0.5, "Reciprocal": -1.0}.get(op)
-        p = float(np.max(fixed[0])) if p is None else p
         if op == "Sqrt" and not np.any(e):
             return FUNCTION * out
-        edge = np.where(p < 1, least - e, m + e)
-        slope = (abs(p) or 1.0) * np.maximum(edge, 1e-30) ** (p - 1)
-        return np.where(edge <= 0, NOTHING, slope * e) + FUNCTION * (out + (op == "Log"))
+        powers = np.unique(fixed[0].astype(np.float64)) if p is None else [p]
+        each = []
+        for p in powers:
+            edge = np.where(p < 1, least - e, m + e)
+            slope = (abs(p) or 1.0) * np.maximum(edge, 1e-30) ** (p - 1)
+            free = op == "Pow" and p in (0, 1)
+            each.append(abs(p) * e if free else np.where(edge <= 0, NOTHING, slope * e))
+        logs = 1 + (np.abs(np.log(np.maximum(np.maximum(m, 1 / np.maximum(least, 1e-30)), 1))))
+        logs = np.where(np.all(np.equal(powers, np.round(powers))), 1, np.minimum(logs, 100))
+        return np.max(each, 0) + FUNCTION * (out * logs + (op == "Log"))
     if op == "Where":
         return sum(error(i) + np.zeros_like(m) for i in inputs)
     if op == "Mean":
@@ -326,7 +347,10 @@ def one(node, graph, largest, error, constants, values):
         result = own * (1 + q) + q * (U * (n + 8) * m * m / (s * s) + FUNCTION)
         scale = largest(inputs[1]) if len(inputs) > 1 else 1.0
         bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
-        return scale * result + 4 * U * (scale * q + bias)
+        summand = error(inputs[2]) if len(inputs) > 2 else 0.0
+        factor = error(inputs[1]) if len(inputs) > 1 else 0.0
+        own = scale * result + (q + result) * factor + summand
+        return own + 4 * U * (scale * q + bias)
     if op == "LRN":
         alpha, beta, bias = (
             attrs.get("alpha", 1e-4),

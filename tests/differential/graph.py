@@ -65,6 +65,8 @@ class Graph:
         """True if the axis of the records need not be the first one."""
         self.mixers = set()
         """Nodes, of which a model with a first size above 1 needs one to be of one record."""
+        self.masked = set()
+        """Values with minus infinity in the place of what a softmax leaves out."""
         self.count = 0
 
     def name(self, stem):

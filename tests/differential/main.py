@@ -157,7 +157,8 @@ class Drawn:
         # The program prints the shortest decimals that stand for a float32.
         self.allowed = np.concatenate(wide * (1 + g.both), 1) + bounds.U * np.abs(self.expected)
         # If a value is almost infinite, it may be infinite in another order of sums.
-        most = [bounds.most(values[n]) for n in g.live if n in values and n not in g.sizes]
+        known = [n for n in g.live if n in values and n not in g.sizes | g.masked]
+        most = [bounds.most(values[n]) for n in known]
         self.extreme = ~(np.max(most, 0) < ALMOST)
         self.must_fail = ~np.isfinite(self.expected).all(1)
         # A judge that adds up large numbers of both signs may overflow where their sum does not.
@@ -181,6 +182,8 @@ def judged(g, feeds):
 
     if not g.fits():
         raise Unfit("a first size that may be a number of records")
+    if g.masked & {*g.inputs, *g.outputs}:
+        raise Unfit("minus infinity that no softmax takes")
     format = of(g)
     judge = format.Judge(g)
     with np.errstate(all="ignore"):
@@ -193,7 +196,7 @@ def judged(g, feeds):
                 and np.shape(values[name])[1:] != tuple(g.dims(name))
             ):
                 raise Unfit("the judge's sizes are not those that ONNX infers")
-            if name in values and name not in g.sizes:
+            if name in values and name not in g.sizes | g.masked:
                 ordinary &= bounds.most(values[name]) < ALMOST
         if not (ordinary.all() or g.extreme and ordinary.sum() > RECORDS // 2):
             raise Unfit("not finite")

@@ -10,6 +10,7 @@ import onnxruntime
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from graph import BATCH, Graph, Node, Unfit
+from onnx_operands import clean, code, inner, partner, positive, sharp
 from onnx_constants import expression, floats, node, normal, reduced, squeeze, stored, typed, whole
 
 SETS = (7, 26)
@@ -23,10 +24,6 @@ TO_SIZES = {"Reshape", "Expand", "Resize"}
 """Operations that read the sizes of their results."""
 ML = "ai.onnx.ml"
 FAR = 2**31 - 1
-
-
-def code(kind):
-    return 16 if kind == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(kind))
 
 
 class OnnxGraph(Graph):
@@ -45,8 +42,11 @@ class OnnxGraph(Graph):
         self.known[name] = self.weights[name]
         return name
 
-    def node(self, op, inputs, attrs=None, outputs=1, domain="", tags=()):
-        """Adds a node; gives the names of its outputs."""
+    def node(self, op, inputs, attrs=None, outputs=1, domain="", tags=(), shape=None):
+        """Adds a node; gives the names of its outputs. `shape`: the sizes of the result, where ONNX
+        infers none."""
+        if self.masked & set(inputs) and op != "Softmax":
+            raise Unfit
         attrs = attrs or {}
         names = [self.name(op) for _ in range(outputs)]
         made = Node(op, list(inputs), names, attrs, domain)
@@ -66,13 +66,15 @@ class OnnxGraph(Graph):
             if name not in found:
                 raise Unfit
             t = found[name].tensor_type
-            shape = [d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim]
+            dims = [d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim]
             if op == "MeanVarianceNormalization":
                 # ONNX infers no sizes of it.
-                shape = list(self.shapes[inputs[0]])
-            if -1 in shape or (np.prod(shape) == 0 and shape != [0]):
+                dims = list(self.shapes[inputs[0]])
+            if -1 in dims or len(dims) == 0 and shape:
+                dims = list(shape or dims)
+            if -1 in dims or (np.prod(dims) == 0 and dims != [0]):
                 raise Unfit
-            self.shapes[name] = shape
+            self.shapes[name] = dims
             self.kinds[name] = (
                 "bfloat16"
                 if t.elem_type == 16
@@ -250,13 +252,6 @@ def broadcast(g, x):
     return [1 if g.chance(0.3) else d for d in suffix]
 
 
-def inner(g, x):
-    """An axis but that of the records, from the front or the end."""
-    rank = len(g.shapes[x])
-    a = g.among(g.axes(x))
-    return a, (a - rank if g.version >= 11 and g.chance(0.3) else a)
-
-
 # The rules. Each adds a node of what docs/ONNX.md promises.
 
 
@@ -355,14 +350,6 @@ def arithmetic(op):
     return rule
 
 
-def positive(g, x):
-    """Values that are not near 0, and not large."""
-    way = g.among(["Sigmoid", "Exp", "Abs"])
-    if way == "Exp":
-        return node(g, "Exp", node(g, "Tanh", x))
-    return node(g, "Add", node(g, way, x), typed(g, np.float32(g.among([0.5, 1.0]))))
-
-
 def repeated(g, op, x):
     """Two values that both are repeated along axes, or one that a constant repeats."""
     axes = g.axes(x)
@@ -391,20 +378,6 @@ def repeated(g, op, x):
         b = squeeze(g, b, [0], "Squeeze")
     pair = [a, b] if op == "Div" or g.chance(0.5) else [b, a]
     g.node(op, pair, tags=["both repeated"])
-
-
-def partner(g, x):
-    """Another value as large as x, or one with size 1 along some axes."""
-    same = sorted(
-        n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == g.kinds[x]
-    )
-    if same and g.chance(0.6):
-        return g.among(same)
-    if len(g.axes(x)) >= 2 and g.chance(0.6):
-        first = g.int(0, len(g.axes(x)) - 1)
-        axes = g.axes(x)[first : None if g.chance(0.5) else g.int(first, 5) + 1]
-        return reduced(g, g.among(["ReduceMean", "ReduceMax"]), x, axes, keepdims=1)
-    return node(g, g.among(["Sigmoid", "Tanh", "Relu", "Neg"]), x)
 
 
 def folded(g):
@@ -907,27 +880,6 @@ def extract(g):
     of_ml(g, "ArrayFeatureExtractor", [x, g.weight(at)], {}, [[len(at)]])
 
 
-def clean(g, name):
-    """True if both sides have exactly the same numbers: those of an input, moved or rounded."""
-    if name in g.inputs or name not in g.live:
-        return True
-    of = next(n for n in g.nodes if name in n.outputs)
-    return of.op in EXACT and all(clean(g, i) for i in of.inputs if i and i not in g.sizes)
-
-
-def sharp(g, **options):
-    """An operand of an operation that jumps, mostly one with exact numbers."""
-    for _ in range(6):
-        before = len(g.nodes)
-        x = g.operand(**options)
-        if clean(g, x) or g.chance(0.1):
-            return x
-        for n in g.nodes[before:]:
-            g.live -= set(n.outputs)
-        del g.nodes[before:]
-    return g.operand(**options)
-
-
 def jump(op, any_kind=False, **draws):
     def rule(g):
         x = sharp(g, any_kind=any_kind and g.version >= 13)
@@ -1361,46 +1313,6 @@ def computed_limits(g):
     low = node(g, "ReduceMean", g.operand(), keepdims=0)
     g.node("Clip", g.among([[x, low], [x, "", low]]), tags=["limits: computed"])
 
-
-EXACT = {
-    "Identity",
-    "Reshape",
-    "Transpose",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Slice",
-    "Gather",
-    "Split",
-    "Pad",
-    "Concat",
-    "MaxPool",
-    "ReduceMax",
-    "ReduceMin",
-    "Relu",
-    "Neg",
-    "Abs",
-    "Floor",
-    "Ceil",
-    "Round",
-    "Sign",
-    "Expand",
-    "Tile",
-    "Cast",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Not",
-    "And",
-    "Or",
-    "Xor",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "OneHot",
-}
-"""Operations without a rounding."""
 
 RULES = {
     "Relu": activation("Relu"),
