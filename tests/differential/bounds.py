@@ -219,7 +219,7 @@ def gain_of_rows(w):
 def one(node, graph, largest, error, constants, values):
     op, attrs = node.op, node.attrs
     inputs = [i for i in node.inputs if i and i not in graph.sizes]
-    op = LIKE.get(op, "Identity" if op.isupper() and op != "LRN" else op)
+    op = LIKE.get(op, "Identity" if op.isupper() and op not in ("LRN", "DFT", "STFT") else op)
     live = [i for i in inputs if i in graph.live]
     x = live[0]
     if op == "CastLike":

@@ -163,8 +163,9 @@ def of_fourier(v):
         window = v.largest(v.node.inputs[2]) if v.node.inputs[2:3] > [""] else 1.0
         return v.linear(n * max(window, 1e-30), n) + FUNCTION * n * window * v.m
     n = max(v.graph.dims(v.x) + v.graph.dims(v.node.outputs[0])) + 4
-    gain = 2.0 * n
-    return v.linear(gain, 2 * n) + FUNCTION * gain * v.m
+    parts = v.graph.shapes[v.x][-1]
+    gain = parts * (1 if v.attrs.get("inverse") else n)
+    return v.linear(gain, parts * n) + FUNCTION * gain * v.m
 
 
 def of_rotation(v):

@@ -10,7 +10,8 @@ import onnxruntime
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from graph import BATCH, Graph, Node, Unfit
-from onnx_operands import clean, code, inner, partner, positive, sharp
+import onnx_rules
+from onnx_operands import code, inner, partner, positive, sharp
 from onnx_constants import expression, floats, node, normal, reduced, squeeze, stored, typed, whole
 
 SETS = (7, 26)
@@ -70,8 +71,7 @@ class OnnxGraph(Graph):
             if op == "MeanVarianceNormalization":
                 # ONNX infers no sizes of it.
                 dims = list(self.shapes[inputs[0]])
-            if -1 in dims or len(dims) == 0 and shape:
-                dims = list(shape or dims)
+            dims = shape or dims
             if -1 in dims or (np.prod(dims) == 0 and dims != [0]):
                 raise Unfit
             self.shapes[name] = dims
@@ -586,7 +586,7 @@ def conv(g):
 def pool(op):
     def rule(g):
         integers = op == "MaxPool" and g.version >= 12
-        x = g.operand((3, 4), any_kind=integers and g.chance(0.5), first=True)
+        x = g.operand((3, 4, 5), any_kind=integers and g.chance(0.5), first=True)
         if g.kinds[x] in INTEGERS and g.kinds[x] not in ("int8", "uint8"):
             raise Unfit
         attrs = {}
@@ -1429,8 +1429,10 @@ RULES = {
     "SpaceToDepth": space_to_depth,
     "QuantizeLinear": quantise,
     "Clip with computed limits": computed_limits,
+    "LpPool": onnx_rules.lp_pool(window),
+    **onnx_rules.RULES,
 }
-LEAST = {
+LEAST = onnx_rules.LEAST | {
     "Celu": 12,
     "CumSum": 11,
     "DequantizeLinear": 10,
