@@ -137,6 +137,9 @@ SUMS = {
     "SUM",
     "AVERAGE_POOL_2D",
     "Gelu",
+    "DFT",
+    "STFT",
+    "Einsum",
 }
 """Operations that add up numbers of both signs without weights, or double a number on their way."""
 FUNCTIONS = {

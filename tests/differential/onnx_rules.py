@@ -467,7 +467,7 @@ def attention(g):
     elif mask == "float mask":
         low = -np.inf if g.chance(0.4) else -2.0
         parts.append(typed_plain(g, np.where(keep, quarters(g, shape), low)))
-    elif g.chance(0.3):
+    elif "is_causal" not in attrs and g.chance(0.3):
         attrs["softcap"] = 2.0
     g.node("Attention", parts, attrs, tags=[*tags, mask])
 
