@@ -1466,6 +1466,8 @@ LEAST = onnx_rules.LEAST | {
     "Where": 9,
     "Where again": 9,
 }
+MOST_OF = {"Upsample": 9, "Scatter": 10}
+"""The last set of operations that later ones replace."""
 OF_INTEGERS = {
     "Clip",
     "Concat",
@@ -1601,12 +1603,16 @@ def promised():
         ["Clip", "Max", "Min", "Pad", "ReduceMax"], ["type"], [""], ["int32", "int64"]
     )
     wanted += [("MaxPool", "type", "", "int8"), ("MaxPool", "type", "", "uint8")]
-    for op in of_values:
+    wanted += onnx_rules.expected()
+    others = {name.split()[0] for name in RULES} | {"DequantizeLinear", "Scatter", "Upsample"}
+    others -= {"Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor", "folded"}
+    kinds = dict.fromkeys(("Not", "And", "Or", "Xor"), "bool") | {"DequantizeLinear": "int8"}
+    wanted += [(op, "type", "", kinds.get(op, "float32")) for op in others - of_values]
+    for op in sorted(of_values | others):
         versions = sorted(
             {
                 defs.get_schema(op, v).since_version
-                for v in range(SETS[0], SETS[1] + 1)
-                if v >= LEAST.get(op, 7)
+                for v in range(LEAST.get(op, 7), MOST_OF.get(op, SETS[1]) + 1)
             }
         )
         wanted += [(op, f"set {v}", "", "") for v in versions]

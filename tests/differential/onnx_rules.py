@@ -513,6 +513,7 @@ RULES = {
     "RotaryEmbedding": rotary,
     "RotaryEmbedding again": rotary,
     "STFT": short_time,
+    "Scatter before ScatterElements": scatter_elements,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_blocks,
     "Softmax of a mask": masked_softmax,
@@ -520,12 +521,13 @@ RULES = {
     "TopK": top,
 }
 LEAST = {
-    **dict.fromkeys("Sinh Cosh Asinh Acosh Atanh Compress ScatterElements Scatter".split(), 9),
+    **dict.fromkeys("Sinh Cosh Asinh Acosh Atanh Compress Scatter".split(), 9),
     **dict.fromkeys(["Attention", "Attention again"], 23),
     **dict.fromkeys(["RotaryEmbedding", "RotaryEmbedding again"], 23),
     **dict.fromkeys(["DFT", "STFT", "LayerNormalization with computed scale"], 17),
     **dict.fromkeys(["Softmax of a mask", "Softmax of a mask again"], 13),
-    **dict.fromkeys(["GatherElements", "GatherND", "ScatterND"], 11),
+    **dict.fromkeys(["GatherElements", "GatherND", "ScatterElements", "ScatterND"], 11),
+    "Scatter before ScatterElements": 9,
     "QuantizeLinear of channels": 13,
     "CastLike": 15,
     "CenterCropPad": 18,
@@ -534,3 +536,45 @@ LEAST = {
     "Pow of any exponent": 7,
 }
 """The first set of operations that the first one lacks."""
+
+TAGS = {
+    "ArgMax": ("axis keepdims select_last_index", (2, 3, 4)),
+    "ArgMin": ("axis keepdims select_last_index", (2, 3, 4)),
+    "Attention": ("heads|groups|no mask|float mask|boolean mask|softcap|is_causal|scale", ()),
+    "CastLike": ("to floats|to integers", (2, 3, 4)),
+    "CenterCropPad": ("axes", (2, 3, 4)),
+    "Compress": ("axis", (2, 3, 4)),
+    "DFT": ("a length|no length|inverse|onesided", (3, 4)),
+    "Einsum": ("one operand|with a constant", (2, 3, 4)),
+    "GatherElements": ("constant indices|computed indices", (2, 3)),
+    "GatherND": ("depth 1|depth 2", (2, 3, 4)),
+    "Hardmax": ("axis", (2, 3, 4)),
+    "LayerNormalization": ("computed scale", (2, 3, 4)),
+    "LpNormalization": ("axis p", (2, 3, 4)),
+    "LpPool": ("kernel_shape p strides pads", (3, 4)),
+    "Mod": ("fmod", (2, 3, 4)),
+    "Pow": ("any exponent|computed exponent|computed exponent of a constant", (2, 3, 4)),
+    "QuantizeLinear": ("scale of each channel", (2, 3)),
+    "ReduceProd": ("axes", (2, 3, 4)),
+    "RotaryEmbedding": ("constants|computed|interleaved|num_heads", ()),
+    "STFT": ("a window|no window", (3,)),
+    "ScatterElements": ("constant updates|computed updates|constant data", (2, 3)),
+    "ScatterND": ("depth 1|constant data", (2, 3)),
+    "TopK": ("axis largest", (2, 3, 4)),
+}
+"""What graphs should have of each operation: its tags, and the ranks of what it reads."""
+
+
+def expected():
+    """The entries of the table that must not be empty."""
+    found = []
+    for op, (tags, ranks) in TAGS.items():
+        if op in ("Attention", "RotaryEmbedding"):
+            four = {"heads", "groups", "constants", "computed", "interleaved"}
+            each = [(tag, 4 if tag in four else 3) for tag in tags.split("|")]
+        else:
+            each = [(t, r) for t in tags.split("|" if "|" in tags else " ") for r in ranks]
+        found += [(op, tag, rank, "float32") for tag, rank in each]
+    for op in "Add Where".split():
+        found += [(op, "minus infinity", rank, "float32") for rank in (2, 3, 4)]
+    return found
