@@ -1677,21 +1677,13 @@ def mixed(g, x):
     return reduced(g, op, x, [0], keepdims=g.int(0, 1))
 
 
-def draw(random):
-    """A graph, or `Unfit`."""
-    version = int(random.integers(SETS[0], SETS[1] + 1))
-    kind = FLOATS[random.choice(4, p=[0.76, 0.08, 0.08, 0.08])]
-    if kind == "bfloat16" and version < 13:
-        kind = "float32"
-    g = OnnxGraph(random, version, kind)
-    way = g.among(["records"] * 5 + ["one", "moves", "single", "single", "single"])
-    g.records = 1 if way == "one" or way == "moves" and g.chance(0.3) else None
-    g.moves, g.single = way == "moves", way == "single"
+def draw_inputs(g):
+    """Adds one to three inputs."""
     several = g.single and g.chance(0.2)
     count = g.among([1, 1, 1, 2, 3])
     for i in range(count):
-        integer = kind == "float32" and g.chance(0.25)
-        of = g.among(INTEGERS) if integer else kind
+        integer = g.kind == "float32" and g.chance(0.25)
+        of = g.among(INTEGERS) if integer else g.kind
         dims = dims_of(g, g.among([0, 1, 2, 3, 4]))
         if not g.single:
             if BATCH in dims:
@@ -1709,6 +1701,19 @@ def draw(random):
             g.mixers |= {mixed(g, name)}
         else:
             g.shapes[name] = [1, *dims] if i == 0 and g.chance(0.8) else dims
+
+
+def draw(random):
+    """A graph, or `Unfit`."""
+    version = int(random.integers(SETS[0], SETS[1] + 1))
+    kind = FLOATS[random.choice(4, p=[0.76, 0.08, 0.08, 0.08])]
+    if kind == "bfloat16" and version < 13:
+        kind = "float32"
+    g = OnnxGraph(random, version, kind)
+    way = g.among(["records"] * 5 + ["one", "moves", "single", "single", "single"])
+    g.records = 1 if way == "one" or way == "moves" and g.chance(0.3) else None
+    g.moves, g.single = way == "moves", way == "single"
+    draw_inputs(g)
     names = [n for n in RULES if version >= LEAST.get(n, 7)]
     if kind != "float32":
         names = [
@@ -1738,7 +1743,11 @@ def draw(random):
         raise Unfit
     g.declared, g.listed, g.ml = g.chance(0.3), g.chance(0.15), g.int(2, 5)
     # Records that leave the range of float32 on their way.
-    g.extreme = kind == "float32" and g.chance(0.05)
+    # What an integer makes of them is nobody's promise.
+    whole_ones = any(
+        n.op in ("Cast", "CastLike") and g.kinds[n.outputs[0]] in INTEGERS for n in g.nodes
+    )
+    g.extreme = kind == "float32" and g.chance(0.05) and not whole_ones
     if kind == "float32" and g.chance(0.1):
         classes(g)
         return g.cut(g.outputs)
