@@ -68,7 +68,7 @@ class OnnxGraph(Graph):
                 raise Unfit
             t = found[name].tensor_type
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim]
-            if op == "MeanVarianceNormalization":
+            if op in ("GroupNormalization", "MeanVarianceNormalization"):
                 # ONNX infers no sizes of it.
                 dims = list(self.shapes[inputs[0]])
             dims = shape or dims
@@ -1101,8 +1101,12 @@ def triangle(g):
 def one_hot(g):
     x = sharp(g, ranks=(1, 2, 3))
     depth = g.int(1, 5)
-    x = node(g, "Clip", x, **{"min": -depth, "max": depth - 1.0}) if g.version < 11 else x
-    index = node(g, "Cast", node(g, "Mul", x, typed(g, np.float32(2))), to=7)
+    if g.version < 11:
+        # Other indices have no meaning yet.
+        x = node(g, "Clip", x, min=0.0, max=depth - 1.0)
+    else:
+        x = node(g, "Mul", x, typed(g, np.float32(2)))
+    index = node(g, "Cast", x, to=7)
     rank = len(g.shapes[x]) + 1
     least = 0 if g.single else g.axis(x) + 1
     at = g.int(least, rank - 1)
@@ -1143,9 +1147,8 @@ def group_norm(g):
     x = g.operand((3, 4), first=True)
     c = g.shapes[x][1]
     groups = g.among([d for d in range(1, c + 1) if c % d == 0])
-    n = [groups] if g.version < 21 else [c]
     attrs = {"epsilon": g.among([1e-3, 0.1])} if g.chance(0.6) else {}
-    parts = [floats(g, n, positive=True), floats(g, n)]
+    parts = [floats(g, [c], positive=True), floats(g, [c])]
     node(g, "GroupNormalization", x, *parts, num_groups=groups, **attrs)
 
 
@@ -1441,7 +1444,7 @@ LEAST = onnx_rules.LEAST | {
     "Expand": 8,
     "Gelu": 20,
     "GreaterOrEqual": 12,
-    "GroupNormalization": 18,
+    "GroupNormalization": 21,
     "HardSwish": 14,
     "LayerNormalization": 17,
     "LessOrEqual": 12,
@@ -1607,6 +1610,7 @@ def promised():
     others = {name.split()[0] for name in RULES} | {"DequantizeLinear", "Scatter", "Upsample"}
     others -= {"Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor", "folded"}
     kinds = dict.fromkeys(("Not", "And", "Or", "Xor"), "bool") | {"DequantizeLinear": "int8"}
+    kinds["OneHot"] = "int64"
     wanted += [(op, "type", "", kinds.get(op, "float32")) for op in others - of_values]
     for op in sorted(of_values | others):
         versions = sorted(

@@ -538,8 +538,8 @@ LEAST = {
 """The first set of operations that the first one lacks."""
 
 TAGS = {
-    "ArgMax": ("axis keepdims select_last_index", (2, 3, 4)),
-    "ArgMin": ("axis keepdims select_last_index", (2, 3, 4)),
+    "ArgMax": ("axis|keepdims|select_last_index", (2, 3, 4)),
+    "ArgMin": ("axis|keepdims|select_last_index", (2, 3, 4)),
     "Attention": ("heads|groups|no mask|float mask|boolean mask|softcap|is_causal|scale", ()),
     "CastLike": ("to floats|to integers", (2, 3, 4)),
     "CenterCropPad": ("axes", (2, 3, 4)),
@@ -550,8 +550,8 @@ TAGS = {
     "GatherND": ("depth 1|depth 2", (2, 3, 4)),
     "Hardmax": ("axis", (2, 3, 4)),
     "LayerNormalization": ("computed scale", (2, 3, 4)),
-    "LpNormalization": ("axis p", (2, 3, 4)),
-    "LpPool": ("kernel_shape p strides pads", (3, 4)),
+    "LpNormalization": ("axis|p", (2, 3, 4)),
+    "LpPool": ("kernel_shape|p|strides|pads", (3, 4)),
     "Mod": ("fmod", (2, 3, 4)),
     "Pow": ("any exponent|computed exponent|computed exponent of a constant", (2, 3, 4)),
     "QuantizeLinear": ("scale of each channel", (2, 3)),
@@ -560,7 +560,7 @@ TAGS = {
     "STFT": ("a window|no window", (3,)),
     "ScatterElements": ("constant updates|computed updates|constant data", (2, 3)),
     "ScatterND": ("depth 1|constant data", (2, 3)),
-    "TopK": ("axis largest", (2, 3, 4)),
+    "TopK": ("axis|largest", (2, 3, 4)),
 }
 """What graphs should have of each operation: its tags, and the ranks of what it reads."""
 
@@ -573,7 +573,7 @@ def expected():
             four = {"heads", "groups", "constants", "computed", "interleaved"}
             each = [(tag, 4 if tag in four else 3) for tag in tags.split("|")]
         else:
-            each = [(t, r) for t in tags.split("|" if "|" in tags else " ") for r in ranks]
+            each = [(t, r) for t in tags.split("|") for r in ranks]
         found += [(op, tag, rank, "float32") for tag, rank in each]
     for op in "Add Where".split():
         found += [(op, "minus infinity", rank, "float32") for rank in (2, 3, 4)]
