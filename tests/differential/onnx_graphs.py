@@ -1217,7 +1217,9 @@ def resize(g):
         named = axes
         attrs["axes"] = [int(a) for a in axes]
     tags = [mode, place]
-    parts = place == "align_corners" and any(s * n % 1 for s, n in zip(scales, shape))
+    # Corners need whole sizes, and the middle of a part of a pixel may be a tie.
+    wholes = place == "align_corners" or (mode, place) == ("nearest", "half_pixel_symmetric")
+    parts = wholes and any(s * n % 1 for s, n in zip(scales, shape))
     if not parts and g.chance(0.6):
         c = stored(g, np.array([scales[a] for a in named], np.float32))
         y = g.node("Resize", [x, roi, c], attrs, tags=[*tags, "scales"])[0]
