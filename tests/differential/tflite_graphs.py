@@ -9,7 +9,11 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+import tflite_bounds
+import tflite_values
 from graph import BATCH, Graph, Node, Unfit
+
+tflite_bounds.extend()
 
 MOST = 500
 OPTIONS = {
@@ -41,8 +45,30 @@ OPTIONS = {
     "SHAPE": "ShapeOptions",
     "ARG_MAX": "ArgMaxOptions",
     "SPLIT_V": "SplitVOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "CUMSUM": "CumsumOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "ONE_HOT": "OneHotOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "MIRROR_PAD": "MirrorPadOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
 }
-TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "int8": 9, "int16": 7}
+TYPES = {
+    "float32": 0,
+    "float16": 1,
+    "int32": 2,
+    "uint8": 3,
+    "int64": 4,
+    "bool": 6,
+    "int16": 7,
+    "int8": 9,
+}
+VERSIONS = {schema.BuiltinOperator.BROADCAST_TO: 2}
+"""The first version of an operator that LiteRT knows, where it is not 1."""
 FUSED = {"NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4}
 SAME, VALID = 0, 1
 
@@ -99,12 +125,11 @@ class TfliteGraph(Graph):
     def ints(self, values):
         return self.weight(np.asarray(values, np.int32))
 
-    def operand(self, ranks=(1, 2, 3, 4, 5), any_kind=False):
+    def operand(self, ranks=(1, 2, 3, 4, 5), kinds=("float32",)):
+        """A live tensor of one of these ranks and types, reshaped if none is of the drawn rank."""
         rank = self.among(ranks)
-        good = sorted(
-            n for n in self.live if (any_kind or self.kinds[n] == "float32") and n not in self.sizes
-        )
-        if not good:
+        good = sorted(n for n in self.live if self.kinds[n] in kinds and n not in self.sizes)
+        if not good and "float32" in kinds:
             good = [cast(self)]
         found = [n for n in good if len(self.shapes[n]) == rank]
         new = [n for n in found if not self.readers(n)]
@@ -112,6 +137,17 @@ class TfliteGraph(Graph):
             return self.among(new if new and self.chance(0.7) else found)
         x = self.among(good)
         return reshape_to(self, x, split(self, self.size(x), rank - 1))
+
+    def inner(self, x):
+        """An axis behind the records, from the front or the end."""
+        return inner(self, x)
+
+    def fused(self):
+        return fused(self)
+
+    def cast_to(self, x, kind):
+        attrs = {"inDataType": TYPES[self.kinds[x]], "outDataType": TYPES[kind]}
+        return self.node("CAST", [x], self.shapes[x][1:], attrs, kind=kind)
 
 
 def integers(g, a, axis):
@@ -377,12 +413,12 @@ def softmax(op):
 
 
 def reshape(g):
-    x = g.operand(any_kind=True)
+    x = g.operand(kinds=tflite_values.EVERY)
     reshape_to(g, x, split(g, g.size(x), g.int(1, 4)))
 
 
 def expand(g):
-    x = g.operand((1, 2, 3), any_kind=True)
+    x = g.operand((1, 2, 3), kinds=tflite_values.EVERY)
     rank = len(g.shapes[x])
     a = g.int(1, rank)
     shape = [*g.shapes[x][1:a], 1, *g.shapes[x][a:]]
@@ -394,7 +430,7 @@ def expand(g):
 
 
 def transpose(g):
-    x = g.operand((2, 3, 4, 5), any_kind=True)
+    x = g.operand((2, 3, 4, 5), kinds=tflite_values.EVERY)
     inner_order = [int(p) + 1 for p in g.random.permutation(len(g.shapes[x]) - 1)]
     g.node("TRANSPOSE", [x, g.ints([0, *inner_order])], [g.shapes[x][p] for p in inner_order])
 
@@ -426,7 +462,7 @@ def pad(g):
 
 
 def strided_slice(g):
-    x = g.operand((2, 3, 4), any_kind=True)
+    x = g.operand((2, 3, 4), kinds=tflite_values.EVERY)
     rank = len(g.shapes[x])
     begin, end, strides, shape = [0], [0], [1], []
     masks = {"beginMask": 1, "endMask": 1, "shrinkAxisMask": 0}
@@ -464,7 +500,7 @@ def strided_slice(g):
 
 
 def slice_(g):
-    x = g.operand((2, 3, 4), any_kind=True)
+    x = g.operand((2, 3, 4), kinds=tflite_values.EVERY)
     begin, size, shape = [0], [-1], []
     for n in g.shapes[x][1:]:
         first = g.int(0, n - 1)
@@ -478,7 +514,7 @@ def slice_(g):
 
 
 def parts(g):
-    x = g.operand((2, 3, 4), any_kind=True)
+    x = g.operand((2, 3, 4), kinds=tflite_values.EVERY)
     a, written = inner(g, x)
     n = g.shapes[x][a]
     with_axis = lambda k: [k if i == a else d for i, d in enumerate(g.shapes[x])][1:]
@@ -516,25 +552,11 @@ def parts(g):
 
 
 def cast(g):
-    ints = sorted(
-        n for n in g.live if g.kinds[n] in ("int32", "int64", "uint8", "int8") and n not in g.sizes
-    )
+    ints = sorted(n for n in g.live if g.kinds[n] in ("int32", "int64") and n not in g.sizes)
     x = g.among(ints)
     if g.kinds[x] == "int32" and g.chance(0.3):
-        x = g.node(
-            "CAST",
-            [x],
-            g.shapes[x][1:],
-            {"inDataType": TYPES["int32"], "outDataType": TYPES["int64"]},
-            kind="int64",
-        )
-    return g.node(
-        "CAST",
-        [x],
-        g.shapes[x][1:],
-        {"inDataType": TYPES[g.kinds[x]], "outDataType": 0},
-        kind="float32",
-    )
+        x = g.cast_to(x, "int64")
+    return g.cast_to(x, "float32")
 
 
 RULES = {
@@ -577,6 +599,7 @@ RULES = {
     "SPLIT": parts,
     "UNPACK": parts,
     "CAST": cast,
+    **tflite_values.RULES,
 }
 INT8 = [
     "CONV_2D",
@@ -876,7 +899,8 @@ def written(g):
     model.version, model.subgraphs, model.buffers, model.operatorCodes = 3, [sub], buffers, []
     for number in codes:
         code = schema.OperatorCodeT()
-        code.builtinCode, code.deprecatedBuiltinCode, code.version = number, min(number, 127), 1
+        code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
+        code.version = VERSIONS.get(number, 1)
         model.operatorCodes.append(code)
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
