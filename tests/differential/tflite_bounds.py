@@ -137,12 +137,12 @@ def cumulated(o):
 
 
 def normalised(o):
-    """x / max(length, 1e-3) moves by the error's length over that, less the error's length."""
+    """x / max(length, 1e-6) moves by the error's length over that, less the error's length."""
     v = o.array(o.x)
     n = v.shape[-1]
     lengths = np.sqrt((v * v).sum(-1)).reshape(len(v), -1).min(1)
     error = np.sqrt(n) * o.own
-    return error / np.maximum(lengths - error, 1e-3) + U * (n + 8) + FUNCTION
+    return error / np.maximum(lengths - error, 1e-6) + U * (n + 8) + FUNCTION
 
 
 def product(o):

@@ -145,6 +145,9 @@ class TfliteGraph(Graph):
     def fused(self):
         return fused(self)
 
+    def code(self, kind):
+        return TYPES[kind]
+
     def cast_to(self, x, kind):
         attrs = {"inDataType": TYPES[self.kinds[x]], "outDataType": TYPES[kind]}
         return self.node("CAST", [x], self.shapes[x][1:], attrs, kind=kind)
@@ -514,11 +517,12 @@ def slice_(g):
 
 
 def parts(g):
-    x = g.operand((2, 3, 4), kinds=tflite_values.EVERY)
+    op = g.among(["SPLIT", "SPLIT_V", "UNPACK"])
+    # LiteRT has no kernel that splits truth values or the largest integers.
+    x = g.operand((2, 3, 4), tflite_values.EVERY if op == "UNPACK" else ("float32", "int32"))
     a, written = inner(g, x)
     n = g.shapes[x][a]
     with_axis = lambda k: [k if i == a else d for i, d in enumerate(g.shapes[x])][1:]
-    op = g.among(["SPLIT", "SPLIT_V", "UNPACK"])
     if op == "SPLIT":
         count = g.among([k for k in range(1, 5) if n % k == 0])
         return g.node(

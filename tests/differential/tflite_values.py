@@ -3,7 +3,7 @@ resized images. Each adds nodes of what docs/TFLITE.md promises."""
 
 import numpy as np
 
-from graph import Unfit
+from graph import Node, Unfit
 
 NUMBERS = ("float32", "int32", "int64")
 EVERY = (*NUMBERS, "bool")
@@ -182,6 +182,21 @@ def logic(op):
     return rule
 
 
+def choice_of_repeated(g):
+    """A choice between values and constants, by truth values along some axes."""
+    x = g.operand((2, 3, 4))
+    dims = g.shapes[x][1:]
+    axes, _ = some_axes(g, x)
+    shape = [1 if i + 1 in axes else d for i, d in enumerate(dims)]
+    condition = truth(g, g.node("MEAN", [x, g.ints(axes)], shape, {"keepDims": True}))
+    if condition in g.live and g.shapes[condition][1:] != shape:
+        raise Unfit
+    other = g.among([g.node("TANH", [x], dims), constant(g, repeated(g, dims), "float32")])
+    both = [x, other]
+    g.random.shuffle(both)
+    g.node("SELECT_V2", [condition, *both], dims, tags=["condition repeated"], kind="float32")
+
+
 def choice(op):
     def rule(g):
         x = g.operand((1, 2, 3, 4), NUMBERS)
@@ -207,6 +222,82 @@ def conversion(g):
     x = g.operand(kinds=("float32", "bool"))
     kinds = ("int32", "int64", "bool") if g.kinds[x] == "float32" else NUMBERS
     g.cast_to(x, g.among(kinds))
+
+
+def through_integers(g):
+    """Integers of numbers whose range is known, and back."""
+    x = g.operand()
+    x = g.node(g.among(["LOGISTIC", "TANH"]), [x], g.shapes[x][1:])
+    # Numbers at the ends of the integers' range would be cut off.
+    scale, zero = (1 / 100, g.int(-20, 20)) if g.nodes[-1].op == "TANH" else (1 / 200, -100)
+    name = g.name("quantised")
+    g.shapes[name], g.kinds[name] = g.shapes[x], "int8"
+    g.scales[name] = (np.array([scale], np.float32), np.array([zero]), 0)
+    g.live.add(name)
+    made = Node("QUANTIZE", [x], [name])
+    g.hit(made, [], len(g.shapes[x]), "float32")
+    g.nodes.append(made)
+    g.node("DEQUANTIZE", [name], g.shapes[x][1:], kind="float32")
+
+
+def whole_record(g):
+    """A product with all values of a record."""
+    x = g.operand((3, 4))
+    k, m = g.size(x), g.int(1, 9)
+    w = g.floats([m, k], 1 / np.sqrt(k))
+    bias = g.weight(g.random.normal(0, 0.3, m).astype(np.float32))
+    g.node("FULLY_CONNECTED", [x, w, bias], [m], g.fused(), ["whole record"])
+
+
+def joined(g):
+    """Values beside constants, which have a row for each record."""
+    if not g.records:
+        raise Unfit
+    x = g.operand((2, 3, 4))
+    a, written = g.inner(x)
+    shape = [1, *g.shapes[x][1:]]
+    parts = [x]
+    for _ in range(g.int(1, 2)):
+        shape[a] = g.int(1, 3)
+        alike = g.chance(0.3)
+        parts.append(g.weight(np.full(shape, 0.5, np.float32)) if alike else g.floats(shape))
+    if g.chance(0.3):
+        parts.append(x)
+    g.random.shuffle(parts)
+    shape[a] = sum(g.shapes[p][a] for p in parts)
+    attrs = {"axis": written, "fusedActivationFunction": 0}
+    g.node("CONCATENATION", parts, shape[1:], attrs, ["with constants"])
+
+
+def counted(g):
+    """A flatten to the number of records that is a product of sizes."""
+    x = g.operand((2, 3, 4))
+    if g.records:
+        raise Unfit
+    dims = g.shapes[x][1:]
+    int32 = {"outType": g.code("int32")}
+    sizes = g.node("SHAPE", [x], [1 + len(dims)], int32, kind="int32")
+    part = g.node(
+        "STRIDED_SLICE",
+        [sizes, g.ints([0]), g.ints([1]), g.ints([1])],
+        [1],
+        {"endMask": 0},
+        kind="int32",
+    )
+    keep = g.chance(0.5)
+    first = g.node(
+        "REDUCE_PROD",
+        [part, g.ints([0])],
+        [1] if keep else [],
+        {"keepDims": keep},
+        kind="int32",
+    )
+    g.sizes = g.sizes | {sizes, part, first}
+    size = g.ints([g.size(x)] if keep else g.size(x))
+    op, attrs = ("CONCATENATION", {"axis": 0}) if keep else ("PACK", {"valuesCount": 2, "axis": 0})
+    shape = g.node(op, [first, size], [2], attrs, kind="int32")
+    g.sizes = g.sizes | {shape}
+    g.node("RESHAPE", [x, shape], [g.size(x)], tags=["counted"])
 
 
 def some_axes(g, x):
@@ -243,7 +334,14 @@ def cumulated(g):
 
 
 def normalised(g):
+    # Rows are so long that none is divided by the least length.
     x = g.operand((2, 3, 4))
+    if g.chance(0.5):
+        x = positive(g, x)
+    else:
+        sides = [[0, 0]] * (len(g.shapes[x]) - 1) + [[1, 0]]
+        shape = [*g.shapes[x][1:-1], g.shapes[x][-1] + 1]
+        x = g.node("PADV2", [x, g.ints(sides), g.weight(np.float32(0.75))], shape)
     g.node("L2_NORMALIZATION", [x], g.shapes[x][1:], {"fusedActivationFunction": 0})
 
 
@@ -299,8 +397,9 @@ def reverse(g):
 
 def one_hot(g):
     x = g.operand((1, 2, 3))
-    # LiteRT has no kernel for indices of other integers.
-    x = g.cast_to(g.node("RELU6", [x], g.shapes[x][1:]), g.among(["int32", "int64"]))
+    # No index is below 0, where mortonnet counts from the end.
+    x = g.node("RELU6", [x], g.shapes[x][1:])
+    x = g.cast_to(x, g.among(["int32", "int64"]))
     depth, rank = g.int(1, 6), len(g.shapes[x])
     a = g.int(1, rank)
     kind = g.among(["float32", "float32", "int32"])
@@ -420,7 +519,12 @@ RULES = {
     **{op: logic(op) for op in ("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT")},
     "SELECT": choice("SELECT"),
     "SELECT_V2": choice("SELECT_V2"),
+    "SELECT_V2 by repeated truth": choice_of_repeated,
     "CAST to integers": conversion,
+    "QUANTIZE and DEQUANTIZE": through_integers,
+    "FULLY_CONNECTED of a record": whole_record,
+    "CONCATENATION with constants": joined,
+    "REDUCE_PROD of sizes": counted,
     "REDUCE_MIN": reduce("REDUCE_MIN", NUMBERS),
     "REDUCE_MAX along any axes": reduce("REDUCE_MAX", NUMBERS),
     "MEAN along any axes": reduce("MEAN", ranks=(2, 3, 4)),
