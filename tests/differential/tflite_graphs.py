@@ -10,6 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import tflite_bounds
+import tflite_sparse
 import tflite_values
 from graph import BATCH, Graph, Node, Unfit
 
@@ -69,6 +70,7 @@ TYPES = {
 }
 VERSIONS = {schema.BuiltinOperator.BROADCAST_TO: 2}
 """The first version of an operator that LiteRT knows, where it is not 1."""
+INTEGERS = ("int32", "int64", "uint8", "int8")
 FUSED = {"NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4}
 SAME, VALID = 0, 1
 
@@ -76,6 +78,11 @@ SAME, VALID = 0, 1
 class TfliteGraph(Graph):
     format = "tflite"
     sizes = frozenset()
+
+    def __init__(self, random, version, kind):
+        super().__init__(random, version, kind)
+        self.sparse = {}
+        """How those constants are stored that are not stored whole."""
 
     def node(self, op, inputs, shape, attrs=None, tags=(), kind=None, outputs=1):
         """Adds an operator whose results have these sizes behind the records."""
@@ -102,11 +109,21 @@ class TfliteGraph(Graph):
             else self.random.normal(0, scale, shape)
         )
         a = np.asarray(a, np.float32)
-        way = self.among(["f32"] * 5 + ["f16", "i8"]) if self.mode == "float" else "f32"
+        way = (
+            self.among(["f32"] * 10 + ["f16", "f16", "i8", "i8", "sparse"])
+            if self.mode == "float"
+            else "f32"
+        )
         if way == "f16":
             return self.constant_node(
                 "DEQUANTIZE", [self.weight(a.astype(np.float16))], list(a.shape)
             )
+        if way == "sparse" and 2 <= a.ndim and a.size < 256:
+            a[self.random.random(a.shape) < 0.6] = 0
+            a[(0,) * a.ndim] = 1
+            name = self.weight(a)
+            self.sparse[name] = tflite_sparse.Storage(self, a)
+            return self.constant_node("DENSIFY", [name], list(a.shape))
         if way == "i8" and a.ndim:
             return self.constant_node(
                 "DEQUANTIZE",
@@ -439,15 +456,15 @@ def transpose(g):
 
 
 def concat(g):
-    x = g.operand((2, 3, 4))
+    x = g.operand((2, 3, 4), tflite_values.NUMBERS)
     a, written = inner(g, x)
     fit = lambda n: (
         len(g.shapes[n]) == len(g.shapes[x])
         and all(i == a or d == e for i, (d, e) in enumerate(zip(g.shapes[n], g.shapes[x])))
     )
-    others = sorted(n for n in g.live if g.kinds[n] == "float32" and n not in g.sizes and fit(n))
+    others = sorted(n for n in g.live if g.kinds[n] == g.kinds[x] and n not in g.sizes and fit(n))
     parts = [x, *[g.among(others) for _ in range(g.int(0, 2))]]
-    if g.chance(0.3):
+    if g.kinds[x] == "float32" and g.chance(0.3):
         parts.append(g.node("TANH", [x], g.shapes[x][1:]))
     g.random.shuffle(parts)
     shape = list(g.shapes[x])
@@ -457,10 +474,11 @@ def concat(g):
 
 def pad(g):
     op = g.among(["PAD", "PADV2"] if g.mode == "float" else ["PAD"])
-    x = g.operand((2, 3, 4))
+    x = g.operand((2, 3, 4), tflite_values.NUMBERS)
     sides = [[0, 0]] + [[g.int(0, 2), g.int(0, 2)] for _ in g.shapes[x][1:]]
     shape = [a + d + b for (a, b), d in zip(sides, g.shapes[x])][1:]
-    value = [g.weight(np.float32(0.75))] if op == "PADV2" else []
+    value = 0.75 if g.kinds[x] == "float32" else -3
+    value = [g.weight(np.array(value, g.kinds[x]))] if op == "PADV2" else []
     g.node(op, [x, g.ints(sides), *value], shape)
 
 
@@ -489,6 +507,9 @@ def strided_slice(g):
                 (n, masks["endMask"] | 1 << a) if step > 0 else (-1, masks["endMask"] | 1 << a)
             )
         shape.append(len(range(first, last, step)))
+        if step > 0 and g.chance(0.3):
+            # Ends count from the end of the axis, or are behind it.
+            last = g.among([n + 5, 2**31 - 1]) if last == n else last - n
         # Numbers under a mask say nothing.
         begin.append(g.int(0, n - 1) if masks["beginMask"] >> a & 1 else first - n * g.chance(0.3))
         end.append(g.int(0, n - 1) if masks["endMask"] >> a & 1 else last)
@@ -556,7 +577,7 @@ def parts(g):
 
 
 def cast(g):
-    ints = sorted(n for n in g.live if g.kinds[n] in ("int32", "int64") and n not in g.sizes)
+    ints = sorted(n for n in g.live if g.kinds[n] in INTEGERS and n not in g.sizes | set(g.scales))
     x = g.among(ints)
     if g.kinds[x] == "int32" and g.chance(0.3):
         x = g.cast_to(x, "int64")
@@ -626,9 +647,37 @@ INT8 = [
     "TRANSPOSE",
     "PAD",
     "SLICE",
+    "STRIDED_SLICE",
+    "EXPAND_DIMS",
+    "SPLIT",
+    "GATHER",
+    "TILE",
+    "REVERSE_V2",
+    "MIRROR_PAD",
+    "SPACE_TO_DEPTH",
+    "DEPTH_TO_SPACE",
+    "RESIZE_BILINEAR",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "REDUCE_MAX",
+    "REDUCE_MIN",
+    "SUM",
 ]
 DYNAMIC = ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"]
-KEEP_SCALE = {"RESHAPE", "TRANSPOSE", "MAX_POOL_2D", "AVERAGE_POOL_2D", "PAD", "SLICE"}
+NEW_SCALE = {
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "FULLY_CONNECTED",
+    "MEAN",
+    "SUM",
+    "ADD",
+    "SUB",
+    "MUL",
+    "RELU",
+    "RELU6",
+    "LEAKY_RELU",
+    "HARD_SWISH",
+}
+"""Operators whose results have another scale than what they are made of."""
 
 
 def promised():
@@ -683,10 +732,11 @@ def promised():
         for rank in ranks
     ]
     wanted += [(op, "type", "", "int8") for op in INT8] + [
-        ("CAST", "type", "", k) for k in ("int32", "int64")
+        ("CAST", "type", "", k) for k in INTEGERS
     ]
     return (
         wanted
+        + tflite_values.promised()
         + [("DEQUANTIZE", "type", "", k) for k in ("float16", "int8")]
         + [
             ("PACK", "type", "", "int32"),
@@ -694,6 +744,20 @@ def promised():
             ("QUANTIZE", "type", "", "float32"),
         ]
     )
+
+
+def largest_of_all(g):
+    """A class at the end, and the value that has its scores."""
+    x = g.operand((2,))
+    if g.shapes[x][1] < 2:
+        raise Unfit
+    at, shape = g.among([(1, []), (2, [1]), (1, [1])])
+    if shape:
+        x = reshape_to(g, x, [1, g.size(x)] if at == 2 else [g.size(x), 1])
+    kind = g.among(["int32", "int64"])
+    written = g.ints(at - len(g.shapes[x]) * g.chance(0.5))
+    g.outputs = [g.node("ARG_MAX", [x, written], shape, {"outputType": TYPES[kind]}, kind=kind)]
+    return x
 
 
 def draw(random):
@@ -710,7 +774,7 @@ def draw(random):
                 break
         g.input(
             sizes,
-            g.among(["int32", "int64"]) if g.mode == "float" and g.chance(0.12) else "float32",
+            g.among(INTEGERS) if g.mode == "float" and g.chance(0.15) else "float32",
         )
     names = list(RULES) if g.mode == "float" else INT8
     wanted, failures = g.int(3, 9) if g.mode == "float" else g.int(1, 4), 0
@@ -733,18 +797,7 @@ def draw(random):
             if failures > 100:
                 raise
     if g.mode == "float" and g.chance(0.06):
-        x = g.operand((2,))
-        if g.shapes[x][1] < 2:
-            raise Unfit
-        g.outputs = [
-            g.node(
-                "ARG_MAX",
-                [x, g.ints(g.among([1, -1]))],
-                [],
-                {"outputType": TYPES["int64"]},
-                kind="int64",
-            )
-        ]
+        x = largest_of_all(g)
         g.answer, g.scores = "class", x
         return g.cut(g.outputs)
     g.outputs = [n for n in g.leaves() if n not in g.sizes and n not in g.inputs]
@@ -775,13 +828,13 @@ def with_integers(g):
         scaled(name, values[name])
     for node in g.nodes:
         out, x = node.outputs[0], node.inputs[0] if node.inputs[0] in g.live else node.inputs[1]
-        if node.op in KEEP_SCALE:
-            g.scales[out] = g.scales[x]
-        elif node.op in fixed:
+        if node.op in fixed:
             scale, zero = fixed[node.op]
             g.scales[out] = (np.array([scale], np.float32), np.array([zero]), 0)
-        else:
+        elif node.op in NEW_SCALE:
             scaled(out, values[out])
+        else:
+            g.scales |= dict.fromkeys(node.outputs, g.scales[x])
         if node.op in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
             # Converters leave out a RELU that the range of the integers makes needless.
             if (
@@ -865,10 +918,10 @@ def written(g):
             else:
                 t.shape = list(shape)
             if name in g.weights:
-                buffer = schema.BufferT()
-                buffer.data = np.frombuffer(
-                    np.ascontiguousarray(g.weights[name]).tobytes(), np.uint8
-                )
+                buffer, stored = schema.BufferT(), g.weights[name]
+                if name in g.sparse:
+                    t.sparsity, stored = g.sparse[name].written(stored)
+                buffer.data = np.frombuffer(np.ascontiguousarray(stored).tobytes(), np.uint8)
                 buffers.append(buffer)
                 t.buffer = len(buffers) - 1
             if name in g.scales:
@@ -916,8 +969,9 @@ def records(g, count, random):
     found = {}
     for name in g.inputs:
         shape = [count, *g.shapes[name][1:]]
-        if g.kinds[name] in ("int32", "int64"):
-            found[name] = random.integers(-1000, 1000, shape).astype(g.kinds[name])
+        if g.kinds[name] in INTEGERS and name not in g.scales:
+            low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(g.kinds[name], (-1000, 1000))
+            found[name] = random.integers(low, high, shape).astype(g.kinds[name])
             continue
         x = random.normal(0, 1, shape)
         x[random.random(shape) < 0.05] = 0

@@ -219,7 +219,7 @@ def choice(op):
 
 
 def conversion(g):
-    x = g.operand(kinds=("float32", "bool"))
+    x = truth(g) if g.chance(0.4) else g.operand()
     kinds = ("int32", "int64", "bool") if g.kinds[x] == "float32" else NUMBERS
     g.cast_to(x, g.among(kinds))
 
@@ -358,6 +358,9 @@ def broadcast(g):
         raise Unfit
     x = g.operand((2, 3, 4), NUMBERS)
     shape = [g.int(1, 4) if d == 1 else d for d in g.shapes[x][1:]]
+    if g.chance(0.3):
+        # The axis of the only record may be repeated behind a new one.
+        shape = [g.int(1, 3), *shape]
     g.node("BROADCAST_TO", [x, g.ints([1, *shape])], shape)
 
 
@@ -388,11 +391,12 @@ def pack(g):
 
 
 def reverse(g):
-    x = g.operand((2, 3, 4), NUMBERS)
+    x = g.operand((2, 3, 4), EVERY)
     first = g.int(1, len(g.shapes[x]) - 1)
     # LiteRT turns axes around that are neighbours.
     axes = list(range(first, g.int(first, len(g.shapes[x]) - 1) + 1))
-    g.node("REVERSE_V2", [x, g.ints(axes)], g.shapes[x][1:])
+    written = [a - len(g.shapes[x]) * g.chance(0.3) for a in axes]
+    g.node("REVERSE_V2", [x, g.ints(written)], g.shapes[x][1:])
 
 
 def one_hot(g):
@@ -515,7 +519,8 @@ RULES = {
     "ADD, SUB, MUL, both repeated": repeated_arithmetic,
     "DIV of a constant": reciprocal,
     "ADD_N": add_n,
-    **{op: two(op, NUMBERS, result="bool") for op in COMPARISONS},
+    **{op: two(op, NUMBERS, result="bool") for op in COMPARISONS[2:]},
+    **{op: two(op, EVERY, result="bool") for op in COMPARISONS[:2]},
     **{op: logic(op) for op in ("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT")},
     "SELECT": choice("SELECT"),
     "SELECT_V2": choice("SELECT_V2"),
@@ -544,4 +549,50 @@ RULES = {
     "DEPTH_TO_SPACE": depth_to_space,
     "SPACE_TO_DEPTH": space_to_depth,
     "TRANSPOSE_CONV": enlarged,
+    "TRANSPOSE_CONV again": enlarged,
 }
+
+
+def promised():
+    """The entries of the table for these rules."""
+    every, most, three = (1, 2, 3, 4, 5), (1, 2, 3, 4), (2, 3, 4)
+    plain = {op: every for op in ("ABS", "FLOOR", "CEIL", "ROUND", "SIGN", "SQUARE", "SIN", "COS")}
+    plain |= {op: every for op in ("EXP", "LOG", "SQRT", "RSQRT")}
+    plain |= {op: three for op in ("REVERSE_V2", "TILE")}
+    of = {op: {"-": ranks} for op, ranks in plain.items()}
+    two_sides = {"one repeated": (3,), "two values": (3,), "constant of 2 axes": (3,)}
+    for op in ("SQUARED_DIFFERENCE", "MAXIMUM", "MINIMUM", *COMPARISONS):
+        of[op] = two_sides
+    for op in ("ADD", "SUB", "MUL"):
+        of[op] = {"both repeated": (3, 4)}
+    of |= {
+        "POW": {f"exponent {p}": (2,) for p in (-1, -0.5, 0.5, 0.75, 1, 2, 3, 4)},
+        "ADD_N": {"2 inputs": (3,), "3 inputs": (3,)},
+        "CONCATENATION": {"with constants": three},
+        "REDUCE_MIN": {"keepDims": (2, 3, 4, 5)},
+        "CUMSUM": {"exclusive": three, "reverse": three},
+        "L2_NORMALIZATION": {"fusedActivationFunction": three},
+        "GATHER": {"axis": three, "0 axes": (3,), "1 axes": (3,), "2 axes": (3,)},
+        "PACK": {"axis": (2, 3)},
+        "BATCH_MATMUL": {"adjX": (3, 4), "adjY": (3, 4), "matrix": (3,), "two values": (3,)},
+        "MIRROR_PAD": {"mode 0": three, "mode 1": three},
+        "DEPTH_TO_SPACE": {"blockSize": (4,)},
+        "SPACE_TO_DEPTH": {"blockSize": (4,)},
+        "FULLY_CONNECTED": {"whole record": (3, 4)},
+        "RESHAPE": {"counted": (3,)},
+    }
+    for op in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
+        of[op] = {"plain": (4,), "corners": (4,), "centres": (4,)}
+    of["TRANSPOSE_CONV"] = {t: (4,) for t in ("padding", "fusedActivationFunction", "biases")}
+    wanted = [
+        (op, tag, rank, "float32")
+        for op, tags in of.items()
+        for tag, ranks in tags.items()
+        for rank in ranks
+    ]
+    truth = ("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "SELECT", "SELECT_V2", "CAST")
+    wanted += [(op, "type", "", "bool") for op in truth]
+    wanted += [("ONE_HOT", "type", "", kind) for kind in ("int32", "int64")]
+    moves = ("REDUCE_MAX", "GATHER", "TILE", "CONCATENATION", "MAXIMUM", "SLICE")
+    wanted += [(op, "type", "", "int32") for op in moves]
+    return wanted + [("DENSIFY", "type", "", "float32"), ("BROADCAST_TO", "type", "", "float32")]
