@@ -142,6 +142,10 @@ class TfliteGraph(Graph):
     def ints(self, values):
         return self.weight(np.asarray(values, np.int32))
 
+    def counts(self, values):
+        """Integers of one of the types that an operator takes."""
+        return self.weight(np.asarray(values, self.among([np.int32, np.int32, np.int64])))
+
     def operand(self, ranks=(1, 2, 3, 4, 5), kinds=("float32",)):
         """A live tensor of one of these ranks and types, reshaped if none is of the drawn rank."""
         rank = self.among(ranks)
@@ -442,7 +446,7 @@ def expand(g):
     rank = len(g.shapes[x])
     a = g.int(1, rank)
     shape = [*g.shapes[x][1:a], 1, *g.shapes[x][a:]]
-    y = g.node("EXPAND_DIMS", [x, g.ints(a - rank - 1 if g.chance(0.3) else a)], shape)
+    y = g.node("EXPAND_DIMS", [x, g.counts(a - rank - 1 if g.chance(0.3) else a)], shape)
     if g.chance(0.6):
         g.node(
             "SQUEEZE", [y], g.shapes[x][1:], {"squeezeDims": [a - rank - 1 if g.chance(0.3) else a]}
@@ -479,7 +483,7 @@ def pad(g):
     shape = [a + d + b for (a, b), d in zip(sides, g.shapes[x])][1:]
     value = 0.75 if g.kinds[x] == "float32" else -3
     value = [g.weight(np.array(value, g.kinds[x]))] if op == "PADV2" else []
-    g.node(op, [x, g.ints(sides), *value], shape)
+    g.node(op, [x, g.counts(sides), *value], shape)
 
 
 def strided_slice(g):
@@ -534,13 +538,16 @@ def slice_(g):
             shape.append(count),
             size.append(-1 if first + count == n and g.chance(0.5) else count),
         )
-    g.node("SLICE", [x, g.ints(begin), g.ints(size)], shape)
+    kind = g.among([np.int32, np.int32, np.int64])
+    g.node("SLICE", [x, g.weight(kind(begin)), g.weight(kind(size))], shape)
 
 
 def parts(g):
     op = g.among(["SPLIT", "SPLIT_V", "UNPACK"])
-    # LiteRT has no kernel that splits truth values or the largest integers.
-    x = g.operand((2, 3, 4), tflite_values.EVERY if op == "UNPACK" else ("float32", "int32"))
+    # LiteRT has no kernel that splits truth values, and none for integers of 64 bits.
+    x = g.operand(
+        (2, 3, 4), ("float32", "int32", "bool") if op == "UNPACK" else ("float32", "int32")
+    )
     a, written = inner(g, x)
     n = g.shapes[x][a]
     with_axis = lambda k: [k if i == a else d for i, d in enumerate(g.shapes[x])][1:]

@@ -349,7 +349,7 @@ def tile(g):
     x = g.operand((2, 3, 4), EVERY)
     times = [g.among([1, 1, 2, 3]) for _ in g.shapes[x][1:]]
     shape = [d * t for d, t in zip(g.shapes[x][1:], times)]
-    g.node("TILE", [x, g.ints([1, *times])], shape)
+    g.node("TILE", [x, g.counts([1, *times])], shape)
 
 
 def broadcast(g):
@@ -361,7 +361,7 @@ def broadcast(g):
     if g.chance(0.3):
         # The axis of the only record may be repeated behind a new one.
         shape = [g.int(1, 3), *shape]
-    g.node("BROADCAST_TO", [x, g.ints([1, *shape])], shape)
+    g.node("BROADCAST_TO", [x, g.counts([1, *shape])], shape)
 
 
 def gather(g):
@@ -447,7 +447,7 @@ def mirrored(g):
     most = lambda n: min(2, n - 1 + mode)
     sides = [[0, 0]] + [[g.int(0, most(n)), g.int(0, most(n))] for n in g.shapes[x][1:]]
     shape = [a + d + b for (a, b), d in zip(sides, g.shapes[x])][1:]
-    g.node("MIRROR_PAD", [x, g.ints(sides)], shape, {"mode": mode}, [f"mode {mode}"])
+    g.node("MIRROR_PAD", [x, g.counts(sides)], shape, {"mode": mode}, [f"mode {mode}"])
 
 
 def resize(op):
