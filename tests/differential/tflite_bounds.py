@@ -27,9 +27,7 @@ class Given:
         self.out = largest(node.outputs[0]) if node.outputs[0] in values else self.most
 
     def array(self, name):
-        """The numbers of a tensor, record by record."""
-        a = np.asarray(self.values.get(name, self.constants.get(name)), np.float64)
-        return a if name in self.graph.live else a[None]
+        return np.asarray(self.values.get(name, self.constants.get(name)), np.float64)
 
     def linear(self, gain, terms, bias=0.0):
         """The error of sums of so many products."""
@@ -47,22 +45,13 @@ def jumps(distance, error):
 
 
 def compared(o):
-    """Both sides differ by more than their errors, or are exact."""
-    pair = [o.array(name) for name in o.node.inputs]
-    rank = max(p.ndim for p in pair)
-    # A constant has an axis of size 1 for the records, if it has as many axes as the value.
-    pair = [
-        p[0]
-        if name not in o.graph.live and p.ndim == rank and rank > len(o.graph.shapes[o.x])
-        else p
-        for name, p in zip(o.node.inputs, pair)
-    ]
-    rank = max(p.ndim for p in pair)
-    pair = [p.reshape(len(p), *[1] * (rank - p.ndim), *p.shape[1:]) for p in pair]
-    return jumps(np.abs(pair[0] - pair[1]), sum(o.error(i) for i in o.node.inputs) + 0 * o.own)
+    a, b = (o.array(name) for name in o.node.inputs)
+    return jumps(np.abs(a - b), sum(o.error(name) for name in o.node.inputs) + 0 * o.own)
 
 
 def whole(half):
+    """The error of numbers rounded where they are so far from whole ones."""
+
     def bound(o):
         v = o.array(o.x) + half
         return jumps(np.abs(v - np.round(v)), o.own)

@@ -696,7 +696,7 @@ def promised():
         "AVERAGE_POOL_2D": (window + " filterHeight filterWidth", (4,)),
         "MAX_POOL_2D": (window + " filterHeight filterWidth", (4,)),
         "FULLY_CONNECTED": ("fusedActivationFunction", (2, 3, 4)),
-        "MEAN": ("keepDims", (2, 3, 4)),
+        "MEAN": ("keepDims", (2, 3, 4, 5)),
         "SUM": ("keepDims", (2, 3, 4, 5)),
         "REDUCE_MAX": ("keepDims", (2, 3, 4, 5)),
         "ADD": ("fusedActivationFunction", (1, 2, 3, 4, 5)),

@@ -220,6 +220,9 @@ def choice(op):
 
 def conversion(g):
     x = truth(g) if g.chance(0.4) else g.operand()
+    if g.kinds[x] == "float32" and g.chance(0.3):
+        # Each type has numbers as small as these.
+        return g.cast_to(small(g, x), g.among(["uint8", "int8", "int16"]))
     kinds = ("int32", "int64", "bool") if g.kinds[x] == "float32" else NUMBERS
     g.cast_to(x, g.among(kinds))
 
@@ -434,6 +437,10 @@ def product(g):
         )
     else:
         y, tag = small(g, x), "two values"
+        if len(ahead) == 1 and g.chance(0.4):
+            # The matrices of one side are repeated.
+            tag, shape = "one repeated", [1, *g.shapes[x][2:]]
+            y = g.node("REDUCE_MAX", [y, g.ints([1])], shape, {"keepDims": True})
         if attrs["adjX"] == attrs["adjY"]:
             order = [*range(len(ahead) + 1), len(ahead) + 2, len(ahead) + 1]
             y = g.node("TRANSPOSE", [y, g.ints(order)], [g.shapes[y][p] for p in order[1:]])
@@ -532,7 +539,7 @@ RULES = {
     "REDUCE_PROD of sizes": counted,
     "REDUCE_MIN": reduce("REDUCE_MIN", NUMBERS),
     "REDUCE_MAX along any axes": reduce("REDUCE_MAX", NUMBERS),
-    "MEAN along any axes": reduce("MEAN", ranks=(2, 3, 4)),
+    "MEAN along any axes": reduce("MEAN"),
     "SUM along any axes": reduce("SUM"),
     "CUMSUM": cumulated,
     "L2_NORMALIZATION": normalised,
@@ -574,7 +581,8 @@ def promised():
         "L2_NORMALIZATION": {"fusedActivationFunction": three},
         "GATHER": {"axis": three, "0 axes": (3,), "1 axes": (3,), "2 axes": (3,)},
         "PACK": {"axis": (2, 3)},
-        "BATCH_MATMUL": {"adjX": (3, 4), "adjY": (3, 4), "matrix": (3,), "two values": (3,)},
+        "BATCH_MATMUL": {"adjX": (3, 4), "adjY": (3, 4), "matrix": (3,), "two values": (3,)}
+        | {"one repeated": (4,)},
         "MIRROR_PAD": {"mode 0": three, "mode 1": three},
         "DEPTH_TO_SPACE": {"blockSize": (4,)},
         "SPACE_TO_DEPTH": {"blockSize": (4,)},
