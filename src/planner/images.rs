@@ -379,8 +379,9 @@ impl<'l> Planner<'l> {
         let view = *self.view(value);
         let rows = self.matrices[view.matrix].rows;
         let pixel = rows / (shape.h * shape.w);
-        // The single pixel of a vector must not contain rows of other values.
-        let own = pixel < rows || rows == shape.c;
+        // The single pixel of a vector must not contain rows of other values, nor may such rows be
+        // behind the last pixel, as behind the first columns of a wider image.
+        let own = pixel < rows && pixel * shape.h * shape.w == rows || rows == shape.c;
         let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole {
             Some(view)

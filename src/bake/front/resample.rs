@@ -374,6 +374,9 @@ pub(super) enum Nearest {
     PreferCeil,
     Floor,
     Ceil,
+    /// Down where an axis becomes larger, up where it becomes smaller, as ONNX Runtime does in
+    /// operation set 10.
+    BySize,
 }
 
 /// How values between elements are found.
@@ -404,6 +407,8 @@ pub(super) fn resized(
             let at = match nearest {
                 Nearest::Floor => floor,
                 Nearest::Ceil => x.ceil(),
+                Nearest::BySize if scale < 1.0 => x.ceil(),
+                Nearest::BySize => floor,
                 Nearest::PreferFloor if x == floor + 0.5 => floor,
                 Nearest::PreferFloor | Nearest::PreferCeil => x.round(),
             };

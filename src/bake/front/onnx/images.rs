@@ -144,13 +144,9 @@ fn coordinates(node: &OnnxNode<'_>, upsample: bool) -> Result<Coordinates, Strin
 }
 
 fn between(node: &OnnxNode<'_>, upsample: bool) -> Result<Between, String> {
-    let default = if upsample {
-        "floor"
-    } else {
-        "round_prefer_floor"
-    };
     Ok(match node.text("mode", "nearest") {
-        "nearest" => Between::Nearest(match node.text("nearest_mode", default) {
+        "nearest" if upsample => Between::Nearest(Nearest::BySize),
+        "nearest" => Between::Nearest(match node.text("nearest_mode", "round_prefer_floor") {
             "round_prefer_floor" => Nearest::PreferFloor,
             "round_prefer_ceil" => Nearest::PreferCeil,
             "floor" => Nearest::Floor,
