@@ -18,6 +18,7 @@ pub(crate) mod overflow;
 mod passes;
 mod report;
 mod rounding;
+mod same;
 pub(crate) mod sizes;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};

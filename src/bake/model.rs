@@ -8,6 +8,7 @@ use super::matrix::Files;
 use super::meaning::Meaning;
 use super::passes;
 use super::rounding::{self, Rounding};
+use super::same;
 use super::{Mistakes, Settings, overflow};
 use crate::block::hex;
 use crate::ir::graph::{Shape, Tensors, Value};
@@ -141,6 +142,7 @@ pub(crate) fn finish(
     if settings.weights == Precision::F32 {
         fold_scaling(&mut network, &mut tensors, &mut golden, draft);
     }
+    same::share(&mut network, &mut tensors);
     let rounding = rounding::round(settings, &network, &mut tensors, &mut golden)
         .map_err(|e| mistakes.add(o.place(), e))
         .ok()?;

@@ -466,7 +466,13 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
         ) == (tensor, role, precision, constant.scales, constant.image);
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
-        *other == constant || kernel.of_few() && same && other.placing == *placing && rows && fits
+        // Nodes may share an array, which has the name of the first.
+        let named = || Constant {
+            name: other.name.clone(),
+            ..constant.clone()
+        };
+        other.tensor == tensor && *other == named()
+            || kernel.of_few() && same && other.placing == *placing && rows && fits
     };
     all.iter().position(serves).unwrap_or_else(|| {
         all.push(constant);

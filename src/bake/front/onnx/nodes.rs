@@ -206,7 +206,6 @@ fn one_number(name: &str) -> ValueInfoProto {
             }),
             ..TypeProto::default()
         }),
-        ..ValueInfoProto::default()
     }
 }
 
