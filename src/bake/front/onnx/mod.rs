@@ -10,6 +10,7 @@ mod images;
 mod node;
 mod ops;
 mod picking;
+mod recurrence;
 mod signals;
 mod tensor;
 mod values;
@@ -35,7 +36,7 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 129] = [
+const OPS: [(&str, &str); 132] = [
     ("Acos", ""),
     ("Acosh", ""),
     ("Add", ""),
@@ -91,6 +92,11 @@ const OPS: [(&str, &str); 129] = [
         "FusedConv",
         "activation activation_params auto_pad dilations group kernel_shape pads strides",
     ),
+    (
+        "GRU",
+        "activations direction hidden_size layout linear_before_reset clip activation_alpha \
+         activation_beta",
+    ),
     ("Gather", "axis"),
     ("GatherElements", "axis"),
     ("GatherND", "batch_dims"),
@@ -105,6 +111,11 @@ const OPS: [(&str, &str); 129] = [
     ("Hardmax", "axis"),
     ("Identity", ""),
     ("InstanceNormalization", "epsilon"),
+    (
+        "LSTM",
+        "activations direction hidden_size input_forget layout clip activation_alpha \
+         activation_beta",
+    ),
     ("LRN", "alpha beta bias size"),
     (
         "LabelEncoder",
@@ -154,6 +165,10 @@ const OPS: [(&str, &str); 129] = [
         "axis block_size output_dtype precision saturate",
     ),
     ("RMSNormalization", "axis epsilon stash_type"),
+    (
+        "RNN",
+        "activations direction hidden_size layout clip activation_alpha activation_beta",
+    ),
     ("ReduceL1", "axes keepdims noop_with_empty_axes"),
     ("ReduceL2", "axes keepdims noop_with_empty_axes"),
     ("ReduceLogSum", "axes keepdims noop_with_empty_axes"),
@@ -229,10 +244,7 @@ const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier 
 const MICROSOFT: &str = "FusedConv Gelu";
 
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 13] = [
-    ("GRU", TIME),
-    ("LSTM", TIME),
-    ("RNN", TIME),
+const INSTEAD: [(&str, &str); 10] = [
     ("Loop", LOOP),
     ("Scan", LOOP),
     ("If", CHOICE),
@@ -248,7 +260,6 @@ const INSTEAD: [(&str, &str); 13] = [
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
-const TIME: &str = "use convolutions over a window of time instead";
 const LOOP: &str = "export the model with the loop unrolled (torch.onnx.export traces it)";
 const QUANTISED: &str =
     "export the model before quantisation: weights can be stored as f16 or i8 when it is baked";
@@ -848,9 +859,10 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "bias"
         | "lambd"
         | "cubic_coeff_a"
+        | "clip"
         | "extrapolation_value" => AttributeType::FLOAT,
-        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" | "scales"
-        | "activation_params" => AttributeType::FLOATS,
+        "activation_alpha" | "activation_beta" | "value_floats" | "coefficients" | "intercepts"
+        | "offset" | "scale" | "scales" | "activation_params" => AttributeType::FLOATS,
         "approximate"
         | "auto_pad"
         | "mode"
@@ -862,6 +874,7 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "activation"
         | "equation"
         | "reduction"
+        | "direction"
         | "nearest_mode"
         | "coordinate_transformation_mode"
         | "keep_aspect_ratio_policy" => AttributeType::STRING,
@@ -869,6 +882,7 @@ fn type_of(op: &str, name: &str) -> AttributeType {
         | "keys_strings"
         | "values_strings"
         | "classlabels_strings"
+        | "activations"
         | "value_strings" => AttributeType::STRINGS,
         "output_padding" | "output_shape" | "axes" | "dilations" | "kernel_shape" | "pads"
         | "strides" | "perm" | "shape" | "starts" | "ends" | "steps" | "split" | "keys_int64s"

@@ -1,7 +1,7 @@
 //! The operations of the standard set on values computed from the record.
 
 use super::node::{OnnxNode, live};
-use super::{attention, fold, images, picking, tensor, values, window};
+use super::{attention, fold, images, picking, recurrence, tensor, values, window};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
@@ -115,6 +115,7 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         "TopK" => picking::top(b, node),
         "SoftmaxCrossEntropyLoss" => picking::cross_entropy(b, node),
         "LayerNormalization" => values::layer_norm(b, node),
+        "LSTM" | "GRU" | "RNN" => recurrence::unrolled(b, node),
         "Attention" => attention::attention(b, node),
         "EyeLike" => identity(b, node),
         "Size" => count(b, node),

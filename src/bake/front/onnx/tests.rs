@@ -546,7 +546,7 @@ fn every_node_that_is_not_supported_is_named_at_once() {
     let nodes = vec![
         with_int(node("Relu", "a", &["x"]), "consumed_inputs", 0),
         strange,
-        node("LSTM", "", &["gelu_out", "w"]),
+        node("MatMulInteger", "", &["gelu_out", "w"]),
         with_int(node("Gemm", "c", &["_out", "w"]), "transC", 1),
         node("Pool", "d", &["c_out"]),
         node("Erf", "e", &["missing"]),
@@ -561,8 +561,8 @@ fn every_node_that_is_not_supported_is_named_at_once() {
         [
             "net.onnx: node a (Relu): the attribute consumed_inputs is not supported",
             "net.onnx: node gelu (Gelu): it is not supported: its domain is com.example",
-            "net.onnx: node _out (LSTM): it is not supported: use convolutions over a window of \
-             time instead",
+            "net.onnx: node _out (MatMulInteger): it is not supported: export the model before \
+             quantisation: weights can be stored as f16 or i8 when it is baked",
             "net.onnx: node c (Gemm): the attribute transC is not supported",
             "net.onnx: node d (Pool): it is not supported: docs/ONNX.md lists what is",
             "net.onnx: node e (Erf): its input missing is no input, no initialiser and no output \
