@@ -251,51 +251,47 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
 fn functions_leave_padding_rows_finite() {
     let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     for recipe in library().plans.iter() {
-        for function in [Math::Reciprocal, Math::Log, Math::Sqrt, Math::Exp] {
-            for scaled in [true, false] {
-                let mut b = EdgeGraph::new(Shape::vector(3), 5);
-                let op = Op::Activation(Activation::Math(function));
-                let mut value = b.push(op, &[0], &[]).unwrap();
-                if scaled {
-                    let summands = [(Role::Factors, 3, 1), (Role::Biases, 3, 1)];
-                    value = b.push(Op::Scale, &[value], &summands).unwrap();
+        for (function, scaled) in [(Math::Reciprocal, false), (Math::Log, true)] {
+            let mut b = EdgeGraph::new(Shape::vector(3), 5);
+            let op = Op::Activation(Activation::Math(function));
+            let mut value = b.push(op, &[0], &[]).unwrap();
+            if scaled {
+                let summands = [(Role::Factors, 3, 1), (Role::Biases, 3, 1)];
+                value = b.push(Op::Scale, &[value], &summands).unwrap();
+            }
+            let arrays = [(Role::Weights, 21, 3), (Role::Biases, 21, 1)];
+            b.push(Op::Affine, &[value], &arrays).unwrap();
+            let case = network(b, Kind::Values, InputOrder::Chw);
+            let (net, tensors) = (case.network.clone(), &case.tensors);
+            let model = Model::new(net, tensors, recipe, library(), Some(20)).unwrap();
+            let mut engine: Box<dyn Engine> = match recipe.engine {
+                EngineKind::Host => Box::new(HostEngine::new(model, 1, false).unwrap()),
+                EngineKind::OpenCl => {
+                    let wanted = Wanted {
+                        scores: true,
+                        classes: false,
+                    };
+                    let (sources, mut phases) = (Sources::default().uncached(), Phases::default());
+                    let device = &all.devices[0];
+                    let engine =
+                        OpenClEngine::new(device, &model, wanted, false, &sources, &mut phases);
+                    Box::new(engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name)))
                 }
-                let arrays = [(Role::Weights, 21, 3), (Role::Biases, 21, 1)];
-                b.push(Op::Affine, &[value], &arrays).unwrap();
-                let case = network(b, Kind::Values, InputOrder::Chw);
-                let (net, tensors) = (case.network.clone(), &case.tensors);
-                let model = Model::new(net, tensors, recipe, library(), Some(20)).unwrap();
-                let mut engine: Box<dyn Engine> = match recipe.engine {
-                    EngineKind::Host => Box::new(HostEngine::new(model, 1, false).unwrap()),
-                    EngineKind::OpenCl => {
-                        let wanted = Wanted {
-                            scores: true,
-                            classes: false,
-                        };
-                        let (sources, mut phases) =
-                            (Sources::default().uncached(), Phases::default());
-                        let device = &all.devices[0];
-                        let engine =
-                            OpenClEngine::new(device, &model, wanted, false, &sources, &mut phases);
-                        Box::new(engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name)))
-                    }
-                };
-                for records in [1, 3, 20] {
-                    for n in 0..records {
-                        engine.record(0, n).unwrap().fill(&[0.5, 1.0, 2.0]);
-                    }
-                    engine.submit(0, records).unwrap();
-                    engine.collect(0).unwrap();
-                    let expected = case.network.scores(tensors, &[0.5, 1.0, 2.0]);
-                    for (found, expected) in
-                        engine.answer(0, records - 1).scores.iter().zip(&expected)
-                    {
-                        assert!(
-                            (f64::from(found) - expected).abs() <= 1e-3,
-                            "{}: {function:?} of {records}: {found}, not {expected}",
-                            recipe.name
-                        );
-                    }
+            };
+            for records in [1, 3, 20] {
+                for n in 0..records {
+                    engine.record(0, n).unwrap().fill(&[0.5, 1.0, 2.0]);
+                }
+                engine.submit(0, records).unwrap();
+                engine.collect(0).unwrap();
+                let expected = case.network.scores(tensors, &[0.5, 1.0, 2.0]);
+                for (found, expected) in engine.answer(0, records - 1).scores.iter().zip(&expected)
+                {
+                    assert!(
+                        (f64::from(found) - expected).abs() <= 1e-3,
+                        "{}: {function:?} of {records}: {found}, not {expected}",
+                        recipe.name
+                    );
                 }
             }
         }

@@ -1041,6 +1041,7 @@ fn compute(
 }
 
 #[cfg(test)]
+#[path = "nodes/tests.rs"]
 mod nodes;
 #[cfg(test)]
 mod tests;
