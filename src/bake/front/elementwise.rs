@@ -72,11 +72,13 @@ pub(super) fn constant_value(
     })
 }
 
-/// Makes values of constants among several outputs, so that they stand beside the others.
-pub(super) fn constant_outputs(
+/// Completes a graph, whatever its format: minus infinity must have ended in a softmax, and constants
+/// among several outputs become values, so that they stand beside the others.
+pub(super) fn completed(
     b: &mut Builder,
     outputs: &mut [(String, ModelValue)],
 ) -> Result<(), String> {
+    b.check_masked()?;
     let live = outputs.iter().find_map(|(_, value)| match value {
         ModelValue::Live(live) => Some(live.clone()),
         _ => None,
@@ -339,7 +341,7 @@ pub(super) fn product(
             let m = m.cast(Element::F32)?;
             let (x, masks) = masked(&x.cast(Element::F32)?);
             let product = super::fold::two("Mul", &m, &x)?;
-            // What is left of minus infinity is that again.
+            // Products with 1 keep the stand-in, which becomes minus infinity again.
             let numbers = product.numbers()?.into_iter();
             let whole = numbers.map(|n| match masks && n <= MASKED {
                 true => f64::NEG_INFINITY,

@@ -422,8 +422,7 @@ fn finish(
     mut outputs: Vec<(String, ModelValue)>,
     values: bool,
 ) -> Result<Lowered, String> {
-    elementwise::constant_outputs(&mut builder, &mut outputs)?;
-    builder.check_masked()?;
+    elementwise::completed(&mut builder, &mut outputs)?;
     let Builder {
         mut draft,
         numbers,

@@ -536,7 +536,7 @@ fn finish(
         };
         outputs.push((name, value));
     }
-    elementwise::constant_outputs(&mut builder, &mut outputs)?;
+    elementwise::completed(&mut builder, &mut outputs)?;
     let Builder {
         mut draft, inputs, ..
     } = builder;
