@@ -33,7 +33,7 @@ pub(super) enum Mask<'m> {
 /// Keys and values of earlier steps.
 pub(super) type Past<'p> = Option<[Operand<'p>; 2]>;
 
-/// What attention gives.
+/// The results of attention.
 pub(super) struct Attended {
     pub(super) result: Live,
     /// Keys and values, the earlier ones included.

@@ -35,7 +35,12 @@ pub(super) fn by_root_mean_square(
     epsilon: f64,
 ) -> Result<Live, String> {
     let root = root_mean_square(b, name, x, axes, epsilon)?;
-    let y = combined(b, name, Arithmetic::Divide, x, &root)?;
+    divided(b, name, x, &root)
+}
+
+/// x / root, as a float.
+fn divided(b: &mut Builder, name: &str, x: &Live, root: &Live) -> Result<Live, String> {
+    let y = combined(b, name, Arithmetic::Divide, x, root)?;
     Ok(Live {
         kind: Element::F32,
         ..y
@@ -60,13 +65,8 @@ pub(super) fn of_mean_and_variance(
     let mean = reduce(b, name, x, axes.to_vec(), Reduction::Mean, true)?;
     let centred = combined(b, name, Arithmetic::Subtract, x, &mean)?;
     let deviation = root_mean_square(b, name, &centred, axes, epsilon)?;
-    let y = combined(b, name, Arithmetic::Divide, &centred, &deviation)?;
-    let result = Live {
-        kind: Element::F32,
-        ..y
-    };
     Ok(Normalised {
-        result,
+        result: divided(b, name, &centred, &deviation)?,
         mean,
         deviation,
     })

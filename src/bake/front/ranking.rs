@@ -1,4 +1,4 @@
-//! Where the largest elements of an axis are, and elements at computed places.
+//! Finds the largest elements of an axis, and picks elements at computed places.
 
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
@@ -32,22 +32,12 @@ pub(super) fn index_of_largest(
     let (of, most) = (Operand::Live(x), Operand::Live(&most));
     let equal = compared(b, name, Comparison::GreaterOrEqual, of, most)?;
     // The index is found as the largest of numbers that grow towards it.
-    let numbers = match last {
+    let weights = match last {
         true => counted(x, a, 1.0, 1.0),
         false => counted(x, a, -1.0, n),
     };
-    let equal = Live {
-        kind: Element::F32,
-        ..equal
-    };
-    let numbers = Operand::Constant(&numbers);
-    let found = elementwise::arithmetic(
-        b,
-        name,
-        Arithmetic::Multiply,
-        Operand::Live(&equal),
-        numbers,
-    )?;
+    let (equal, of) = (numbers(equal), Arithmetic::Multiply);
+    let found = operations::with_constant(b, name, of, &equal, &weights, false)?;
     let best = operations::reduce(b, name, &found, vec![a], Reduction::Max, true)?;
     let index = match last {
         true => b.scale(name, &best, &[1.0], &[-1.0])?,
@@ -226,10 +216,7 @@ pub(super) fn picked(
         Operand::Live(&at),
         Operand::Constant(&places),
     )?;
-    let hot = Live {
-        kind: Element::F32,
-        ..hot
-    };
+    let hot = numbers(hot);
     let of = b.transpose(name, &x, &there)?;
     let found = products::of_matrices(b, name, &hot, &with(&of, [n, 1]), false)?;
     let found = found.with_dims([&ahead[..], &[count]].concat());

@@ -206,7 +206,7 @@ pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     if at.len() != updates.len() {
         return Err(format!("{} places for {}", at.len(), updates.shown()));
     }
-    // Of several updates of one place the last one stays.
+    // A later update of a place replaces an earlier one.
     let mut from: Vec<usize> = (0..x.len()).collect();
     for (i, &at) in at.iter().enumerate() {
         from[at] = x.len() + i;

@@ -39,7 +39,7 @@ struct Span {
 }
 
 impl Span {
-    /// That of a single element.
+    /// A window of one element.
     const ONE: Span = Span {
         size: 1,
         stride: 1,

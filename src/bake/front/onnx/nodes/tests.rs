@@ -399,7 +399,7 @@ fn run(
     Ok("passes".into())
 }
 
-/// What the program prints of the numbers behind a graph.
+/// Turns the numbers of a graph into those that the program prints: classes, flags or scores.
 fn meant(lowered: &Lowered, mut found: Vec<f64>) -> Vec<f64> {
     if let Some(last) = lowered.tail.last {
         last.apply(&mut found);
