@@ -72,7 +72,7 @@ pub(super) fn constant_value(
     })
 }
 
-/// Completes a graph, whatever its format: minus infinity must have ended in a softmax, and constants
+/// Completes a graph of any format: minus infinity must have ended in a softmax, and constants
 /// among several outputs become values, so that they stand beside the others.
 pub(super) fn completed(
     b: &mut Builder,
