@@ -297,7 +297,7 @@ impl Direction {
         let update = self.gate(b, name, &gates, (0, 1))?;
         let reset = self.gate(b, name, &gates, (1, 1))?;
         let mut sum = self.gate(b, name, x, (2, 1))?;
-        let mut times = |x: &Live, y: &Live, b: &mut Builder| {
+        let times = |x: &Live, y: &Live, b: &mut Builder| {
             operations::combined(b, name, Arithmetic::Multiply, x, y)
         };
         let biases = ConstantTensor::floats(vec![self.size], self.reset.clone());
