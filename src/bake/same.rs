@@ -1,6 +1,6 @@
-//! Large arrays of equal weights, as an unrolled loop has them, are stored once.
+//! Large arrays of equal weights of layers, as an unrolled loop has them, are stored once.
 
-use crate::ir::graph::{Node, Tensor, Tensors};
+use crate::ir::graph::{Node, Role, Tensor, Tensors};
 use crate::ir::network::Network;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -19,7 +19,9 @@ pub(super) fn share(network: &mut Network, tensors: &mut Tensors) {
     for (tensor, array) in graph.tensors.iter().zip(std::mem::take(tensors)) {
         let mut hasher = DefaultHasher::new();
         array.iter().for_each(|v| v.to_bits().hash(&mut hasher));
-        let known = match array.len() >= LEAST {
+        // The arrays of element-wise operations stay apart: plans name their node.
+        let large = tensor.role == Role::Weights && array.len() >= LEAST;
+        let known = match large {
             true => alike.entry(hasher.finish()).or_default(),
             false => &mut Vec::new(),
         };
@@ -56,7 +58,7 @@ pub(super) fn share(network: &mut Network, tensors: &mut Tensors) {
 mod tests {
     use super::*;
     use crate::baked;
-    use crate::ir::graph::{Graph, Role, Shape};
+    use crate::ir::graph::{Graph, Shape};
     use crate::ir::op::Op;
 
     #[test]

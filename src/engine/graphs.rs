@@ -245,57 +245,78 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
     }
 }
 
+/// Runs 1, 3 and 20 equal records under every plan, and compares with float64.
+fn right_under_every_plan(case: &Case, record: &[f32], what: &str) {
+    let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
+    let wide: Vec<f64> = record.iter().map(|&x| x.into()).collect();
+    let expected = case.network.scores(&case.tensors, &wide);
+    for recipe in library().plans.iter() {
+        let (network, tensors) = (case.network.clone(), &case.tensors);
+        let model = Model::new(network, tensors, recipe, library(), Some(20)).unwrap();
+        let mut engine: Box<dyn Engine> = match recipe.engine {
+            EngineKind::Host => Box::new(HostEngine::new(model, 1, false).unwrap()),
+            EngineKind::OpenCl => {
+                let wanted = Wanted {
+                    scores: true,
+                    classes: false,
+                };
+                let (sources, mut phases) = (Sources::default().uncached(), Phases::default());
+                let device = &all.devices[0];
+                let engine =
+                    OpenClEngine::new(device, &model, wanted, false, &sources, &mut phases);
+                Box::new(engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name)))
+            }
+        };
+        for records in [1, 3, 20] {
+            for n in 0..records {
+                engine.record(0, n).unwrap().fill(record);
+            }
+            engine.submit(0, records).unwrap();
+            engine.collect(0).unwrap();
+            let answer = engine.answer(0, records - 1);
+            for (found, expected) in answer.scores.iter().zip(&expected) {
+                assert!(
+                    (f64::from(found) - expected).abs() <= 1e-3,
+                    "{}: {what} of {records}: {found}, not {expected}",
+                    recipe.name
+                );
+            }
+        }
+    }
+}
+
 /// Padding rows stay finite behind functions that are not, since weights of 0 do not make 0 of an
 /// infinity.
 #[test]
 fn functions_leave_padding_rows_finite() {
-    let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
-    for recipe in library().plans.iter() {
-        for (function, scaled) in [(Math::Reciprocal, false), (Math::Log, true)] {
-            let mut b = EdgeGraph::new(Shape::vector(3), 5);
-            let op = Op::Activation(Activation::Math(function));
-            let mut value = b.push(op, &[0], &[]).unwrap();
-            if scaled {
-                let summands = [(Role::Factors, 3, 1), (Role::Biases, 3, 1)];
-                value = b.push(Op::Scale, &[value], &summands).unwrap();
-            }
-            let arrays = [(Role::Weights, 21, 3), (Role::Biases, 21, 1)];
-            b.push(Op::Affine, &[value], &arrays).unwrap();
-            let case = network(b, Kind::Values, InputOrder::Chw);
-            let (net, tensors) = (case.network.clone(), &case.tensors);
-            let model = Model::new(net, tensors, recipe, library(), Some(20)).unwrap();
-            let mut engine: Box<dyn Engine> = match recipe.engine {
-                EngineKind::Host => Box::new(HostEngine::new(model, 1, false).unwrap()),
-                EngineKind::OpenCl => {
-                    let wanted = Wanted {
-                        scores: true,
-                        classes: false,
-                    };
-                    let (sources, mut phases) = (Sources::default().uncached(), Phases::default());
-                    let device = &all.devices[0];
-                    let engine =
-                        OpenClEngine::new(device, &model, wanted, false, &sources, &mut phases);
-                    Box::new(engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name)))
-                }
-            };
-            for records in [1, 3, 20] {
-                for n in 0..records {
-                    engine.record(0, n).unwrap().fill(&[0.5, 1.0, 2.0]);
-                }
-                engine.submit(0, records).unwrap();
-                engine.collect(0).unwrap();
-                let expected = case.network.scores(tensors, &[0.5, 1.0, 2.0]);
-                for (found, expected) in engine.answer(0, records - 1).scores.iter().zip(&expected)
-                {
-                    assert!(
-                        (f64::from(found) - expected).abs() <= 1e-3,
-                        "{}: {function:?} of {records}: {found}, not {expected}",
-                        recipe.name
-                    );
-                }
-            }
+    for (function, scaled) in [(Math::Reciprocal, false), (Math::Log, true)] {
+        let mut b = EdgeGraph::new(Shape::vector(3), 5);
+        let op = Op::Activation(Activation::Math(function));
+        let mut value = b.push(op, &[0], &[]).unwrap();
+        if scaled {
+            let arrays = [(Role::Factors, 3, 1), (Role::Biases, 3, 1)];
+            value = b.push(Op::Scale, &[value], &arrays).unwrap();
         }
+        let arrays = [(Role::Weights, 21, 3), (Role::Biases, 21, 1)];
+        b.push(Op::Affine, &[value], &arrays).unwrap();
+        let case = network(b, Kind::Values, InputOrder::Chw);
+        right_under_every_plan(&case, &[0.5, 1.0, 2.0], &format!("{function:?}"));
     }
+}
+
+/// The host writes an image of the input where the plan says, also where layers read a copy of it.
+#[test]
+fn an_image_that_a_layer_and_a_sum_read() {
+    let shape = Shape { c: 3, h: 3, w: 5 };
+    let mut b = EdgeGraph::new(shape, 5);
+    let arrays = [(Role::Weights, 4, 45), (Role::Biases, 4, 1)];
+    let layer = b.push(Op::Affine, &[0], &arrays).unwrap();
+    let sum = b.push(Op::Combine(Arithmetic::Add), &[0, 0], &[]).unwrap();
+    let flat = b.push(Op::Reshape(Shape::vector(45)), &[sum], &[]).unwrap();
+    b.push(Op::Concat(Axis::C), &[layer, flat], &[]).unwrap();
+    let case = network(b, Kind::Values, InputOrder::Chw);
+    let record: Vec<f32> = (0..45).map(|i| i as f32 / 50.0 - 0.3).collect();
+    right_under_every_plan(&case, &record, "layer and sum");
 }
 
 /// The padding rows of a step's input must not be read as data. They hold values of other records

@@ -18,7 +18,7 @@ const LEAST_PART: usize = 48;
 /// would take a launch.
 const MOST_SPARE: usize = 64;
 
-/// Most rows that a layer reads for each element of its operand, with weights of 0 between them.
+/// Most rows that a layer reads for each row of a copy of its operand.
 const MOST_SPREAD: usize = 4;
 
 impl<'l> Planner<'l> {
@@ -249,13 +249,10 @@ impl<'l> Planner<'l> {
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
             let View { matrix, map } = *self.view(value);
-            // The operand is a small part of its matrix, or of its rows there. A copy avoids many
-            // columns of zero weights.
-            let (span, len) = (
-                map.end() - map.first,
-                self.network.graph.values[value].shape.len(),
-            );
-            if self.matrices[matrix].rows > span + MOST_SPARE || span > MOST_SPREAD * len {
+            // The operand is a small part of its matrix, or a copy has far fewer rows. It avoids
+            // many columns of zero weights.
+            let (span, copied) = (map.end() - map.first, self.rows_of_copy(value));
+            if self.matrices[matrix].rows > span + MOST_SPARE || span > MOST_SPREAD * copied {
                 self.copy(value, i);
             }
         }

@@ -50,6 +50,15 @@ impl<'l> Planner<'l> {
         });
     }
 
+    /// Returns the rows of a copy of `value`.
+    pub(super) fn rows_of_copy(&self, value: usize) -> usize {
+        let Shape { c, h, w } = self.shape(value);
+        match h * w {
+            1 => c,
+            pixels => pixels * c.next_multiple_of(self.known.pixels[value]),
+        }
+    }
+
     /// Returns the values whose pixels need more rows, and the multiple for the rows of a pixel.
     pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
         let wider = |m: &Matrix| {

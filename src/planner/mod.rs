@@ -371,6 +371,8 @@ struct Planner<'l> {
     matrices: Vec<Matrix>,
     /// The view of each value of the graph, once its step is drafted.
     views: Vec<Option<View>>,
+    /// Where the host writes the input. Its view may become that of a copy.
+    input: Option<View>,
     /// True for each node that has been drafted.
     done: Vec<bool>,
     links: Vec<Link>,
@@ -397,18 +399,17 @@ impl<'l> Planner<'l> {
             drafts: Vec::new(),
             matrices: vec![input],
             views: vec![None; network.graph.values.len()],
+            input: None,
             done: vec![false; network.graph.nodes.len()],
             links: Vec::new(),
             known,
             col_multiple: 1,
             errors: Vec::new(),
         };
-        network
-            .graph
-            .inputs
-            .iter()
-            .take(1)
-            .for_each(|&v| planner.pixels(0, v, 1));
+        if let Some(&value) = network.graph.inputs.first() {
+            planner.pixels(0, value, 1);
+            planner.input = planner.views[value];
+        }
         planner.stands_as(0, BufferRole::Input);
         planner
     }

@@ -127,14 +127,8 @@ impl Planner<'_> {
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
         let value = self.network.graph.outputs.first().copied();
         let scores = value.and_then(|v| self.views[v].as_ref());
-        let input = self
-            .network
-            .graph
-            .inputs
-            .first()
-            .and_then(|&v| self.views[v].as_ref());
         let map = |i: usize, rows: usize| {
-            let view = [input, scores]
+            let view = [self.input.as_ref(), scores]
                 .into_iter()
                 .flatten()
                 .find(|view| view.matrix == i);
