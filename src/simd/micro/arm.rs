@@ -5,7 +5,7 @@
 use super::image::Line;
 use super::kernel::Subproblem;
 use super::winograd::{Pixels, Steps, Transforms};
-use super::{Affine, Bounds, Kernels, of_bytes, of_halves};
+use super::{Activation, Affine, Bounds, Kernels, of_bytes, of_halves};
 
 /// Returns the kernels that this CPU can run, best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
