@@ -209,6 +209,11 @@ impl Schedule {
             return None;
         }
         let order = self.orders[job as usize % SLOTS].load(SeqCst);
+        // The order may be that of a later job, whose number of records has other phases. It is
+        // stored only after the ticket has left this job.
+        if self.ticket.load(SeqCst) != ticket {
+            return None;
+        }
         let tile = Tile {
             slot: order as usize & 0xFF,
             records: (order >> 16) as usize,
@@ -265,12 +270,12 @@ mod tests {
     }
 
     impl Work for Log {
-        fn phases(&self, _: usize) -> usize {
-            3
+        fn phases(&self, records: usize) -> usize {
+            1 + records % 3
         }
 
         fn tiles(&self, phase: usize, records: usize) -> usize {
-            [records, 1, 2 * records][phase]
+            [records, 1, 2 * records][..self.phases(records)][phase]
         }
 
         unsafe fn run(&self, tile: Tile) {
@@ -296,7 +301,8 @@ mod tests {
                 count <= self.tiles(tile.phase, tile.records),
                 "a tile ran twice"
             );
-            if tile.phase == 2 && count == 2 * tile.records {
+            let last = tile.phase + 1 == self.phases(tile.records);
+            if last && count == self.tiles(tile.phase, tile.records) {
                 self.counts.iter().for_each(|c| c.store(0, SeqCst));
                 self.jobs.fetch_add(1, SeqCst);
             }
