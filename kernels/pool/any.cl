@@ -2,6 +2,9 @@
 // layouts. Baseline. Source: own. Layouts: b FROM, r TO, as in common/place. POOL: as in
 // common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over the channels with
 // their padding rows, dimension 1 over pixels, then the columns of each.
+// The most elements that are added up one by one. A longer sum rounds too often: that of 512 × 512
+// equal elements would be off by 2.5e-3 of its size.
+#define PART 64u
 kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                      global const float *restrict b,
                      global float *restrict r)
@@ -15,16 +18,28 @@ kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
         // Unrolled for many loads at a time, because a global pool is one long loop of few
         // work-items.
         const uint wide = max(end_x, from_x) - from_x, all = (max(end_y, from_y) - from_y) * wide;
-#pragma unroll 8
-        for (uint e = 0; e < all; ++e) {
-            const uint line = e / wide, row = IN_ROW(from_y + line, from_x + e - line * wide) + c;
-            const float v = b[PLACE_B(l, w, row, col)];
-#if POOL == 0
-            // A NaN in the window stays.
-            found = v > found || isnan(v) ? v : found;
-#else
-            found += v;
+        for (uint first = 0; first < all; first += PART) {
+            const uint end = min(all, first + PART);
+            float part = found;
+#if POOL
+            part = 0.0f;
 #endif
+#pragma unroll 8
+            for (uint e = first; e < end; ++e) {
+                const uint line = e / wide;
+                const uint row = IN_ROW(from_y + line, from_x + e - line * wide) + c;
+                const float v = b[PLACE_B(l, w, row, col)];
+#if POOL == 0
+                // A NaN in the window stays.
+                part = v > part || isnan(v) ? v : part;
+#else
+                part += v;
+#endif
+            }
+#if POOL
+            part += found;
+#endif
+            found = part;
         }
 #if POOL
         found /= ELEMENTS;

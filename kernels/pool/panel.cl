@@ -4,6 +4,9 @@
 // as in common/geometry. ACTIVATION: as in common/activation. Dimension 0 runs over vectors of
 // channels, dimension 1 over tiles of columns, then the pixels of each.
 
+// The most elements that are added up one by one. A longer sum rounds too often: that of 512 × 512
+// equal elements would be off by 2.5e-3 of its size.
+#define PART 64u
 // Clang warns that passing these vectors depends on the CPU's vector size. Only this file calls
 // these functions.
 #pragma clang diagnostic ignored "-Wpsabi"
@@ -24,15 +27,26 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
         if (16 * vector < OUTPUTS) {
             found = (float16)(POOL == 0 ? -INFINITY : 0.0f);
             for (uint ky = from_y; ky < end_y; ++ky)
-                for (uint kx = from_x; kx < end_x; ++kx) {
-                    const uint row = IN_ROW(ky, kx) + 16 * vector;
-                    LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
-#if POOL == 0
-                    // A NaN in the window stays.
-                    found = v > found || isnan(v) ? v : found;
-#else
-                    found += v;
+                for (uint first = from_x; first < end_x; first += PART) {
+                    const uint end = min(end_x, first + PART);
+                    float16 part = found;
+#if POOL
+                    part = (float16)(0.0f);
 #endif
+                    for (uint kx = first; kx < end; ++kx) {
+                        const uint row = IN_ROW(ky, kx) + 16 * vector;
+                        LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
+#if POOL == 0
+                        // A NaN in the window stays.
+                        part = v > part || isnan(v) ? v : part;
+#else
+                        part += v;
+#endif
+                    }
+#if POOL
+                    part += found;
+#endif
+                    found = part;
                 }
 #if POOL
             found /= ELEMENTS;

@@ -905,13 +905,19 @@ pub(super) unsafe fn softmax(
             )
         };
         let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f32 = from.iter().map(|v| libm::expf(v - most)).sum();
         to_pixel.fill(0.0);
-        for (to, &v) in to_pixel.iter_mut().zip(from) {
+        // A sum of thousands of classes in f32 would be off by 1e-4 and more.
+        let mut sum = 0.0;
+        for (to, v) in to_pixel.iter_mut().zip(from) {
+            *to = libm::expf(v - most);
+            sum += f64::from(*to);
+        }
+        let (factor, log) = ((1.0 / sum) as f32, libm::log(sum) as f32);
+        for (to, v) in to_pixel.iter_mut().zip(from) {
             let value = if logarithm {
-                v - most - libm::logf(sum)
+                v - most - log
             } else {
-                libm::expf(v - most) / sum
+                *to * factor
             };
             // Adding 0 · v yields NaN after an overflow.
             *to = value + 0.0 * v;

@@ -492,6 +492,9 @@ struct windows {
 // Returns a / b, rounded up. Few lines are dilated, and not every CPU can divide.
 INLINE size_t divided(size_t a, size_t b) { return b == 1 ? a : (a + b - 1) / b; }
 
+// The most elements of a mean that are added up one by one.
+enum { PART = 64 };
+
 // Sets the window columns that are inside the image.
 INLINE void set_inside(const struct line *l, struct windows *w) {
     const size_t from = w->at * l->stride, end = l->left + l->width;
@@ -563,7 +566,7 @@ INLINE void some(const struct line *l, struct windows *w, enum window_op op, int
                 }
                 continue;
             }
-            for (size_t k = w->from; k < w->to; k++, x += step, next += op == PRODUCTS ? channels : 0) {
+            for (size_t k = w->from, n = 0; k < w->to; k++, x += step, next += op == PRODUCTS ? channels : 0) {
                 const float *pixels = x;
                 float32x4_t factors[4];
                 UNROLL
@@ -581,6 +584,15 @@ INLINE void some(const struct line *l, struct windows *w, enum window_op op, int
                         if (op == LARGEST)
                             lost[i] = visible(lost[i], value);
                     }
+                // The parts of a mean, as in image.rs. P is 1.
+                if ((op == MEAN || op == PADDED_MEAN) && (++n == PART || k + 1 == w->to)) {
+                    n = 0;
+                    UNROLL
+                    for (int i = 0; i < N; i++) {
+                        lost[i] = vaddq_f32(lost[i], sum[i]);
+                        sum[i] = vdupq_n_f32(0.0f);
+                    }
+                }
             }
         }
         const float32x4_t low = vdupq_n_f32(l->least), high = vdupq_n_f32(l->largest);
@@ -590,7 +602,7 @@ INLINE void some(const struct line *l, struct windows *w, enum window_op op, int
             UNROLL
             for (int i = 0; i < N; i++) {
                 const float32x4_t s = sum[p * N + i];
-                const float32x4_t y = op == PRODUCTS ? s : op == LARGEST ? vaddq_f32(lost[i], s) : vmulq_n_f32(s, scale);
+                const float32x4_t y = op == PRODUCTS ? s : op == LARGEST ? vaddq_f32(lost[i], s) : vmulq_n_f32(lost[i], scale);
                 vst1q_f32(to + i * LANES, bounded(y, low, high));
             }
         top += N * LANES;
