@@ -156,6 +156,14 @@ pub(crate) fn finish(
         let note = format!("{range}; the golden vectors have numbers up to {largest}");
         mistakes.note(o.place(), note);
     }
+    network.tolerance = tolerance(&network, &tensors, &golden);
+    if network.tolerance > 1.0 {
+        let note = format!(
+            "rounding to f32 changes its scores by more than 1e-4: checks allow {:.1e} of a score",
+            1e-4 * network.tolerance
+        );
+        mistakes.note(o.place(), note);
+    }
     network.hash = hash(&network, &tensors, &golden).into();
     Some(ReadModel {
         network,
@@ -186,6 +194,7 @@ fn as_given(
         transform: meaning.transform,
         folded: false,
         weights: settings.weights,
+        tolerance: 1.0,
         inputs: inputs.into(),
         outputs: outputs.into(),
     }
@@ -276,6 +285,19 @@ fn fold_scaling(
     let scores = golden::scores_of(&with, &rounded, &golden.inputs);
     if first_difference(&golden.scores, &scores).is_none() {
         (*network, *tensors, golden.scores) = (with, rounded, scores);
+    }
+}
+
+/// The most that checks may allow, in units of the bound.
+const MOST_TOLERANCE: f64 = 100.0;
+
+/// The allowed difference of scores in units of the bound: 1, or more if f32 rounds more away. If
+/// that seems to be too much, the scores must be right to 1 unit.
+fn tolerance(network: &Network, tensors: &Tensors, golden: &GoldenVectors) -> f32 {
+    let noise = network.noise(tensors, &golden.inputs, &golden.scores);
+    match (1.0..=MOST_TOLERANCE).contains(&noise) {
+        true => noise as f32,
+        false => 1.0,
     }
 }
 

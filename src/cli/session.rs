@@ -164,6 +164,7 @@ impl Session {
         let duties = Duties {
             verify,
             take_over: self.takes_over(),
+            tolerance: network().tolerance,
         };
         if alone || !(duties.take_over || duties.verify > 0) {
             return Ok((running, None));

@@ -30,6 +30,15 @@ pub(crate) struct Duties {
     pub(crate) verify: u64,
     /// True if the host takes over when the device fails.
     pub(crate) take_over: bool,
+    /// The network's own factor of allowed differences.
+    pub(crate) tolerance: f32,
+}
+
+impl Duties {
+    /// The largest difference between device and host, in units of the bound.
+    fn most(&self) -> f64 {
+        MOST * f64::from(self.tolerance)
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -192,7 +201,7 @@ impl BackedEngine {
             self.expected.clear();
             self.expected.extend(expected.scores.iter().map(f64::from));
             let input = self.inputs[slot].values(i..i + 1);
-            if !agree(&self.expected, &expected, &found, input) {
+            if !agree(&self.expected, &expected, &found, input, self.duties.most()) {
                 let step = (self.diagnose)(self.inputs[slot].values(0..records));
                 return Err(self.differ(first + i as u64, &found, &step));
             }
@@ -203,7 +212,7 @@ impl BackedEngine {
     #[cold]
     fn differ(&self, record: u64, found: &Answer<'_>, step: &str) -> Error {
         let off = |(i, score): &(usize, f32)| {
-            excess(&self.expected[*i..=*i], std::iter::once(*score)) > MOST
+            excess(&self.expected[*i..=*i], std::iter::once(*score)) > self.duties.most()
         };
         let what = match found.scores.iter().enumerate().find(off) {
             Some((i, score)) => {
@@ -249,7 +258,13 @@ fn begin(
 
 /// Returns true if the device's answer agrees with the host's, whose scores are `expected`. Sums
 /// near the limit of f32 may overflow on one engine only, so large numbers excuse an overflow.
-fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>, input: &[f32]) -> bool {
+fn agree(
+    expected: &[f64],
+    host: &Answer<'_>,
+    found: &Answer<'_>,
+    input: &[f32],
+    most: f64,
+) -> bool {
     const LARGE: f64 = 1e20;
     if found.overflowed() {
         let large = |x: f64| x.abs() > LARGE;
@@ -260,7 +275,7 @@ fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>, input: &[f32])
     let class = found
         .class
         .is_none_or(|class| class == found.scores.argmax());
-    class && !host.overflowed() && excess(expected, found.scores.iter()) <= MOST
+    class && !host.overflowed() && excess(expected, found.scores.iter()) <= most
 }
 
 impl Engine for BackedEngine {

@@ -99,13 +99,14 @@ fn difference(
         return Ok(Some(failed.to_string()));
     }
     run(host)?;
+    let most = MOST * f64::from(part.tolerance);
     for record in 0..records {
         let (found, expected) = (
             device.answer(0, record).scores,
             host.answer(0, record).scores,
         );
         for (i, (found, expected)) in found.iter().zip(expected.iter()).enumerate() {
-            if excess(&[expected.into()], std::iter::once(found)) > MOST {
+            if excess(&[expected.into()], std::iter::once(found)) > most {
                 return Ok(Some(format!(
                     "value {i} of record {record} is {found:?}, {expected:?} on the host"
                 )));

@@ -202,7 +202,8 @@ fn vector<'g>(golden: &Golden<'g>, network: &Network, index: usize) -> &'g [f32]
 impl SelfTestReport {
     fn compare(&mut self, network: &Network, expected: &[f64], answer: &Answer<'_>) {
         self.records += 1;
-        self.excess = self.excess.max(excess(expected, answer.scores.iter()));
+        let excess = excess(expected, answer.scores.iter()) / f64::from(network.tolerance);
+        self.excess = self.excess.max(excess);
         let errors = expected
             .iter()
             .zip(answer.scores.iter())
@@ -211,7 +212,7 @@ impl SelfTestReport {
             if b.is_nan() { f64::INFINITY } else { a.max(b) }
         });
         match network.output.kind {
-            Kind::Classes if too_close(expected) => self.close += 1,
+            Kind::Classes if too_close(expected, network.tolerance.into()) => self.close += 1,
             Kind::Classes if answer.class != network.class(expected) => self.wrong_classes += 1,
             Kind::Binary => {
                 let found: Vec<f64> = answer.scores.iter().map(f64::from).collect();

@@ -35,6 +35,7 @@ fn batches(model: &Model) -> Vec<usize> {
 /// The first wrong score, with the step that made the first wrong value, or an error of the engine.
 pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     let (network, outputs) = (&model.network, model.network.outputs());
+    let bound = |score: f64| f64::from(network.tolerance) * score_bound(score);
     let mut engine = HostEngine::new(model.clone(), 1, false)?;
     for records in batches(model) {
         for start in (0..golden.count).step_by(records) {
@@ -51,7 +52,7 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
                     .zip(expected.iter().map(|&e| f64::from(e)))
                     .enumerate();
                 let wrong = |&(_, (found, e)): &(usize, (f32, f64))| {
-                    let near = (f64::from(found) - e).abs() <= score_bound(e);
+                    let near = (f64::from(found) - e).abs() <= bound(e);
                     !near
                 };
                 let Some((output, (found, expected))) = pairs.find(wrong) else {
@@ -138,7 +139,8 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
         engine.collect(0)?;
         let answer = engine.answer(0, 0);
         let all = &expected[node.output];
-        let bound = score_bound(all.iter().fold(0.0, |most, v| v.abs().max(most)));
+        let bound = f64::from(network.tolerance)
+            * score_bound(all.iter().fold(0.0, |most, v| v.abs().max(most)));
         for (value, (found, &e)) in answer.scores.iter().zip(all).enumerate() {
             let near = (f64::from(found) - e).abs() <= bound;
             if !near {

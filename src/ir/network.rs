@@ -239,6 +239,9 @@ pub(crate) struct Network {
     pub(crate) folded: bool,
     /// The precision to which weights were rounded. The plan may store them with more bits.
     pub(crate) weights: Precision,
+    /// The allowed difference of a score, in units of `ops::bound::score_bound`. It is above 1 for
+    /// networks whose sums lose more digits in f32 (`ops::noise`).
+    pub(crate) tolerance: f32,
     /// The inputs of a model with several, in the order in which a record has them. Else empty.
     pub(crate) inputs: Cow<'static, [Value]>,
     /// The outputs of a model with several, in the order in which the last value has them. Else
@@ -338,6 +341,7 @@ mod tests {
             transform: Transform::Identity,
             folded: false,
             weights: Precision::F32,
+            tolerance: 1.0,
             inputs: Vec::new().into(),
             outputs: Vec::new().into(),
         }

@@ -352,7 +352,7 @@ mod data {
         Range { up_to, near }
         Network {
             name, hash, width, order, graph, output, labels, features, transform, folded, weights,
-            inputs, outputs
+            tolerance, inputs, outputs
         }
         Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
         Buffer { name, role, rows, map, padded_rows, layout, arena }

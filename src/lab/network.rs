@@ -199,6 +199,7 @@ impl Harness {
                 .collect();
             let expected = network.scores(weights, &raw);
             let e = excess(&expected, self.engine.answer(0, n).scores.iter());
+            let e = e / f64::from(network.tolerance);
             if e > 1.0 {
                 let text = format!(
                     "{} under plan {}: record {n} is {e:.2} times the bound off",

@@ -83,6 +83,7 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         transform: Transform::Identity,
         folded: false,
         weights: Precision::F32,
+        tolerance: 1.0,
         inputs: Vec::new().into(),
         outputs: Vec::new().into(),
     };

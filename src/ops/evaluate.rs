@@ -6,6 +6,18 @@ use crate::ir::op::Op;
 use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
+/// A value of one record, just computed.
+pub(super) struct Computed<'c> {
+    pub(super) record: usize,
+    /// The index in `Graph::values`.
+    pub(super) value: usize,
+    pub(super) numbers: &'c mut [f64],
+    /// The values that its node reads, with their shapes. Empty for an input.
+    pub(super) operands: &'c [(&'c [f64], Shape)],
+    /// The arrays of its node.
+    pub(super) arrays: &'c [&'c [f32]],
+}
+
 impl Graph {
     /// Adds a node with arrays of the given role, rows and columns. Arrays of an element-wise
     /// operation have a number per channel or per element. The new value becomes the graph's
@@ -113,19 +125,18 @@ impl Graph {
         input: Vec<f64>,
         mut seen: impl FnMut(usize, &[f64]),
     ) -> Vec<Vec<f64>> {
-        self.evaluate_all(tensors, vec![input], |_, value, numbers| {
-            seen(value, numbers)
+        self.evaluate_all(tensors, vec![input], |computed| {
+            seen(computed.value, computed.numbers)
         })
         .swap_remove(0)
     }
 
-    /// Computes several records as [`Graph::evaluate`] does. The first argument of `seen` is the
-    /// record.
-    pub(crate) fn evaluate_all(
+    /// Computes several records as [`Graph::evaluate`] does. `seen` may change the numbers.
+    pub(super) fn evaluate_all(
         &self,
         tensors: &[Vec<f32>],
         inputs: Vec<Vec<f64>>,
-        mut seen: impl FnMut(usize, usize, &[f64]),
+        mut seen: impl FnMut(Computed<'_>),
     ) -> Vec<Vec<Vec<f64>>> {
         // The node that reads a value last.
         let mut last = vec![None; self.values.len()];
@@ -133,8 +144,14 @@ impl Graph {
             node.inputs.iter().for_each(|&v| last[v] = Some(i));
         }
         self.outputs.iter().for_each(|&v| last[v] = None);
-        let begun = |(record, input): (usize, Vec<f64>)| {
-            seen(record, self.inputs[0], &input);
+        let begun = |(record, mut input): (usize, Vec<f64>)| {
+            seen(Computed {
+                record,
+                value: self.inputs[0],
+                numbers: &mut input,
+                operands: &[],
+                arrays: &[],
+            });
             let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
             values[self.inputs[0]] = input;
             values
@@ -152,11 +169,19 @@ impl Graph {
                         .collect()
                 })
                 .collect();
-            let outputs = node
-                .op
-                .references(&records, &weights, self.values[node.output].shape);
-            for (record, (values, output)) in all.iter_mut().zip(outputs).enumerate() {
-                seen(record, node.output, &output);
+            let mut outputs =
+                node.op
+                    .references(&records, &weights, self.values[node.output].shape);
+            for (record, output) in outputs.iter_mut().enumerate() {
+                seen(Computed {
+                    record,
+                    value: node.output,
+                    numbers: output,
+                    operands: &records[record],
+                    arrays: &weights,
+                });
+            }
+            for (values, output) in all.iter_mut().zip(outputs) {
                 values[node.output] = output;
                 for &v in node.inputs.iter().filter(|&&v| last[v] == Some(i)) {
                     values[v] = Vec::new();
@@ -204,11 +229,9 @@ impl Network {
     /// Computes the last values of several records from inputs of the graph.
     fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let mut overflows = vec![false; inputs.len()];
-        let values = self
-            .graph
-            .evaluate_all(tensors, inputs, |record, _, values| {
-                overflows[record] |= values.iter().any(|x| leaves_f32(*x));
-            });
+        let values = self.graph.evaluate_all(tensors, inputs, |computed| {
+            overflows[computed.record] |= computed.numbers.iter().any(|x| leaves_f32(*x));
+        });
         let output = self.graph.outputs.first();
         let of = |(mut values, overflows): (Vec<Vec<f64>>, bool)| {
             let mut scores = output.map_or_else(Vec::new, |&v| values.swap_remove(v));

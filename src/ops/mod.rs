@@ -14,6 +14,7 @@ pub(crate) mod edges;
 mod elements;
 mod evaluate;
 mod moves;
+pub(crate) mod noise;
 mod pool;
 mod product;
 pub(crate) mod products;
