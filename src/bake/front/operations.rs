@@ -719,6 +719,21 @@ pub(super) fn reduce(
     }
     let product = |d: &[usize]| d.iter().product();
     let count: usize = product(&x.dims[first..=last]);
+    let factor = (1..=MOST_SIDE).rev().find(|n| count % n == 0);
+    if let Some(factor) = factor.filter(|n| count > MOST_SIDE && count / n <= MOST_SIDE) {
+        let mut lines = x.clone();
+        for &a in axes.iter().rev() {
+            let sides = if a == first {
+                &[count / factor, factor][..]
+            } else {
+                &[]
+            };
+            lines = lines.spliced(a, sides);
+        }
+        let inner = reduce(b, name, &lines, vec![first + 1], of, false)?;
+        let all = reduce(b, name, &inner, vec![first], of, false)?;
+        return Ok(reduced(x.with_value(all.value), &axes, keep));
+    }
     let all = shape_of(
         product(&x.dims[..first]),
         count,
@@ -745,12 +760,20 @@ pub(super) fn reduce(
         &[from],
         Vec::new(),
     )?;
-    let mut result = x.with_value(value);
-    for &a in axes.iter().rev() {
-        result = result.spliced(a, if keep { &[1] } else { &[] });
-    }
+    let result = reduced(x.with_value(value), &axes, keep);
     match of {
         Reduction::Sum => b.scale(name, &result, &[count as f64], &[0.0]),
         _ => Ok(result),
     }
+}
+
+/// The longest side of a window.
+const MOST_SIDE: usize = (1 << 15) - 1;
+
+/// The value without the reduced axes, or with sizes of 1 in their place.
+fn reduced(mut value: Live, axes: &[usize], keep: bool) -> Live {
+    for &a in axes.iter().rev() {
+        value = value.spliced(a, if keep { &[1] } else { &[] });
+    }
+    value
 }

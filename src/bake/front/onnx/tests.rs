@@ -184,10 +184,10 @@ fn networks_give_what_their_models_give() {
     }
 }
 
-/// Models of corner cases, which `tests/onnx/corners.py` describes.
+/// Models of corner cases and of choices, which `tests/onnx/corners.py` and `branches.py` describe.
 #[test]
 fn corners_are_what_onnx_runtime_makes_of_them() {
-    for (name, values) in [("corners", 21), ("twice", 4)] {
+    for (name, values) in [("corners", 21), ("twice", 4), ("branches", 3)] {
         let path = folder().join(format!("{name}.onnx"));
         let ReadModel {
             network, tensors, ..
@@ -1506,4 +1506,31 @@ fn constants_are_computed_in_their_own_types() {
         Outputs::Scores,
         1e-4,
     );
+}
+
+/// The sides of a window have 15 bits. An axis with more elements is reduced in two steps.
+#[test]
+fn long_axes_are_reduced_in_steps() {
+    let f = ModelFolder::new("onnx");
+    let input: (&str, &[Option<i64>]) = ("x", &[Some(1), Some(200), Some(250)]);
+    for (op, expected) in [
+        ("ReduceMean", 0.5),
+        ("ReduceSum", 25000.0),
+        ("ReduceMax", 1.0),
+    ] {
+        let nodes = vec![node(op, "a", &["x"])];
+        f.put("net.onnx", model(&[input], nodes, vec![], &["a_out"], 12));
+        f.put("net.json", r#"{"output": {"kind": "values"}}"#);
+        let ReadModel {
+            network, tensors, ..
+        } = f.read().unwrap();
+        let record: Vec<f64> = (0..50000).map(|i| f64::from(i % 2)).collect();
+        let found = network.scores(&tensors, &record);
+        assert_eq!(found.len(), 1, "{op}");
+        assert!(
+            (found[0] - expected).abs() < 1e-6 * expected,
+            "{op}: {}",
+            found[0]
+        );
+    }
 }
