@@ -133,7 +133,7 @@ impl Layout {
         }
         if rows.checked_mul(cols).is_none_or(|n| n > u32::MAX as usize) {
             return Err(format!(
-                "layout {self}: a matrix of {rows} × {cols} has more than 2^32 elements"
+                "layout {self}: a matrix of {rows} × {cols} has 2^32 elements or more"
             ));
         }
         Ok(())

@@ -131,7 +131,18 @@ impl Equation {
                     live.shown()
                 ));
             }
-            sizes.extend(letters.iter().copied().zip(live.dims.iter().copied()));
+            for (&letter, &n) in letters.iter().zip(&live.dims) {
+                match sizes.iter().find(|(known, _)| *known == letter) {
+                    Some(&(_, other)) if other != n => {
+                        return Err(format!(
+                            "equation: {letter} has {other} elements in one operand and {n} in \
+                             the other"
+                        ));
+                    }
+                    Some(_) => {}
+                    None => sizes.push((letter, n)),
+                }
+            }
         }
         Ok(sizes)
     }

@@ -103,6 +103,9 @@ pub(super) fn rotary(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     let angles = |i: usize, what: &str| -> Result<ModelValue, String> {
         let cache = match operand(node, i)? {
             Operand::Live(x) => {
+                if node.input(3).is_some() {
+                    return Err(format!("position_ids: expected {what} that are constants"));
+                }
                 // One list for each place, which is for all heads.
                 let at = x.rank() as i64 - 1;
                 let x = operations::squeezed("Unsqueeze", x, Some(&[at]))?;

@@ -24,7 +24,12 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     }
     let coordinates = coordinates(node, upsample)?;
     let between = between(node, upsample)?;
-    for (axis, asked) in asked(node, &x, upsample)?.into_iter().enumerate() {
+    let asked = asked(node, &x, upsample)?;
+    // ONNX Runtime copies an image whose sizes stay, whatever the scales are.
+    if asked.iter().map(|a| a.to).eq(x.whole()) {
+        return Ok(x);
+    }
+    for (axis, asked) in asked.into_iter().enumerate() {
         let a = match x.records {
             Some(r) if r == axis => {
                 if asked.to != 1 {

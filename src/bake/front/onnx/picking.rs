@@ -159,6 +159,13 @@ pub(super) fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
         return Err(format!("batch_dims: {batch} are too many"));
     }
     let (ahead, sizes) = x.dims.split_at(batch);
+    if index.dims[..batch] != *ahead {
+        return Err(format!(
+            "batch_dims: {} with indices {:?}: the first {batch} sizes differ",
+            x.shown(),
+            index.dims
+        ));
+    }
     let (several, each): (usize, usize) = (ahead.iter().product(), sizes.iter().product());
     let (mut at, mut block) = (Vec::new(), 1);
     let numbers = index.integers()?;

@@ -1,6 +1,7 @@
 //! Transforms of signals with sizes known at build time, which are products with constants.
 
 use super::node::{OnnxNode, live};
+use super::tensor;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Element};
 use crate::bake::front::operations;
@@ -157,6 +158,12 @@ pub(super) fn window(node: &OnnxNode<'_>, size: &ConstantTensor) -> Result<Const
             .sum::<f64>()
     };
     let count = size as usize;
+    let kind = match node.int("output_datatype", 1) {
+        1 => Element::F32,
+        code => tensor::element(code)
+            .filter(|kind| kind.float())
+            .ok_or("output_datatype: expected a type of floats")?,
+    };
     let numbers = (0..count).map(number);
-    Ok(ConstantTensor::rounded(Element::F32, vec![count], numbers))
+    Ok(ConstantTensor::rounded(kind, vec![count], numbers))
 }

@@ -568,7 +568,12 @@ fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 /// The arc tangent: that of x / (1 + √(1 + x²)), twice, by which two steps leave at most tan(π/8);
 /// then its series.
 fn arc_tangent(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
-    let mut half = x.clone();
+    // f32 cannot hold squares of larger numbers. The tangent of π/2 − 1e-9 is 1e9.
+    let most = Activation::Clip {
+        low: Float::new(-1e9),
+        high: Float::new(1e9),
+    };
+    let mut half = b.activation(name, x, most)?;
     for _ in 0..2 {
         let square = power(b, name, &half, 2.0)?;
         let sum = b.scale(name, &square, &[1.0], &[1.0])?;

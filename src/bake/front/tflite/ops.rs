@@ -912,8 +912,12 @@ struct Taken {
 }
 
 /// The part of each axis that a strided slice selects. The size of the axis of the records is
-/// `usize::MAX`.
-fn taken(node: &OperatorNode<'_>, sizes: &[usize]) -> Result<Vec<Taken>, String> {
+/// `usize::MAX`. `records` is the number of records that the model states.
+fn taken(
+    node: &OperatorNode<'_>,
+    sizes: &[usize],
+    records: Option<usize>,
+) -> Result<Vec<Taken>, String> {
     // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3,
     // shrink_axis_mask 4, offset 5.
     let mask = |n: usize| node.options.int(n, 0);
@@ -964,8 +968,8 @@ fn taken(node: &OperatorNode<'_>, sizes: &[usize]) -> Result<Vec<Taken>, String>
         };
         if n == usize::MAX {
             // Only a slice of all records in their order is supported.
-            if strides[a] != 1 || from != 0 || (to != i64::MAX && to < 1) {
-                return Err("axis 0 is the axis of the records".into());
+            if strides[a] != 1 || from != 0 || to != i64::MAX && !all_records(records, to) {
+                return Err(RECORDS.into());
             }
             continue;
         }
@@ -974,14 +978,22 @@ fn taken(node: &OperatorNode<'_>, sizes: &[usize]) -> Result<Vec<Taken>, String>
     Ok(taken)
 }
 
+/// The mistake of a slice of some records.
+const RECORDS: &str = "axis 0 is the axis of the records, which a slice must take whole";
+
+/// True if `n` is the number of records that the model states.
+fn all_records(records: Option<usize>, n: i64) -> bool {
+    records.is_some_and(|all| usize::try_from(n) == Ok(all))
+}
+
 fn strided_slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
     let first = usize::from(x.live.records.is_some());
     let sizes = [vec![usize::MAX; first], dims(&x)].concat();
     if first == 1 && node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
-        return Err("axis 0 is the axis of the records".into());
+        return Err(RECORDS.into());
     }
-    let taken = taken(node, &sizes)?;
+    let taken = taken(node, &sizes, b.records)?;
     for (a, taken) in taken.iter().enumerate().skip(first) {
         let Some(at) = &taken.at else { continue };
         if at.is_empty() {
@@ -1019,8 +1031,8 @@ fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
             "expected {rank} begins and sizes, found {begins:?} and {counts:?}"
         ));
     }
-    if ahead == 1 && (begins[0] != 0 || counts[0] == 0) {
-        return Err("axis 0 is the axis of the records".into());
+    if ahead == 1 && (begins[0] != 0 || counts[0] != -1 && !all_records(b.records, counts[0])) {
+        return Err(RECORDS.into());
     }
     for (a, n) in dims(&x).into_iter().enumerate() {
         let (begin, count) = (begins[a + ahead], counts[a + ahead]);
@@ -1218,7 +1230,7 @@ fn slice_of_constant(
     node: &OperatorNode<'_>,
     c: &ConstantTensor,
 ) -> Result<ConstantTensor, String> {
-    let taken = taken(node, &c.dims)?;
+    let taken = taken(node, &c.dims, None)?;
     let mut result = c.clone();
     for (a, taken) in taken.iter().enumerate() {
         let Some(at) = &taken.at else { continue };
