@@ -1,9 +1,11 @@
-//! Sizes that a model leaves open, as whoever bakes states them: `x:1,3,320,320;height:64`.
+//! Sizes that a model leaves open, and inputs that become constants, as they are stated for a bake:
+//! `x:1,3,320,320;height:64;rate=16000`.
 
-/// The sizes of inputs and of named dimensions.
+/// The sizes of inputs and of named dimensions, and the numbers of inputs that become constants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sizes {
     stated: Vec<Stated>,
+    constants: Vec<StatedConstant>,
 }
 
 /// The sizes of one name.
@@ -12,6 +14,13 @@ pub(crate) struct Stated {
     /// The name of an input or of a dimension.
     pub(crate) name: String,
     pub(crate) sizes: Vec<Size>,
+}
+
+/// The numbers of an input that becomes a constant: one for each element, or one for all.
+#[derive(Clone, Debug, PartialEq)]
+struct StatedConstant {
+    name: String,
+    numbers: Vec<f64>,
 }
 
 /// A size of an axis.
@@ -42,18 +51,23 @@ impl Size {
 }
 
 impl Sizes {
-    /// Parses names with their sizes: `NAME:SIZE,SIZE…;NAME:…`. A name may have colons.
+    /// Parses names with their sizes, `NAME:SIZE,SIZE…`, and inputs with their numbers,
+    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may have colons and equals signs.
     pub(crate) fn parse(text: &str) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
         for part in text.split(';').filter(|part| !part.trim().is_empty()) {
-            let Some((name, list)) = part.rsplit_once(':') else {
+            let Some(at) = part.rfind([':', '=']) else {
                 return Err(format!(
-                    "expected NAME:SIZE,SIZE… with the name of an input or of a dimension, found \
-                     \"{part}\""
+                    "expected NAME:SIZE,SIZE… with the name of an input or of a dimension, or \
+                     NAME=NUMBER,NUMBER… for an input that becomes a constant, found \"{part}\""
                 ));
             };
-            let list = list.split(',').map(Size::parse);
-            sizes.add(name.trim(), list.collect::<Result<_, _>>()?)?;
+            let (name, list) = (part[..at].trim(), part[at + 1..].split(','));
+            if part[at..].starts_with(':') {
+                sizes.add(name, list.map(Size::parse).collect::<Result<_, _>>()?)?;
+            } else {
+                sizes.add_constant(name, list.map(number).collect::<Result<_, _>>()?)?;
+            }
         }
         Ok(sizes)
     }
@@ -75,11 +89,29 @@ impl Sizes {
         Ok(())
     }
 
-    /// These sizes, and those of `other` whose names are not among them.
+    /// Adds an input that becomes a constant.
+    ///
+    /// # Errors
+    /// The name is there already.
+    pub(crate) fn add_constant(&mut self, name: &str, numbers: Vec<f64>) -> Result<(), String> {
+        if self.constant(name).is_some() {
+            return Err(format!(
+                "expected the numbers of \"{name}\" once, found them twice"
+            ));
+        }
+        let name = name.into();
+        self.constants.push(StatedConstant { name, numbers });
+        Ok(())
+    }
+
+    /// Returns what is stated here, and what `other` states of other names.
     pub(crate) fn or(&self, other: &Sizes) -> Sizes {
         let mut all = self.clone();
         let more = other.stated.iter().filter(|s| self.of(&s.name).is_none());
         all.stated.extend(more.cloned());
+        let mut constants = other.constants.clone();
+        constants.retain(|c| self.constant(&c.name).is_none());
+        all.constants.extend(constants);
         all
     }
 
@@ -89,9 +121,24 @@ impl Sizes {
         Some(&stated.sizes)
     }
 
+    /// The numbers of an input that becomes a constant.
+    pub(crate) fn constant(&self, name: &str) -> Option<&[f64]> {
+        let stated = self.constants.iter().find(|c| c.name == name)?;
+        Some(&stated.numbers)
+    }
+
     /// The names that are stated.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.stated.iter().map(|s| &*s.name)
+        let constants = self.constants.iter().map(|c| &*c.name);
+        self.stated.iter().map(|s| &*s.name).chain(constants)
+    }
+}
+
+/// Parses a finite number.
+fn number(text: &str) -> Result<f64, String> {
+    match text.trim().parse() {
+        Ok(x) if f64::is_finite(x) => Ok(x),
+        _ => Err(format!("expected a finite number, found \"{text}\"")),
     }
 }
 
@@ -116,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn inputs_that_become_constants() {
+        let sizes = Sizes::parse("rate=16000;x:1,2; a:b = 1, -2.5").unwrap();
+        assert_eq!(sizes.constant("rate"), Some(&[16000.0][..]));
+        assert_eq!(sizes.constant("a:b"), Some(&[1.0, -2.5][..]));
+        assert_eq!((sizes.constant("x"), sizes.of("rate")), (None, None));
+        let names: Vec<&str> = sizes.names().collect();
+        assert_eq!(names, ["x", "rate", "a:b"]);
+        let other = Sizes::parse("rate=8000;y=1").unwrap();
+        let both = sizes.or(&other);
+        assert_eq!(both.constant("rate"), Some(&[16000.0][..]));
+        assert_eq!(both.constant("y"), Some(&[1.0][..]));
+    }
+
+    #[test]
     fn mistakes_say_what_was_found() {
         for (text, part) in [
             ("320", "expected NAME:SIZE"),
@@ -123,6 +184,10 @@ mod tests {
             ("x:0", "expected a size from 1"),
             ("x:-1", "found \"-1\""),
             ("x:1;x:2", "found them twice"),
+            ("x=1;x=2", "the numbers of \"x\" once"),
+            ("x=", "expected a finite number, found \"\""),
+            ("x=inf", "found \"inf\""),
+            ("x=1,N", "found \"N\""),
         ] {
             let e = Sizes::parse(text).unwrap_err();
             assert!(e.contains(part), "{text}: {e}");

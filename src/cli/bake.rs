@@ -32,7 +32,8 @@ Output:
 
 Network:
       --plan PLAN         plan of the library, or a plan file (.json)  [host; on ARM mali-midgard]
-      --sizes SIZES       sizes that the model leaves open, such as x:1,3,320,320  [none]
+      --sizes SIZES       sizes that the model leaves open, such as x:1,3,320,320, and numbers of
+                          inputs that become constants, such as rate=16000  [none]
       --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
       --program FILE      finished program to copy  [mortonnet-TARGET, see below]
 

@@ -72,7 +72,8 @@ impl ModelPlace<'_> {
     }
 }
 
-/// The sizes that the JSON states: numbers, or "N" for the number of records.
+/// The sizes that the JSON states: numbers, or "N" for the number of records. An object with
+/// `constant` states the numbers of an input that becomes a constant.
 fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
     let mut sizes = Sizes::default();
     let Some(value) = o.get("sizes") else {
@@ -87,21 +88,31 @@ fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
         return None;
     };
     for (name, value) in names {
-        let one = |v: &Json| match (v.as_u64(), v.as_str()) {
-            (Some(n), _) => Size::parse(&n.to_string()),
-            (None, Some(text)) => Size::parse(text),
-            (None, None) => Err(format!("expected sizes, found {}", found(v))),
-        };
-        let list = match value.as_array() {
-            Some(list) => list.iter().map(one).collect(),
-            None => one(value).map(|size| vec![size]),
-        };
-        let added = list.and_then(|list| sizes.add(name, list));
-        added
+        stated(&mut sizes, name, value)
             .map_err(|e| mistakes.add(format_args!("{place}.{name}"), e))
             .ok()?;
     }
     Some(sizes)
+}
+
+/// Adds what the JSON states of one name.
+fn stated(sizes: &mut Sizes, name: &str, value: &Json) -> Result<(), String> {
+    let list = |value: &Json| match value.as_array() {
+        Some(list) => list.clone(),
+        None => vec![value.clone()],
+    };
+    if let Some(value) = value.get("constant") {
+        let numbers: Option<Vec<f64>> = list(value).iter().map(Json::as_f64).collect();
+        let numbers =
+            numbers.ok_or_else(|| format!("constant: expected numbers, found {}", found(value)))?;
+        return sizes.add_constant(name, numbers);
+    }
+    let one = |v: &Json| match (v.as_u64(), v.as_str()) {
+        (Some(n), _) => Size::parse(&n.to_string()),
+        (None, Some(text)) => Size::parse(text),
+        (None, None) => Err(format!("expected sizes, found {}", found(v))),
+    };
+    sizes.add(name, list(value).iter().map(one).collect::<Result<_, _>>()?)
 }
 
 /// Reads a model, which `lower` makes a draft of, and the JSON beside it. `sigmoid` is the format's

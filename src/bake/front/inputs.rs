@@ -1,6 +1,6 @@
 //! The inputs of a model: the sizes of their axes, and which axis is that of the records.
 
-use super::constant::{self, Element};
+use super::constant::{self, ConstantTensor, Data, Element, Int};
 use super::value::Live;
 use crate::bake::Mistakes;
 use crate::bake::sizes::{Size, Sizes};
@@ -35,8 +35,10 @@ impl AxisSize {
 
 /// The inputs of a model with fixed sizes.
 pub(super) struct Arranged {
-    /// The inputs as values, whose numbers in the draft are not known yet.
+    /// The inputs that are values, in their order. Their numbers in the draft are not known yet.
     pub(super) values: Vec<Live>,
+    /// For each input of the model the constant that it becomes; `None` for those that are values.
+    pub(super) constants: Vec<Option<ConstantTensor>>,
     /// The number of records, where the model states it.
     pub(super) records: Option<usize>,
     /// True if the first axis, of a fixed size above 1, is taken for that of the records.
@@ -57,6 +59,20 @@ pub(super) fn arrange(
     single: bool,
 ) -> Result<Arranged, Vec<(String, String)>> {
     let mut mistakes = stated(&mut inputs, sizes, sizes_by);
+    let numbers_of = |input: &DeclaredInput| of_names(input, |name| sizes.constant(name));
+    let mut constants = Vec::new();
+    for input in &inputs {
+        let made = numbers_of(input).map(|(_, numbers)| constant(input, numbers));
+        match made.transpose() {
+            Ok(made) => constants.push(made),
+            Err(e) => mistakes.push((input.name.clone(), format!("{sizes_by}: {e}"))),
+        }
+    }
+    inputs.retain(|i| numbers_of(i).is_none());
+    if inputs.is_empty() && mistakes.is_empty() {
+        let e = format!("{sizes_by}: expected an input that stays an input, found constants only");
+        mistakes.push((String::new(), e));
+    }
     let mut values = Vec::new();
     for input in &inputs {
         match value(input, sizes_by) {
@@ -91,6 +107,7 @@ pub(super) fn arrange(
     Ok(Arranged {
         records: first.filter(|_| supposed),
         values,
+        constants,
         supposed,
     })
 }
@@ -105,14 +122,53 @@ pub(super) fn report(list: Vec<(String, String)>, file: &str, mistakes: &mut Mis
     }
 }
 
+/// The first of an input's names that `stated` knows, with what it returns.
+fn of_names<T>(input: &DeclaredInput, stated: impl Fn(&str) -> Option<T>) -> Option<(String, T)> {
+    let names = [Some(&input.name), input.also.as_ref()];
+    let mut names = names.into_iter().flatten();
+    names.find_map(|name| Some((name.clone(), stated(name)?)))
+}
+
+/// The constant of these numbers that an input becomes. A single number fills it.
+fn constant(input: &DeclaredInput, numbers: &[f64]) -> Result<ConstantTensor, String> {
+    let axes = input.axes.iter().flatten().map(AxisSize::known);
+    let dims: Option<Vec<usize>> = axes.collect();
+    let dims = dims.filter(|_| input.axes.is_some());
+    let Some((elements, dims)) = dims.and_then(|d| Some((constant::elements(&d)?, d))) else {
+        return Err("an input that becomes a constant needs sizes: state them too".into());
+    };
+    let numbers = match numbers {
+        &[one] => vec![one; elements],
+        all if all.len() == elements => all.to_vec(),
+        all => {
+            return Err(format!(
+                "expected 1 or {elements} numbers, found {}",
+                all.len()
+            ));
+        }
+    };
+    if input.kind.float() {
+        return Ok(ConstantTensor::rounded(input.kind, dims, numbers));
+    }
+    let (low, high) = input.kind.range().unwrap_or_default();
+    let whole = |x: f64| {
+        let n = x as i64;
+        let fits = n as f64 == x && (low..=high).contains(&i128::from(n));
+        let kind = input.kind.name();
+        fits.then_some(Int::Known(n))
+            .ok_or_else(|| format!("expected numbers of type {kind}, found {x}"))
+    };
+    let data = Data::Ints(numbers.into_iter().map(whole).collect::<Result<_, _>>()?);
+    Ok(ConstantTensor::new(input.kind, dims, data))
+}
+
 /// Sets the sizes that are stated. Returns mistakes with the names of inputs.
 fn stated(inputs: &mut [DeclaredInput], sizes: &Sizes, by: &str) -> Vec<(String, String)> {
     let mut mistakes = Vec::new();
     let mut used: Vec<String> = Vec::new();
     for input in &mut *inputs {
-        let names = [Some(&input.name), input.also.as_ref()];
-        let stated = |name: &String| Some((name.clone(), sizes.of(name)?));
-        let Some((name, list)) = names.into_iter().flatten().find_map(stated) else {
+        used.extend(of_names(input, |name| sizes.constant(name)).map(|(name, _)| name));
+        let Some((name, list)) = of_names(input, |name| sizes.of(name)) else {
             continue;
         };
         used.push(name);
@@ -256,6 +312,43 @@ mod tests {
         let two = || vec![input("x", &["n", "4"]), input("s", &["2", "n", "3"])];
         assert_eq!(shown(two(), "", false), "[N, 4] [2, N, 3]");
         assert_eq!(shown(two(), "n:1", false), "[1, 4] [2, 1, 3]");
+    }
+
+    #[test]
+    fn inputs_become_constants() {
+        let rate = || DeclaredInput {
+            kind: Element::I64,
+            ..input("rate", &[])
+        };
+        let both = |sizes: &str| {
+            let sizes = Sizes::parse(sizes).unwrap();
+            arrange(
+                vec![input("x", &["n", "4"]), rate()],
+                &sizes,
+                "--sizes",
+                false,
+            )
+        };
+        let arranged = both("rate=16000").unwrap_or_else(|e| panic!("{e:?}"));
+        let constant =
+            ConstantTensor::new(Element::I64, vec![], Data::Ints(vec![Int::Known(16000)]));
+        assert_eq!(arranged.constants, [None, Some(constant)]);
+        assert_eq!(arranged.values.len(), 1);
+        let filled = both("rate=1;x:2,2;x=3");
+        for (sizes, part) in [
+            ("rate=1.5", "expected numbers of type INT64, found 1.5"),
+            ("rate=1,2", "expected 1 or 1 numbers, found 2"),
+            ("rate=1;x=0", "needs sizes"),
+            ("rate=1;x:2,4;x=0", "found constants only"),
+            ("other=1", "found \"other\""),
+        ] {
+            let mistakes = both(sizes).err().unwrap_or_default();
+            assert!(
+                mistakes.iter().any(|(_, e)| e.contains(part)),
+                "{sizes}: {mistakes:?}"
+            );
+        }
+        assert!(filled.is_err(), "x has 4 columns");
     }
 
     #[test]

@@ -169,8 +169,14 @@ pub(super) struct GraphRest {
 /// The fields of a node that `rten-onnx` leaves out.
 #[derive(Default)]
 pub(super) struct NodeRest {
-    /// The tensor of each attribute.
-    pub(super) attributes: Vec<TensorRest>,
+    pub(super) attributes: Vec<AttributeRest>,
+}
+
+/// The fields of an attribute that `rten-onnx` leaves out.
+#[derive(Default)]
+pub(super) struct AttributeRest {
+    pub(super) tensor: TensorRest,
+    pub(super) graph: GraphRest,
 }
 
 /// The fields of a tensor that `rten-onnx` leaves out.
@@ -238,17 +244,12 @@ impl DecodeMessage for NodeRest {
             match field.number() {
                 5 => rest
                     .attributes
-                    .push(AttributeRest::decode_field(&mut field)?.tensor),
+                    .push(AttributeRest::decode_field(&mut field)?),
                 _ => field.skip()?,
             }
         }
         Ok(rest)
     }
-}
-
-/// The tensor of an attribute.
-struct AttributeRest {
-    tensor: TensorRest,
 }
 
 impl DecodeMessage for AttributeRest {
@@ -257,14 +258,15 @@ impl DecodeMessage for AttributeRest {
     fn decode_fields<R: ReadValue<Types = OwnedValues>>(
         mut fields: Fields<R>,
     ) -> Result<AttributeRest, ProtobufError> {
-        let mut tensor = TensorRest::default();
+        let mut rest = AttributeRest::default();
         while let Some(mut field) = fields.next()? {
             match field.number() {
-                5 => tensor = TensorRest::decode_field(&mut field)?,
+                5 => rest.tensor = TensorRest::decode_field(&mut field)?,
+                6 => rest.graph = GraphRest::decode_field(&mut field)?,
                 _ => field.skip()?,
             }
         }
-        Ok(AttributeRest { tensor })
+        Ok(rest)
     }
 }
 

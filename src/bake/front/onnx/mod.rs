@@ -3,6 +3,7 @@
 //! node.
 
 mod attention;
+mod branches;
 mod classify;
 mod file;
 mod fold;
@@ -36,7 +37,7 @@ use std::rc::Rc;
 use tensor::Tensors;
 
 /// Operations on values computed from the record, with the names of their attributes.
-const OPS: [(&str, &str); 132] = [
+const OPS: [(&str, &str); 133] = [
     ("Acos", ""),
     ("Acosh", ""),
     ("Add", ""),
@@ -110,6 +111,7 @@ const OPS: [(&str, &str); 132] = [
     ("HardSigmoid", "alpha beta"),
     ("Hardmax", "axis"),
     ("Identity", ""),
+    ("If", "else_branch then_branch"),
     ("InstanceNormalization", "epsilon"),
     (
         "LSTM",
@@ -244,10 +246,9 @@ const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier 
 const MICROSOFT: &str = "FusedConv Gelu";
 
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 10] = [
+const INSTEAD: [(&str, &str); 9] = [
     ("Loop", LOOP),
     ("Scan", LOOP),
-    ("If", CHOICE),
     ("QLinearConv", QUANTISED),
     ("QLinearMatMul", QUANTISED),
     ("ConvInteger", QUANTISED),
@@ -263,8 +264,6 @@ const INSTEAD: [(&str, &str); 10] = [
 const LOOP: &str = "export the model with the loop unrolled (torch.onnx.export traces it)";
 const QUANTISED: &str =
     "export the model before quantisation: weights can be stored as f16 or i8 when it is baked";
-const CHOICE: &str =
-    "export the model without a choice: onnxsim folds those that are known at build time";
 
 /// The oldest operation set that is read.
 const FIRST_SET: i64 = 7;
@@ -367,21 +366,19 @@ fn lower_graph(
     let opened = inputs(graph, place, single, &mut known, mistakes);
     let supposed = opened.as_ref().is_some_and(|o| o.supposed);
     let mut lowering = Lowering {
-        graph,
+        file,
+        before,
         sets,
         left,
         builder: opened.map(|o| o.builder),
         known,
         tensors,
     };
-    let needed = needed(graph, wanted.iter().map(|(name, _)| *name));
-    for (i, proto) in graph.node.iter().enumerate() {
-        if needed.contains(&i) {
-            let place = format!("{file}: {}", described(i, proto));
-            let outputs = lowering.node(i, &model.rest.graph, &place, mistakes);
-            lowering.name_outputs(proto, outputs, mistakes.lines.len() > before);
-        }
-    }
+    let all = GraphPart {
+        graph,
+        rest: &model.rest.graph,
+    };
+    lowering.nodes(all, wanted.iter().map(|(name, _)| *name), mistakes);
     let Lowering { known, builder, .. } = lowering;
     let outputs: Vec<(String, ModelValue)> = wanted
         .into_iter()
@@ -438,9 +435,20 @@ fn finish(
     beside::finished(draft, InputOrder::Chw, tail, inputs)
 }
 
+/// The model's graph, or a graph in an attribute.
+#[derive(Clone, Copy)]
+struct GraphPart<'m> {
+    graph: &'m GraphProto,
+    /// The fields of the graph that `rten-onnx` leaves out.
+    rest: &'m GraphRest,
+}
+
 /// The state of lowering, node by node.
 struct Lowering<'m, 't, 'f> {
-    graph: &'m GraphProto,
+    /// The model's file, for messages.
+    file: &'m str,
+    /// The number of mistakes before this model.
+    before: usize,
     /// The versions of the operation sets.
     sets: HashMap<&'m str, i64>,
     /// The number of elements that constants computed from now on may have together.
@@ -453,38 +461,62 @@ struct Lowering<'m, 't, 'f> {
 }
 
 impl<'m> Lowering<'m, '_, '_> {
-    /// Computes the outputs of node `i`; none after a mistake.
+    /// Computes the nodes of a graph that the tensors `wanted` depend on, in the order of the file.
+    fn nodes(
+        &mut self,
+        part: GraphPart<'m>,
+        wanted: impl Iterator<Item = &'m str>,
+        mistakes: &mut Mistakes,
+    ) {
+        let needed = needed(part.graph, wanted);
+        for (i, proto) in part.graph.node.iter().enumerate() {
+            if needed.contains(&i) {
+                let place = format!("{}: {}", self.file, described(i, proto));
+                let outputs = self.node(part, i, &place, mistakes).unwrap_or_default();
+                let wrong = mistakes.lines.len() > self.before;
+                self.name_outputs(part.graph, proto, outputs, wrong);
+            }
+        }
+    }
+
+    /// Computes the outputs of node `i` of a graph; `None` after a mistake.
     fn node(
         &mut self,
+        part: GraphPart<'m>,
         i: usize,
-        rest: &GraphRest,
         place: &str,
         mistakes: &mut Mistakes,
-    ) -> Vec<ModelValue> {
-        let mut compute = || {
-            let proto = &self.graph.node[i];
-            if !check(proto, place, mistakes) {
-                return None;
-            }
-            let inputs = operands(proto, &self.known, place, mistakes)?;
-            let rest = rest.nodes.get(i);
-            let node = OnnxNode {
-                proto,
-                name: title(i, proto),
-                inputs,
-                version: self.sets.get(set(proto)).copied().unwrap_or(LAST_SET),
-                tensors: attributes(proto, rest, place, &mut self.tensors, mistakes)?,
-            };
-            compute(&mut self.builder, &node, &mut self.left)
-                .map_err(|e| mistakes.add(place, e))
-                .ok()
+    ) -> Option<Vec<ModelValue>> {
+        let proto = &part.graph.node[i];
+        if !check(proto, place, mistakes) {
+            return None;
+        }
+        let inputs = operands(proto, &self.known, place, mistakes)?;
+        let rest = part.rest.nodes.get(i);
+        let node = OnnxNode {
+            proto,
+            name: title(i, proto),
+            inputs,
+            version: self.sets.get(set(proto)).copied().unwrap_or(LAST_SET),
+            tensors: attributes(proto, rest, place, &mut self.tensors, mistakes)?,
         };
-        compute().unwrap_or_default()
+        if node.op() == "If" {
+            return self.choice(&node, rest, place, mistakes);
+        }
+        compute(&mut self.builder, &node, &mut self.left)
+            .map_err(|e| mistakes.add(place, e))
+            .ok()
     }
 
     /// Stores the outputs of a node by name. Where one is missing and `wrong` is true, because of
     /// an earlier mistake, a value is assumed in its place.
-    fn name_outputs(&mut self, proto: &'m NodeProto, outputs: Vec<ModelValue>, wrong: bool) {
+    fn name_outputs(
+        &mut self,
+        graph: &GraphProto,
+        proto: &'m NodeProto,
+        outputs: Vec<ModelValue>,
+        wrong: bool,
+    ) {
         let mut outputs = outputs.into_iter();
         for name in &proto.output {
             let given = outputs.next();
@@ -494,7 +526,7 @@ impl<'m> Lowering<'m, '_, '_> {
             }
             let assumed = || {
                 let builder = self.builder.as_mut().filter(|_| wrong)?;
-                assumed(builder, self.graph, proto, name, &self.known)
+                assumed(builder, graph, proto, name, &self.known)
             };
             let value = given.or_else(assumed).unwrap_or(ModelValue::Unknown);
             self.known.insert(name, value);
@@ -569,16 +601,25 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
     for (i, node) in graph.node.iter().enumerate().rev() {
         if node.output.iter().any(|o| names.contains(&**o)) {
             needed.insert(i);
-            // Optional inputs that are left out have no name.
-            names.extend(
-                node.input
-                    .iter()
-                    .map(String::as_str)
-                    .filter(|n| !n.is_empty()),
-            );
+            add_reads(node, &mut names);
         }
     }
     needed
+}
+
+/// Adds the names that a node reads, and those in the graphs of its attributes.
+fn add_reads<'g>(node: &'g NodeProto, names: &mut HashSet<&'g str>) {
+    // Optional inputs that are left out have no name.
+    names.extend(
+        node.input
+            .iter()
+            .map(String::as_str)
+            .filter(|n| !n.is_empty()),
+    );
+    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+        names.extend(graph.output.iter().filter_map(|o| o.name.as_deref()));
+        graph.node.iter().for_each(|inner| add_reads(inner, names));
+    }
 }
 
 /// The number of elements that computed constants may have together, besides four for each element
@@ -703,23 +744,30 @@ fn inputs<'g>(
     let arranged = inputs::arrange(declared, place.sizes, place.sizes_by, single);
     let Arranged {
         values: lives,
+        constants,
         records,
         supposed,
     } = arranged
         .map_err(|list| inputs::report(list, file, mistakes))
         .ok()
         .filter(|_| complete)?;
-    let values = names
-        .iter()
-        .zip(&lives)
-        .map(|(&(name, _), live)| graph::Value {
-            name: name.to_string().into(),
-            shape: live.standard(),
-        });
+    let mut left = Vec::new();
+    for ((name, _), constant) in names.into_iter().zip(constants) {
+        match constant {
+            Some(constant) => {
+                known.insert(name, ModelValue::Constant(Rc::new(constant)));
+            }
+            None => left.push(name),
+        }
+    }
+    let values = left.iter().zip(&lives).map(|(&name, live)| graph::Value {
+        name: name.to_string().into(),
+        shape: live.standard(),
+    });
     let (builder, values) = Builder::new(values.collect(), records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
-    for ((&(name, _), live), value) in names.iter().zip(lives).zip(values) {
+    for ((&name, live), value) in left.iter().zip(lives).zip(values) {
         known.insert(name, ModelValue::Live(live.with_value(value)));
     }
     Some(Opened { builder, supposed })
@@ -889,6 +937,7 @@ fn type_of(op: &str, name: &str) -> AttributeType {
             AttributeType::INTS
         }
         "value" | "default_tensor" | "keys_tensor" | "values_tensor" => AttributeType::TENSOR,
+        "then_branch" | "else_branch" => AttributeType::GRAPH,
         _ => AttributeType::INT,
     }
 }
@@ -899,6 +948,7 @@ fn type_name(kind: AttributeType) -> &'static str {
         AttributeType::INT => "INT",
         AttributeType::STRING => "STRING",
         AttributeType::TENSOR => "TENSOR",
+        AttributeType::GRAPH => "GRAPH",
         AttributeType::FLOATS => "FLOATS",
         AttributeType::INTS => "INTS",
         AttributeType::STRINGS => "STRINGS",
@@ -999,7 +1049,8 @@ fn attributes(
         let Some(tensor) = &attribute.t else { continue };
         let name = attribute.name.clone().unwrap_or_default();
         let none = TensorRest::default();
-        let rest = rest.and_then(|r| r.attributes.get(i)).unwrap_or(&none);
+        let rest = rest.and_then(|r| r.attributes.get(i));
+        let rest = rest.map_or(&none, |r| &r.tensor);
         let constant = tensors.read(tensor, rest, &format!("{place}: {name}"), mistakes)?;
         found.push((name, Rc::new(constant)));
     }

@@ -529,10 +529,15 @@ fn finish(
             }
             Some(TfliteValue::Class(class)) => ModelValue::Class(class.clone()),
             Some(TfliteValue::Constant(c)) => ModelValue::Constant(c.clone()),
-            None if graph.tensor(o).is_some_and(TfliteTensor::known) => {
-                ModelValue::Constant(Rc::new(ConstantTensor::ints(vec![], vec![0])))
-            }
-            Some(TfliteValue::Unknown) | None => ModelValue::Unknown,
+            Some(TfliteValue::Unknown) => ModelValue::Unknown,
+            None => match graph.tensor(o).filter(|t| t.known()) {
+                Some(tensor) => {
+                    let constant = tensor.constant();
+                    let constant = constant.map_err(|e| format!("output {name}: {e}"))?;
+                    ModelValue::Constant(Rc::new(constant))
+                }
+                None => ModelValue::Unknown,
+            },
         };
         outputs.push((name, value));
     }
@@ -622,14 +627,24 @@ fn inputs(
     let arranged = inputs::arrange(declared, place.sizes, place.sizes_by, single);
     let Arranged {
         values: lives,
+        constants,
         records,
         supposed,
     } = arranged
         .map_err(|list| inputs::report(list, file, mistakes))
         .ok()
         .filter(|_| complete)?;
+    let mut left = Vec::new();
+    for (&i, constant) in graph.inputs.iter().zip(constants) {
+        match constant {
+            Some(constant) => {
+                known.insert(i, TfliteValue::Constant(Rc::new(constant)));
+            }
+            None => left.push(i),
+        }
+    }
     if let Some(other) = lives.iter().position(|l| l.records.is_some_and(|r| r > 0)) {
-        let (name, shown) = (graph.called(graph.inputs[other]), lives[other].shown());
+        let (name, shown) = (graph.called(left[other]), lives[other].shown());
         let mistake = format!(
             "expected the number of records as the first size, found {shown}: set all sizes by {}",
             place.sizes_by
@@ -652,7 +667,7 @@ fn inputs(
                 name: graph.called(i).into(),
                 shape: live.standard(),
             };
-            let values = graph.inputs.iter().zip(&lives).map(value);
+            let values = left.iter().zip(&lives).map(value);
             (values.collect(), InputOrder::Chw)
         }
     };
@@ -660,7 +675,7 @@ fn inputs(
     let (builder, values) = Builder::new(values, records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
-    for ((&i, live), value) in graph.inputs.iter().zip(lives).zip(values) {
+    for ((i, live), value) in left.into_iter().zip(lives).zip(values) {
         let live = live.with_value(value);
         let turned = match live.behind_first() {
             Some(&[h, w, c]) if alone => {

@@ -1,0 +1,136 @@
+//! The operation `If`. A condition that is known at build time chooses one of the two graphs. Else
+//! both are computed, and the condition chooses between their outputs. That is the same, because
+//! nodes only compute.
+
+use super::file::NodeRest;
+use super::node::OnnxNode;
+use super::{GraphPart, Lowering, initializers};
+use crate::bake::Mistakes;
+use crate::bake::front::elementwise::{self, Operand};
+use crate::bake::front::value::{Live, ModelValue};
+
+impl<'m> Lowering<'m, '_, '_> {
+    /// Computes the outputs of `If`; `None` after a mistake.
+    pub(super) fn choice(
+        &mut self,
+        node: &OnnxNode<'m>,
+        rest: Option<&'m NodeRest>,
+        place: &str,
+        mistakes: &mut Mistakes,
+    ) -> Option<Vec<ModelValue>> {
+        let mut branch =
+            |name: &str, mistakes: &mut Mistakes| self.branch(node, rest, name, place, mistakes);
+        let condition = match node.input(0) {
+            Some(ModelValue::Constant(c)) if c.len() == 1 => {
+                let taken = c.numbers().map(|n| n[0] != 0.0);
+                let taken = taken.map_err(|e| mistakes.add(place, e)).ok()?;
+                let name = if taken { "then_branch" } else { "else_branch" };
+                return branch(name, mistakes);
+            }
+            Some(ModelValue::Live(c)) if c.records.is_none() && c.len() == 1 => Live {
+                dims: Vec::new(),
+                ..c.clone()
+            },
+            _ => {
+                let e = "expected a condition of one element that does not differ between records: \
+                         set all sizes for one record";
+                mistakes.add(place, e);
+                return None;
+            }
+        };
+        let taken = branch("then_branch", mistakes)?;
+        let other = branch("else_branch", mistakes)?;
+        if taken.len() != other.len() {
+            mistakes.add(place, "expected branches with the same number of outputs");
+            return None;
+        }
+        let builder = self.builder.as_mut()?;
+        let mut outputs = Vec::new();
+        for (x, y) in taken.iter().zip(&other) {
+            let chosen = match (operand(x), operand(y)) {
+                (Some(x), Some(y)) => same_sizes(x, y).and_then(|()| {
+                    let condition = Operand::Live(&condition);
+                    elementwise::chosen(builder, &node.name, condition, x, y)
+                }),
+                _ => Err("expected outputs that are numbers, found classes".into()),
+            };
+            outputs.push(chosen.map_err(|e| mistakes.add(place, e)).ok()?);
+        }
+        Some(outputs.into_iter().map(ModelValue::Live).collect())
+    }
+
+    /// Computes the outputs of a graph in an attribute, which may read the tensors around it. Its
+    /// own names are unknown outside of it.
+    fn branch(
+        &mut self,
+        node: &OnnxNode<'m>,
+        rest: Option<&'m NodeRest>,
+        name: &str,
+        place: &str,
+        mistakes: &mut Mistakes,
+    ) -> Option<Vec<ModelValue>> {
+        let attributes = node.proto.attribute.iter();
+        let found = attributes
+            .zip(&rest?.attributes)
+            .find(|(a, _)| a.name.as_deref() == Some(name));
+        let Some((Some(graph), rest)) = found.map(|(a, rest)| (a.g.as_ref(), rest)) else {
+            mistakes.add(place, format_args!("expected the graph {name}, found none"));
+            return None;
+        };
+        if !graph.input.is_empty() || rest.graph.sparse > 0 {
+            let e = format_args!("{name}: expected a graph without inputs and sparse initialisers");
+            mistakes.add(place, e);
+            return None;
+        }
+        let constants = initializers(graph, &rest.graph, place, &mut self.tensors, mistakes);
+        let of_nodes = graph
+            .node
+            .iter()
+            .flat_map(|n| &n.output)
+            .map(String::as_str);
+        let names: Vec<&str> = constants.keys().copied().chain(of_nodes).collect();
+        let hidden: Vec<_> = names.iter().map(|&n| (n, self.known.remove(n))).collect();
+        self.known.extend(constants);
+        let wanted = || graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
+        let part = GraphPart {
+            graph,
+            rest: &rest.graph,
+        };
+        self.nodes(part, wanted(), mistakes);
+        let value = |name| self.known.get(name).cloned().unwrap_or(ModelValue::Unknown);
+        let outputs = wanted().map(value).collect();
+        // A name that is there twice was removed by its first entry.
+        for (name, value) in hidden.into_iter().rev() {
+            match value {
+                Some(value) => self.known.insert(name, value),
+                None => self.known.remove(name),
+            };
+        }
+        Some(outputs)
+    }
+}
+
+/// A branch's output as an operand. `None` for classes and after a mistake.
+fn operand(value: &ModelValue) -> Option<Operand<'_>> {
+    match value {
+        ModelValue::Live(live) => Some(Operand::Live(live)),
+        ModelValue::Constant(c) => Some(Operand::Constant(c)),
+        _ => None,
+    }
+}
+
+/// Checks that outputs of both branches have the same sizes.
+fn same_sizes(x: Operand<'_>, y: Operand<'_>) -> Result<(), String> {
+    let sizes = |o: Operand<'_>| match o {
+        Operand::Live(live) => live.shown(),
+        Operand::Constant(c) => format!("{:?}", c.dims),
+    };
+    let (x, y) = (sizes(x), sizes(y));
+    if x == y {
+        return Ok(());
+    }
+    Err(format!(
+        "the condition is computed from the record, so both branches must have the same sizes, \
+         found {x} and {y}"
+    ))
+}
