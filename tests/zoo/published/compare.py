@@ -10,6 +10,7 @@ core, the time a record is measured too, and FILE becomes a table.
 import fnmatch
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,12 +88,15 @@ def expectation(name, expected):
 
 def records(judge, entry, random):
     low, high = entry.get("range", (-1, 1))
+    constants = entry.get("constants", {})
     made = []
     for _ in range(RECORDS):
         record = []
-        for _, kind, dims in judge.inputs:
+        for name, kind, dims in judge.inputs:
             kind = np.dtype(kind)
-            if kind.kind == "f":
+            if name in constants:
+                record.append(np.full(dims, constants[name], kind))
+            elif kind.kind == "f":
                 record.append(random.uniform(low, high, dims).astype(np.float32).astype(kind))
             else:
                 record.append(random.integers(low, high + 1, dims).astype(kind))
@@ -105,8 +109,13 @@ def flat(arrays):
 
 
 def bake(path, entry, program):
-    sizes = entry.get("sizes", {})
-    stated = ";".join(f"{name}:" + ",".join(map(str, dims)) for name, dims in sizes.items())
+    if "json" in entry:
+        path = shutil.copy(path, os.path.dirname(program))
+        with open(os.path.splitext(path)[0] + ".json", "w") as f:
+            json.dump(entry["json"], f)
+    sizes, constants = entry.get("sizes", {}), entry.get("constants", {})
+    stated = [f"{name}:" + ",".join(map(str, dims)) for name, dims in sizes.items()]
+    stated = ";".join(stated + [f"{name}={number}" for name, number in constants.items()])
     command = [os.environ["BAKE"], path, "-o", program, "--program", os.environ["PROGRAM"]]
     command += ["--sizes", stated] if stated else []
     start = time.monotonic()
@@ -163,7 +172,8 @@ def judged(path, entry, folder, table):
     made = records(judge, entry, np.random.default_rng(7))
     results = [judge.run(record) for record in made]
     expected = np.stack([flat(r) for r in results])
-    inputs = b"".join(flat(r).astype("<f4").tobytes() for r in made)
+    read = [i for i, (n, _, _) in enumerate(judge.inputs) if n not in entry.get("constants", {})]
+    inputs = b"".join(flat([r[i] for i in read]).astype("<f4").tobytes() for r in made)
     worst = 0.0
     engines = [[]] + ([["-d", "opencl"]] if os.environ.get("OPENCL") else [])
     for batch, more in [(b, e) for b in (1, RECORDS) for e in engines]:
