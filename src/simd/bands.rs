@@ -1,10 +1,11 @@
 //! Steps on images that a thread carries out together, some lines at a time.
 //!
 //! The values of a large image leave the cache before the next step reads them. A band of steps
-//! computes some lines of its last result at a time, and before them those lines of each value in
-//! between that they need. A value in between is never whole: a window of its lines slides over it,
-//! in memory of the thread that stays in its cache. A line is computed once, and moves to the
-//! window's start as long as it is needed.
+//! computes some lines of its last result at a time. Before them it computes the lines of each
+//! value in between that they need. A value in between is never whole: a window of its lines slides
+//! over it, in memory of the thread that stays in its cache. A line is computed once, and moves to
+//! the window's start as long as it is needed. Only threads that share one record compute some
+//! lines twice.
 //!
 //! Without bands the first steps of a network of 224 × 224 pixels wait for memory most of their
 //! time. Another way is to compute each step's lines in turn in whole buffers. That saves reading
@@ -19,22 +20,24 @@ use std::ops::Range;
 /// The most steps of a band.
 pub(super) const MOST_STEPS: usize = 16;
 
-/// Limits of the bands that a team makes. Tests have smaller ones, so that small images make some.
+/// Limits of the bands that a team makes. Tests use other limits, with which small images have
+/// bands too.
 #[derive(Clone, Copy)]
 pub(crate) struct BandLimits {
     /// The most bytes of the windows of a band.
     windows: usize,
     /// The most bytes of the weights of a band, which are read again for each few lines.
     weights: usize,
-    /// Values with fewer bytes stay in the cache as they are.
+    /// The fewest bytes of a value between steps for which a band pays. Smaller values stay in the
+    /// cache without one.
     least: usize,
-    /// The values by which a team may exceed the arena of the plan.
+    /// The number of values by which arena and windows may exceed the arena that the plan counts.
     pub(super) spare: usize,
 }
 
 impl BandLimits {
-    /// A quarter each of a second-level cache of 1 MB. On a Xeon with such a cache windows of 384
-    /// and of 512 KB were not faster.
+    /// The limits of the program, each a quarter of a second-level cache of 1 MB. On a Xeon with
+    /// such a cache windows of 384 and of 512 KB were not faster.
     const OF_CACHE: BandLimits = BandLimits {
         windows: 1 << 18,
         weights: 1 << 18,
@@ -42,7 +45,7 @@ impl BandLimits {
         spare: 0,
     };
 
-    /// All values of small images, in windows of a few lines.
+    /// Limits with which small images have bands, with windows of a few lines.
     #[cfg(test)]
     pub(crate) const OF_TESTS: BandLimits = BandLimits {
         windows: 1 << 16,
@@ -51,7 +54,7 @@ impl BandLimits {
         spare: 1 << 20,
     };
 
-    /// No bands.
+    /// Limits with which there are no bands.
     #[cfg(test)]
     pub(crate) const NONE: BandLimits = BandLimits {
         windows: 0,
@@ -75,23 +78,25 @@ pub(super) fn limits() -> BandLimits {
     BandLimits::OF_CACHE
 }
 
-/// The fewest and the most lines of the last result at a time.
+/// The fewest and the most lines of its last result that a band computes at a time.
 const LINES: (usize, usize) = (2, 16);
 
-/// Steps of which each but the first reads the result of the one before.
+/// Consecutive steps that are computed together, some lines at a time. Each step but the first
+/// reads the result of the step before.
 #[derive(Clone)]
 pub(super) struct Band {
     pub(super) steps: Range<usize>,
-    /// The number of lines of the last result at a time, a multiple of its unit.
+    /// The number of lines of the last result that are computed at a time. It is a multiple of the
+    /// last step's [`unit()`].
     pub(super) lines: usize,
-    /// The window of each value in between.
+    /// The window of each value between two steps.
     pub(super) windows: Vec<LineWindow>,
 }
 
-/// The place of a value's lines in the memory of a thread.
+/// The place of some lines of a value in the memory of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineWindow {
-    /// The first value.
+    /// The index of the window's first value in that memory.
     pub(super) start: usize,
     /// The number of lines that there is room for.
     pub(super) lines: usize,
@@ -106,7 +111,7 @@ pub(super) struct HeldLines {
     pub(super) end: usize,
 }
 
-/// The result of a step that goes by lines.
+/// Returns place and shape of a step's result. `None` for a step that cannot be in a band.
 pub(super) fn result(step: &HostStep) -> Option<(Image, Shape)> {
     match &step.action {
         Action::Convolution(_, geometry)
@@ -123,8 +128,9 @@ pub(super) fn height(step: &HostStep) -> usize {
     result(step).map_or(0, |(_, shape)| shape.h)
 }
 
-/// The operand of a step in place `from`. A resampling reads lines in any order, so its operand is
-/// no value in between.
+/// Returns place and shape of the image that a step reads from buffer `from`. `None` if the step
+/// does not read an image there line by line. A resampling reads lines in any order, so it needs
+/// the whole image.
 fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     match &step.action {
         Action::Convolution(_, geometry)
@@ -134,7 +140,8 @@ fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
             other, geometry, ..
         } => match (step.from == from, *other == from) {
             (true, false) => Some(geometry.output),
-            // A pixel for all pixels has no lines.
+            // A second operand of one pixel, or of one for each line, is not an image of the
+            // result's shape.
             (false, true) => {
                 let (second, shape) = geometry.input;
                 let whole = second.line > 0 && second.pixel > 0;
@@ -146,7 +153,7 @@ fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     }
 }
 
-/// Convolutions by tiles compute two lines at once.
+/// The number of lines that a step computes at once: two for a convolution by tiles, else one.
 pub(super) fn unit(step: &HostStep) -> usize {
     match step.action {
         Action::Tiles(..) => 2,
@@ -177,7 +184,8 @@ fn weight_bytes(step: &HostStep) -> usize {
     }
 }
 
-/// Returns the bands of some steps. Steps that pay alone are in none.
+/// Returns the bands of the steps of a network. From the first step on, each band takes in as many
+/// steps as the limits allow. A step that fits no neighbour is in no band.
 pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
     let (mut bands, mut first) = (Vec::new(), 0);
     while first < steps.len() {
@@ -197,8 +205,8 @@ pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
     bands
 }
 
-/// Returns true if step `i` alone reads the result of the step before, as an image of its place.
-/// The value must be large enough to leave the cache.
+/// Returns true if step `i` can be in a band with the step before. Only step `i` reads that step's
+/// result, where it was written. The result is large enough to leave the cache.
 fn chained(steps: &[HostStep], i: usize) -> bool {
     let (before, step) = (&steps[i - 1], &steps[i]);
     let Place::Hidden(_) = before.to else {
@@ -216,8 +224,8 @@ fn chained(steps: &[HostStep], i: usize) -> bool {
 }
 
 impl Band {
-    /// Returns the band of these steps with as many lines at a time as fit. `None` if a line is too
-    /// much, or the weights are.
+    /// Returns the band of the steps in `range`, with as many lines at a time as fit the limits.
+    /// `None` if the windows of the fewest lines exceed the limits, or the weights do.
     fn of(steps: &[HostStep], range: Range<usize>) -> Option<Band> {
         let weights: usize = steps[range.clone()].iter().map(weight_bytes).sum();
         let last = &steps[range.end - 1];
@@ -241,13 +249,14 @@ impl Band {
         })
     }
 
-    /// Returns the lines of each result that a turn computes, for some lines of the last one.
-    /// Slides the windows to the lines that are needed.
+    /// Returns the lines that each step computes, so that the last step can compute its lines
+    /// `last`. Lines that a window in `room` holds are not computed again. Slides each window to
+    /// the first line that is needed, and updates `held`.
     ///
     /// # Panics
-    /// If a window has too little room. The unsafe code relies on it.
+    /// If a window has too little room. The unsafe code relies on this check.
     ///
-    /// SAFETY: `room` has the windows' values, and nobody else touches them.
+    /// SAFETY: `room` has room for all windows, and nobody else touches it.
     pub(super) unsafe fn turn(
         &self,
         steps: &[HostStep],
@@ -274,7 +283,7 @@ impl Band {
         lines
     }
 
-    /// The number of values of its windows.
+    /// The room that the windows take, in values.
     pub(super) fn room(&self) -> usize {
         self.windows.last().map_or(0, LineWindow::end)
     }
@@ -316,13 +325,15 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
 }
 
 impl LineWindow {
-    /// The value behind the window, on a cache line's boundary. A vector may read behind the last
-    /// value.
+    /// The index of the value behind the window, rounded up to a cache line, and a line more. A
+    /// vector may read behind the last value.
     fn end(&self) -> usize {
         (self.start + self.lines * self.image.line).next_multiple_of(LINE) + LINE
     }
 
-    /// The address of the whole image's row 0, if line `first` were at the window's start.
+    /// The address to pass as the start of the value's whole buffer, when line `first` of the image
+    /// is at the window's start. It may be outside of `room`. Only lines of the window may be
+    /// touched.
     pub(super) fn image_at(&self, room: *mut f32, first: usize) -> *mut f32 {
         let start = room.wrapping_add(self.start);
         start.wrapping_sub(self.image.first + first * self.image.line)
@@ -330,7 +341,7 @@ impl LineWindow {
 
     /// Slides the window to line `first`, and keeps the lines that it holds from there on.
     ///
-    /// SAFETY: `room` has the window's values, and nobody else touches them.
+    /// SAFETY: `room` has room for the window, and nobody else touches it.
     pub(super) unsafe fn slide(&self, room: *mut f32, held: &mut HeldLines, first: usize) {
         let kept = held.end.saturating_sub(first);
         if kept > 0 && first > held.first {

@@ -9,7 +9,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Floats of a cache line.
+/// The number of floats in a cache line.
 pub(super) const LINE: usize = 16;
 
 /// Floats on a cache line's boundary that several threads read and write. They are zero at first,
@@ -20,19 +20,21 @@ pub(super) struct Floats {
     pub(super) len: usize,
 }
 
-// SAFETY: it is memory; those who use the pointer agree on who may touch it when.
+// SAFETY: the pointer is to memory that this value owns. Its users agree on which thread may touch
+// which floats when.
 unsafe impl Send for Floats {}
 // SAFETY: as above.
 unsafe impl Sync for Floats {}
 
 impl Floats {
     fn layout(len: usize) -> Option<std::alloc::Layout> {
-        // Small alignments get pages that the system has zeroed; the start is aligned here.
+        // With a small alignment, the allocator can use pages that the system has zeroed. So `new`
+        // moves the start to a cache line's boundary itself, and the memory has an additional line.
         std::alloc::Layout::array::<f32>(len.checked_add(LINE)?).ok()
     }
 
     pub(super) fn new(len: usize) -> Result<Floats, Error> {
-        // SAFETY: the size is not zero.
+        // SAFETY: the size is not zero, because the layout has a line more than `len` floats.
         let memory =
             Floats::layout(len).map_or(std::ptr::null_mut(), |l| unsafe { alloc_zeroed(l) });
         if memory.is_null() {
@@ -44,13 +46,13 @@ impl Floats {
         Ok(Floats { memory, start, len })
     }
 
-    /// SAFETY: nobody writes to it as long as the slice lives.
+    /// SAFETY: nobody writes to the floats as long as the slice lives.
     pub(super) unsafe fn slice(&self) -> &[f32] {
         // SAFETY: `start` has `len` floats behind it; the caller's promise.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// SAFETY: nobody else touches it as long as the slice lives.
+    /// SAFETY: nobody else touches the floats as long as the slice lives.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn slice_mut(&self) -> &mut [f32] {
         // SAFETY: `start` has `len` floats behind it; the caller's promise.
@@ -67,7 +69,7 @@ impl Drop for Floats {
     }
 }
 
-/// The values of a record that a step reads and writes.
+/// The addresses of a record's values: those that a step reads (`x`) and those that it writes.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     pub(super) x: *const f32,
@@ -84,19 +86,21 @@ impl Operands {
     }
 }
 
-/// A thread's memory for the windows of a convolution.
+/// A thread's memory within a step: for the windows of a convolution, or for the packed operands of
+/// a product.
 #[derive(Clone, Copy)]
 pub(super) struct Scratch {
-    /// Zeros for windows in the border.
+    /// Zeros that are only read: the values of runs in the border, or the biases of a product.
     pub(super) zeros: *const f32,
-    /// Memory for copied windows and their addresses.
+    /// Memory for windows that are copied or transformed, for run addresses, or for packed
+    /// operands.
     pub(super) room: *mut f32,
 }
 
 /// A matrix of activations, records one after the other.
 pub(super) struct Activations {
     pub(super) floats: Floats,
-    /// Floats from a record to the next.
+    /// The distance of two records, in floats.
     pub(super) stride: usize,
 }
 
@@ -104,8 +108,7 @@ impl Activations {
     pub(super) fn new(rows: usize, batch: usize) -> Result<Activations, Error> {
         let mut stride = rows.next_multiple_of(LINE);
         if stride % 256 == 0 {
-            // Records a multiple of a page apart would share the few ways of the same set of the
-            // cache.
+            // With a stride of a multiple of 1 KB, records would compete for few sets of the cache.
             stride += LINE;
         }
         let floats = Floats::new(stride.saturating_mul(batch))?;
@@ -118,7 +121,7 @@ impl Activations {
     }
 }
 
-/// The records of a slot that are still bytes.
+/// The records of a slot that come as bytes, which the slot's job decodes.
 pub(super) struct Undecoded {
     pub(super) records: UnsafeCell<Deferred>,
 }
@@ -127,7 +130,7 @@ pub(super) struct Undecoded {
 // outside of jobs.
 unsafe impl Sync for Undecoded {}
 
-/// Which of at most 64 things are free: a bit for each.
+/// The set of the free buffers among at most 64, with a bit for each.
 struct FreeSet {
     bits: AtomicU64,
 }
@@ -140,8 +143,8 @@ impl FreeSet {
         FreeSet { bits }
     }
 
-    /// Takes the lowest free one, until it is given back. A thread gets the one that it had before,
-    /// unless another took it in between.
+    /// Takes the lowest free index, until it is given back. `None` if all are taken. If other
+    /// threads have all other ones, a thread gets the one that it had before.
     fn borrow(&self) -> Option<usize> {
         let lowest_taken = |free: u64| (free > 0).then(|| free & (free - 1));
         let before = self.bits.fetch_update(Acquire, Relaxed, lowest_taken);
@@ -153,8 +156,8 @@ impl FreeSet {
     }
 }
 
-/// Buffers for the input of a tile. The thread that decodes a tile's records borrows one, which
-/// stays in its core's cache. The slots' inputs go from core to core.
+/// Buffers for the input of a tile. The thread that decodes a tile's records borrows a buffer,
+/// which stays in its core's cache. A slot's input moves from core to core instead.
 pub(super) struct TileInputs {
     pub(super) buffers: Vec<Activations>,
     free: FreeSet,
@@ -181,40 +184,42 @@ impl TileInputs {
     }
 }
 
-/// Memory of each thread for a tile of a network with images: its values between steps, and room
-/// for windows.
+/// The memory of each thread for a tile of a network with images: the tile's values between steps,
+/// and room for windows and bands.
 pub(super) struct Workspaces {
-    /// Values of the records of a tile, one after the other.
+    /// For each workspace, the hidden values of a tile's records, one record after the other.
     pub(super) arenas: Vec<Floats>,
-    /// Starts of the runs of windows, and runs across an edge.
+    /// For each workspace, memory within a step: run addresses, copied or transformed windows, or
+    /// packed operands.
     pub(super) scratch: Vec<Floats>,
-    /// Lines of the values between the steps of a band.
+    /// For each workspace, the line windows of a band.
     pub(super) bands: Vec<Floats>,
-    /// The values of runs in the border. Nobody writes to it.
+    /// Zeros for runs in the border, and for the biases of products. All threads read them, and
+    /// nobody writes to them.
     pub(super) zeros: Floats,
-    /// Floats from a record of a tile to the next.
+    /// The distance of two records in an arena, in floats.
     pub(super) stride: usize,
-    /// Most records of a tile.
+    /// The largest number of records in a tile.
     pub(super) records: usize,
     free: FreeSet,
 }
 
-/// Sizes of a workspace, in floats.
+/// The sizes of a workspace. All but `records` are in floats.
 pub(super) struct Room {
-    /// Values of a record between steps.
+    /// The distance of two records in an arena.
     pub(super) stride: usize,
-    /// Most records of a tile.
+    /// The largest number of records in a tile.
     pub(super) records: usize,
-    /// Memory for windows: addresses, and copied runs or strips.
+    /// The size of [`Scratch::room`], for the step that needs most.
     pub(super) scratch: usize,
-    /// Lines between the steps of a band.
+    /// The line windows of the largest band.
     pub(super) bands: usize,
-    /// The longest run of a window.
+    /// The size of [`Scratch::zeros`], for the step that needs most.
     pub(super) zeros: usize,
 }
 
 impl Workspaces {
-    /// Most threads of a network with images.
+    /// The largest number of threads that compute a network with images.
     pub(super) const MOST: usize = FreeSet::MOST;
 
     pub(super) fn new(count: usize, room: Room) -> Result<Workspaces, Error> {
@@ -234,7 +239,8 @@ impl Workspaces {
         })
     }
 
-    /// A workspace that nobody else has until it is given back. There are as many as threads.
+    /// Returns the index of a workspace that no other thread has until it is given back. There are
+    /// as many workspaces as threads, so one is free.
     pub(super) fn borrow(&self) -> usize {
         loop {
             match self.free.borrow() {

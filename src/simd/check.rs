@@ -1,4 +1,4 @@
-//! The facts about steps and buffers that the unsafe code relies on.
+//! Checks the facts about steps and buffers that the unsafe code relies on.
 
 use super::buffers::LINE;
 use super::images;
@@ -39,8 +39,8 @@ pub(super) fn right(condition: bool) {
 }
 
 /// # Panics
-/// If a step would read or write outside its buffers, or in places that its function does not
-/// take.
+/// If a step would read or write outside its buffers, or breaks another condition of its unsafe
+/// code. For example, a convolution must not work in place.
 pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
     let (read, written) = (rows.of(step.from), rows.of(step.to));
     let in_place = step.from == step.to;
@@ -89,7 +89,8 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             let ((second, _), (output, to)) = (geometry.input, geometry.output);
             right(whole(output, to) <= written.min(read));
             right(!in_place && step.to != *other && images::end(second, to) <= rows.of(*other));
-            // Values that stand alike are combined whole, padding included.
+            // If both operands have the same place, their padding is combined too, so it must
+            // exist.
             let all = Shape {
                 c: output.pixel,
                 ..to
@@ -141,7 +142,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
 }
 
 /// # Panics
-/// If a step with a window does not read and write inside its buffers.
+/// If a step with a window would read or write outside its buffers, or works in place.
 fn image(step: &HostStep, geometry: &Geometry, rows: BufferRows<'_>) {
     let ((input, from), (output, to)) = (geometry.input, geometry.output);
     right(step.from != step.to && geometry.window.output(from) == Ok((to.h, to.w)));

@@ -75,7 +75,7 @@ impl Deferred {
         room
     }
 
-    /// The capacity in bytes.
+    /// The bytes that a batch has room for.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.bytes.capacity()
@@ -92,7 +92,8 @@ impl Deferred {
         }
     }
 
-    /// Ends the batch. If nothing was pushed since the last batch, no record of it needs decoding.
+    /// Ends the batch, whose records are decoded from now on. If nothing was pushed since the last
+    /// call, no record of the batch needs decoding.
     pub(crate) fn submit(&mut self) {
         if self.submitted {
             self.clear();
@@ -105,15 +106,15 @@ impl Deferred {
         self.records.is_empty()
     }
 
-    /// Returns true if all of these records need decoding.
+    /// Returns true if all records of the range need decoding.
     pub(crate) fn has_all(&self, records: Range<usize>) -> bool {
         self.records
             .get(records)
             .is_some_and(|r| r.iter().all(Option::is_some))
     }
 
-    /// Writes the numbers of record `index` if it needs decoding. Writes zeros if its bytes are not
-    /// valid.
+    /// Writes the numbers of record `index` into `values`, if the record needs decoding. If its
+    /// bytes are not valid, writes zeros and marks the record as refused.
     pub(crate) fn decode(&self, index: usize, values: &mut [f32]) {
         if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
             if !decode.decode(&self.bytes[start..end], values) {
@@ -203,8 +204,8 @@ mod tests {
                 && batch.push(3, &decode, &[])
                 && !batch.push(4, &decode, &[])
         );
-        // The last batch was never submitted, so the next push begins a new one. In the batch after
-        // that, the first record is given as numbers.
+        // Record 0 begins a new batch, although the last batch was never submitted. In the batch
+        // after that, record 0 is given as numbers.
         assert!(batch.push(0, &other, &[7, 8]));
         batch.submit();
         assert!(batch.push(1, &decode, &[9, 9]));

@@ -11,11 +11,11 @@ use std::ops::Range;
 
 /// Weights, biases and activation of an affine layer or of a convolution.
 pub(crate) struct Dense {
-    /// Panels of `panel` rows × `columns`.
+    /// The weights in panels of `panel` rows × `columns`.
     pub(crate) weights: Weights,
-    /// One for each row.
+    /// A bias for each row.
     pub(crate) biases: Cow<'static, [f32]>,
-    /// One for each row where the weights are bytes, else none.
+    /// A scale for each row if the weights are bytes, else empty.
     pub(crate) scales: Vec<f32>,
     /// Rows of a panel, a multiple of 4.
     pub(crate) panel: usize,
@@ -50,7 +50,8 @@ impl Dense {
         Affine::<f32>::fits(count, rows, self.panel, self.columns, self.inputs);
     }
 
-    /// The weights as floats, scales multiplied in, in the same places.
+    /// The weights as floats, in the order in which they are stored. Bytes are multiplied by the
+    /// scale of their row.
     pub(super) fn scaled_weights(&self) -> Cow<'_, [f32]> {
         match self.weights.stored() {
             StoredAs::Floats(w) => Cow::Borrowed(w),
@@ -64,7 +65,7 @@ impl Dense {
         }
     }
 
-    /// The layer as micro-kernels take it.
+    /// The layer as micro-kernels take it, with these weights.
     pub(super) fn layer<'a, E>(&'a self, weights: &'a [E]) -> Affine<'a, E> {
         Affine {
             weights,
@@ -77,7 +78,8 @@ impl Dense {
         }
     }
 
-    /// Computes a part, activation included.
+    /// Computes a part of the step with the micro-kernel for its type of weights, activation
+    /// included.
     ///
     /// SAFETY: `check` has passed, the part is sound as [`Subproblem`] says, and the CPU has the
     /// kernels' instruction set.
@@ -92,7 +94,7 @@ impl Dense {
                 (StoredAs::Floats(w), _, _) => self.run(kernels, kernels.affine, w, part),
                 (StoredAs::Halves(w), Some(kernel), _) => self.run(kernels, kernel, w, part),
                 (StoredAs::Bytes(w), _, Some(kernel)) => self.run(kernels, kernel, w, part),
-                // The team was refused.
+                // `Team::new` has refused weights without a kernel.
                 (StoredAs::Halves(_) | StoredAs::Bytes(_), _, _) => {}
             }
         }
@@ -126,8 +128,8 @@ impl Dense {
     }
 }
 
-/// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two
-/// accesses (8 % of the time of large layers).
+/// The weights of a layer. Floats begin on a cache line's boundary, because a vector that crosses
+/// lines costs two accesses (8 % of the time of large layers).
 pub(crate) struct Weights {
     storage: WeightStorage,
 }
@@ -135,16 +137,17 @@ pub(crate) struct Weights {
 enum WeightStorage {
     /// Floats as the build has laid them out.
     Baked(&'static [f32]),
-    /// Floats laid out by this program.
+    /// Floats in memory of this program: copied to a cache line's boundary, or computed at start.
     Copied(Floats),
-    /// Half-precision weights, borrowed from the block or owned.
+    /// Half-precision weights, borrowed from the baked data or owned.
     Halves(Cow<'static, [u16]>),
-    /// Weights in bytes, borrowed from the block or owned. Each row has a scale.
+    /// Weights in bytes, borrowed from the baked data or owned. Each row has a scale.
     Bytes(Cow<'static, [i8]>),
 }
 
 impl Weights {
-    /// Takes baked values as they are, and copies values that the allocator has placed.
+    /// Borrows baked values, and takes owned halves and bytes as they are. Copies owned floats to a
+    /// cache line's boundary.
     pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
         let storage = match weights {
             Values::F16(halves) => WeightStorage::Halves(halves),
@@ -152,7 +155,7 @@ impl Weights {
             Values::F32(Cow::Borrowed(baked)) => WeightStorage::Baked(baked),
             Values::F32(Cow::Owned(values)) => {
                 let copy = Floats::new(values.len())?;
-                // SAFETY: nobody else has it yet.
+                // SAFETY: nobody else has the copy yet.
                 unsafe { copy.slice_mut() }.copy_from_slice(&values);
                 WeightStorage::Copied(copy)
             }
@@ -174,7 +177,7 @@ impl Weights {
         }
     }
 
-    /// The weights, if they are floats; else nothing.
+    /// The weights if they are stored as floats, else an empty slice.
     pub(super) fn floats(&self) -> &[f32] {
         match self.stored() {
             StoredAs::Floats(w) => w,
@@ -201,7 +204,7 @@ impl Weights {
     fn stored(&self) -> StoredAs<'_> {
         match &self.storage {
             WeightStorage::Baked(values) => StoredAs::Floats(values),
-            // SAFETY: nobody writes to it any more.
+            // SAFETY: nobody writes to these floats any more.
             WeightStorage::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),
             WeightStorage::Halves(h) => {
                 // SAFETY: a Half is a u16 in another name.

@@ -1,9 +1,11 @@
-//! Steps on images, one record at a time: convolutions, pooling, and element-wise steps.
+//! Steps on images, one record at a time: convolutions, pooling, resampling, softmax and
+//! element-wise steps.
 //!
 //! A convolution is a matrix product. The micro-kernel of affine layers takes the windows of some
 //! pixels as its records. A window consists of runs, which are contiguous values of the image. Most
 //! runs are not copied, and a table has the address of each. Runs in the border point to zeros.
-//! Only runs across an edge are copied. A window of one pixel is used in place.
+//! Only runs across an edge are copied. Windows of one pixel at stride 1 are used in place, without
+//! a table.
 //!
 //! Where runs are short, windows are copied into strips. A strip has the values below each other
 //! that a column of windows covers. Each window is then one run, and windows above each other share
@@ -21,13 +23,14 @@ use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
-/// The number of run addresses at a time. The first-level cache holds them beside the values.
+/// The number of run addresses at a time, rounded up to whole micro-tiles of windows. The
+/// first-level cache holds them beside the values.
 const ADDRESSES: usize = 1024;
 
 /// The number of strip values at a time. They take as many bytes as the addresses.
 const STRIPS: usize = 2048;
 
-/// The largest number of windows at a time.
+/// The largest number of windows at a time, before it is rounded up to whole micro-tiles.
 const MOST: usize = 256;
 
 /// A multiple of the lanes of every instruction set.
@@ -41,7 +44,8 @@ const SHORT: usize = 8;
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     let (_, to) = geometry.output;
     let WindowRuns { runs, length, .. } = runs(geometry);
-    // Values and addresses take the same space in the cache.
+    // The number of windows is limited by the addresses of their runs, or by the values of their
+    // strips. Both have the same space in the cache.
     let most = if length >= SHORT {
         ADDRESSES / runs
     } else {
@@ -57,7 +61,8 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     most.clamp(1, MOST).next_multiple_of(tile)
 }
 
-/// The number of image lines that `lines` lines of windows cover, including those between them.
+/// The number of image lines that `lines` lines of windows cover, including those between them. It
+/// is rounded up to a multiple of the vertical dilation.
 fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
     let window = &geometry.window;
     let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
@@ -76,7 +81,7 @@ fn in_lines(geometry: &Geometry) -> bool {
     from.c == input.pixel && dilation == 1
 }
 
-/// The runs of a window.
+/// The number and the size of the runs of a window. All windows of a convolution have the same.
 pub(super) struct WindowRuns {
     runs: usize,
     /// The number of pixels in a run.
@@ -96,8 +101,8 @@ pub(super) fn runs(geometry: &Geometry) -> WindowRuns {
     }
 }
 
-/// The scratch memory of [`convolve`] in values, for the address table and the copied runs or
-/// strips.
+/// The size of the scratch memory of [`convolve`] in values. The memory holds the address table and
+/// the copied runs or strips.
 pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if stands(geometry) {
         return 0;
@@ -106,7 +111,7 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     if length < SHORT {
         let (w, h) = (to.w, to.h);
-        // With less than a line at a time, no part continues on the next line.
+        // If fewer windows than a line has are computed at a time, they are of one line.
         let lines = if most < w {
             1
         } else {
@@ -158,7 +163,8 @@ pub(super) unsafe fn convolve(
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
     let result = |first: usize| result.wrapping_add(output.first + first * output.pixel);
-    // The lines of the result are contiguous.
+    // The lines of the result follow each other without a gap. So `result` needs only the number of
+    // a pixel.
     debug_assert_eq!(output.line, to.w * output.pixel);
     if stands(geometry) {
         let windows = Windows {
@@ -201,8 +207,8 @@ pub(super) unsafe fn convolve(
 }
 
 /// Copies the strips of some pixels' windows, column by column, and writes the address of each
-/// window. Consecutive lines of a window become contiguous; with dilation d these are every d-th
-/// line.
+/// window to `table`. With dilation d, a window has every d-th image line. These lines become
+/// contiguous.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn lay(
@@ -324,7 +330,9 @@ unsafe fn point_line(
 ) -> *mut f32 {
     let ((image, from), window) = (geometry.input, &geometry.window);
     let ((_, size), (_, step), (_, dilation)) = (window.size, window.stride, window.dilation);
-    // Runs that begin at a column below `whole` are inside the image.
+    // The number of columns at which a run fits into the line, or 0 if the line is in the border. A
+    // run that begins left of the image has a wrapped `at`, which is never below `whole`. So one
+    // comparison tests both edges.
     let whole = line.map_or(0, |_| (from.w + 1).saturating_sub(span));
     let (left, count) = (columns.start * step, columns.end - columns.start);
     let mut at = (left + kx * dilation).wrapping_sub(window.border.left);
@@ -374,7 +382,7 @@ unsafe fn point_line(
     spare
 }
 
-/// Clears a short run.
+/// Sets a short run of values to 0 inline, which is faster than a call.
 ///
 /// SAFETY: `to` is valid for `count` values.
 #[inline(always)]
@@ -408,8 +416,8 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
     }
 }
 
-/// The number of tile values at a time. They fill a first-level cache twice, so that a call serves
-/// many tiles.
+/// The number of transformed values and sums of tiles at a time. They fill a first-level cache
+/// twice, so that a call of the micro-kernel serves many tiles.
 const TILES: usize = 1 << 14;
 
 /// The number of tiles in an image. A tile has 2 × 2 pixels of the result.
@@ -418,7 +426,8 @@ pub(super) fn tiles(geometry: &Geometry) -> usize {
     to.h.div_ceil(2) * to.w.div_ceil(2)
 }
 
-/// The least number of tiles at a time, which each loaded weight serves.
+/// The least number of tiles at a time, unless the image has fewer. Each loaded weight serves all
+/// tiles that are computed at a time.
 const FEWEST_TILES: usize = 16;
 
 /// The number of tiles at a time, a multiple of the micro-kernel's `tile` records. `rows` is the
@@ -432,8 +441,8 @@ fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
 }
 
 /// Transforms the weights of a convolution for computation by tiles. The filters are in panels of
-/// `panel` rows with `columns` columns. The result has all rows of the first element, then those of
-/// the next.
+/// `panel` rows with `columns` columns. The result has all rows of the first element of a tile,
+/// then those of the next.
 ///
 /// SAFETY: the CPU has the instruction set, its lanes divide the panel, and weights and result have
 /// these sizes.
@@ -454,14 +463,14 @@ pub(super) unsafe fn weights_of_tiles(
     }
 }
 
-/// The scratch memory of [`convolve_tiles`] in values.
+/// The size of the scratch memory of [`convolve_tiles`], in values.
 pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let (_, from) = geometry.input;
     ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (from.c + rows) + from.c)
 }
 
-/// The layer of a convolution by tiles. It has the rows of each element of a tile, one element
-/// after the other, and no activation.
+/// The matrix products of a convolution by tiles, as one layer. It has all rows for the first
+/// element of a tile, then those for the next. It applies no activation.
 pub(super) struct TileLayer<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) transforms: &'a Transforms,
@@ -511,13 +520,13 @@ pub(super) unsafe fn convolve_tiles(
     }
 }
 
-/// Tiles of a convolution that are computed at a time, and their scratch memory. There, a block has
-/// one element of all tiles.
+/// Tiles of a convolution that are computed at a time, and their scratch memory. A block of that
+/// memory has one of the 16 elements of all these tiles.
 struct SomeTiles<'a> {
     geometry: &'a Geometry,
     first: usize,
     count: usize,
-    /// The number of sums of an element of a tile.
+    /// The number of sums for each element of a tile, one for each channel of the result.
     rows: usize,
     /// The transformed image: a block for each element.
     elements: *mut f32,
@@ -540,7 +549,8 @@ impl SomeTiles<'_> {
         (n / columns * 2, n % columns * 2)
     }
 
-    /// Transforms the image.
+    /// Transforms the 4 × 4 pixels of each tile into 16 elements. A tile that reaches outside the
+    /// image is first copied to `edge`, with zeros there.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -552,7 +562,7 @@ impl SomeTiles<'_> {
             let start = image.first.wrapping_add(y.wrapping_mul(image.line));
             let start = x.wrapping_add(start.wrapping_add(column.wrapping_mul(image.pixel)));
             let to = self.elements.wrapping_add(n * from.c);
-            // SAFETY: pixels of the image, or laid down.
+            // SAFETY: the pixels are in the image, or were copied to `edge`.
             unsafe {
                 if y < from.h.saturating_sub(3) && column < from.w.saturating_sub(3) {
                     (transforms.spread)(start, image.into(), from.c, to, self.apart);
@@ -574,7 +584,8 @@ impl SomeTiles<'_> {
         }
     }
 
-    /// Multiplies each element by its weights.
+    /// Computes the sums: for each of the 16 elements, the matrix product of all tiles with the
+    /// weights.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -599,7 +610,8 @@ impl SomeTiles<'_> {
         }
     }
 
-    /// Transforms the sums and applies the activation.
+    /// Transforms the 16 sums of each tile into 2 × 2 pixels of the result, and applies the
+    /// activation.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -615,7 +627,8 @@ impl SomeTiles<'_> {
                 columns: (to.w - column).min(2),
             };
             let sums = self.sums.wrapping_add(n * rows);
-            // SAFETY: pixels of the result, as many channels as it has rows; the sums are there.
+            // SAFETY: the pixels are in the result, and have as many channels as there are rows.
+            // The sums were computed.
             unsafe {
                 let limits = bounds.unwrap_or(Bounds::NONE);
                 (layer.transforms.gather)(sums, self.sums_apart, rows, pixels, limits);
@@ -644,16 +657,17 @@ fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> R
     first.min(end)..end
 }
 
-/// The range of the first `count` windows that are inside an image of `n` pixels, along one axis.
-/// `reach` is the distance of the first and the last element of a window.
+/// The range of windows, among the first `count`, that are completely inside an image of `n`
+/// pixels, along one axis. `reach` is the distance of the first and the last element of a window.
 fn whole(border: usize, n: usize, reach: usize, stride: usize, count: usize) -> Range<usize> {
     let end = (border + n + stride).saturating_sub(reach + 1) / stride;
     border.div_ceil(stride)..end.min(count)
 }
 
-/// The lines whose windows are inside the image with all their rows, and which share loaded weights
-/// because a line has too few pixels to share them. Lines at distances of whole pages (1024 values)
-/// are excluded, because they would compete for one set of the cache.
+/// Returns those of `lines` that can be computed together, so that they share loaded weights. All
+/// rows of their windows are inside the image. The range is empty if a line has 8 pixels or more,
+/// which share weights among themselves. It is also empty if lines are whole pages (1024 values)
+/// apart. Such lines would compete for one set of the cache.
 fn lines_alike(geometry: &Geometry, lines: &Range<usize>) -> Range<usize> {
     let ((input, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
@@ -762,13 +776,14 @@ pub(super) unsafe fn combine(
                 Arithmetic::Subtract => p - q,
                 Arithmetic::Multiply => p * q,
                 Arithmetic::Divide => p / q,
-                // NaN and the infinities of an overflow become NaN.
+                // Adding 0 · p and 0 · q turns NaN and infinity into NaN. `max` and `min` alone
+                // would hide them.
                 Arithmetic::Maximum => p.max(q) + 0.0 * p + 0.0 * q,
                 Arithmetic::Minimum => p.min(q) + 0.0 * p + 0.0 * q,
             };
         }
     };
-    // Padding may be divided by zero, so it is not computed.
+    // This quick way also computes padding. A division does not take it, because padding may be 0.
     if second == output && arithmetic != Arithmetic::Divide {
         let (first, end) = (lines.start * output.line, lines.end * output.line);
         let vectors = (end - first) / LANES * LANES;
@@ -835,7 +850,7 @@ pub(super) unsafe fn resample(
     Operands { x, result }: Operands,
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    // The place and the weight of each pixel that is read.
+    // The row of each pixel that is read, and its weight.
     let mut terms = [(0, 0.0); MOST_TAPS * MOST_TAPS];
     for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
         let mut count = 0;
@@ -919,7 +934,7 @@ pub(super) unsafe fn softmax(
             } else {
                 *to * factor
             };
-            // Adding 0 · v yields NaN after an overflow.
+            // Adding 0 · v turns the infinities of an overflow into NaN.
             *to = value + 0.0 * v;
         }
     }

@@ -5,8 +5,9 @@
 //! | `micro`    | the micro-kernels, for each instruction set                              |
 //! | `images`   | steps on images, a record at a time                                      |
 //! | `moves`    | steps that copy or scale rows                                            |
-//! | `peak`     | the most multiply-adds that a core can do                                |
+//! | `peak`     | the rate of multiply-adds of a core, measured                            |
 //! | `dense`    | weights, and products with them                                          |
+//! | `product`  | products of two computed values, with the kernels of dense steps         |
 //! | `steps`    | the steps of a network                                                   |
 //! | `bands`    | steps on images that a thread carries out together                       |
 //! | `phases`   | groups of steps, cut into tiles                                          |

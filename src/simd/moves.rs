@@ -1,19 +1,20 @@
-//! Steps that copy rows, or apply a constant to each row. They are nested loops whose innermost
-//! loop covers contiguous rows.
+//! Steps that copy rows, or multiply rows and add to them. They are nested loops, whose innermost
+//! loop covers contiguous rows where the row maps have some.
 
 use super::buffers::Operands;
 use crate::ir::view::{Moved, RowMap};
 use std::ops::Range;
 
 /// Nested loops, outermost first, that advance `N` indices together. Index 0 is the written row.
+/// The others are the rows or numbers that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Loops<const N: usize> {
-    /// The start of each index.
+    /// The start value of each index.
     first: [usize; N],
     loops: Vec<Loop<N>>,
 }
 
-/// A loop with fewer turns costs more than its body.
+/// A loop with fewer turns costs more than its body. If possible, a longer one is the innermost.
 const SHORT: usize = 8;
 
 /// A loop that advances `N` indices together.
@@ -31,7 +32,7 @@ impl<const N: usize> Loops<N> {
         let mut rest = maps.map(|m| m.loops.to_vec());
         rest.iter_mut()
             .for_each(|loops| loops.retain(|&(turns, _)| turns > 1));
-        // Built from the innermost loop outwards.
+        // The loops are built from the innermost loop outwards, and sorted below.
         let mut loops: Vec<Loop<N>> = Vec::new();
         while rest.iter().any(|r| !r.is_empty()) {
             let count = rest
@@ -84,14 +85,14 @@ impl<const N: usize> Loops<N> {
         self.loops.first().map_or(1, |outermost| outermost.turns)
     }
 
-    /// The number of rows.
+    /// The number of written rows.
     fn len(&self) -> usize {
         self.loops.iter().map(|l| l.turns).product()
     }
 
-    /// Calls `work` with the start indices of the two innermost loops, and with these loops. The
-    /// last of them is not a short one if the other is longer. Of the outermost loop only some
-    /// turns are made.
+    /// Calls `work` for each iteration of all but the two innermost loops. Passes the indices at
+    /// which these two start, and the two loops. The last is not a short one if the other is
+    /// longer. `turns` are the turns of the outermost loop to make.
     fn each(&self, turns: Range<usize>, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
         let none = Loop {
             turns: 1,
@@ -152,13 +153,13 @@ pub(super) fn gcd(a: usize, b: usize) -> usize {
 pub(crate) struct Moves<const N: usize> {
     pieces: Vec<Loops<N>>,
     fills: Vec<Fills>,
-    /// Rows of the result below this one are written. 0 means only the rows of elements.
+    /// All rows of the result below this one are written. If it is 0, only rows of elements are.
     filled: usize,
-    /// True if fills also write rows of elements, and so come first.
+    /// True if fills also write rows of elements. So fills come first, and the step has one part.
     fills_all: bool,
 }
 
-/// One of several parts of a step.
+/// Number `part` of the `parts` parts of a step, which threads share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) part: usize,
@@ -168,7 +169,7 @@ pub(super) struct Share {
 impl Share {
     pub(super) const WHOLE: Share = Share { part: 0, parts: 1 };
 
-    /// This part of `n` things in a row.
+    /// The range of `n` consecutive things that is in this part.
     pub(super) fn of(self, n: usize) -> Range<usize> {
         n * self.part / self.parts..n * (self.part + 1) / self.parts
     }
@@ -194,7 +195,8 @@ impl Fills {
     }
 }
 
-/// The largest number of [`Fills`]. If there are more, all rows are filled first.
+/// The largest number of [`Fills`]. If a step needs more, all its rows are filled before elements
+/// are written.
 const MOST_FILLS: usize = 64;
 
 impl Moves<2> {
@@ -205,7 +207,7 @@ impl Moves<2> {
 }
 
 impl Moves<3> {
-    /// Loops for rows with their factors and summands.
+    /// Loops for multiplying rows by their factors and adding their summands.
     pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
         Moves::new([factors.to, factors.from, summands.from], factors.filled)
     }
@@ -269,12 +271,12 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// The rows of the result below this one are written. 0 means only the rows of elements.
+    /// All rows of the result below this one are written. If it is 0, only rows of elements are.
     pub(super) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// The ends of the written rows and of each array that is read.
+    /// For the written rows and for each array that is read, one more than the largest index.
     pub(super) fn ends(&self) -> [usize; N] {
         let mut ends = [0; N];
         ends[0] = self.filled;
@@ -286,6 +288,8 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
+    /// Fills the part's rows without an element, or all rows, with `value`.
+    ///
     /// SAFETY: `result` is valid for the filled rows. No other thread touches those of the part.
     unsafe fn fill(&self, value: f32, share: Share, result: *mut f32) {
         for f in &self.fills {
@@ -304,7 +308,8 @@ impl<const N: usize> Moves<N> {
     }
 }
 
-/// Makes a loop for each run of elements that is contiguous in the innermost loop of every map.
+/// Cuts the elements into runs that no innermost loop of a map interrupts. Returns a loop for each
+/// run.
 fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     let innermost = maps.map(|m| m.loops[2]);
     let common = innermost.iter().fold(0, |n, &(turns, _)| gcd(n, turns));
@@ -484,7 +489,8 @@ mod tests {
             RowMap::vector(shape.len()),
             turned.unwrap(),
         ];
-        // A map of another shape, whose loops do not match those of the other maps.
+        // A map of as many elements with another shape. Its loops often have no common split with
+        // those of the other maps, so `Moves` has to cut the elements into runs.
         let flat = Shape {
             c: shape.h * shape.w,
             h: 1,
@@ -534,7 +540,7 @@ mod tests {
                         let mut found = vec![-1.0; expected.len()];
                         for part in (0..parts).rev() {
                             let operands = Operands::of(&x, &mut found);
-                            // SAFETY: both have all rows.
+                            // SAFETY: `x` and `found` have all rows of the maps.
                             unsafe { gather(&moves, 0.25, Share { part, parts }, operands) };
                         }
                         assert_eq!(found, expected, "{from:?} {to:?} {filled} {parts}");

@@ -18,5 +18,6 @@ pub(crate) fn peak() -> f64 {
     slices.fold(0.0, f64::max)
 }
 
-/// A multiple of the lanes of every instruction set.
+/// A panel size that the lanes of every instruction set divide. So `detect` returns the fastest
+/// kernels.
 const MOST_LANES: usize = 16;

@@ -1,9 +1,10 @@
 //! Groups of steps, and how they are cut into tiles.
 //!
-//! A layer whose weights are too many for a core's cache is a phase of its own, split by rows:
-//! every thread reads other weights, each once for the whole batch. All other steps are split by
-//! records. A few records go through all steps of a phase on one thread, and their activations stay
-//! in its cache.
+//! A layer whose weights are too many for a core's cache is a phase of its own, split by rows.
+//! Every thread then reads other weights, each once for the whole batch. All other steps are split
+//! by records. A few records go through all steps of a phase on one thread, and their activations
+//! stay in its cache. If there are fewer records than threads, threads also share the pixels or
+//! lines of a record.
 
 use super::bands::{self, Band};
 use super::micro::Kernels;
@@ -11,14 +12,16 @@ use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
 use std::ops::Range;
 
-/// Most parts of a record for each thread: more would not end more evenly than handing them out
-/// takes.
+/// The most parts of a record for each thread. With more, handing out parts would take longer than
+/// the threads' idle time at the end, which it saves.
 const PARTS: usize = 2;
 
-/// Least time of a part of a record in microseconds, many times the cost of handing it out.
+/// The least time of a part of a record in microseconds. It is many times the cost of handing out
+/// the part.
 const PART_US: usize = 2;
 
-/// Steps that are computed tile by tile.
+/// Consecutive steps, and their tiles. A thread that takes a tile carries it through all of the
+/// steps.
 pub(super) struct Phase {
     pub(super) steps: Range<usize>,
     pub(super) split: Split,
@@ -27,13 +30,14 @@ pub(super) struct Phase {
 /// The cut of a phase into tiles.
 pub(super) enum Split {
     Records,
-    /// By so many parts of each record's pixels or lines.
+    /// By parts of each record's pixels or lines. The number is that of the parts of a record.
     Parts(usize),
-    /// By rows: tile i is rows `[i]` to `[i + 1]`.
+    /// By rows of the layer. Tile i has the rows from number i of the list up to number i + 1.
     Rows(Vec<usize>),
 }
 
-/// Returns the phases of a batch: large layers alone, the rest together.
+/// Returns the phases of a batch: each large affine layer alone, and the steps between them
+/// together.
 pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, &[], |some| match &some[0].action {
         Action::Affine(dense) => {
@@ -45,8 +49,9 @@ pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) ->
     })
 }
 
-/// Returns the phases of a single record: steps that all threads have a part of, and between them
-/// those that are not worth sharing.
+/// Returns the phases of a job of fewer records than threads. A step that is worth sharing is a
+/// phase of its own, in which all threads have a part of a record. The steps between are split by
+/// records.
 pub(super) fn of_record(
     steps: &[HostStep],
     bands: &[Band],
@@ -64,7 +69,8 @@ pub(super) fn of_record(
     group(steps, bands, |some| {
         let (parts, step) = (parts(some), &some[some.len() - 1]);
         match (&step.action, step.action.parts()) {
-            // Each part computes the lines between two parts again, so there is one for a thread.
+            // Two neighbouring parts of a band both compute the lines that both of them need. So
+            // there are no more parts than threads.
             _ if some.len() > 1 => {
                 let parts = parts
                     .min(threads)
@@ -76,7 +82,8 @@ pub(super) fn of_record(
             }
             (Action::Convolution(dense, _), pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile_records);
-                // Few tiles do not come out even, and each thread would read all of the weights.
+                // Few tiles cannot be divided evenly, and each thread would read all of the
+                // weights.
                 let rows = if tiles < PARTS * threads {
                     by_rows(dense.biases.len() / kernels.lanes, 2)
                 } else {
@@ -100,7 +107,8 @@ fn group(
     bands: &[Band],
     split: impl Fn(&[HostStep]) -> Option<Split>,
 ) -> Vec<Phase> {
-    // The first phase decodes: records are split before parts of them may be.
+    // The first phase decodes the records, so it is split by records. It has no steps if the first
+    // step is split otherwise.
     let mut phases = vec![Phase {
         steps: 0..0,
         split: Split::Records,
@@ -129,9 +137,9 @@ fn group(
     phases
 }
 
-/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors. Large tiles come
-/// first, which read weights without a break, then smaller and smaller ones, so that all threads
-/// end together (guided self-scheduling).
+/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors. Returns the first
+/// row of each tile, and the end. Large tiles come first, which read weights without a break. Then
+/// come smaller and smaller ones, so that all threads end together (guided self-scheduling).
 fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usize> {
     let (mut at, mut bounds) = (0, vec![0]);
     while at < vectors {

@@ -1,9 +1,9 @@
 //! The product of two values of a record, in groups.
 //!
-//! The second operand of a group is packed into strips of a vector's columns. It then stands as the
-//! weights of a layer, and the rows of the first operand as records. The micro-kernels of layers
-//! compute the product, in every instruction set. Packing costs one pass over the operand, and each
-//! packed number serves all rows of the group.
+//! The second operand of a group is packed into strips, which have as many columns as a vector has
+//! lanes. It then serves as the weights of a layer, and the rows of the first operand as its
+//! records. The micro-kernels of layers compute the product, in every instruction set. Packing
+//! costs one pass over the operand, and each packed number serves all rows of the group.
 
 use super::buffers::{Operands, Scratch};
 use super::micro::{Affine, Kernels, Subproblem};
@@ -11,20 +11,21 @@ use crate::ir::network::Activation;
 use crate::ir::product::Product;
 use std::ops::Range;
 
-/// The rows of a group that are computed together. A multiple of the records of all tiles.
+/// The number of rows of a group that are computed together. It is a multiple of the records of
+/// every micro-tile.
 const ROWS: usize = 48;
 
-/// Blocks of rows of a group.
+/// The number of blocks of [`ROWS`] rows in a group.
 fn blocks(product: &Product) -> usize {
     product.rows.div_ceil(ROWS)
 }
 
-/// The blocks of rows of all groups, which can be computed one by one.
+/// The number of blocks of rows in all groups. Blocks can be computed one by one.
 pub(super) fn units(product: &Product) -> usize {
     product.groups * blocks(product)
 }
 
-/// The columns of a group, in whole vectors.
+/// The columns of a group, rounded up to whole vectors.
 pub(super) fn padded_columns(product: &Product, lanes: usize) -> usize {
     product.columns.next_multiple_of(lanes)
 }
@@ -42,8 +43,8 @@ pub(super) fn scratch(product: &Product, lanes: usize) -> usize {
     product.terms * (padded_columns(product, lanes) + rows) + ROWS * lanes
 }
 
-/// Computes some units, and sets the rows of the result behind the last element to 0. There are
-/// `rows` of them in all.
+/// Computes the blocks of rows `units`. The last block of all also sets the rows of the result
+/// behind its last element to 0. The result has `rows` rows, with this padding.
 ///
 /// SAFETY: both operands and the result are valid for the rows that the product names, the result
 /// for `rows`. `scratch` has the memory that [`scratch`] returns, and zeros for the padded columns.
@@ -104,21 +105,22 @@ pub(super) unsafe fn compute(
     }
 }
 
-/// Some rows of a group.
+/// A block of rows of a group, with the packed second operand as a layer.
 struct Block<'a> {
     layer: &'a Affine<'a>,
     columns: usize,
-    /// The number of rows.
+    /// The number of rows in the block.
     count: usize,
     x: *const f32,
     x_stride: usize,
-    /// The first element of the first row.
+    /// The address of the first element of the first row of the result.
     result: *mut f32,
     result_stride: usize,
 }
 
 impl Block<'_> {
-    /// Computes the rows. The columns behind the last whole vector are computed in `end`.
+    /// Computes the rows. The columns behind the last whole vector are computed in `end` and
+    /// copied. A whole vector would write behind the row.
     ///
     /// SAFETY: as declared for [`compute`].
     unsafe fn compute(&self, kernels: &Kernels, end: *mut f32) {
@@ -152,7 +154,7 @@ impl Block<'_> {
 }
 
 /// Returns the address of the first term of `count` rows and the distance of rows. Copies the rows
-/// if their terms are no neighbours.
+/// into `copied` if their terms are no neighbours.
 ///
 /// SAFETY: as declared for [`compute`].
 unsafe fn rows_of(

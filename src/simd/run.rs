@@ -22,30 +22,34 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The home of a hidden buffer's values.
+/// The memory that holds a hidden buffer's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// A buffer of the whole batch.
+    /// A buffer with room for the whole batch.
     Batch,
-    /// The workspace of the thread that computes the record, from this value on.
+    /// A workspace. The number is the index of the buffer's first value in the record's part of the
+    /// arena.
     Workspace(usize),
-    /// Only some of its lines are anywhere, in the window of a band.
+    /// The window of a band, which holds only some lines at a time. Also the home of a buffer that
+    /// no step touches.
     Window,
 }
 
-/// The tile that a thread computes.
+/// The tile that a thread computes, and the memory that it has borrowed for the tile.
 #[derive(Clone)]
 struct TileContext {
     slot: usize,
     records: Range<usize>,
-    /// Rows of a layer that is split by rows.
+    /// The rows to compute, in a phase that is split by rows. `None` for all rows.
     rows: Option<Range<usize>>,
-    /// The part of a record's pixels or lines.
+    /// The part of each record's pixels or lines that the tile computes.
     share: Share,
-    /// The buffer of the pool with the tile's input.
+    /// The index of the buffer of `tile_inputs` that holds the tile's decoded records. `None` if
+    /// they are in the slot's input.
     pooled: Option<usize>,
     workspace: Option<usize>,
-    /// The values of record n are in workspace n, for several threads.
+    /// True if several threads may compute a record. The hidden values of record n are then in
+    /// workspace n.
     few: bool,
 }
 
@@ -56,33 +60,35 @@ pub(super) struct TeamState {
     pub(super) steps: Vec<HostStep>,
     pub(super) bands: Vec<Band>,
     pub(super) phases: Vec<Phase>,
-    /// The phases of a job of fewer records than threads, of a network with images.
+    /// The phases of a job of fewer records than threads. Empty for one thread, and for a network
+    /// without images.
     pub(super) few: Vec<Phase>,
     pub(super) workspaces: Workspaces,
     /// The home of each hidden buffer.
     pub(super) homes: Vec<Home>,
-    /// Values of a record that each step writes.
+    /// For each step, the rows of the buffer that it writes.
     pub(super) rows: Vec<usize>,
     pub(super) inputs: [Activations; SLOTS],
-    /// Records that the first phase decodes into `inputs`.
+    /// The records that come as bytes. The first phase decodes them.
     pub(super) deferred: [Undecoded; SLOTS],
-    /// Numbers of a record.
+    /// The number of numbers in a record.
     pub(super) width: usize,
-    /// Inputs of tiles of the first phase, if no other phase needs them.
+    /// Buffers for the decoded records of a tile. Empty if the network has images, or if a later
+    /// phase reads the input.
     pub(super) tile_inputs: TileInputs,
     pub(super) scores: [Activations; SLOTS],
     pub(super) hidden: Vec<Activations>,
     pub(super) classes: [Vec<AtomicU32>; SLOTS],
-    /// Threads, the caller's included.
+    /// The number of threads, the caller's included.
     pub(super) threads: usize,
-    /// Measured times, if they are wanted.
+    /// The measured times. `None` if times are not measured.
     pub(super) clock: Option<Mutex<Clock>>,
 }
 
 /// Measured times of the steps.
 pub(super) struct Clock {
     pub(super) sums: StepClock,
-    /// Keeps each time by itself, if that is wanted.
+    /// The track of the trace that records each time as a span. `None` without a trace.
     pub(super) track: Option<Track>,
 }
 
@@ -177,8 +183,9 @@ impl TeamState {
             .for_each(|step| check(step, rows, &self.kernels));
     }
 
-    /// Records of a tile: as many as a micro-tile has. Fewer where the batch is too small for all
-    /// threads, or where their values between steps are many.
+    /// The number of records in a tile, if the phase is split by records. It is that of a
+    /// micro-tile. It is smaller if the batch is too small for all threads, or if a record has many
+    /// values between steps.
     fn chunk(&self, records: usize) -> usize {
         let most = if self.workspaces.arenas.is_empty() {
             self.kernels.tile_records
@@ -192,12 +199,12 @@ impl TeamState {
         }
     }
 
-    /// True if threads share the pixels of a record instead of records.
+    /// True if a job has so few records that threads share the pixels of each record.
     fn is_few(&self, records: usize) -> bool {
         !self.few.is_empty() && records < self.threads
     }
 
-    /// The phases of a job.
+    /// The phases of a job of `records` records.
     fn phases_of(&self, records: usize) -> &[Phase] {
         if self.is_few(records) {
             &self.few
@@ -214,12 +221,13 @@ impl TeamState {
         }
     }
 
-    /// Decodes those of some records that are bytes. If all of them are, they go into a buffer of
-    /// the pool, whose index is returned.
+    /// Decodes those of `records` that are bytes. If all of them are, writes their numbers to a
+    /// borrowed buffer of `tile_inputs`, and returns its index. Otherwise, or if no buffer is free,
+    /// writes them to the slot's input and returns `None`.
     ///
     /// SAFETY: as `step`.
     unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
-        // SAFETY: nobody writes to it as long as the job is under way.
+        // SAFETY: nobody writes to the undecoded records as long as the job is under way.
         let deferred = unsafe { &*self.deferred[slot].records.get() };
         if deferred.is_empty() {
             return None;
@@ -252,7 +260,7 @@ impl TeamState {
             .map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Adds the time since `start` to the sums, if times are measured.
+    /// Adds the time since `start` to the sums and to the trace, if times are measured.
     #[inline(always)]
     fn timed(
         &self,
@@ -264,7 +272,8 @@ impl TeamState {
         self.add_time(start, took, (slot, records, name), add);
     }
 
-    /// Adds a time that began at `start` to the sums, if times are measured.
+    /// Adds the time `took`, which began at `start`, to the sums and to the trace, if times are
+    /// measured.
     #[inline(always)]
     fn add_time(
         &self,
@@ -284,7 +293,8 @@ impl TeamState {
             .for_each(|track| track.span(name, slot, records, start, took));
     }
 
-    /// The place of record `n` of a tile.
+    /// The address of record `n` of the batch in buffer `place`, wherever this tile has the
+    /// record's values. Null if only a band's window has some of them.
     fn record(&self, place: Place, context: &TileContext, n: usize) -> *mut f32 {
         let first = context.records.start;
         match (place, context.pooled, context.workspace) {
@@ -306,7 +316,7 @@ impl TeamState {
         }
     }
 
-    /// Floats from a record of a tile to the next.
+    /// The distance of two records of a tile in buffer `place`, in floats.
     fn stride(&self, place: Place, slot: usize) -> usize {
         match place {
             Place::Hidden(i) if self.homes[i] != Home::Batch => self.workspaces.stride,
@@ -314,8 +324,8 @@ impl TeamState {
         }
     }
 
-    /// One step for a tile: for some records, of a layer for some rows or all, of an image for some
-    /// pixels or all.
+    /// Computes step `i` for a tile: for the tile's records, and for its part of the layer's rows
+    /// or of the image.
     ///
     /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are
     /// different records, different rows or different pixels. What it reads was written by an
@@ -378,7 +388,7 @@ impl TeamState {
         (dense, geometry): (&Dense, &Geometry),
         context: &TileContext,
     ) {
-        // Whole tiles.
+        // The share is cut at whole micro-tiles of pixels.
         let (tile, (_, to)) = (self.kernels.tile_records, geometry.output);
         let tiles = context.share.of((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
@@ -391,7 +401,7 @@ impl TeamState {
         }
     }
 
-    /// Computes some rows of some pixels.
+    /// Computes some channels of some pixels of a convolution. Channels are rows of the weights.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve(
@@ -429,7 +439,7 @@ impl TeamState {
         (dense, geometry): (&Dense, &Geometry),
         context: &TileContext,
     ) {
-        // Whole tiles of records.
+        // The share is cut at whole micro-tiles, whose records are tiles of 2 × 2 pixels.
         let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
         let tiles = context.share.of(count.div_ceil(tile));
         let tiles = tiles.start * tile..count.min(tiles.end * tile);
@@ -466,7 +476,8 @@ impl TeamState {
         unsafe { images::convolve_tiles(&layer, geometry, tiles, operands, scratch) }
     }
 
-    /// Carries out the steps of a band for some records, or for a part of the lines of its result.
+    /// Carries out the steps of a band for the tile's records, or for its part of the lines of the
+    /// result.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn band(&self, band: &Band, context: &TileContext) {
@@ -482,8 +493,8 @@ impl TeamState {
         }
     }
 
-    /// Computes the lines of a band's result from the top to the bottom, some at a time. `took`
-    /// gets the time of each step, if times are measured.
+    /// Computes the lines of a band's result for record `n` from the top to the bottom, some at a
+    /// time. Adds the time of each step to `took`, if times are measured.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn band_of_record(
@@ -495,7 +506,8 @@ impl TeamState {
     ) {
         let (steps, last) = (&self.steps[band.steps.clone()], band.steps.len() - 1);
         let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
-        // Parts of the result are whole units.
+        // Threads share the result in whole units, which are the lines that a step computes at
+        // once.
         let (unit, height) = (bands::unit(&steps[last]), bands::height(&steps[last]));
         let units = context.share.of(height.div_ceil(unit));
         let (mut line, end) = (units.start * unit, height.min(units.end * unit));
@@ -531,7 +543,7 @@ impl TeamState {
         }
     }
 
-    /// The second operand of a step, if it has one.
+    /// The address of a step's second operand for record `n`. Null for a step with one operand.
     fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
         match step.action {
             Action::Combine { other, .. } | Action::Product { other, .. } => {
@@ -541,7 +553,8 @@ impl TeamState {
         }
     }
 
-    /// Computes some lines of a step on images, in whole units.
+    /// Computes some lines of the result of a step on images. They begin and end at whole units
+    /// ([`bands::unit`]).
     ///
     /// SAFETY: as declared for `step`, for the lines that the step reads and writes.
     unsafe fn lines(
@@ -586,7 +599,7 @@ impl TeamState {
                     ..
                 } => {
                     let (kernels, result) = (&self.kernels, operands.result);
-                    // Line by line: the activation finds it in the first-level cache.
+                    // Line by line, so that the activation finds the line in the first-level cache.
                     for line in lines.map(|y| y..y + 1) {
                         let lines = line.clone();
                         images::combine(kernels, *arithmetic, geometry, lines, operands, second);
@@ -613,12 +626,12 @@ impl TeamState {
         }
         let rows = self.rows[i].next_multiple_of(LINE);
         for n in records {
-            // SAFETY: places are whole lines, which all lanes divide.
+            // SAFETY: the place of a record is whole cache lines, which all lanes divide.
             unsafe { (self.kernels.activate)(activation, self.record(place, context, n), rows) }
         }
     }
 
-    /// A step of one record that goes by lines of an image or moves rows.
+    /// Computes a step on an image or on rows for record `n`, or for the tile's part of it.
     ///
     /// SAFETY: as `step`.
     unsafe fn of_record(&self, step: &HostStep, context: &TileContext, n: usize) {
@@ -671,7 +684,7 @@ impl TeamState {
         }
     }
 
-    /// The values of record `n` that a step reads and writes.
+    /// The addresses of the values of record `n` that a step reads and writes.
     fn operands(&self, step: &HostStep, context: &TileContext, n: usize) -> Operands {
         Operands {
             x: self.record(step.from, context, n).cast_const(),
@@ -679,7 +692,7 @@ impl TeamState {
         }
     }
 
-    /// The thread's memory for windows.
+    /// The memory for windows in the workspace that the tile has borrowed.
     fn scratch(&self, context: &TileContext) -> Scratch {
         let room = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
         Scratch {
@@ -689,7 +702,8 @@ impl TeamState {
     }
 }
 
-/// Index of the largest value, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
+/// Returns the index of the largest value, and the lowest index among equal values. Returns
+/// [`NAN_CLASS`] if any value is NaN or infinite.
 pub(super) fn argmax(values: &[f32]) -> u32 {
     let (mut best, mut finite) = (0, true);
     for (i, v) in values.iter().enumerate() {

@@ -2,28 +2,32 @@
 //!
 //! A job is a batch. It runs in phases, and a phase consists of tiles that any thread may take. A
 //! phase begins when all tiles of the previous phase are done, and a job when the previous job is
-//! done. The whole state is one 64-bit ticket, "job, phase, next tile". Threads advance it by
-//! compare-and-swap, so taking a tile costs one such instruction. No thread needs another one to
-//! make progress.
+//! done. The ticket, one 64-bit number, says which tile is next: job, phase, tile. A thread takes a
+//! tile by one compare-and-swap on it, without a lock. `done` counts the finished tiles of the
+//! phase. The thread that finishes the last one opens the next phase.
+//!
+//! The submitting thread computes all tiles that no worker takes. So a job ends even if every
+//! worker sleeps. The submitting thread waits only for tiles that a worker has begun.
 //!
 //! A thread without work looks for some for [`SPIN`], or [`SPIN_IN_JOB`] within a job, then sleeps.
-//! It is woken only if the work is large enough. The thread that waits for a job computes all tiles
-//! that no other thread takes.
+//! A sleeping worker is woken only for a job that was submitted with `wake`, because waking takes
+//! longer than a small job.
 
 use crate::ir::plan::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The time for which a thread looks for work before it sleeps. It is about the time for falling
-/// asleep and waking up.
+/// The time for which a thread looks for work before it sleeps, while no job is under way. It is
+/// about the time for falling asleep and waking up.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// The time for which a thread looks for work while a job is under way. The job's next phase is
 /// near, and falling asleep and waking up between two phases takes longer than most of them.
 const SPIN_IN_JOB: Duration = Duration::from_micros(500);
 
-/// The bits of the ticket's fields.
+/// The widths of the ticket's fields in bits. The tile is in the lowest bits, the job in the
+/// highest.
 const TILE_BITS: u32 = 24;
 const PHASE_BITS: u32 = 12;
 const JOB_BITS: u32 = 28;
@@ -43,7 +47,8 @@ pub(super) struct Tile {
     pub(super) tile: usize,
 }
 
-/// A tile that a thread may take.
+/// The next tile, and the ticket that was read. A thread takes the tile if the ticket is still
+/// unchanged.
 struct Claim {
     ticket: u64,
     tile: Tile,
@@ -51,7 +56,8 @@ struct Claim {
     wake: bool,
 }
 
-/// The work of a job, which is the same for all jobs.
+/// The computation that a job consists of. Jobs differ only in their slot and their number of
+/// records.
 pub(super) trait Work: Sync {
     /// The number of phases of a job with `records` records, 1 to [`MOST_PHASES`].
     fn phases(&self, records: usize) -> usize;
@@ -68,7 +74,8 @@ pub(super) struct Schedule {
     ticket: AtomicU64,
     /// The number of finished tiles in the ticket's phase.
     done: AtomicU32,
-    /// The number of the next job.
+    /// The number of the next job that is submitted. No job is under way while the ticket has this
+    /// number.
     submitted: AtomicU32,
     /// The slot, wake flag and record count of job j, at index j modulo SLOTS.
     orders: [AtomicU64; SLOTS],
@@ -150,7 +157,8 @@ impl Schedule {
     pub(super) fn complete(&self, job: u32, work: &impl Work) {
         let complete = || {
             let at = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
-            // Job numbers wrap around, and few jobs are in flight.
+            // The job is complete if the ticket's job is a later one. Job numbers wrap around, so
+            // the top bit of their difference decides.
             at.wrapping_sub(job).wrapping_sub(1) << (32 - JOB_BITS) >> 31 == 0
         };
         self.compute(work, complete, || {
@@ -163,7 +171,8 @@ impl Schedule {
         });
     }
 
-    /// Takes and runs tiles until `end` returns true. Calls `sleep` after [`SPIN`] without work.
+    /// Takes and runs tiles until `end` returns true. Calls `sleep` after [`SPIN`] without work, or
+    /// after [`SPIN_IN_JOB`] while a job is under way.
     fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
         let mut idle: Option<Instant> = None;
         while !end() {
@@ -183,8 +192,9 @@ impl Schedule {
             let since = *idle.get_or_insert_with(Instant::now);
             let limit = if self.under_way() { SPIN_IN_JOB } else { SPIN };
             if since.elapsed() < limit {
-                // A pause on x86 takes as long as many on other CPUs. Steps of a single record are
-                // only a few times longer.
+                // The wait until the thread looks for work again. A pause instruction on x86 takes
+                // as long as many on other CPUs. A step of a single record takes only a few times
+                // longer than this wait.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
                 (0..pauses).for_each(|_| std::hint::spin_loop());
             } else {
@@ -194,7 +204,7 @@ impl Schedule {
         }
     }
 
-    /// True if a job is not complete.
+    /// True if a submitted job is not complete.
     fn under_way(&self) -> bool {
         let job = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
         job != self.submitted.load(SeqCst)
@@ -225,7 +235,7 @@ impl Schedule {
         there.then_some(Claim { ticket, tile, wake })
     }
 
-    /// Counts a tile as done. The last one of a phase opens the next phase.
+    /// Counts a tile as done. The last one of a phase opens the next phase, or the next job.
     fn finish(&self, ticket: u64, tile: Tile, wake: bool, work: &impl Work) {
         let tiles = work.tiles(tile.phase, tile.records);
         if self.done.fetch_add(1, SeqCst) as usize + 1 < tiles {

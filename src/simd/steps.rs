@@ -1,4 +1,4 @@
-//! The steps of a network as the host carries them out.
+//! The steps of a network as the host engine carries them out.
 
 use super::buffers::Floats;
 use super::dense::{Dense, Weights};
@@ -20,14 +20,14 @@ use std::borrow::Cow;
 /// A step of the network.
 pub(crate) struct HostStep {
     pub(crate) action: Action,
-    /// The buffer that it reads.
+    /// The buffer of the first operand.
     pub(crate) from: Place,
-    /// The buffer that it writes.
+    /// The buffer of the result. It is `from` for a step in place.
     pub(crate) to: Place,
 }
 
 impl HostStep {
-    /// Returns true if the step reads or writes a buffer.
+    /// Returns true if the step reads or writes the buffer `place`.
     pub(super) fn touches(&self, place: Place) -> bool {
         let other = match self.action {
             Action::Combine { other, .. } | Action::Product { other, .. } => Some(other),
@@ -40,11 +40,11 @@ impl HostStep {
 /// A buffer of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The records of the batch.
+    /// The input of a slot: the records of its batch.
     Input,
-    /// A buffer between steps.
+    /// The buffer between steps that has this number.
     Hidden(usize),
-    /// The result of the last step.
+    /// The scores of a slot.
     Scores,
 }
 
@@ -53,18 +53,19 @@ pub(crate) enum Action {
     Affine(Dense),
     /// A convolution of all channels. `Dense::inputs` are the elements of a window.
     Convolution(Dense, Geometry),
-    /// A convolution of all channels by 3 × 3, by tiles of 2 × 2 pixels. The rows of each element
-    /// of a tile stand one after the other; the activation is applied behind the last transform.
+    /// A 3 × 3 convolution of all channels by Winograd's tiles of 2 × 2 pixels. The weights are
+    /// transformed: all rows for the first element of a tile, then those for the next. The
+    /// activation is applied after the last transform.
     Tiles(Dense, Geometry),
-    /// A function of windows, channel by channel.
+    /// Pooling or a depthwise convolution: a function of each window, channel by channel.
     Windows {
         operation: WindowOp,
         /// Weights (floats) of all channels, element by element of the window, and a bias for each
         /// channel. Only products have them.
         weights: Option<(Weights, Cow<'static, [f32]>)>,
-        /// Applied to each result.
+        /// The function that is applied to each element of the result.
         activation: Activation,
-        /// Places of operand and result.
+        /// The images that are read and written, and the window.
         geometry: Geometry,
     },
     /// Arithmetic of two values, element by element.
@@ -72,27 +73,29 @@ pub(crate) enum Action {
         arithmetic: Arithmetic,
         /// The buffer of the second operand.
         other: Place,
-        /// Applied to each result.
+        /// The function that is applied to each element of the result.
         activation: Activation,
-        /// Places of the second operand and of the result.
+        /// The images of the second operand and of the result. The first operand has the place of
+        /// the result.
         geometry: Geometry,
     },
-    /// Factors and summands of rows. Without summands the factors are for values below 0.
+    /// Multiplies rows by factors and adds summands. Without summands, multiplies only values below
+    /// 0 (PReLU).
     Scale {
         factors: Cow<'static, [f32]>,
         biases: Option<Cow<'static, [f32]>>,
         /// The factor and the summand of each row.
         moves: Moves<3>,
-        /// Applied to each result.
+        /// The function that is applied to each element of the result.
         activation: Activation,
     },
-    /// Sums of pixels of few rows and columns, each by its weight.
+    /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.
     Resample {
         taps: Taps,
         /// Places of operand and result.
         geometry: Geometry,
     },
-    /// The product of two values in groups.
+    /// The matrix product of two computed values, in groups.
     Product {
         product: Product,
         /// The buffer of the second operand.
@@ -110,18 +113,18 @@ pub(crate) enum Action {
     /// Copies rows to other rows.
     Gather {
         moves: Moves<2>,
-        /// Written where nothing is read.
+        /// The value of filled rows, to which nothing is copied.
         value: f32,
     },
     /// An activation in place.
     Activate(Activation),
-    /// The class from so many scores.
+    /// The index of the largest score. The number is that of the scores.
     ArgMax(usize),
 }
 
 impl Action {
-    /// Turns a convolution into one by tiles, where it can go by tiles and the instruction set has
-    /// the transforms.
+    /// Turns a convolution into [`Action::Tiles`], if [`fit::by_tiles`] says so and the instruction
+    /// set has the transforms. Leaves other steps as they are.
     pub(super) fn by_tiles(&mut self, kernels: &Kernels) -> Result<(), Error> {
         let Action::Convolution(dense, geometry) = self else {
             return Ok(());
@@ -155,7 +158,8 @@ impl Action {
         Ok(())
     }
 
-    /// The weights of a dense step that is not made by this program.
+    /// The layer of an affine step or of a convolution, if its weights are as the plan has them.
+    /// `None` for convolutions by tiles and all other steps.
     pub(super) fn dense(&self) -> Option<&Dense> {
         match self {
             Action::Affine(dense) | Action::Convolution(dense, _) => Some(dense),
@@ -163,8 +167,8 @@ impl Action {
         }
     }
 
-    /// Pixels, tiles or lines of the result that can be computed one by one; 1 where there are
-    /// none.
+    /// The number of pixels, tiles, lines or other parts of the result that can be computed one by
+    /// one. It is 1 for steps that are not cut into such parts.
     pub(super) fn parts(&self) -> usize {
         match self {
             Action::Tiles(_, geometry) => images::tiles(geometry),
@@ -185,8 +189,8 @@ impl Action {
         }
     }
 
-    /// Floating-point operations of a step that has parts, padding included. Operations that are
-    /// slower than those of products count several times.
+    /// The floating-point operations of a step on a record, padding included, or 0 for a step
+    /// without parts. Operations that are slower than those of products count several times.
     pub(super) fn flop(&self) -> usize {
         let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
         match self {
@@ -213,7 +217,8 @@ impl Action {
         }
     }
 
-    /// True if the step knows of images, or moves rows.
+    /// True for all steps but affine layers, activations and arg-max. A network with such a step
+    /// has workspaces.
     pub(super) fn of_image(&self) -> bool {
         !matches!(
             self,

@@ -22,26 +22,29 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A batch that takes a thread less than this many microseconds is computed where it is submitted:
-/// there is nothing to share.
+/// A batch that takes one thread less than this many microseconds is not shared. The submitting
+/// thread computes it alone.
 const INLINE_US: u64 = 3;
 
-/// A batch that takes a thread less than this many microseconds wakes nobody. Where no batch takes
-/// more, threads are not even started.
+/// A batch that takes one thread less than this many microseconds wakes no sleeping thread. If even
+/// the largest batch takes less, the team has no workers.
 const WAKE_US: u64 = 30;
 
-/// Bytes between steps of a thread's tile: what its own caches hold.
+/// The most bytes that a tile's values between steps take, unless a single record takes more. The
+/// caches of one core hold them.
 const TILE_BYTES: usize = 1 << 19;
 
-/// The threads, seen from the one that submits batches.
+/// The threads of the host engine. The owner is one of them. It submits batches, and computes tiles
+/// while it waits for them.
 pub(crate) struct Team {
     shared: Arc<TeamState>,
     workers: Vec<Thread>,
-    /// The job of each slot that is under way.
+    /// The job of each slot that was left to `schedule` and not collected yet. `None` also after a
+    /// batch that `submit` has computed.
     flying: [Option<u32>; SLOTS],
-    /// Records from which on a batch is shared.
+    /// Batches with at least this many records are shared with the workers.
     share_from: usize,
-    /// Records from which on sleeping threads are woken for a batch.
+    /// Batches with at least this many records wake sleeping workers.
     wake_from: usize,
     batch: usize,
 }
@@ -49,21 +52,23 @@ pub(crate) struct Team {
 /// Sizes of a network and of its batches.
 #[derive(Clone, Copy)]
 pub(crate) struct TeamSizes<'a> {
-    /// Rows of the buffers.
+    /// The rows of each buffer.
     pub(crate) rows: BufferRows<'a>,
-    /// Values of the input without padding.
+    /// The numbers of a record: the rows of the input without padding.
     pub(crate) width: usize,
-    /// Most values of an arena for the hidden buffers of a record.
+    /// The size in values that the plan counts for the arena, which holds the hidden buffers of a
+    /// record.
     pub(crate) arena: usize,
-    /// Most records of a batch.
+    /// The largest number of records in a batch.
     pub(crate) batch: usize,
-    /// Floating-point operations of a record.
+    /// The floating-point operations that a record takes.
     pub(crate) flop: u64,
 }
 
 impl Team {
-    /// Starts at most `threads` threads, the caller's being one of them: no more than the largest
-    /// batch keeps busy.
+    /// Makes a team of `threads` threads, the caller's included. Networks with images have at most
+    /// [`Workspaces::MOST`]. The caller stays alone if a thread computes the largest batch in less
+    /// than [`WAKE_US`] microseconds. `timed` says that the time of each step is measured.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
@@ -74,7 +79,7 @@ impl Team {
         timed: bool,
     ) -> Result<Team, Error> {
         let (steps, kernels) = with_kernels(steps)?;
-        // Records that keep one thread busy for so many microseconds.
+        // Returns the number of records that keep one thread busy for `us` microseconds.
         let records = |us: u64| {
             let records = us * u64::from(kernels.gflops) * 1000 / sizes.flop.max(1) + 1;
             usize::try_from(records).unwrap_or(usize::MAX)
@@ -107,17 +112,18 @@ impl Team {
         Ok(team)
     }
 
-    /// Name of the instruction set in use.
+    /// The name of the instruction set in use.
     pub(crate) fn instruction_set(&self) -> &'static str {
         self.shared.kernels.name
     }
 
-    /// Threads, the caller's included.
+    /// The number of threads, the caller's included.
     pub(crate) fn threads(&self) -> usize {
         self.shared.threads
     }
 
-    /// Bytes of the buffers that a batch has, workspaces left out.
+    /// The bytes of the inputs, undecoded records and scores of all slots, and of the hidden
+    /// buffers. Workspaces and tile inputs are not counted.
     #[cfg(test)]
     pub(crate) fn bytes(&mut self) -> usize {
         let deferred: usize = (0..SLOTS).map(|slot| self.deferred(slot).room()).sum();
@@ -131,13 +137,13 @@ impl Team {
         deferred + all.map(|a| a.floats.len).sum::<usize>() * size_of::<f32>()
     }
 
-    /// Most records of a batch.
+    /// The largest number of records in a batch.
     pub(crate) fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The input of a slot: floats from a record to the next, and the values. Waits if a job reads
-    /// it.
+    /// Returns the distance of two records of a slot's input in floats, and the values. First
+    /// completes the slot's job, which reads them.
     pub(crate) fn input(&mut self, slot: usize) -> (usize, &mut [f32]) {
         self.collect(slot);
         let buffer = &self.shared.inputs[slot];
@@ -145,25 +151,29 @@ impl Team {
         (buffer.stride, unsafe { buffer.floats.slice_mut() })
     }
 
-    /// The records of a slot that come as bytes. Waits if a job reads them.
+    /// Returns the records of a slot that come as bytes. First completes the slot's job, which
+    /// reads them.
     pub(crate) fn deferred(&mut self, slot: usize) -> &mut Deferred {
         self.collect(slot);
         // SAFETY: the slot's job is complete, and another one needs `&mut self`.
         unsafe { &mut *self.shared.deferred[slot].records.get() }
     }
 
-    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and
-    /// why.
+    /// Returns the first record of a collected slot, from record `from` on, whose bytes were not
+    /// valid, and the reason. `None` if there is none.
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
     pub(crate) fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
-        // SAFETY: only `&mut self` writes to it.
+        // SAFETY: the slot was collected, so no job marks records, and only `&mut self` writes to
+        // the rest.
         unsafe { &*self.shared.deferred[slot].records.get() }.refused(self.shared.width, from)
     }
 
-    /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
+    /// Submits the first `records` records of a slot, 1 to [`Team::batch()`]. A batch of fewer than
+    /// `share_from` records is computed before this returns. A larger one is left to the workers
+    /// and to `collect`.
     pub(crate) fn submit(&mut self, slot: usize, records: usize) {
         assert!((1..=self.batch).contains(&records), "{records} records");
         self.deferred(slot).submit();
@@ -172,7 +182,7 @@ impl Team {
             self.flying[slot] = Some(self.shared.schedule.submit(slot, records, wake));
             return;
         }
-        // Jobs share the hidden buffers: earlier jobs come first.
+        // Jobs share the hidden buffers, so all earlier jobs are completed first.
         (0..SLOTS).for_each(|s| self.collect(s));
         for phase in 0..self.shared.phases(records) {
             for tile in 0..self.shared.tiles(phase, records) {
@@ -182,31 +192,32 @@ impl Team {
                     phase,
                     tile,
                 };
-                // SAFETY: each tile once, in order, and no other job is under way.
+                // SAFETY: each tile runs once, in order, and no other job is under way.
                 unsafe { self.shared.run(tile) };
             }
         }
     }
 
-    /// Waits for a slot's job, and works at it.
+    /// Completes a slot's job, if there is one. The caller computes tiles until then.
     pub(crate) fn collect(&mut self, slot: usize) {
         if let Some(job) = self.flying[slot].take() {
             self.shared.schedule.complete(job, &*self.shared);
         }
     }
 
-    /// The scores of a slot: floats from a record to the next, and the values.
+    /// Returns the distance of two records of a slot's scores in floats, and the scores.
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
     pub(crate) fn scores(&self, slot: usize) -> (usize, &[f32]) {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
         let buffer = &self.shared.scores[slot];
-        // SAFETY: no job writes to it, and another one needs `&mut self`.
+        // SAFETY: no job writes to the scores, and another job needs `&mut self`.
         (buffer.stride, unsafe { buffer.floats.slice() })
     }
 
-    /// The class of a record of a collected slot, where the network ends with an arg-max.
+    /// Returns the class of a record of a collected slot, if the network ends with an arg-max. It
+    /// is [`NAN_CLASS`] if a score is NaN or infinite.
     pub(crate) fn class(&self, slot: usize, record: usize) -> u32 {
         self.shared.classes[slot][record].load(Relaxed)
     }
@@ -219,7 +230,7 @@ impl Team {
             .for_each(|mut clock| clock.sums.clear());
     }
 
-    /// From now on times are kept on `track` too.
+    /// From now on each measured time is also recorded on `track`.
     pub(crate) fn trace(&self, track: Track) {
         self.shared
             .clock()
@@ -227,7 +238,7 @@ impl Team {
             .for_each(|mut clock| clock.track = Some(track));
     }
 
-    /// The measured times of the steps.
+    /// The measured times of the steps. `None` if the team does not measure them.
     pub(crate) fn times(&self) -> Option<StepClock> {
         self.shared.clock().map(|clock| clock.sums.clone())
     }
@@ -240,7 +251,8 @@ impl Drop for Team {
     }
 }
 
-/// Chooses micro-kernels that serve all steps, and turns convolutions into those by tiles.
+/// Chooses the fastest micro-kernels whose vectors divide all panels. Turns convolutions into
+/// convolutions by tiles where these are faster.
 fn with_kernels(mut steps: Vec<HostStep>) -> Result<(Vec<HostStep>, Kernels), Error> {
     let panels = steps
         .iter()
@@ -327,8 +339,9 @@ fn shared(
     Ok(shared)
 }
 
-/// The home of each hidden buffer: a workspace where all of its values are read by the thread that
-/// wrote them.
+/// Returns the home of each hidden buffer. In a network with images it is a workspace if all steps
+/// that touch the buffer are in one phase, split by records. Then the thread that writes a record's
+/// values also reads them.
 fn homes(steps: &[HostStep], phases: &[Phase], places: &[Option<usize>]) -> Vec<Home> {
     let images = steps.iter().any(|s| s.action.of_image());
     let home = |(i, &place): (usize, &Option<usize>)| match place {
@@ -339,7 +352,9 @@ fn homes(steps: &[HostStep], phases: &[Phase], places: &[Option<usize>]) -> Vec<
     places.iter().enumerate().map(home).collect()
 }
 
-/// The hidden buffers of the whole batch.
+/// Makes the hidden buffers, one for each entry of `rows`. A buffer has room for the whole batch if
+/// its home is [`Home::Batch`]. Otherwise it has no rows, because its values are in a workspace or
+/// a window.
 fn hidden(rows: &[usize], homes: &[Home], batch: usize) -> Result<Vec<Activations>, Error> {
     let buffer = |(&rows, home): (&usize, &Home)| {
         let rows = if *home == Home::Batch { rows } else { 0 };
@@ -348,16 +363,18 @@ fn hidden(rows: &[usize], homes: &[Home], batch: usize) -> Result<Vec<Activation
     rows.iter().zip(homes).map(buffer).collect()
 }
 
-/// An arena for the hidden buffers of a record.
+/// The arena of one record: the places of its hidden buffers. Buffers that are not in use at the
+/// same time share memory.
 struct Arena {
-    /// The first value of each buffer; `None` for values between the steps of a band.
+    /// The index of each buffer's first value. `None` if no step touches the buffer, or if only the
+    /// windows of a band hold its values.
     places: Vec<Option<usize>>,
     values: usize,
 }
 
 impl Arena {
-    /// Places the hidden buffers. The steps of a band are one: it reads its first operand until it
-    /// has written its last result.
+    /// Places the hidden buffers, whose rows are `hidden`. A band counts as one step, because it
+    /// reads its first operand until it has written its last result.
     fn of(steps: &[HostStep], bands: &[Band], hidden: &[usize]) -> Arena {
         let band_of = |i: usize| bands.iter().find(|band| band.steps.contains(&i));
         let (mut lives, mut places) = (Vec::new(), vec![Some(0); hidden.len()]);
@@ -370,8 +387,9 @@ impl Arena {
                 continue;
             };
             let last = all.next_back().unwrap_or(first);
-            // The result of a band's last step is in no window. In the first part of a plan, which
-            // the search for a wrong step carries out, nothing may read it.
+            // True if only a window of the band holds the buffer's values. The result of the band's
+            // last step is in no window. The search for a wrong step cuts a plan short, so that
+            // nothing may read this result.
             let inside = |band: &Band| {
                 first >= band.steps.start && last < band.steps.end && first + 1 < band.steps.end
             };
@@ -397,8 +415,8 @@ impl Arena {
     }
 }
 
-/// Leaves out bands until the arena and the windows of the others need no more memory than the plan
-/// counts. Returns them with the arena.
+/// Drops bands until the arena and the largest band's windows need no more memory than the plan
+/// counts. Returns the bands that remain, and the arena.
 fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Vec<Band>, Arena) {
     let most = sizes.arena + bands::limits().spare;
     loop {
@@ -420,8 +438,8 @@ fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Ve
     }
 }
 
-/// Room that a thread needs for a tile, `arena` being the values of a record between steps; none
-/// where there are no images.
+/// Returns the sizes of a thread's workspace. `arena` is the number of values in the arena of a
+/// record. A network without images needs no workspace.
 fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => [

@@ -1,10 +1,12 @@
-//! Safe code, compiled once more for the vectors that this CPU has.
+//! Runs safe code in a copy that is compiled for AVX, if this CPU has it.
 //!
-//! The build shares this file, so it is a module below `ops`.
+//! `build.rs` also compiles this file. So it is the module `crate::wide`, which uses nothing else
+//! of `simd`.
 #![allow(unsafe_code)]
 
-/// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method
-/// can be made to be inlined. The technique is that of the crates `multiversion` and `pulp`.
+/// Code that [`widest`] compiles twice, with and without AVX. It is a trait instead of a closure
+/// because only a method can be made to be inlined. The technique is that of the crates
+/// `multiversion` and `pulp`.
 pub(crate) trait WideWork {
     /// Does the work. It must be `#[inline(always)]`, as must be the functions that it calls.
     fn run(self);

@@ -1,4 +1,4 @@
-//! NEON, which every aarch64 CPU has.
+//! The vectors and micro-kernels of NEON, which every aarch64 CPU has.
 
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
@@ -30,12 +30,11 @@ pub(super) struct F32x4(float32x4_t);
 
 impl Vector for F32x4 {
     const LANES: usize = 4;
-    // A broadcast by a load takes a vector pipe of Cortex-A72 and A76, and a cycle of A53
-    // (benches/arm).
+    // Multiply-adds of lanes replace broadcasts. A broadcast by a load takes a vector pipe of
+    // Cortex-A72 and A76, and a cycle of A53 (benches/arm).
     const FMA_OF_LANES: bool = true;
 
-    // FMAX and FMIN return NaN if either operand is NaN. The kernels pass a constant as one
-    // operand, which is not NaN.
+    // FMAX and FMIN return NaN if either operand is NaN. The promise of `Vector` allows it.
     inlined! {
         fn splat(x: f32) { F32x4(vdupq_n_f32(x)) }
         fn load(from: *const f32) { F32x4(vld1q_f32(from)) }
@@ -77,7 +76,7 @@ impl Vector for F32x4 {
     unsafe fn load_bytes(from: *const i8) -> Self {
         // SAFETY: the trait's promise.
         unsafe {
-            // A load as a float keeps the bytes out of the core registers.
+            // Loading the four bytes as a float keeps them out of the core registers.
             let four = from.cast::<f32>().read_unaligned();
             let four = vreinterpret_s8_f32(vset_lane_f32::<0>(four, vdup_n_f32(0.0)));
             F32x4(vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four)))))

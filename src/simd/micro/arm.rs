@@ -39,7 +39,7 @@ fn hardware() -> usize {
     unsafe { getauxval(AT_HWCAP) }
 }
 
-/// The feature bits of HWCAP.
+/// The bits of HWCAP for NEON and for the fused multiply-add of VFPv4.
 const NEON: usize = 1 << 12;
 const VFPV4: usize = 1 << 16;
 
@@ -266,7 +266,8 @@ impl From<(Pixels, Bounds)> for CPixels {
     }
 }
 
-// SAFETY: `mortonnet_neon_widen` as `widen`; `getauxval` may be called with any number.
+// SAFETY: `mortonnet_neon_widen` needs `count` bytes, room for as many values, and a CPU with NEON.
+// `getauxval` takes any number.
 unsafe extern "C" {
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;

@@ -106,7 +106,8 @@ mod x86 {
     #[cfg(mortonnet_avx512)]
     pub(super) use avx512::AVX512;
 
-    /// Stable since Rust 1.89. build.rs sets the cfg for such compilers.
+    /// The intrinsics of AVX-512 are stable since Rust 1.89. build.rs sets the cfg for such
+    /// compilers.
     #[cfg(mortonnet_avx512)]
     #[allow(clippy::incompatible_msrv)]
     mod avx512 {
@@ -159,8 +160,9 @@ mod x86 {
                     let starts = _mm512_maskz_compress_epi8(start, iota);
                     let mut group = 0;
                     while group < fields {
-                        // Bytes 4i to 4i + 3 are the positions of the digits of field i, as far as
-                        // it is that long.
+                        // Bytes 4i to 4i + 3 of `place` are the positions in the text of the last
+                        // four digits of field `group` + i. `inside` leaves out positions before
+                        // the field.
                         let lanes = _mm512_add_epi8(
                             _mm512_srli_epi16::<2>(_mm512_and_si512(iota, _mm512_set1_epi8(0x3c))),
                             _mm512_set1_epi8(group as i8),

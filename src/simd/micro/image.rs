@@ -103,7 +103,7 @@ impl Line {
     }
 }
 
-/// Computes a line.
+/// Computes the result pixels of a line, and sets their padding channels to 0.
 ///
 /// SAFETY: the line is sound, and the CPU has V's instruction set.
 #[inline(always)]
@@ -138,8 +138,8 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     }
 }
 
-/// The number of pixels that share loaded weights. They are side by side or below each other, and
-/// have the same window elements inside the image.
+/// The largest number of pixels that share loaded weights. They are side by side or below each
+/// other, and have the same window elements inside the image.
 pub(super) const TOGETHER: usize = 8;
 
 /// The most elements of a mean that are added up one by one. One sum of 512 × 512 equal elements

@@ -1,9 +1,10 @@
 //! The micro-kernels, written once for all instruction sets.
 //!
 //! A tile is M records by N vectors of rows. Its sums stay in registers while k runs. A load of
-//! weights serves M multiply-adds, and a broadcast value N. Each sum begins with the bias and adds
-//! its products in the order of k, in every tile. So a record's scores do not depend on the other
-//! records of its batch, nor on how the work is split.
+//! weights serves M multiply-adds, and a broadcast value N. In every tile, a sum begins with the
+//! bias and adds its products in the order of k. With weights stored as bytes it begins with 0, and
+//! the scale and the bias come last. So a record's scores do not depend on the other records of its
+//! batch, nor on how the work is split.
 
 use super::vector::{Stored, Vector};
 use super::{Activation, Affine};
@@ -57,22 +58,22 @@ macro_rules! unrolled {
     };
 }
 
-/// The bytes of the records' values that stay in a 1 MB second-level cache while bands of rows pass
-/// by. A band's weights take a third of it. With twice this value, full-mnist at batch 100 takes 10
-/// % longer.
+/// The bytes of the records' values that stay in a 1 MB second-level cache while the weights of all
+/// rows are read, band by band. The rest of the cache is for weights. With twice this value,
+/// full-mnist at batch 100 takes 10 % longer.
 const KEPT: usize = 1 << 19;
 
-/// The bytes of the records' values at a time where the weights stay in the cache.
+/// The bytes of the records' values at a time, if the weights of all rows stay in the cache.
 const PART: usize = KEPT / 4;
 
-/// Computes the products, biases and activation of a subproblem. A tile has M records, or H or 1 at
-/// the end of the batch. It has N vectors of rows, or 2 or 1 at the end of the rows. Four vectors
-/// are split 2 + 2, not 3 + 1.
+/// Computes the products, biases and ReLU of a subproblem. A tile has M records, or H or 1 at the
+/// end of the batch. It has N vectors of rows, or 2 or 1 at the end of the rows. Four vectors are
+/// split 2 + 2, not 3 + 1.
 ///
 /// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
-/// records are cut into parts. If neither fits, the common dimension is cut into blocks. The sums
-/// of a block wait in the result for the next block, which does not change them. Runs are not cut,
-/// because callers with runs pass few enough records for the cache.
+/// records are cut into parts. If neither fits, the common dimension is cut into blocks. The result
+/// then holds the sums of a block until the next block continues them. Runs are not cut, because
+/// callers with runs pass few enough records for the cache.
 ///
 /// SAFETY: the subproblem is sound, and the CPU has V's instruction set.
 #[inline(always)]
@@ -192,7 +193,8 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     let mut n = 0;
     // SAFETY: `tile` writes records n to n + M of the subproblem, with the weights of its rows.
     unsafe {
-        // Avoids compiling equal tiles twice.
+        // A tile of H records is compiled only if H is neither 1 nor M, so that no tile is compiled
+        // twice.
         let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
         let place = |n: usize| TilePlace {
             n,
@@ -296,8 +298,9 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 });
             });
         }
-        // Three or more weight addresses beside those of the records exceed the registers, so these
-        // share an offset. With lanes, a compiler would keep an address for each of four columns.
+        // Three or more weight addresses that advance, beside those of the records, exceed the
+        // registers. So these addresses stay, and share the offset of k. With multiply-adds of
+        // lanes, a compiler would keep an address for each of four columns.
         let shared = N > 2 && !(V::FMA_OF_LANES && M > 2);
         let mut done = 0;
         loop {
@@ -363,7 +366,7 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
             });
         }
         // `max` keeps NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding 0 · x makes
-        // it NaN and changes no other value.
+        // infinities NaN and changes no finite value.
         let relu = layer.activation == Activation::Relu && block.end == layer.inputs;
         let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
         unrolled!(m < M, {
@@ -380,7 +383,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     }
 }
 
-/// The number of vectors in an iteration of [`peak`], enough that none waits for the previous one.
+/// The number of vectors in an iteration of [`peak`], enough that no multiply-add waits for the
+/// previous one.
 pub(crate) const INDEPENDENT: usize = 12;
 
 /// Computes only multiply-adds in registers: `turns` times [`INDEPENDENT`] vectors.
@@ -429,7 +433,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             } else {
                 zero
             };
-            // 1 / (1 + e)
+            // The logistic function, 1 / (1 + e).
             let logistic = || one.div(one.fma(e, one));
             let between = |x: V, low: V, high: V| high.min(low.max(x));
             let y = match activation {
@@ -456,7 +460,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     x,
                     between(V::splat(0.5).fma(x, V::splat(1.0 / 6.0)), zero, one),
                 ),
-                // The bound is as that of GELU by tanh.
+                // Below the bound, `exp` stops as it does for GELU by tanh.
                 Activation::Silu => zero.fma(V::splat(-88.0).max(x), logistic()),
                 // With w = 1 + eˣ, tanh(ln w) is (w² − 1) / (w² + 1).
                 Activation::Mish => {
@@ -472,7 +476,8 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
     }
 }
 
-/// Returns the exponent of e, for activations with an exponential.
+/// Returns the argument of the exponential function that the activation contains. It is 0 for
+/// activations without one.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
@@ -488,9 +493,10 @@ unsafe fn exponent<V: Vector>(activation: Activation, x: V) -> V {
             Activation::Gelu => zero.fma(x, times(x, -0.5)),
             // The argument is a multiple of x + 0.044715 x³.
             Activation::GeluTanh => times(x.fma(zero.fma(x, x), times(x, 0.044_715)), -1.595_769),
-            // `exp` stops at 88, and the square of e²⁰ + 1 is large enough.
+            // From 20 on, tanh(ln(1 + eˣ)) is 1 in f32. The square of a much larger eˣ would
+            // overflow.
             Activation::Mish => V::splat(20.0).min(x),
-            // −|x|
+            // The argument is −|x|.
             Activation::Softplus => zero.min(x).fma(zero.max(x), V::splat(-1.0)),
             Activation::None
             | Activation::Relu

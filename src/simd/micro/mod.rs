@@ -1,7 +1,7 @@
 //! The host engine's micro-kernels, with the widest vectors of the CPU.
 //!
-//! Weights are in panels of P rows (`R_P_1_C`), so the P weights of each k are contiguous. A vector
-//! has contiguous rows, so sums are never reduced across lanes.
+//! Weights are in panels of P rows (`R_P_1_C`), so the P weights of each column k are contiguous. A
+//! vector has contiguous rows, so sums are never reduced across lanes.
 //!
 //! | file                    | content                                                    |
 //! |-------------------------|------------------------------------------------------------|
@@ -21,7 +21,8 @@ mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-// 32-bit ARM has its micro-kernels in C. Only it and x86-64 have convolutions by tiles.
+// 32-bit ARM has its micro-kernels in C, so much of `kernel` and `vector` is unused there. Only
+// x86-64 uses the transforms of `winograd` in Rust.
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 #[macro_use]
 mod kernel;
@@ -76,7 +77,8 @@ impl<E> Affine<'_, E> {
         assert!(self.scales.is_empty() || self.scales.len() == self.biases.len());
     }
 
-    /// # Panics If `weights` is not the number of weights of `rows` rows.
+    /// # Panics
+    /// If the sizes of a layer with `weights` weights and `rows` rows do not fit together.
     pub(super) fn fits(weights: usize, rows: usize, panel: usize, columns: usize, inputs: usize) {
         assert!(
             panel > 0 && panel % 4 == 0 && rows % panel == 0,
@@ -96,15 +98,17 @@ pub(super) struct Kernels {
     pub(crate) gflops: u32,
     /// The number of floats in a vector.
     pub(crate) lanes: usize,
-    /// The records and vectors of a tile.
+    /// The size of a micro-tile: its records, and its vectors of rows.
     pub(crate) tile_records: usize,
     pub(crate) tile_vectors: usize,
+    /// Computes a [`Subproblem`] with weights stored as floats.
+    ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// `affine` for weights stored as halves, if the program may have some. It is optimized for
-    /// single records and has fewer tiles.
+    /// `affine` for weights stored as halves. `None` if the program cannot have any. It is compiled
+    /// for fewer sizes of micro-tiles, mainly for single records.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
-    /// `affine` for weights stored as bytes.
+    /// `affine` for weights stored as bytes. `None` if the program cannot have any.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
     /// Computes [`INDEPENDENT`] vectors of multiply-adds for a number of iterations, and nothing
     /// else.
@@ -112,23 +116,28 @@ pub(super) struct Kernels {
     /// SAFETY: the CPU has the instruction set.
     #[cfg_attr(not(feature = "lab"), allow(dead_code))]
     pub(crate) peak: unsafe fn(usize),
+    /// Applies an activation to a number of values in place.
+    ///
     /// SAFETY: the values exist, their number is a multiple of the lanes, and the CPU has the
     /// instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
+    /// Computes a [`Line`] of an image.
+    ///
     /// SAFETY: the line is sound, and the CPU has the instruction set.
     pub(crate) line: unsafe fn(&Line),
     /// True if `line` computes several lines at a time.
     pub(crate) takes_lines: bool,
-    /// `combine` of `image.rs`: the operands, the result and the number of values.
+    /// Combines two arrays element by element. The arguments are the operation, both operands, the
+    /// result and the number of values.
     ///
     /// SAFETY: as `activate`.
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
-    /// The transforms of convolutions by tiles, where they were measured to be faster. On 32-bit
-    /// ARM a count of instructions says so.
+    /// The transforms of convolutions by tiles. `None` if tiles are not known to be faster. On
+    /// x86-64 they were measured to be, on 32-bit ARM a count of instructions says so.
     pub(crate) transforms: Option<Transforms>,
 }
 
-/// True if the program may have weights of any type.
+/// True if the type of the program's weights is not known when it is compiled.
 const ANY_WEIGHTS: bool = cfg!(any(
     test,
     feature = "lab",
@@ -171,7 +180,7 @@ impl Bounds {
         largest: f32::INFINITY,
     };
 
-    /// Returns the bounds of an activation that only clamps.
+    /// Returns the bounds of an activation that only clamps, or `None` for any other activation.
     pub(super) fn of(activation: Activation) -> Option<Bounds> {
         let [least, largest] = match activation {
             Activation::None => return Some(Bounds::NONE),
@@ -221,7 +230,7 @@ impl Kernels {
         if matches!(activation, Activation::None | Activation::Relu) {
             return;
         }
-        // Contiguous records are treated as one.
+        // Contiguous records are treated as one record.
         let (records, count) = match sub.result_stride == sub.rows.len() {
             true => (1, sub.records * sub.rows.len()),
             false => (sub.records, sub.rows.len()),

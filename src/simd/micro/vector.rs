@@ -3,8 +3,8 @@
 
 use super::kernel::{self, Subproblem, TilePlace};
 
-/// A vector of floats. All functions are `inline(always)`, so that they become part of the function
-/// that enables the instruction set.
+/// A vector of floats. All functions but `tile` are `inline(always)`, so that they become part of
+/// the function that enables the instruction set.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
 /// values. A prefetch takes any address.
@@ -18,11 +18,12 @@ pub(super) trait Vector: Copy {
     /// Loads `LANES` signed bytes.
     unsafe fn load_bytes(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);
-    /// a · b + self
+    /// Returns a · b + self, rounded once where the instruction set has a fused instruction.
     unsafe fn fma(self, a: Self, b: Self) -> Self;
-    /// True if `fma_of_lane` is one instruction, so that a vector of values replaces broadcasts.
+    /// True if `fma_of_lane` is one instruction. Micro-kernels then load a vector of values instead
+    /// of broadcasting each value.
     const FMA_OF_LANES: bool = false;
-    /// a · b[lane] + self, for a constant lane.
+    /// Returns a · b[lane] + self, for a constant lane.
     #[inline(always)]
     unsafe fn fma_of_lane(self, a: Self, b: Self, lane: usize) -> Self {
         let mut values = [0.0; 16];
@@ -33,11 +34,13 @@ pub(super) trait Vector: Copy {
         }
     }
     unsafe fn div(self, b: Self) -> Self;
-    /// The larger value, or `other` if `self` is NaN.
+    /// The larger value, or NaN if `other` is NaN. If only `self` is NaN, the result is `other` or
+    /// NaN, depending on the instruction set.
     unsafe fn max(self, other: Self) -> Self;
-    /// The smaller value, or `other` if `self` is NaN.
+    /// The smaller value, or NaN if `other` is NaN. If only `self` is NaN, the result is `other` or
+    /// NaN, depending on the instruction set.
     unsafe fn min(self, other: Self) -> Self;
-    /// Returns 2ⁿ. The last nine bits of the float have n + 127, for n from −126 to 127.
+    /// Returns 2ⁿ in each lane. The last nine bits of `self` have n + 127, for n from −126 to 127.
     unsafe fn power_of_two(self) -> Self;
     /// Prefetches the cache line at `from` into the second-level cache, where this was measured to
     /// help.
@@ -60,7 +63,7 @@ macro_rules! inlined {
         }
     )*};
 }
-// 32-bit ARM has no vectors in Rust.
+// On 32-bit ARM no other module implements [`Vector`].
 #[allow(unused_imports)]
 pub(super) use inlined;
 

@@ -29,8 +29,8 @@ pub(crate) struct Transforms {
     ///
     /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) spread: unsafe fn(*const f32, Steps, usize, *mut f32, usize),
-    /// Aᵀ m A, clamped. The arguments are the address of element 0, the distance of elements, the
-    /// number of channels, the pixels, and the bounds.
+    /// Aᵀ m A of the 16 sums m of a tile, clamped. The arguments are the address of element 0, the
+    /// distance of elements, the number of channels, the pixels, and the bounds.
     ///
     /// SAFETY: as `spread`. The pixels exist.
     pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, Bounds),

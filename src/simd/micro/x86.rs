@@ -1,4 +1,4 @@
-//! AVX2 with FMA, and AVX-512.
+//! The vectors and micro-kernels of x86-64: AVX2 with FMA, and AVX-512.
 
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem, TilePlace};
@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 /// Returns the kernels that the CPU and the system support, best first.
 ///
 /// Uses two CPUID instructions, because each one traps in a virtual machine. The standard library's
-/// detection uses all of them.
+/// detection uses more.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     const FMA_XSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
     // SAFETY: every x86-64 CPU has CPUID with leaf 1. A CPU with AVX has XGETBV and leaf 13, hence
@@ -32,7 +32,9 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
     [avx512, avx2.then_some(AVX2)]
 }
 
-/// Returns XCR0. SAFETY: the CPU has XSAVE and the system uses it.
+/// Returns XCR0, whose bits say which registers the system saves.
+///
+/// SAFETY: the CPU has XSAVE and the system uses it.
 #[target_feature(enable = "xsave")]
 unsafe fn state() -> u64 {
     // SAFETY: the caller's promise.
@@ -64,7 +66,7 @@ const AVX2: Kernels = Kernels {
     }),
 };
 
-/// Compiles kernels for an instruction set.
+/// Defines functions, each of which compiles a generic kernel for the CPU features `$features`.
 macro_rules! compiled {
     ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
         #[target_feature(enable = $features)]
@@ -172,7 +174,7 @@ vector!(
     _mm256_cvtepi32_ps
 );
 
-/// Stable since Rust 1.89. build.rs sets the cfg for such compilers.
+/// The intrinsics of AVX-512 are stable since Rust 1.89. build.rs sets the cfg for such compilers.
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
