@@ -53,7 +53,7 @@ impl Activation {
         }
     }
 
-    /// Returns how far the values in f32 may be from the function.
+    /// Returns the facts that bound the error of the function in f32.
     fn accuracy(self) -> Accuracy {
         let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
         let exact = |steepest| Accuracy {
@@ -84,26 +84,27 @@ impl Activation {
                 ..exponential(1.13, 2f64.powi(-20))
             },
             Activation::Math(Math::Abs) => exact(1.0),
-            // A step, or without a limit near some x.
+            // These functions have steps, or no limit on the slope.
             Activation::Math(_) => exact(f64::INFINITY),
             Activation::HardSigmoid { .. } => exact(a),
             Activation::HardSwish => exact(1.5),
         }
     }
 
-    /// Returns true for a function that is computed from an exponential and has values from −1 to
-    /// 1.
+    /// Returns true for sigmoid, tanh, the error function, sine and cosine, whose values are from
+    /// −1 to 1.
     pub(crate) fn bounded(self) -> bool {
         self.accuracy().bounded
     }
 
-    /// The error that exponentials in f32 add. The rounding of `x` and of the result is not
-    /// included.
+    /// The error that computing the function in f32 adds, 0 without an exponential or the like. The
+    /// rounding of `x` and of the result is not included.
     pub(crate) fn own_error(self) -> f64 {
         self.accuracy().own_error
     }
 
-    /// The largest error of the result, computed in f32, for an `x` with the given error.
+    /// The largest error of the result, computed in f32, for an `x` with the given error. Infinite
+    /// for functions that have steps or no limit on the slope.
     pub(crate) fn error(self, error: f64) -> f64 {
         let steepest = self.accuracy().steepest;
         if self.bounded() {
@@ -150,7 +151,7 @@ fn relu(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// ln(1 + eˣ), where e^−|x| does not overflow.
+/// ln(1 + eˣ), computed from e^−|x|, which does not overflow.
 fn softplus(x: f64) -> f64 {
     relu(x) + libm::log1p(libm::exp(-x.abs()))
 }

@@ -1,4 +1,4 @@
-//! R = W·I + b.
+//! Affine layers: R = W·I + b.
 
 use super::products::{self, Panels};
 use crate::ir::graph::Shape;

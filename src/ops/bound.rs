@@ -5,7 +5,8 @@ pub(crate) fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
 }
 
-/// The largest difference of a record's scores in units of the bound. NaN counts as infinite.
+/// The largest difference of a record's scores, in multiples of [`score_bound`]. NaN counts as
+/// infinite.
 pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
     expected
         .iter()

@@ -60,7 +60,8 @@ pub(super) fn reference(
             .collect::<Vec<f64>>()
     };
     let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
-    // A depthwise convolution has no columns that several rows of weights share.
+    // In a depthwise convolution no rows of weights share columns, so each channel is computed
+    // alone.
     if (group, outputs) == (1, 1) {
         for (input, result) in inputs.iter().zip(&mut results) {
             let planes = input
@@ -102,7 +103,7 @@ pub(super) fn reference(
     results
 }
 
-/// Adds the products of one channel to its result, row by row.
+/// Adds the products of one channel of a depthwise convolution to its result, row by row.
 fn plane(
     (input, from): (&[f64], Shape),
     weights: &[f32],

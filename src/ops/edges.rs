@@ -7,7 +7,7 @@ use crate::ir::op::{
 };
 use crate::ir::taps::{Tap, Taps};
 
-/// Builds a graph with random constants.
+/// A graph that is being built, with random constants.
 pub(crate) struct EdgeGraph {
     pub(crate) graph: Graph,
     /// The numbers of the graph's arrays.
@@ -32,7 +32,8 @@ impl EdgeGraph {
         (0..n).map(|_| self.random.float() * size).collect()
     }
 
-    /// Adds an operation whose arrays have a role, rows and columns. Returns its value.
+    /// Adds an operation with random arrays of these roles, rows and columns. Returns the index of
+    /// its value.
     pub(crate) fn push(
         &mut self,
         op: Op,
@@ -66,7 +67,7 @@ impl EdgeGraph {
         self.push(Op::Convolution { window, groups }, &[value], &arrays)
     }
 
-    /// A convolution of 3x3 that keeps the size of the image.
+    /// Adds a convolution of 3x3 that keeps the size of the image.
     fn same(&mut self, value: usize, outputs: usize) -> Result<usize, String> {
         self.convolution(value, outputs, window((3, 3), 1, 1, 1), 1)
     }
@@ -131,8 +132,8 @@ impl EdgeGraph {
         Ok(value)
     }
 
-    /// Adds the product of two parts of a vector, of shapes g × m × k and g × k × n, or g × n × k
-    /// with `transposed`.
+    /// Adds the product of two parts of the graph's input, a vector. The parts become g × m × k and
+    /// g × k × n, or g × n × k with `transposed`.
     fn product(&mut self, [g, m, k, n]: [usize; 4], transposed: bool) -> Result<usize, String> {
         let a = self.slice(0, Axis::C, 0, g * m * k)?;
         let a = self.push(Op::Reshape(shape(g, m, k)), &[a], &[])?;
@@ -146,8 +147,9 @@ impl EdgeGraph {
         self.push(Op::Product { transposed }, &[a, b], &[])
     }
 
-    /// Takes the channels from `first` on as heads of some values each, for all tokens. The tokens
-    /// are the rows of the image.
+    /// Cuts heads out of an image whose rows are tokens, from channel `first` on. `of` is the
+    /// number of heads and the channels of each. The result has the shape heads × tokens ×
+    /// channels.
     fn heads(&mut self, value: usize, first: usize, of: [usize; 2]) -> Result<usize, String> {
         let ([heads, size], Shape { h, .. }) = (of, self.shape(value));
         let value = self.slice(value, Axis::C, first, heads * size)?;
@@ -172,7 +174,7 @@ impl EdgeGraph {
         self.push(Op::Reshape(shape(all, h, 1)), &[mixed], &[])
     }
 
-    /// Adds an operation that has an array for channels or elements in each of the roles.
+    /// Adds an operation with an array for each role.
     pub(crate) fn of_channels(
         &mut self,
         op: Op,
@@ -180,7 +182,7 @@ impl EdgeGraph {
         arrays: &[Role],
     ) -> Result<usize, String> {
         let shape = self.shape(value);
-        // Each array has a number per channel or one per element.
+        // By chance, an array has a number per channel or one per element.
         let mut size = || {
             if self.random.below(2) == 0 {
                 shape.c
@@ -258,7 +260,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     graphs
 }
 
-/// The window of [`convolutions`] with different borders and strides.
+/// A window of [`convolutions`] whose size, stride and border differ between rows and columns.
 const UNEVEN: Window = Window {
     size: (2, 3),
     stride: (1, 2),
@@ -363,7 +365,7 @@ fn pools(cases: &mut EdgeCases) {
 fn functions(cases: &mut EdgeCases) {
     let image = shape(3, 4, 5);
     for activation in Activation::ALL {
-        // A logarithm and a root are of positive numbers.
+        // Logarithm, root and reciprocal get positive numbers: the exponentials of the input.
         let of = |g: &mut EdgeGraph| match activation {
             Activation::Math(Math::Log | Math::Sqrt | Math::Reciprocal) => {
                 g.activation(0, Activation::Math(Math::Exp))
@@ -616,7 +618,7 @@ fn resamplings(cases: &mut EdgeCases) {
     });
 }
 
-/// Products with sizes around those of vectors and of blocks of rows.
+/// Products whose sizes are just below, at or above those of vectors and of blocks of rows.
 fn products(cases: &mut EdgeCases) {
     for (name, sizes) in [
         ("product of two numbers", [1, 1, 1, 1]),
@@ -676,7 +678,7 @@ fn products_of_parts(cases: &mut EdgeCases) {
     );
 }
 
-/// Builds a graph of random operations.
+/// Builds a graph of random operations that ends in an affine layer.
 pub(crate) fn random(seed: u64) -> EdgeGraph {
     let mut g = EdgeGraph::new(shape(1, 1, 1), seed);
     let (c, height, width) = (
@@ -731,7 +733,7 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
             g.push(Op::Pool { kind, window }, &[value], &[])
         }
         6 => {
-            // Those without steps and limits.
+            // The first 17 functions, because the others have steps or no limit on the slope.
             let activation = Activation::ALL[g.random.below(17)];
             g.activation(value, activation)
         }

@@ -117,8 +117,8 @@ impl Graph {
     }
 
     /// Computes one record. `tensors` has the numbers of `Graph::tensors`. Element i of the result
-    /// is the value `Graph::values[i]` if that is an output, and else empty. `seen` is called with
-    /// the index and the numbers of every value.
+    /// is the value `Graph::values[i]`, but empty if a node reads the value and it is no output.
+    /// `seen` is called with the index and the numbers of every value.
     pub(crate) fn evaluate(
         &self,
         tensors: &[Vec<f32>],
@@ -197,7 +197,8 @@ fn leaves_f32(x: f64) -> bool {
     x.is_finite() && x.abs() > f32::MAX.into()
 }
 
-/// The numbers of all values that are computed at a time, 64 MB.
+/// The most numbers that the values of records computed together may have: 64 MB. One record may
+/// have more.
 const AT_A_TIME: usize = 1 << 23;
 
 impl Network {
@@ -218,15 +219,15 @@ impl Network {
         input
     }
 
-    /// Computes the last values of one record from raw inputs. They are NaN if any value on the way
-    /// is beyond the range of f32, because every engine refuses such a record. An infinite value
-    /// does not count: it comes from a constant.
+    /// Computes the scores of one record from raw inputs. They are NaN if any value on the way is
+    /// beyond the range of f32, because every engine refuses such a record. An infinite value does
+    /// not count, because a constant may be infinite.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
         self.scores_of_inputs(tensors, vec![self.graph_input(raw)])
             .swap_remove(0)
     }
 
-    /// Computes the last values of several records from inputs of the graph.
+    /// Computes the scores of several records from inputs that are scaled and in the graph's order.
     fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let mut overflows = vec![false; inputs.len()];
         let values = self.graph.evaluate_all(tensors, inputs, |computed| {
@@ -243,7 +244,8 @@ impl Network {
         values.into_iter().zip(overflows).map(of).collect()
     }
 
-    /// Returns the first node whose value is beyond the range of f32, and the value.
+    /// Returns the name of the first value with a finite number beyond the range of f32, and the
+    /// number.
     pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
         let mut found = None;
         self.graph

@@ -160,7 +160,7 @@ impl Op {
     }
 }
 
-/// Computes the elements of a value of this shape, in order.
+/// Computes the elements of a value of this shape, in order. `element` gets c, y and x.
 fn shaped(shape: Shape, element: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
     let Shape { h, w, .. } = shape;
     (0..shape.len())

@@ -114,7 +114,8 @@ pub(super) fn pad(
 ) -> Vec<f64> {
     let [channels, top, left] = padding.before;
     shaped(output, |c, y, x| {
-        // Elements before the value wrap around, which makes them too large.
+        // Indices in the border before the value wrap around, so they are too large, as are those
+        // behind.
         let (c, y, x) = (
             c.wrapping_sub(channels),
             y.wrapping_sub(top),

@@ -10,7 +10,8 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     };
     let (h, w) = window.output(input)?;
     let output = Shape { h, w, ..input };
-    // All windows of a row, and all of a column, are alike. The first row and column are enough.
+    // All windows of a row have the same rows of the image, and all windows of a column the same
+    // columns. So the first row and column of windows show if any window is empty.
     let empty = |&(y, x): &(usize, usize)| window.inside(input, (y, x)).next().is_none();
     let mut all = (0..h).map(|y| (y, 0)).chain((0..w).map(|x| (0, x)));
     match all.find(empty) {
@@ -21,7 +22,7 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     }
 }
 
-/// One operation per element of a window, a maximum or an addition.
+/// The floating-point operations: one per element of a window, a maximum or an addition.
 pub(super) fn flop(output: Shape, window: &Window) -> u64 {
     (output.len() * window.elements()) as u64
 }

@@ -1,4 +1,4 @@
-//! The product of two values in groups.
+//! The matrix products of two values, one for each group.
 
 use crate::ir::graph::Shape;
 
@@ -25,7 +25,7 @@ pub(super) fn shape(inputs: &[Shape], transposed: bool) -> Result<Shape, String>
     .bounded()
 }
 
-/// A multiply-add for each term of an element.
+/// The floating-point operations: a multiply-add, which is two, for each term of an element.
 pub(super) fn flop(a: Shape, output: Shape) -> u64 {
     2 * output.len() as u64 * a.w as u64
 }

@@ -9,7 +9,8 @@ const ROWS: usize = 4;
 /// Columns of a tile. The sums of four rows fill half of AVX's registers.
 const COLUMNS: usize = 8;
 
-/// Numbers of columns that are packed at a time. They fit a core's second-level cache.
+/// The most numbers that are packed at a time, unless [`COLUMNS`] columns have more. They fit a
+/// core's second-level cache.
 const LAID_DOWN: usize = 1 << 14;
 
 /// Weights in panels of [`ROWS`] rows. The numbers of a column of a panel are contiguous, and zeros
@@ -33,8 +34,8 @@ impl Panels {
     }
 
     /// Adds the products with `count` columns to `sums`, which has a row for each row of the
-    /// weights. `lay` writes a range of columns into a matrix with a row of `width`, its second
-    /// argument, for each number of a column.
+    /// weights. `lay` writes a range of columns into a matrix: number k of each column into row k.
+    /// Its second argument is the length of a row.
     pub(crate) fn add(
         &self,
         count: usize,
@@ -118,8 +119,8 @@ fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64;
     tile
 }
 
-/// Multiplies with one column. Several rows are summed in turn, so that no addition waits for the
-/// one before it.
+/// Multiplies a matrix by one column. Several rows are summed in turn, so that no addition waits
+/// for the one before it.
 pub(crate) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
     const SIDE: usize = 8;
     let depth = column.len().max(1);

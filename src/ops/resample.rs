@@ -36,12 +36,12 @@ pub(super) fn shape(
     Ok(output)
 }
 
-/// A multiply-add per tap of an element.
+/// The floating-point operations: a multiply-add, which is two, for each tap of an element.
 pub(super) fn flop(output: Shape, (down, along): (usize, usize)) -> u64 {
     2 * (output.len() * down * along) as u64
 }
 
-/// Returns NaN everywhere for an array that [`Taps::read`] refuses.
+/// Computes the result in float64. It is NaN everywhere if [`Taps::read`] refuses the array.
 pub(super) fn reference(
     (values, from): (&[f64], Shape),
     array: &[f32],

@@ -48,7 +48,8 @@ impl WindowAxis {
         })
     }
 
-    /// The place in an image of size `n` of element `k` of the window at position `at`.
+    /// Returns the place in an image of size `n` of element `k` of the window at position `at`.
+    /// `None` if it is outside of the image.
     pub(super) fn place(self, at: usize, k: usize, n: usize) -> Option<usize> {
         let place = (at * self.stride + k * self.dilation).checked_sub(self.before)?;
         (place < n).then_some(place)

@@ -1,4 +1,5 @@
-//! Attention and what goes with it, made of products, softmax and copies.
+//! Attention and the rotation of queries and keys, made of products, softmax, element-wise
+//! operations and copies.
 
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
@@ -8,15 +9,17 @@ use super::products;
 use super::value::Live;
 use crate::ir::op::{Activation, Arithmetic, SoftmaxOf};
 
-/// The wishes of an attention node.
+/// The options of an attention node.
 pub(super) struct Wishes {
-    /// The factor of the products of queries and keys; `None` for that of the size of a head.
+    /// The factor of the products of queries and keys. `None` stands for 1 / √n, where n is the
+    /// count of numbers of a query in one head.
     pub(super) scale: Option<f64>,
     /// True if a query sees no later key.
     pub(super) causal: bool,
-    /// The products are limited to this size by a tanh.
+    /// If it is there, a sum x of product and mask becomes cap · tanh(x / cap).
     pub(super) cap: Option<f64>,
-    /// The heads of the queries, and of keys and values, where these are joined in one axis.
+    /// The number of heads of the queries, and of keys and values. It is used only if the heads are
+    /// joined in one axis.
     pub(super) heads: [usize; 2],
 }
 
@@ -24,13 +27,14 @@ pub(super) struct Wishes {
 #[derive(Clone, Copy)]
 pub(super) enum Mask<'m> {
     None,
-    /// Numbers that are added to the products.
+    /// Numbers that are added to the products of queries and keys.
     Summand(Operand<'m>),
     /// True where a key is seen.
     Seen(Operand<'m>),
 }
 
-/// Keys and values of earlier steps.
+/// Keys and values of earlier steps, which come in front of the new ones. `None` without earlier
+/// steps.
 pub(super) type Past<'p> = Option<[Operand<'p>; 2]>;
 
 /// The results of attention.
@@ -38,13 +42,14 @@ pub(super) struct Attended {
     pub(super) result: Live,
     /// Keys and values, the earlier ones included.
     pub(super) present: [Live; 2],
-    /// The scaled products of queries and keys, those with the mask, the limited ones, their
-    /// softmax.
+    /// The stages on the way to the weights of the values: scaled products of queries and keys,
+    /// these with the mask, these limited by the cap, and their softmax.
     pub(super) products: [Live; 4],
 }
 
-/// Computes softmax(q · kᵀ · scale + mask) · v for each head. q, k and v have the axes
-/// [batch, head, place, number], or [batch, place, numbers of all heads].
+/// Computes softmax(q · kᵀ · scale + mask) · v for each head. A cap limits the numbers in front of
+/// the softmax. q, k and v have the axes [batch, head, place, number], or [batch, place, numbers of
+/// all heads].
 pub(super) fn attention(
     b: &mut Builder,
     name: &str,
@@ -69,7 +74,7 @@ pub(super) fn attention(
             ));
         }
     }
-    // The axes in front of that of the heads.
+    // The index of the axis of the heads in `dims`.
     let at = usize::from(q.records.is_none());
     let before = match past {
         Some([past, _]) => sizes_of(past, &q)[at + 1],
@@ -111,7 +116,8 @@ pub(super) fn attention(
     })
 }
 
-/// Keys or values repeated for `heads` of queries, along the axis `at`.
+/// Repeats each head of keys or values along the axis `at`, so that there are `heads`, the number
+/// that the queries have.
 fn repeated(
     b: &mut Builder,
     name: &str,
@@ -144,7 +150,7 @@ fn sizes_of(operand: Operand<'_>, like: &Live) -> Vec<usize> {
     }
 }
 
-/// [batch, place, numbers of all heads] as [batch, head, place, number].
+/// Turns [batch, place, numbers of all heads] into [batch, head, place, number].
 fn split(b: &mut Builder, name: &str, x: &Live, heads: usize) -> Result<Live, String> {
     let Some((&all, ahead)) = x.dims.split_last() else {
         return Err(format!("expected three axes, found {}", x.shown()));
@@ -158,8 +164,8 @@ fn split(b: &mut Builder, name: &str, x: &Live, heads: usize) -> Result<Live, St
     b.transpose(name, &split, &order)
 }
 
-/// [batch, head, place, number] as [batch, place, numbers of all heads]. `at` is the axis of the
-/// heads.
+/// Turns [batch, head, place, number] into [batch, place, numbers of all heads]. `at` is the axis
+/// of the heads.
 fn merged(b: &mut Builder, name: &str, x: &Live, at: usize) -> Result<Live, String> {
     let order: Vec<usize> = (0..at).chain([at + 1, at, at + 2]).collect();
     let turned = b.transpose(name, x, &order)?;
@@ -167,8 +173,8 @@ fn merged(b: &mut Builder, name: &str, x: &Live, at: usize) -> Result<Live, Stri
     Ok(turned.with_dims([&x.dims[..at], &[places, heads * numbers]].concat()))
 }
 
-/// The products with a mask. `causal` is the number of earlier keys, where a query sees no later
-/// key than its own.
+/// Adds the mask to the products of queries and keys. If `causal` is there, a query also sees no
+/// later key than its own. It is the number of earlier keys then.
 fn masked(
     b: &mut Builder,
     name: &str,
@@ -209,9 +215,9 @@ fn masked(
 }
 
 /// Turns pairs of numbers along the last axis by angles: (x, y) to (x · cos − y · sin,
-/// x · sin + y · cos). A pair is two neighbours if `interleaved` is true, else a number and the one
-/// half of the axis behind it. Numbers behind the first `turned` stay. `cos` and `sin` have the
-/// same sizes as half of these numbers.
+/// x · sin + y · cos). If `interleaved` is true, a pair is two neighbours. Otherwise it is two
+/// numbers whose distance is `turned` / 2. Numbers behind the first `turned` stay. `cos` and `sin`
+/// have one number for each pair.
 pub(super) fn rotary(
     b: &mut Builder,
     name: &str,
@@ -239,7 +245,7 @@ pub(super) fn rotary(
     let real = operations::combined(b, name, Arithmetic::Subtract, &xc, &ys)?;
     let imaginary = operations::combined(b, name, Arithmetic::Add, &xs, &yc)?;
     let both = operations::concat(b, name, &[real, imaginary], last)?;
-    // The place of each number in the two halves.
+    // The index in `both` of each number of the result.
     let mut back = vec![0; turned];
     for i in 0..half {
         back[place(i, 0)] = i;
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Shape, Value};
 
-    /// Attention against the same in plain loops.
+    /// Compares causal attention with the same formula in plain loops.
     #[test]
     fn a_query_sees_no_later_key() {
         let (places, numbers) = (3, 2);

@@ -8,7 +8,7 @@ use crate::ir::graph::{Node, Role, Shape, Value};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The axes of a shape, in its order.
+/// The axes of a [`Shape`], in the order of its fields.
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
 
 /// The largest number of axes above 1 that change places in one transposition. The search for the
@@ -22,8 +22,8 @@ struct Transposition {
 }
 
 impl Transposition {
-    /// The transposition of a value of more than three axes, whose groups are at most three.
-    /// `moving` are the axes of a size above 1, in the new order.
+    /// Makes the transposition of a value whose axes form at most three [`groups`]. `moving` are
+    /// the axes of a size above 1, in the new order.
     fn grouped(live: &Live, moving: &[usize]) -> Transposition {
         let groups = groups(live, moving);
         let mut sorted = groups.clone();
@@ -54,8 +54,8 @@ fn groups(live: &Live, moving: &[usize]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The shortest chain of orders that leads to an order of `n` axes, where each changes the places
-/// of at most three blocks of neighbours. Each order has the numbers of the axes in the beginning.
+/// Returns the shortest chain of orders from 0, 1, … to the order `to`. Each order changes the
+/// places of at most three blocks of neighbours. An order lists axes by their places at the start.
 fn chain(to: &[usize]) -> Vec<Vec<usize>> {
     let start: Vec<usize> = (0..to.len()).collect();
     let mut before: HashMap<Vec<usize>, Vec<usize>> = HashMap::new();
@@ -83,7 +83,7 @@ fn chain(to: &[usize]) -> Vec<Vec<usize>> {
     chain
 }
 
-/// A value and its transposition.
+/// A transposition in the draft, with the values in front of it and behind it.
 struct Turn {
     from: usize,
     axes: [Axis; 3],
@@ -96,7 +96,7 @@ pub(super) struct Builder {
     pub(super) draft: Draft,
     /// The number of records, where the model states it.
     pub(super) records: Option<usize>,
-    /// The model's inputs by name, where it has several.
+    /// The model's inputs by name. Empty if there is only one.
     pub(super) inputs: Vec<Value>,
     /// The values that the model states to be numbers, not scores of classes.
     pub(super) numbers: Vec<usize>,
@@ -111,8 +111,9 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// A builder with these inputs, and the value of each. A record has a part of every input, one
-    /// behind the other.
+    /// Makes a builder, and returns the value of each input. A record has the elements of all
+    /// inputs, one input behind the other. `records` is the number of records, where the model
+    /// states it.
     pub(super) fn new(
         inputs: Vec<Value>,
         records: Option<usize>,
@@ -154,7 +155,8 @@ impl Builder {
         Ok((b, values))
     }
 
-    /// Adds a node to the draft. Further nodes of the same name get a number.
+    /// Adds a node to the draft. Further nodes of the same name get a number. A number that f32
+    /// cannot hold is an error.
     pub(super) fn push(
         &mut self,
         name: &str,
@@ -177,7 +179,8 @@ impl Builder {
         self.draft.push_at_place(&name, op, inputs, arrays)
     }
 
-    /// A value of these sizes in place of one that a mistake has left out ([`Draft::assume`]).
+    /// Makes a value of the sizes of `like`, in place of one that a mistake has left out
+    /// ([`Draft::assume`]). `None` if no value can have these sizes.
     pub(super) fn assumed(&mut self, name: &str, like: &Live) -> Option<Live> {
         constant::elements(&like.dims).filter(|&n| n > 0)?;
         let shape = like.standard().bounded().ok()?;
@@ -203,7 +206,7 @@ impl Builder {
         }
         let reshaped = self.push(name, Op::Reshape(shape), &[value], Vec::new())?;
         self.reshaped.insert(key, reshaped);
-        // The way back is the value itself.
+        // The reverse reshape needs no node, because it gives `value` itself.
         let from = self.draft.shape(value);
         self.reshaped
             .insert((reshaped, [from.c, from.h, from.w]), value);
@@ -260,7 +263,7 @@ impl Builder {
         })
     }
 
-    /// The elements `at` of a vector.
+    /// Selects the elements `at` of a value, which is read as a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
         let same = |value: usize| live.with_dims(vec![at.len()]).with_value(value);
         if let Some(value) = self.part(live.value, at) {
@@ -282,8 +285,8 @@ impl Builder {
         self.affine(name, live, weights, vec![0.0; at.len()])
     }
 
-    /// If `value` is a concatenation of vectors and `at` are the elements of one of them, that
-    /// vector.
+    /// Returns the vector that consists of the elements `at`, if `value` is a concatenation of
+    /// vectors and this is one of them.
     fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
         let node = self
             .draft
@@ -300,7 +303,7 @@ impl Builder {
         None
     }
 
-    /// Transposes a value by an order of all its axes.
+    /// Transposes a value by an order of all its axes, the axis of the records among them.
     pub(super) fn reorder(
         &mut self,
         name: &str,
@@ -322,7 +325,7 @@ impl Builder {
         order: &[usize],
     ) -> Result<Live, String> {
         let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
-        // Axes of size 1 may be anywhere.
+        // Axes of size 1 may change places without a copy.
         let moving: Vec<usize> = order
             .iter()
             .copied()
@@ -437,9 +440,9 @@ impl Builder {
         ConstantTensor::new(kind, vec![data.len()], Data::Ints(data))
     }
 
-    /// The value in the sizes that a reshape asks for. -1 stands for the rest, and 0 for the size
-    /// that was there, unless `zero` is true. The axis of the records may move if it has as many
-    /// elements in front of it as before.
+    /// Returns the value in the sizes that a reshape asks for, without a node. -1 stands for the
+    /// rest, and 0 for the size that was there, unless `zero` is true. The axis of the records may
+    /// move if it has as many elements in front of it as before.
     pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Live, String> {
         let len = live.len();
         let wrong = |why: &str| format!("{} to {}: {why}", live.shown(), asked(target));
@@ -494,7 +497,8 @@ impl Builder {
         })
     }
 
-    /// The place among the sizes of a reshape that is the axis of the records, which is axis `r`.
+    /// Returns the index of the size that is for the axis of the records, among those that a
+    /// reshape asks for. `r` is the place of this axis in `live`. `None` if no size is for it.
     fn place_of_records(&self, live: &Live, r: usize, sizes: &[Asked]) -> Option<usize> {
         if let Some(stated) = sizes.iter().position(|&s| s == Asked::Records) {
             return Some(stated);
@@ -515,8 +519,8 @@ impl Builder {
         })
     }
 
-    /// Checks that minus infinity, in whose place a very low number stands, ends in a softmax,
-    /// which makes 0 of both.
+    /// Checks that every very low number in place of minus infinity ends in a softmax, which makes
+    /// 0 of both. On the way only operations that keep the number very low may stand.
     pub(super) fn check_masked(&self) -> Result<(), String> {
         let graph = &self.draft.graph;
         let (mut left, mut seen) = (self.masked.clone(), HashSet::new());
@@ -540,7 +544,7 @@ impl Builder {
         Ok(())
     }
 
-    /// True if a very low number is still one behind a node, or ends there.
+    /// True if a very low number is still very low behind a node, or if the node is a softmax.
     fn keeps_low(&self, node: &Node) -> bool {
         match node.op {
             Op::Softmax(_) | Op::Reshape(_) | Op::Transpose(_) => true,
@@ -554,7 +558,8 @@ impl Builder {
         }
     }
 
-    /// The shape of a value around an axis: the sizes before, along and behind it.
+    /// Returns the shape of a value around an axis. Channels, height and width are the sizes
+    /// before, along and behind the axis.
     pub(super) fn around(live: &Live, axis: usize) -> Shape {
         let product = |d: &[usize]| d.iter().product();
         shape_of(
@@ -569,9 +574,9 @@ impl Builder {
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
     Size(usize),
-    /// What the other sizes leave.
+    /// -1, the size that the other sizes leave.
     Rest,
-    /// The number of records.
+    /// The number of records, so that this size is for the axis of the records.
     Records,
 }
 
@@ -594,7 +599,7 @@ fn asked(target: &[Int]) -> String {
     format!("[{}]", sizes.join(", "))
 }
 
-/// The first of the indices, if they are consecutive.
+/// Returns the first of the indices, if they are consecutive and ascending.
 pub(super) fn run(at: &[usize]) -> Option<usize> {
     let first = *at.first()?;
     at.iter()

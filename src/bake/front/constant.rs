@@ -1,7 +1,7 @@
 //! Constants of a model: tensors whose elements are known at build time.
 //!
-//! The number of records is the one integer among them that is not known. It may be passed on, and
-//! multiplied by 1.
+//! One integer among them is not known: the number of records. It may be passed on, and be used
+//! where the result is known or is that number again.
 
 use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::half;
@@ -142,7 +142,7 @@ impl Data {
         }
     }
 
-    /// Appends elements of the same type.
+    /// Appends the elements of `other`. Does nothing if they are of another variant.
     pub(super) fn extend(&mut self, other: &Data) {
         match (self, other) {
             (Data::Floats(own), Data::Floats(other)) => own.extend(other),
@@ -197,7 +197,7 @@ impl ConstantTensor {
     }
 
     /// Converts the elements to type `kind` as ONNX does: integers wrap around, floats are
-    /// truncated.
+    /// truncated. A float that is out of range is an error.
     pub(super) fn cast(&self, kind: Element) -> Result<ConstantTensor, String> {
         let dims = self.dims.clone();
         if kind == self.kind {
@@ -253,7 +253,7 @@ impl ConstantTensor {
         self.data.len()
     }
 
-    /// The elements as floats.
+    /// Returns the elements as floats. Texts and the number of records are errors.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, String> {
         match &self.data {
             Data::Floats(v) => Ok(v.clone()),
@@ -262,7 +262,7 @@ impl ConstantTensor {
         }
     }
 
-    /// The elements as integers.
+    /// Returns the elements as integers. Floats, texts and the number of records are errors.
     pub(super) fn integers(&self) -> Result<Vec<i64>, String> {
         let Data::Ints(v) = &self.data else {
             return Err("expected integers, found other numbers or texts".into());
@@ -309,8 +309,8 @@ pub(super) fn elements(dims: &[usize]) -> Option<usize> {
         .filter(|&n| n <= MOST_ELEMENTS)
 }
 
-/// Broadcasts a tensor of sizes `from` to sizes `to`: the index in the former for each element of
-/// the latter. `None` where the sizes do not match.
+/// Broadcasts a tensor of sizes `from` to sizes `to`. Returns the index of the source for each
+/// element of the result. `None` if the sizes do not match or the result has too many elements.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let ahead = to.len().checked_sub(from.len())?;
     if from
@@ -334,7 +334,8 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     Some(at)
 }
 
-/// The sizes of the result of an element-wise operation on two tensors.
+/// Returns the sizes of the result of an element-wise operation on two tensors. `None` if their
+/// sizes do not match.
 pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |i| d[i]);
@@ -347,7 +348,7 @@ pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// The names of classes as texts. No names if they are the indices of the classes.
+/// Returns the names of classes as texts. The list is empty if each name is the index of its class.
 pub(super) fn texts(labels: &ConstantTensor) -> Vec<String> {
     match &labels.data {
         Data::Texts(texts) => texts.clone(),

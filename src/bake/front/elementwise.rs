@@ -42,7 +42,8 @@ pub(super) fn constant_like(
     with_constant(b, name, Arithmetic::Add, &zero, c, false)
 }
 
-/// A constant of any sizes as a value of the graph. `from` is any value.
+/// Makes a value of the graph from a constant of any sizes: one element of `from`, times 0,
+/// repeated, plus the constant. `from` may be any value.
 pub(super) fn constant_value(
     b: &mut Builder,
     name: &str,
@@ -59,7 +60,7 @@ pub(super) fn constant_value(
         }
     }
     let len = c.len();
-    // One element of the value, times 0, is repeated.
+    // One element of `from`, times 0, is repeated.
     let flat = Live::new(from.value, vec![from.len()], from.kind);
     let first = b.select(name, &flat, &[0])?;
     let zeros = linear(b, name, &first, 0.0, 0.0)?;
@@ -72,8 +73,8 @@ pub(super) fn constant_value(
     })
 }
 
-/// Completes a graph of any format: minus infinity must have ended in a softmax, and constants
-/// among several outputs become values, so that they stand beside the others.
+/// Completes a graph of any format. Minus infinity must have ended in a softmax. If any output is
+/// computed, outputs that are constants become values too.
 pub(super) fn completed(
     b: &mut Builder,
     outputs: &mut [(String, ModelValue)],
@@ -112,7 +113,8 @@ pub(super) fn joined(
     });
     let first = first.ok_or("expected a value computed from the record, found constants")?;
     let last = parts.iter().rposition(|p| matches!(p, Operand::Live(_)));
-    // A border comes behind all values, so it cannot stand in front of a constant that is one.
+    // Borders at the end come behind all values. So the constants behind the last value become
+    // borders only if each of them can be one.
     let behind_last = &parts[last.map_or(0, |last| last + 1)..];
     let bordered = behind_last.iter().all(|p| match *p {
         Operand::Constant(c) => c.len() == 0 || border(c, &first, a).is_some(),
@@ -151,8 +153,8 @@ pub(super) fn joined(
     Ok(result)
 }
 
-/// The size along axis `a` and the number of a constant that is one number everywhere, if its other
-/// sizes are those of a value.
+/// Returns the size along axis `a` and the number of a constant that has one number everywhere.
+/// `None` for other constants, and if other sizes differ from those of the value `of`.
 fn border(c: &ConstantTensor, of: &Live, a: usize) -> Option<(usize, f64)> {
     let mut dims = c.dims.clone();
     if let Some(r) = of.records {
@@ -251,7 +253,8 @@ pub(super) enum Comparison {
     NotEqual,
 }
 
-/// Compares two operands. The difference of two floats is 0 only if they are equal.
+/// Compares two operands by their difference, which is 0 only for equal floats. The result is 1 or
+/// 0.
 pub(super) fn compared(
     b: &mut Builder,
     name: &str,
@@ -314,7 +317,7 @@ pub(super) fn chosen(
     arithmetic(b, name, Arithmetic::Add, first.operand(), second.operand())
 }
 
-/// A product that may be of constants.
+/// The result of [`product`], a constant if both operands are constants.
 pub(super) enum Factor {
     Live(Live),
     Constant(ConstantTensor),
@@ -329,7 +332,8 @@ impl Factor {
     }
 }
 
-/// The product of two operands, of which none need be computed from the record.
+/// Multiplies a mask of ones and zeros by `x`. Both may be constants. Minus infinity in a constant
+/// `x` is replaced by [`MASKED`] first, because 0 times infinity is NaN.
 pub(super) fn product(
     b: &mut Builder,
     name: &str,
@@ -387,7 +391,8 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
              is not whole, found {exponent}"
         ));
     } else {
-        // A tiny summand keeps the logarithm of 0 finite, where the power is as good as 0.
+        // From an exponent of 1/4 on, a tiny summand keeps the logarithm of 0 finite. The power of
+        // 0 is then nearly 0.
         let tiny = if exponent >= 0.25 { TINY } else { 0.0 };
         let shifted = linear(b, name, x, 1.0, tiny)?;
         let logarithm = math(b, name, &shifted, Math::Log)?;
@@ -400,7 +405,7 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
 /// A number just above the smallest normal one of f32.
 const TINY: f64 = 1.2e-38;
 
-/// The largest whole exponent, which is a chain of products.
+/// The largest whole exponent that is supported. Such a power is a chain of products.
 const LARGEST_PRODUCT: f64 = 64.0;
 
 /// x to the power of a whole number above 0, as squares and products.
@@ -429,7 +434,7 @@ pub(super) fn power_of(
     x: Operand<'_>,
     y: Operand<'_>,
 ) -> Result<Live, String> {
-    // Both sides as values of the sizes of the result.
+    // Both operands become values that have the sizes of the result.
     let zero = arithmetic(b, name, Arithmetic::Multiply, x, Operand::Constant(&none()))
         .or_else(|_| arithmetic(b, name, Arithmetic::Multiply, y, Operand::Constant(&none())))?;
     let x = arithmetic(b, name, Arithmetic::Add, Operand::Live(&zero), x)?;
@@ -450,13 +455,13 @@ pub(super) fn power_of(
     let half = linear(b, name, &y, 0.5, 0.0)?;
     let half = math(b, name, &half, Math::Floor)?;
     let even = linear(b, name, &half, 2.0, 0.0)?;
-    // 0 or 1 for whole numbers, else between them or above 1.
+    // 0 for an even y, 1 for an odd one. A broken y gives a number between 0 and 2.
     let odd = combined(b, name, Arithmetic::Subtract, &y, &even)?;
     let whole = math(b, name, &y, Math::Floor)?;
     let broken = combined(b, name, Arithmetic::Subtract, &y, &whole)?;
     let broken = combined(b, name, Arithmetic::Multiply, &broken, &negative)?;
     let broken = math(b, name, &broken, Math::Above)?;
-    // The logarithm of −1 is NaN, that of 1 is 0.
+    // NaN where the power is not defined, else 0: the logarithms of −1 and of 1.
     let defined = linear(b, name, &broken, -2.0, 1.0)?;
     let defined = math(b, name, &defined, Math::Log)?;
     let turned = combined(b, name, Arithmetic::Multiply, &odd, &negative)?;
@@ -510,8 +515,8 @@ pub(super) fn wrapped(
     let (low, count) = (low as f64, (high - low + 1) as f64);
     let exact = match of {
         Arithmetic::Divide => {
-            // Half of the smallest step is added: a device may round a quotient below the whole
-            // number that it is.
+            // One half is added to the dividend's size, because a device may round an exact
+            // quotient to just below its whole number.
             let one = ConstantTensor::floats(vec![], vec![1.0]);
             let one = Operand::Constant(&one);
             let x = arithmetic(b, name, Arithmetic::Multiply, x, one)?;
@@ -534,8 +539,9 @@ pub(super) fn wrapped(
     Ok(Live { kind, ..result })
 }
 
-/// Converts values to another type: floats to integers by leaving out the fraction, numbers to
-/// truth values by whether they are not 0.
+/// Converts values to another type. Floats become integers without their fraction. Truth values are
+/// 1 where the number is not 0. A type of integers that does not hold all integers of `x` is an
+/// error.
 pub(super) fn cast(b: &mut Builder, name: &str, x: &Live, kind: Element) -> Result<Live, String> {
     let value = if kind.float() || kind == x.kind || x.kind.widens(kind) {
         x.clone()
@@ -563,7 +569,8 @@ pub(super) fn sign(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String
     linear(b, name, &sum, 1.0, -1.0)
 }
 
-/// Indices that count from the front, of those that count from the end where they are below 0.
+/// Turns indices below 0, which count from the end, into indices that count from the front. `depth`
+/// is the number of elements that they select from.
 pub(super) fn from_front(
     b: &mut Builder,
     name: &str,
@@ -575,8 +582,8 @@ pub(super) fn from_front(
     combined(b, name, Arithmetic::Add, index, &shift)
 }
 
-/// For each index the numbers of whether it is 0, 1, … up to a depth, along a new axis. An index
-/// outside has none.
+/// Puts a one-hot code of each index along a new axis of size `depth`: `on` at the index, `off`
+/// elsewhere. An index outside has `off` everywhere.
 pub(super) fn one_hot(
     b: &mut Builder,
     name: &str,
@@ -606,7 +613,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Shape, Value};
 
-    /// What a graph computes from the numbers of one input.
+    /// Builds a graph on one input and returns the result for these numbers.
     fn computed(
         numbers: &[f64],
         build: impl FnOnce(&mut Builder, &Live) -> Result<Live, String>,

@@ -23,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) mistakes: Mistakes,
 }
 
-/// Reads a model as the build does.
+/// Reads a model as the build does. Returns the mistakes if there are any.
 pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
     let outcome = outcome(path);
     match outcome.read {
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
     }
 }
 
-/// Reads a model as the build does.
+/// Reads a model as the build does, and keeps the list of files and the mistakes.
 pub(super) fn outcome(path: &Path) -> Outcome {
     let settings = Settings {
         names: Names::Variables,
@@ -68,15 +68,15 @@ pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
 /// The relation of a model's outputs to the scores of its network.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Outputs {
-    /// They are its scores.
+    /// The outputs are the scores.
     Scores,
-    /// They are its scores behind the final function.
+    /// The outputs are the scores behind the network's final function.
     Activated,
-    /// The logarithms of those.
+    /// The outputs are the logarithms of the scores behind the final function.
     Logarithms,
-    /// 1 − p and p.
+    /// The outputs are 1 − p and p, where p is the only score behind the final function.
     Pair,
-    /// They are the class.
+    /// The output is the class.
     Class,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn check(
     network
 }
 
-/// A folder that goes away with the test, for a model `net` of a format.
+/// A temporary folder for a model `net` of a format. It is removed at the end of the test.
 pub(super) struct ModelFolder {
     pub(super) path: PathBuf,
     format: &'static str,
@@ -149,7 +149,7 @@ pub(super) struct ModelFolder {
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 impl ModelFolder {
-    /// An empty folder of its own.
+    /// Makes an empty folder that no other test uses.
     pub(super) fn new(format: &'static str) -> ModelFolder {
         let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path =
@@ -184,7 +184,8 @@ impl ModelFolder {
         self.path.join(format!("net.{}", self.format))
     }
 
-    /// The mistakes, without the path of the folder.
+    /// Returns the mistakes of reading `net`, without the path of the folder. Panics if there are
+    /// none.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let own = format!("{}/", self.path.display());
         let list = self.read().map(|_| ()).expect_err("it is accepted");

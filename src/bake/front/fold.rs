@@ -10,8 +10,9 @@ pub(super) fn sizes(numbers: &[i64]) -> Result<Vec<usize>, String> {
     sizes.ok_or_else(|| format!("expected sizes of 0 or more, found {numbers:?}"))
 }
 
-/// An operation on two integers, whose result wraps around in type `kind`. The number of records is
-/// accepted where the result is known all the same.
+/// Computes an operation on two integers. The result wraps around in type `kind`, but a power out
+/// of range is an error. An operand may be the number of records if the result is a known integer
+/// or that number again.
 pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, String> {
     use Int::{Known, Records};
     let truth = |truth: bool| Ok(Known(truth.into()));
@@ -55,7 +56,8 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                         r
                     }
                 }),
-                // A power out of range depends on the machine elsewhere.
+                // A power out of range is an error, because other programs give a result that
+                // depends on the machine.
                 "Pow" => u32::try_from(b)
                     .ok()
                     .and_then(|b| a.checked_pow(b))
@@ -76,7 +78,8 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
     }
 }
 
-/// An element-wise operation on two constants of one type.
+/// Computes an element-wise operation on two constants, which are broadcast. They have one type,
+/// except for `Pow`.
 pub(super) fn two(
     op: &str,
     a: &ConstantTensor,
@@ -132,13 +135,13 @@ pub(super) fn two(
     };
     let numbers = at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j]));
     if !kind.float() {
-        // An integer to the power of a float.
+        // Only an integer to the power of a float comes here.
         return ConstantTensor::new(Element::F64, dims, Data::Floats(numbers.collect())).cast(kind);
     }
     Ok(ConstantTensor::rounded(kind, dims, numbers))
 }
 
-/// An element-wise operation on one constant.
+/// Computes an element-wise operation on one constant.
 pub(super) fn one(op: &str, c: &ConstantTensor) -> Result<ConstantTensor, String> {
     if let (Data::Ints(_), "Neg" | "Abs" | "Not" | "Relu") = (&c.data, op) {
         let f = |i: i64| match op {
@@ -188,8 +191,8 @@ pub(super) fn mapped(
     }
 }
 
-/// Sum, product, mean or maximum along axes. No axes stand for all of them. Reduced axes are kept
-/// with size 1, or left out.
+/// Computes the sum, product, mean or maximum along axes. No axes stand for all of them. Reduced
+/// axes stay with size 1 if `keep` is true. Otherwise they are left out.
 pub(super) fn reduced(
     op: &str,
     c: &ConstantTensor,
@@ -239,11 +242,11 @@ pub(super) fn reduced(
     })
 }
 
-/// The elements of a constant, in the groups that are reduced to one number each.
+/// The groups of a constant's elements. A reduction makes one number of each group.
 struct Groups<'o> {
     op: &'o str,
     kind: Element,
-    /// The group of each element.
+    /// The index of the group of each element.
     into: Vec<usize>,
     /// The number of groups.
     many: usize,
@@ -274,7 +277,8 @@ impl Groups<'_> {
         sums.into_iter().map(|x| self.kind.rounded(x)).collect()
     }
 
-    /// Integers, the number of records among them.
+    /// Reduces integers of which some are the number of records. Only sums and products are
+    /// supported.
     fn of_records(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
         let op = self.op;
         let (step, start) = match op {
@@ -289,8 +293,8 @@ impl Groups<'_> {
         Ok(sums)
     }
 
-    /// Known integers. A result out of range is refused: ONNX Runtime 1.32 gives the largest
-    /// integer there, ONNX's reference wraps around.
+    /// Reduces known integers. A result out of range is refused, because other programs disagree:
+    /// ONNX Runtime 1.32 gives the largest integer, ONNX's reference wraps around.
     fn ints(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
         let leaves = || {
             format!(
@@ -328,8 +332,8 @@ impl Groups<'_> {
     }
 }
 
-/// The index of the largest number along an axis: the first of equal ones, or the `last`. The axis
-/// is kept with size 1, or left out.
+/// Returns the index of the largest number along an axis. Of equal numbers it is the first, or the
+/// last if `last` is true. The axis stays with size 1 if `keep` is true. Otherwise it is left out.
 pub(super) fn argmax(
     c: &ConstantTensor,
     along: i64,
@@ -362,8 +366,8 @@ pub(super) fn argmax(
     Ok(ConstantTensor::ints(dims, indices))
 }
 
-/// Gives a constant other sizes. -1 stands for the rest, and 0 for the size that was there, unless
-/// `zero` is true.
+/// Gives a constant other sizes. -1 stands for the rest. 0 stands for the size that was there, or
+/// for an empty axis if `zero` is true.
 pub(super) fn reshape(
     c: &ConstantTensor,
     target: &[i64],
@@ -392,7 +396,8 @@ pub(super) fn reshape(
     }
 }
 
-/// Removes sizes of 1 (`Squeeze`), or inserts some (`Unsqueeze`).
+/// Removes sizes of 1 at the axes (`Squeeze`), or inserts them there (`Unsqueeze`). Without axes,
+/// `Squeeze` removes all sizes of 1.
 pub(super) fn squeezed(
     op: &str,
     dims: &[usize],
@@ -443,7 +448,7 @@ pub(super) fn squeezed(
     }
 }
 
-/// The axes in another order: axis i of the result is axis `order[i]`.
+/// Transposes a constant. Axis i of the result is axis `order[i]` of the operand.
 pub(super) fn transpose(c: &ConstantTensor, order: &[usize]) -> ConstantTensor {
     let dims: Vec<usize> = order.iter().map(|&a| c.dims[a]).collect();
     let stride = |a: usize| c.dims[a + 1..].iter().product::<usize>();
@@ -510,7 +515,7 @@ pub(super) fn concat(parts: &[&ConstantTensor], along: i64) -> Result<ConstantTe
     Ok(ConstantTensor::new(kind, vec![all], joined).pick(dims, &at))
 }
 
-/// Selects elements along an axis by their indices.
+/// Selects elements along an axis by their indices. The axes of `at` take the place of that axis.
 pub(super) fn gather(
     c: &ConstantTensor,
     at: &ConstantTensor,
@@ -555,7 +560,7 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<us
     Ok(at)
 }
 
-/// A slice along several axes.
+/// Slices a constant along several axes. `None` stands for the first axes, and for steps of 1.
 pub(super) fn slice(
     c: &ConstantTensor,
     starts: &[i64],
@@ -581,8 +586,9 @@ pub(super) fn slice(
     Ok(result)
 }
 
-/// The index of the quantization scale of each element. There is one scale for all elements, one
-/// for each index along an axis, or one for each `block` of indices (0: no blocks).
+/// Returns the index of the quantization scale of each element. There is one scale for all
+/// elements, or one for each index along an axis. If `block` is not 0, each `block` neighbours
+/// along the axis share a scale.
 pub(super) fn scale_of(
     dims: &[usize],
     scale: &ConstantTensor,

@@ -2,14 +2,14 @@
 
 use crate::ir::op::{Activation, Float, Math};
 
-/// A function and its names.
+/// An element-wise function without parameters, and its name in each format.
 pub(super) struct Function {
     pub(super) activation: Activation,
-    /// The layer of a network JSON, where there is one.
+    /// The name of its layer in a network JSON, if there is one.
     pub(super) layer: Option<&'static str>,
-    /// The operation of ONNX, if it has no attributes there.
+    /// The name of its operation in ONNX, if there is one without attributes.
     onnx: Option<&'static str>,
-    /// The operation of TensorFlow Lite.
+    /// The name of its operation in TensorFlow Lite, if there is one.
     tflite: Option<&'static str>,
 }
 
@@ -27,7 +27,7 @@ const fn named(
     }
 }
 
-/// A function that no layer of a network JSON is.
+/// Makes the entry of a function that is no layer of a network JSON.
 const fn math(
     function: Math,
     onnx: Option<&'static str>,
@@ -46,7 +46,7 @@ const RELU6: Activation = Activation::Clip {
     high: Float::new(6.0),
 };
 
-/// α and γ as in Klambauer et al., Self-Normalizing Neural Networks, 2017.
+/// SELU, with α and γ as in Klambauer et al., Self-Normalizing Neural Networks, 2017.
 const SELU: Activation = Activation::Elu {
     alpha: Float::new(1.673_263_2),
     gamma: Float::new(1.050_701),
@@ -89,19 +89,19 @@ pub(super) const FUNCTIONS: [Function; 19] = [
     math(Math::Sqrt, Some("Sqrt"), Some("SQRT")),
 ];
 
-/// The function that an operation of ONNX is.
+/// Returns the function in [`FUNCTIONS`] that the ONNX operation `op` computes.
 pub(super) fn of_onnx(op: &str) -> Option<Activation> {
     let found = FUNCTIONS.iter().find(|f| f.onnx == Some(op));
     found.map(|f| f.activation)
 }
 
-/// The function that an operation of TensorFlow Lite is.
+/// Returns the function in [`FUNCTIONS`] that the TensorFlow Lite operation `op` computes.
 pub(super) fn of_tflite(op: &str) -> Option<Activation> {
     let found = FUNCTIONS.iter().find(|f| f.tflite == Some(op));
     found.map(|f| f.activation)
 }
 
-/// The operations of ONNX in [`FUNCTIONS`].
+/// Lists the names of the ONNX operations in [`FUNCTIONS`].
 #[cfg(test)]
 pub(super) fn onnx_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().filter_map(|f| f.onnx)

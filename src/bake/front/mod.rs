@@ -34,7 +34,7 @@ use super::model::ReadModel;
 use super::{Mistakes, Settings};
 use std::path::{Path, PathBuf};
 
-/// The file of a model.
+/// A model file that was read, for a front end. `settings` are those of the build.
 struct Source<'s> {
     settings: &'s Settings,
     path: &'s Path,
@@ -84,7 +84,8 @@ const PICKLE: &str = "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet
                       (python/mortonnet) a network JSON";
 const EXPORT: &str = "export the model as ONNX";
 
-/// The kind of a file that no front end reads, and advice. `ending` is that of its name.
+/// Returns the kind of file and advice, if no front end reads a file with these bytes and this
+/// `ending`. A readable model whose name has the wrong ending counts too.
 fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     if let Some((_, found, way)) = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         return Some((found, way));
@@ -115,7 +116,7 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The models in a folder without network.json, for a message.
+/// Lists up to five models (`.onnx`, `.tflite`) in a folder without network.json, for a message.
 fn found_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -135,7 +136,8 @@ fn found_in(folder: &Path) -> String {
     }
 }
 
-/// Reads the model that the settings name. The ending of its file decides the front end.
+/// Reads the model that the settings name. A folder stands for its `network.json`. The ending of
+/// the file decides the front end. Each file that is read is added to `read`.
 pub(crate) fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
@@ -170,7 +172,7 @@ pub(crate) fn read(
         mistakes.add(asked, format_args!("{EXPECTED}, found {what}; {way}"));
         return None;
     }
-    // Messages have the absolute path, because that is what was tried.
+    // The next two messages have the absolute path, because that path was tried.
     if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
         mistakes.add(
             asked,
@@ -205,7 +207,8 @@ pub(crate) fn read(
     }
 }
 
-/// The name of a network that states none: that of its folder, or of its file.
+/// The name of a network that states none: the name of its file without the ending. A
+/// `network.json` is named after its folder.
 fn default_name(path: &Path) -> String {
     let stem = path
         .file_stem()

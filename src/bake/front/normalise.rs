@@ -47,7 +47,8 @@ fn divided(b: &mut Builder, name: &str, x: &Live, root: &Live) -> Result<Live, S
     })
 }
 
-/// A normalised value, and what it was normalised by. The axes of mean and deviation have size 1.
+/// A normalised value, its mean, and its deviation √(variance + ε). The reduced axes of mean and
+/// deviation have size 1.
 pub(super) struct Normalised {
     pub(super) result: Live,
     pub(super) mean: Live,
@@ -83,7 +84,7 @@ pub(super) fn by_mean_and_variance(
     Ok(of_mean_and_variance(b, name, x, axes, epsilon)?.result)
 }
 
-/// x · scale + bias, both of which are repeated.
+/// x · scale + bias. Both constants are broadcast to x. A missing scale is 1, a missing bias 0.
 pub(super) fn affine(
     b: &mut Builder,
     name: &str,

@@ -10,7 +10,7 @@ use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
 
-/// The largest size, stride, dilation or border.
+/// The largest size, stride, dilation or border that a front end accepts.
 pub(super) const MOST: usize = 1 << 20;
 
 /// Limits x to a range. If `low` is above `high`, the result is `high`.
@@ -78,8 +78,8 @@ pub(super) fn with_constant(
     }
 }
 
-/// A value repeated along axes of size 1, up to sizes that have a 1 for the axis of the records.
-/// Axes that it does not have come in front.
+/// Repeats a value along axes of size 1, up to `sizes`, which have a 1 for the axis of the records.
+/// Axes that the value does not have come in front.
 pub(super) fn expanded(
     b: &mut Builder,
     name: &str,
@@ -108,7 +108,8 @@ pub(super) fn expanded(
     Ok(x)
 }
 
-/// A value of `rank` axes: those that it does not have come in front, with size 1.
+/// Gives a value `rank` axes, the axis of the records among them. Missing axes come in front, with
+/// size 1.
 pub(super) fn led(x: &Live, rank: usize) -> Live {
     let ahead = rank.saturating_sub(x.rank());
     Live {
@@ -196,8 +197,8 @@ pub(super) fn mismatch(x: &Live, shown_x: &str, y: &Live, shown_y: &str) -> Stri
     format!("the sizes of {shown_x} and {shown_y} do not match")
 }
 
-/// The axes of two values of which one is repeated along some axes: first the other axes, then
-/// these. `None` if both would have to be repeated.
+/// Returns an order of axes for two values of which one is repeated along some axes: those axes
+/// come last. `None` if both would have to be repeated, or their sizes do not match.
 fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     let (whole, part) = if x.len() < y.len() { (y, x) } else { (x, y) };
     if whole.dims.len() != part.dims.len()
@@ -249,7 +250,7 @@ pub(super) fn pointwise(
     weights: Vec<f64>,
     outputs: usize,
 ) -> Result<Live, String> {
-    // A first axis of size 1 is that of the channels too.
+    // Even a first axis of size 1 is the axis of the channels here.
     let value = b.shaped(name, x.value, standard(&x.dims))?;
     let arrays = Array::of_layer(weights, vec![0.0; outputs]);
     let op = Op::Convolution {
@@ -448,10 +449,10 @@ pub(super) fn pad(
     Ok(result)
 }
 
-/// The length from which on an axis is long.
+/// The largest size of an axis that is not long. [`along`] cuts the used part out of a long axis.
 const SMALL: usize = 64;
 
-/// Selects the elements `at` along axis `a`.
+/// Selects the elements `at` along axis `a`, in that order. An index may be there more than once.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -468,7 +469,7 @@ pub(super) fn along(
         return result(slice(b, name, x, a, first, at.len())?);
     }
     if let (Some(&first), Some(&last)) = (at.iter().min(), at.iter().max()) {
-        // Of a long axis only the part that is used is looked at.
+        // Cut the part that is used out of a long axis, so that the selection has fewer elements.
         if shape.h > SMALL && last - first < shape.h / 2 {
             let part: Vec<usize> = (first..=last).collect();
             let rest: Vec<usize> = at.iter().map(|i| i - first).collect();
@@ -490,7 +491,7 @@ pub(super) fn along(
     })
 }
 
-/// Repeats a value along axis `a`.
+/// Puts `times` copies of a value behind each other along axis `a`.
 pub(super) fn repeated(
     b: &mut Builder,
     name: &str,
@@ -528,8 +529,8 @@ pub(super) fn cumulated(
     mixed(b, name, x, a, weights, n)
 }
 
-/// The axis of the usual shape that is axis `a` of a value, if it is one of an image of up to three
-/// axes.
+/// Returns the axis of the usual shape ([`Live::standard`]) that is axis `a` of a value. `None` if
+/// the value has more than three axes, or if axis `a` has size 1 in place of the records.
 pub(super) fn image_axis(x: &Live, a: usize) -> Option<Axis> {
     let image = x.behind_first().unwrap_or(&x.dims).len();
     match (image, a.checked_sub(x.dims.len() - image)?) {
@@ -585,7 +586,8 @@ pub(super) fn mixed(
     Ok(x.spliced(a, &[outputs]).with_value(value))
 }
 
-/// The products of a matrix and the rows of a value of `shape`, as a value of as many axes.
+/// Multiplies a matrix of `outputs` rows and each vector along the height of a value in `shape`.
+/// Returns the value of the products.
 fn mixed_elements(
     b: &mut Builder,
     name: &str,
@@ -607,7 +609,7 @@ fn mixed_elements(
 
 /// Removes or inserts sizes of 1 ([`fold::squeezed`]).
 pub(super) fn squeezed(op: &str, x: &Live, axes: Option<&[i64]>) -> Result<Live, String> {
-    // The number of records is not 1.
+    // Stands for the size of the axis of the records, so that this axis is never removed.
     const RECORDS: usize = usize::MAX;
     let mut whole = x.dims.clone();
     if let Some(r) = x.records {
@@ -631,7 +633,7 @@ pub(super) fn squeezed(op: &str, x: &Live, axes: Option<&[i64]>) -> Result<Live,
     })
 }
 
-/// The number of axes of an image, without that of the channels.
+/// Returns the number of axes of an image without the axis of the channels: 1 or 2.
 pub(super) fn image(x: &Live) -> Result<usize, String> {
     match x.dims.len() {
         n @ 2..=3 => Ok(n - 1),
@@ -642,7 +644,7 @@ pub(super) fn image(x: &Live) -> Result<usize, String> {
     }
 }
 
-/// The output of a node on the image `x`, with as many axes.
+/// Returns the output `value` of a node on the image `x`, with as many axes as `x` has.
 fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     let Shape { c, h, w } = b.draft.shape(value);
     let dims = if x.dims.len() == 2 {
@@ -653,8 +655,8 @@ fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     x.with_dims(dims).with_value(value)
 }
 
-/// The rows or columns of a border with which windows of `size` over `n` elements give
-/// n / stride results, rounded up.
+/// Returns how many rows or columns of border, on both sides together, a window of `size` over `n`
+/// elements needs to give n / stride results, rounded up.
 pub(super) fn same(n: usize, size: usize, stride: usize, dilation: usize) -> usize {
     let covered = (n.div_ceil(stride) - 1) * stride + (size - 1) * dilation + 1;
     covered.saturating_sub(n)
@@ -697,7 +699,8 @@ pub(super) enum Reduction {
     Sum,
 }
 
-/// Mean, maximum or sum along axes. Reduced axes are kept with size 1, or left out.
+/// Computes the mean, maximum or sum along axes. Reduced axes stay with size 1 if `keep` is true.
+/// Otherwise they are left out.
 pub(super) fn reduce(
     b: &mut Builder,
     name: &str,

@@ -51,7 +51,7 @@ pub(super) fn of_matrices(
         kind: Element::F32,
         ..x.with_value(value)
     };
-    // One matrix on the right is for the rows of all matrices on the left.
+    // If there is only one matrix on the right, the rows of all matrices on the left are joined.
     if behind.iter().all(|&d| d == 1) && ahead == groups {
         let value = pushed(
             b,
@@ -75,7 +75,7 @@ pub(super) fn of_matrices(
     Ok(result(value))
 }
 
-/// Adds the product of two values in these shapes.
+/// Adds the product of two values, which are reshaped to these channels, rows and columns.
 fn pushed(
     b: &mut Builder,
     name: &str,
@@ -89,7 +89,7 @@ fn pushed(
     b.push(name, Op::Product { transposed }, &values, Vec::new())
 }
 
-/// The axes of two values and of the sum of their products, as letters.
+/// An equation of `Einsum`: a letter for each axis of the operands and of the result.
 pub(super) struct Equation {
     pub(super) inputs: Vec<Vec<char>>,
     pub(super) output: Vec<char>,
@@ -97,7 +97,7 @@ pub(super) struct Equation {
 
 impl Equation {
     /// Parses `bij,bjk->bik`. Without an arrow the result has the letters that are there once, in
-    /// their order.
+    /// alphabetical order.
     pub(super) fn parse(text: &str) -> Result<Equation, String> {
         let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         let (left, right) = text.split_once("->").unwrap_or((&text, ""));
@@ -119,7 +119,7 @@ impl Equation {
         Ok(Equation { inputs, output })
     }
 
-    /// The size of each letter.
+    /// Returns each letter with its size. A letter of both operands is there twice.
     fn sizes(&self, operands: [&Live; 2]) -> Result<Vec<(char, usize)>, String> {
         let mut sizes = Vec::new();
         for (letters, live) in self.inputs.iter().zip(operands) {

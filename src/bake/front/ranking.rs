@@ -31,7 +31,8 @@ pub(super) fn index_of_largest(
     let most = operations::reduce(b, name, x, vec![a], Reduction::Max, true)?;
     let (of, most) = (Operand::Live(x), Operand::Live(&most));
     let equal = compared(b, name, Comparison::GreaterOrEqual, of, most)?;
-    // The index is found as the largest of numbers that grow towards it.
+    // Each largest element is marked with a number that grows towards the wanted one. The maximum
+    // of these numbers then tells the index.
     let weights = match last {
         true => counted(x, a, 1.0, 1.0),
         false => counted(x, a, -1.0, n),
@@ -49,7 +50,8 @@ pub(super) fn index_of_largest(
     })
 }
 
-/// For each index 1 at its place along axis `a` of `x`, else 0. The axis of the index has size 1.
+/// Returns 1 at the place of `index` along axis `a` of `x`, else 0. `index` has size 1 along that
+/// axis.
 pub(super) fn marked(
     b: &mut Builder,
     name: &str,
@@ -105,8 +107,8 @@ fn numbers(truth: Live) -> Live {
     }
 }
 
-/// The number of elements in front of each along the last axis: of larger ones and of equal ones
-/// that come earlier. `own` has the sizes […, n, 1] and `other` […, 1, n].
+/// Returns the rank of each element along the last axis: the number of elements that are larger, or
+/// equal and earlier. `own` has the sizes […, n, 1] and `other` […, 1, n].
 fn ranks(b: &mut Builder, name: &str, [own, other]: [&Live; 2], n: usize) -> Result<Live, String> {
     let (own, other) = (Operand::Live(own), Operand::Live(other));
     let above = compared(b, name, Comparison::Greater, other, own)?;
@@ -123,7 +125,7 @@ fn ranks(b: &mut Builder, name: &str, [own, other]: [&Live; 2], n: usize) -> Res
     };
     let (equal, above) = (times(&from, &earlier)?, times(&above, &later)?);
     let before = operations::combined(b, name, Arithmetic::Add, &equal, &above)?;
-    // Sums of ones are exact.
+    // Sums of ones are exact, so each rank is a whole number.
     operations::product(b, name, &numbers(before), vec![1.0; n], 1)
 }
 
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Shape, Value};
 
-    /// What a graph computes from a matrix of two rows.
+    /// Builds a graph on a matrix of two rows and returns its result.
     fn computed(
         numbers: &[f64],
         build: impl FnOnce(&mut Builder, &Live) -> Result<Live, String>,

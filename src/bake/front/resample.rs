@@ -26,7 +26,7 @@ pub(super) fn tap(at: i64, n: usize, weight: f64) -> Tap {
     }
 }
 
-/// Sums of elements along axis `a`.
+/// Computes weighted sums of elements along axis `a`, one for each list of taps.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -55,11 +55,11 @@ pub(super) fn along(
     operations::mixed(b, name, x, a, weights, taps.len())
 }
 
-/// The size of a matrix from which on a sparse one is not stored densely.
+/// The number of elements from which on a sparse matrix is stored as taps along any axis.
 const LARGE: usize = 1 << 16;
 
-/// Sums of elements along the rows or columns of an image, or along any axis whose matrix would be
-/// large. `None` for others.
+/// Computes weighted sums along the rows or columns of an image, or along any axis whose matrix
+/// would be large. `None` for other axes, and for lists of more than [`MOST_TAPS`] taps.
 pub(super) fn on_axis(
     b: &mut Builder,
     name: &str,
@@ -107,19 +107,19 @@ pub(super) fn on_axis(
         .map(Some)
 }
 
-/// The number of elements up to which an axis with its border is gathered as one.
+/// An axis of fewer elements is gathered together with its border.
 const FEW: usize = 256;
 
 /// How a border continues an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continued {
-    /// By its outermost elements.
+    /// By repeating its outermost elements.
     Edge,
-    /// Mirrored at its outermost elements.
+    /// Mirrored at its outermost elements, which are not repeated.
     Reflect,
-    /// Mirrored behind its outermost elements.
+    /// Mirrored behind its outermost elements, which are repeated.
     Symmetric,
-    /// From its other end.
+    /// By the elements at its other end.
     Wrap,
 }
 
@@ -237,24 +237,25 @@ pub(super) fn space_to_depth(
     Ok(turned.with_dims(vec![c * block * block, h / block, w / block]))
 }
 
-/// A convolution that enlarges an image.
+/// A convolution that enlarges an image (a transposed convolution).
 pub(super) struct Enlarging {
     /// The weights in the order input channel, output channel of the group, row, column.
     pub(super) weights: Vec<f64>,
     pub(super) biases: Vec<f64>,
-    /// Rows and columns of the window, with gaps between its elements as zeros.
+    /// Rows and columns of the window, including the gaps of a dilation, which are zeros in the
+    /// weights.
     pub(super) size: (usize, usize),
     pub(super) stride: (usize, usize),
     pub(super) groups: usize,
-    /// Rows and columns that are left out in front.
+    /// Rows and columns that are cut off at the top and left of the enlarged image.
     pub(super) before: (usize, usize),
     /// Rows and columns of the result.
     pub(super) to: (usize, usize),
 }
 
 impl Enlarging {
-    /// Rows and columns of the window of each place in a block. All results that are kept must be
-    /// covered.
+    /// Returns the rows and columns of the window that computes one place of a block. The window is
+    /// large enough to reach every row and column of the result.
     fn window(&self, h: usize, w: usize) -> (usize, usize) {
         let taps = |size: usize, stride: usize, n: usize, kept: usize| {
             let covered = kept.saturating_sub(stride * (n - 1));
@@ -267,9 +268,9 @@ impl Enlarging {
         )
     }
 
-    /// The weights of a convolution with a channel for each place in a block, from `group` input
-    /// channels of a group: those of every stride-th element of the window, the last one first,
-    /// because it meets the first element of the image.
+    /// Returns the weights of a convolution with an output channel for each place in a block.
+    /// `group` is the number of input channels of a group. A place has every stride-th element of
+    /// the window, the last one first, because it meets the first element of the image.
     fn of_places(&self, (high, wide): (usize, usize), group: usize) -> Vec<f64> {
         let of_group = self.biases.len() / self.groups.max(1);
         let pairs =
@@ -333,14 +334,14 @@ pub(super) fn enlarged(
     operations::along(b, name, &cut, 2, &cols)
 }
 
-/// Where an element of a resized axis lies on the axis before.
+/// How a resize finds the place of an element of the result on the original axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coordinates {
     HalfPixel,
     HalfPixelSymmetric,
     /// As `HalfPixel`, but 0 if the result has one element.
     HalfPixelTorch,
-    /// As `HalfPixel`, but half an element further.
+    /// As `HalfPixel`, but half an original element further.
     HalfPixelShifted,
     Asymmetric,
     AlignCorners,
@@ -384,7 +385,7 @@ pub(super) enum Nearest {
 pub(super) enum Between {
     Nearest(Nearest),
     Linear,
-    /// With the coefficient a of Keys, Cubic Convolution Interpolation, 1981.
+    /// By a cubic function, with the coefficient a of Keys, Cubic Convolution Interpolation, 1981.
     Cubic {
         a: f32,
         exclude_outside: bool,
@@ -441,7 +442,8 @@ pub(super) fn resized(
     (0..to).map(of).collect()
 }
 
-/// The weights of four neighbours of a place behind the second of them.
+/// Returns the weights of four neighbours of a place that is `share` of an element behind the
+/// second one. `a` is the coefficient of [`Between::Cubic`].
 fn cubic(a: f32, share: f32) -> [f64; 4] {
     let (a, s) = (f64::from(a), f64::from(share));
     let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;

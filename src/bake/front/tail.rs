@@ -10,9 +10,9 @@ use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 /// The output of a model.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tail {
-    /// The value that goes out, in front of a final monotone function.
+    /// The index of the value that goes out, in front of a final monotone function.
     pub(super) value: usize,
-    /// The function behind the value.
+    /// The final function behind that value, if there is one.
     pub(super) last: Option<FinalActivation>,
     /// The meaning of the output, where the model states it.
     pub(super) output: Option<Output>,
@@ -29,7 +29,7 @@ pub(super) const NUMBERS: Output = Output {
     threshold: 0.5,
 };
 
-/// A model's outputs, sorted by what they are.
+/// A model's outputs, sorted by kind.
 #[derive(Default)]
 struct Sorted {
     /// Numbers, probabilities among them.
@@ -122,7 +122,7 @@ pub(super) fn tail(
             });
         }
     }
-    // A threshold is of the logarithms themselves.
+    // A threshold is compared with the logarithms themselves, so they must be computed.
     let whole = values || flags.is_some();
     let (value, last) = match before_log_softmax(draft, value).filter(|_| !whole) {
         Some(before) => (before, Some(FinalActivation::Softmax)),
@@ -137,8 +137,8 @@ pub(super) fn tail(
     })
 }
 
-/// The argument of a logarithm of softmax over a vector. Its arg-max is the same, and the softmax
-/// of logarithms of probabilities is that of the argument.
+/// Returns the argument of a log-softmax over a vector, if `value` is one. The argument has the
+/// same arg-max and the same softmax as its logarithms, so it can replace them.
 fn before_log_softmax(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
     let is = node.op == Op::Softmax(SoftmaxOf::Logarithm) && vector(draft, value);
@@ -171,7 +171,7 @@ fn meaning(sorted: &Sorted, count: usize, last: Option<FinalActivation>) -> Opti
     })
 }
 
-/// Joins the numbers of several outputs into one vector.
+/// Joins the numbers of several outputs into one vector. An output of classes is an error.
 fn joined(draft: &mut Draft, outputs: &[(String, ModelValue)]) -> Result<Tail, String> {
     let (mut parts, mut named, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for (name, value) in outputs {
@@ -250,7 +250,7 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     }
 }
 
-/// The value p, where `value` is the concatenation of 1 − p and p.
+/// Returns the value p, if `value` is the concatenation of 1 − p and p. p is one number.
 pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
     if let Op::Reshape(_) = node.op {
@@ -292,7 +292,8 @@ fn base(draft: &Draft, value: usize) -> usize {
     }
 }
 
-/// True if a value is a weighted sum of probabilities, of which `of` is one.
+/// True if a value is one number, and a weighted sum or a pooling of probabilities that come from
+/// the same scores as `of`. No weight is negative.
 fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     if draft.shape(value).len() != 1 {
         return false;
@@ -323,7 +324,7 @@ fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     }
 }
 
-/// True if all elements of a value are from 0 to 1.
+/// True if a value is made of the results of softmax or sigmoid, or of 1 − p for such a result p.
 pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;
@@ -331,7 +332,7 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     match node.op {
         Op::Softmax(SoftmaxOf::Linear) | Op::Activation(Activation::Sigmoid) => true,
         Op::Reshape(_) | Op::Concat(_) => node.inputs.iter().all(|&i| from_probabilities(draft, i)),
-        // A selection of elements.
+        // Weights of 0 and 1 select elements. Sums of several elements are accepted too.
         Op::Affine => match draft.arrays(node)[..] {
             [weights, biases] => {
                 weights.iter().all(|&w| w == 0.0 || w == 1.0)

@@ -28,7 +28,7 @@ pub(super) fn read(
     let o = Object::new(&value, file.clone(), &keys, mistakes)?;
 
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
-    // The other members of `input` are checked with the scaling.
+    // Only the shape in `input` is read here. Its other members are checked with the scaling.
     let image = o
         .get("input")
         .and_then(|value| Object::any(value, o.at("input")).ok())

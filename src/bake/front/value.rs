@@ -4,11 +4,11 @@ use super::constant::{ConstantTensor, Element};
 use crate::ir::graph::Shape;
 use std::rc::Rc;
 
-/// Numbers computed from each record.
+/// A tensor whose numbers are computed from each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Live {
-    /// The value of the draft. Its elements in the order c, y, x are those of one record's tensor
-    /// in row-major order. The shapes of the two may differ.
+    /// The index of the tensor's value in the draft's graph. The value's elements in the order c,
+    /// y, x are those of one record's tensor in row-major order. The shapes of the two may differ.
     pub(super) value: usize,
     /// The sizes of the tensor's axes, without the axis of the records.
     pub(super) dims: Vec<usize>,
@@ -20,7 +20,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// A value whose first axis is the axis of the records.
+    /// Makes a tensor whose first axis is the axis of the records. `dims` are the sizes of the
+    /// others.
     pub(super) fn new(value: usize, dims: Vec<usize>, kind: Element) -> Live {
         Live {
             value,
@@ -66,7 +67,7 @@ impl Live {
         whole
     }
 
-    /// The sizes for messages: `[N, 3, 8, 8]`.
+    /// The sizes for messages, such as `[N, 3, 8, 8]`. N stands for the axis of the records.
     pub(super) fn shown(&self) -> String {
         let mut sizes: Vec<String> = self.dims.iter().map(usize::to_string).collect();
         if let Some(r) = self.records {
@@ -75,7 +76,8 @@ impl Live {
         format!("[{}]", sizes.join(", "))
     }
 
-    /// The sizes behind a first axis that is that of the records, or has the size 1.
+    /// Returns the sizes behind the first axis, if that is the axis of the records or has the size
+    /// 1. `None` if it is another axis.
     pub(super) fn behind_first(&self) -> Option<&[usize]> {
         match (self.records, self.dims.first()) {
             (Some(0), _) => Some(&self.dims),
@@ -90,8 +92,8 @@ impl Live {
         standard(self.behind_first().unwrap_or(&self.dims))
     }
 
-    /// The value for an operation that takes the first axis for that of the records. Returns it
-    /// as a value whose first axis is that.
+    /// Returns this tensor for an operation that takes the first axis for the axis of the records.
+    /// A first axis of size 1 becomes that axis. Any other first axis is an error.
     pub(super) fn per_record(&self) -> Result<Live, String> {
         match self.behind_first() {
             Some(dims) => Ok(Live::new(self.value, dims.to_vec(), self.kind)),
@@ -102,7 +104,8 @@ impl Live {
         }
     }
 
-    /// A result behind [`Live::per_record`] of `of`, with a first axis like that value's.
+    /// Undoes [`Live::per_record`] in a result. `of` is [`Live::records`] of the operand. If it is
+    /// `None`, the result's first axis is again an ordinary axis of size 1.
     pub(super) fn like(mut self, of: Option<usize>) -> Live {
         if of.is_none() && self.records == Some(0) {
             self.dims.insert(0, 1);
@@ -125,7 +128,7 @@ impl Live {
     }
 }
 
-/// A shape of channels, rows and columns.
+/// Makes the shape of `c` channels, `h` rows and `w` columns.
 pub(super) fn shape_of(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
@@ -144,30 +147,30 @@ pub(super) fn standard(dims: &[usize]) -> Shape {
 /// The class of each record: the arg-max of scores.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Class {
-    /// The value of the scores.
+    /// The index of the value of the scores in the draft's graph.
     pub(super) scores: usize,
-    /// The model's names of the classes.
+    /// The model's names of the classes. `None` if classes are known by their indices only.
     pub(super) labels: Option<Rc<ConstantTensor>>,
 }
 
-/// A tensor of the model.
+/// A tensor of the model, as a front end knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModelValue {
-    /// Known at build time.
+    /// A tensor that is known at build time.
     Constant(Rc<ConstantTensor>),
-    /// Computed from each record.
+    /// A tensor that is computed from each record.
     Live(Live),
     /// The class of each record.
     Class(Class),
     /// Probabilities, with the names of their classes.
     Map(Live, Rc<ConstantTensor>),
-    /// For each probability, whether it is above a threshold.
+    /// True for each probability that is above the threshold.
     Flags(Live, f64),
     /// Not known, because of a mistake that is reported.
     Unknown,
 }
 
-/// Converts an axis that may count from the end.
+/// Converts an axis to an index below `rank`. A negative axis counts from the end.
 pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let from_end = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(from_end) {
@@ -176,7 +179,7 @@ pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     }
 }
 
-/// Converts axes, or indices along an axis of size `rank`, that may count from the end.
+/// Converts axes, or indices along an axis of size `rank`. Negative ones count from the end.
 pub(super) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     list.iter().map(|&a| axis(a, rank)).collect()
 }
@@ -199,7 +202,8 @@ pub(super) fn inner_axes(list: &[i64], live: &Live) -> Result<Vec<usize>, String
     list.iter().map(|&a| inner_axis(a, live)).collect()
 }
 
-/// Converts an order of axes, each of which must be there once.
+/// Converts an order of `rank` axes, each of which must be there once. Negative axes count from the
+/// end.
 pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     let order = axes(order, rank)?;
     if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
@@ -210,7 +214,7 @@ pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, Stri
     Ok(order)
 }
 
-/// An order of the axes of a value.
+/// The order of a value's axes behind a transposition.
 pub(super) struct Order {
     /// The indices in [`Live::dims`] in the new order.
     pub(super) inner: Vec<usize>,
@@ -218,7 +222,7 @@ pub(super) struct Order {
     pub(super) records: Option<usize>,
 }
 
-/// Converts an order of all axes of a value.
+/// Converts an order of all axes of the model's tensor, the axis of the records among them.
 pub(super) fn order_of(order: &[i64], live: &Live) -> Result<Order, String> {
     let order = permutation(order, live.rank())?;
     let of_records = |a: &usize| live.records == Some(*a);

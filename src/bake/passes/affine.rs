@@ -3,8 +3,8 @@
 use crate::bake::draft::{Array, Draft};
 use crate::ir::op::Op;
 
-/// Makes an affine layer of a convolution whose window has one place in the image, unless that
-/// takes more weights.
+/// Makes an affine layer of a convolution of one group whose result is one pixel, unless that takes
+/// more weights.
 pub(super) fn of_convolution(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];

@@ -71,7 +71,8 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // Without a border of its own, the mean counts the joined border.
+            // The mean of a pooling without a border counts every padded element, as a padded mean
+            // does.
             Op::Pool {
                 kind: Pool::Mean,
                 window,

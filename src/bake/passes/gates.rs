@@ -15,7 +15,8 @@ struct Gate {
     last: usize,
 }
 
-/// Replaces the product of a value and a gate of itself by one activation.
+/// Replaces the product of a value and a gate of itself by one activation. A scaling follows if the
+/// factor of the gate is not 1.
 pub(super) fn join(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -32,7 +33,8 @@ pub(super) fn join(draft: &mut Draft) -> bool {
         let last = if gate.factor == 1.0 {
             i
         } else {
-            // The product becomes the factor, and the gate's last node the activation.
+            // The product's node becomes the scaling by the factor, and the gate's last node the
+            // activation.
             let (factors, summands) = (vec![gate.factor; shape.len()], vec![0.0; shape.len()]);
             draft.change(i, Op::Scale, scale_arrays(factors, summands, shape));
             draft.graph.nodes.to_mut()[i].inputs = vec![value].into();
@@ -45,8 +47,8 @@ pub(super) fn join(draft: &mut Draft) -> bool {
     false
 }
 
-/// The gate whose value this is, if `x` is the value that it is a function of, or a multiple of
-/// that.
+/// Returns the gate that computes `value`, if its argument is `x`, or `x` is a multiple of its
+/// argument.
 fn gate_of(draft: &Draft, x: usize, value: usize) -> Option<Gate> {
     let gate = gate(draft, value)?;
     if gate.x == x {
@@ -60,7 +62,7 @@ fn gate_of(draft: &Draft, x: usize, value: usize) -> Option<Gate> {
     })
 }
 
-/// The gate whose value this is, if nothing else reads it.
+/// Returns the gate that computes `value`, if only one node reads `value`.
 fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     draft.graph.only_consumer(value)?;
     let last = draft.graph.producer(value)?;
@@ -118,7 +120,7 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     })
 }
 
-/// The value x in front of a node whose operand is x / √2.
+/// Returns the value x, if the operand of `node` is x / √2 and nothing else reads that operand.
 fn root_of_two(draft: &Draft, node: &Node) -> Option<usize> {
     let from = node.inputs[0];
     draft.graph.only_consumer(from)?;
@@ -128,13 +130,14 @@ fn root_of_two(draft: &Draft, node: &Node) -> Option<usize> {
     is.then_some(scale.inputs[0])
 }
 
-/// True if x · min(max(factor · x + summand, 0), 1) is hard swish. A file has its numbers in f32.
+/// True if x · min(max(factor · x + summand, 0), 1) is hard swish, up to the rounding of a file's
+/// numbers to f32.
 fn is_hard_swish(factor: f64, summand: f64) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-7 * b;
     near(factor, 1.0 / 6.0) && near(summand, 0.5)
 }
 
-/// Factor and summand of a scaling that are the same for all elements.
+/// Returns factor and summand of a scaling, if they are the same for all elements.
 fn uniform(draft: &Draft, node: &Node) -> Option<(f64, f64)> {
     if node.op != Op::Scale {
         return None;

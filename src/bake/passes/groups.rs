@@ -3,8 +3,9 @@
 use crate::bake::draft::{Array, Draft};
 use crate::ir::op::Op;
 
-/// Makes a convolution of one group of one with several, with weights of 0 between the groups.
-/// Kernels support one group, and depthwise convolutions: groups of one channel and one output.
+/// Turns a convolution with several groups into one with a single group, by weights of 0 between
+/// the groups. Kernels support one group, and depthwise convolutions: groups of one channel and one
+/// output.
 pub(super) fn dense(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];

@@ -54,9 +54,9 @@ fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     long.is_sorted()
 }
 
-/// Lets a node read the input of a reshape or transposition in front of it. A reshape is skipped by
-/// another one and by an affine layer; a transposition is joined with another one, or with an
-/// affine layer by permuting its columns.
+/// Lets a node read the input of a reshape or transposition in front of it. Another reshape and an
+/// affine layer skip a reshape. Another transposition is joined with a transposition, and an affine
+/// layer permutes its columns.
 pub(super) fn reroute(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -135,7 +135,8 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
     false
 }
 
-/// The index before a transposition from shape `from` to shape `to` of element `k` behind it.
+/// Returns the index, in front of a transposition from shape `from` to shape `to`, of the element
+/// that has index `k` behind it.
 fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
     let mut element = [0; 3];
@@ -145,7 +146,7 @@ fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     from.index(element[0], element[1], element[2])
 }
 
-/// True if no element of a value is below 0.
+/// True if the node that computes a value allows no element below 0.
 pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;

@@ -13,8 +13,8 @@ pub(crate) mod scaling;
 use super::draft::Draft;
 use crate::ir::network::{InputOrder, Transform};
 
-/// Runs all passes except [`scaling::fold`]. Returns the draft, and the scaling of the input with
-/// that which was at the beginning of the draft.
+/// Runs all passes except [`scaling::fold`]. Returns the changed draft, and `transform` followed by
+/// the scalings of the input that were taken out of the draft.
 pub(crate) fn run(
     draft: Draft,
     mut transform: Transform,

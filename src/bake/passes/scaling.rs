@@ -1,5 +1,5 @@
-//! Scalings as part of the weights around them. The scaling of the input becomes part of the
-//! reading of records, or of the first layer.
+//! Moves scalings into the weights around them. A scaling of the input moves into the reading of
+//! records, or into the first layer.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Node, Role, Shape};
@@ -47,8 +47,8 @@ pub(super) fn lift(
     let input = draft.graph.inputs[0];
     let node = &draft.graph.nodes[draft.graph.only_consumer(input)?];
     let linear = linear_of(draft, node)?;
-    // A scaling that makes the input constant cannot be inverted. Beside the summand of a mask the
-    // number itself is lost.
+    // A factor of 0 makes the input constant and cannot be inverted. Beside a summand as large as a
+    // mask's the input itself is lost.
     if linear.iter().any(|l| {
         l.factor == 0.0 || !(1.0 / l.factor).is_finite() || l.summand.abs() > LARGEST_SUMMAND
     }) {
@@ -136,7 +136,7 @@ pub(super) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) 
     ]
 }
 
-/// Folds a scaling into the rows of the weights before it.
+/// Folds a scaling of channels into the rows of the weights before it, and into the biases.
 pub(super) fn behind(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let layer = draft.graph.nodes[i].clone();
@@ -182,7 +182,8 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
     false
 }
 
-/// Folds a scaling into the columns of the weights that alone read it.
+/// Folds a scaling into the layer that alone reads it: into the columns of its weights, and into
+/// its biases.
 pub(super) fn before(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let scale = draft.graph.nodes[i].clone();
@@ -212,8 +213,7 @@ pub(super) fn before(draft: &mut Draft) -> bool {
 /// W'ᵢ = Wᵢ·fᵢ, b' = b + Σ Wᵢ·sᵢ. Returns the scaling that is left, and true if it was folded.
 ///
 /// Rounding W', b' and the sum to f32 loses 2⁻²³·(Σ|W'ᵢ|·|xᵢ| + |b'|), and |xᵢ| ≤ (1 + |sᵢ|)/|fᵢ|
-/// for
-/// |zᵢ| ≤ 1. Relative to the magnitude of the layer, Σ|Wᵢ| + |b|, this must stay under
+/// for |zᵢ| ≤ 1. Relative to the magnitude of the layer, Σ|Wᵢ| + |b|, this must stay under
 /// [`FOLD_BOUND`]. Inputs far from zero are not folded: for a barometer at 101325 ± 300 Pa, x·f and
 /// s cancel, and the fold would lose three digits.
 pub(crate) fn fold(
@@ -258,7 +258,7 @@ fn folded(draft: &Draft, i: usize, linear: &[Linear]) -> Option<Folded> {
     let shape = draft.shape(node.inputs[0]);
     let &[w, b] = &*node.tensors else { return None };
     let (rows, columns) = (draft.graph.tensors[w].rows, draft.graph.tensors[w].cols);
-    // The scaling of each column of a row.
+    // For a row of the weights, the scaling of the element that each column multiplies.
     let of_row: Box<dyn Fn(usize) -> Vec<Linear>> = match node.op {
         Op::Affine => Box::new(|_| linear.to_vec()),
         Op::Convolution { window, groups } => {

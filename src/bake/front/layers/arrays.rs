@@ -9,7 +9,8 @@ use crate::ir::graph::Role;
 const TRANSPOSED: &str = " (it would fit transposed)";
 
 impl MemberReader<'_, '_, '_> {
-    /// The matrix that a member names.
+    /// Reads the matrix whose file member `key` names. After a mistake the array has no numbers,
+    /// and its size only if that is known.
     fn matrix(&mut self, key: &str, role: Role) -> FileArray {
         let unknown = FileArray {
             role,
@@ -37,7 +38,7 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// The matrix of one column that a member names.
+    /// Reads the matrix of member `key`, which must have one column.
     pub(super) fn column(&mut self, key: &str, role: Role) -> FileArray {
         let array = self.matrix(key, role);
         match array.size {
@@ -54,8 +55,8 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// Weights, and a bias for each of their rows. Biases that are not `required` may be left out
-    /// and are zeros then.
+    /// Reads weights, and a bias for each of their rows. Biases that are not `required` may be left
+    /// out and are zeros then.
     pub(super) fn weights_and_biases(&mut self, required: bool) -> Vec<FileArray> {
         let weights = self.matrix("weights", Role::Weights);
         let outputs = weights.size.map(|size| size.rows);
@@ -78,7 +79,8 @@ impl MemberReader<'_, '_, '_> {
                 self.report("biases", message);
             }
         }
-        // A mistake in the biases is reported; the layers behind go by the weights.
+        // The size comes from the weights even if the biases have another one. So the layers behind
+        // are checked against the weights.
         vec![
             weights,
             FileArray {
@@ -88,7 +90,8 @@ impl MemberReader<'_, '_, '_> {
         ]
     }
 
-    /// Factors and summands of a layer that names both or one of them.
+    /// Reads factors and summands of a layer that names both or one of them. Missing factors are 1,
+    /// missing summands 0.
     pub(super) fn scale(&mut self) -> Vec<FileArray> {
         let keys = ["scale", "offset"].map(|key| self.l.get(key).is_some());
         if keys == [false, false] {

@@ -8,15 +8,15 @@ use crate::bake::json::{Json, Object, found};
 use crate::bake::matrix::Files;
 use std::path::Path;
 
-/// The layers before the one that is read.
+/// The layers in front of the one that is read.
 pub(super) struct Earlier<'e> {
     pub(super) layers: &'e [FileLayer],
-    /// So many of them, from the first on, give the network's named inputs.
+    /// The number of layers at the beginning that cut the record into the network's named inputs.
     pub(super) inputs: usize,
 }
 
 impl Earlier<'_> {
-    /// The value of the name of a layer, or of the network's input.
+    /// Returns the index of the value with this name: 0 for the network's input, i + 1 for layer i.
     fn value(&self, name: &str) -> Option<usize> {
         match name == INPUT && self.inputs == 0 {
             true => Some(0),
@@ -109,7 +109,8 @@ pub(super) fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// The values that a layer reads: those that it names, or the value of the layer before.
+/// Returns the indices of the values that a layer reads: those that it names, or the value of the
+/// layer before. `None` after a mistake.
 fn inputs(
     l: &Object<'_>,
     form: Form,

@@ -4,7 +4,8 @@ use crate::bake::front::functions::FUNCTIONS;
 use crate::ir::op::{Activation, Arithmetic, Pool};
 use std::ops::RangeInclusive;
 
-/// The layers by name; those that differ in parameters only share a form.
+/// The form of a layer, which decides its keys and its number of inputs. Layers that differ in
+/// parameters only share a form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
     Affine,
@@ -58,7 +59,7 @@ const LAYERS: [(&str, Form); 25] = [
     ("PadLayer", Form::Pad),
 ];
 
-/// The layers by name.
+/// Lists the layers that a network JSON can have, by name.
 pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
     let functions = FUNCTIONS
         .iter()
@@ -67,7 +68,7 @@ pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
 }
 
 impl Form {
-    /// The keys besides `layer`, `name` and `input` or `inputs`.
+    /// The keys that a layer may have besides `layer`, `name` and `input` or `inputs`.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Form::Affine => &["weights", "biases"],
@@ -104,7 +105,7 @@ impl Form {
         }
     }
 
-    /// The number of inputs.
+    /// The least and the largest number of inputs.
     pub(super) fn inputs(self) -> RangeInclusive<usize> {
         match self {
             Form::Combine(_) => 2..=2,

@@ -8,7 +8,7 @@ use crate::ir::graph::Shape;
 use crate::ir::network::FinalActivation;
 use crate::ir::op::{Axis, Op, Window};
 
-/// A draft of layers.
+/// The draft that is made of the layers, and the value of each layer.
 pub(super) struct Lowered {
     draft: Draft,
     /// The draft's value for the network's input and for each layer's output; `None` where its
@@ -18,7 +18,7 @@ pub(super) struct Lowered {
 
 /// Adds a node for each layer. Behind a mistake a value is assumed where its shape is known all the
 /// same, so that mistakes in later layers are found too. The final function `last` is no node.
-/// Takes the numbers of the layers' arrays.
+/// Moves the numbers out of the layers' arrays.
 pub(super) fn lower(
     file: &str,
     layers: &mut [FileLayer],
@@ -164,7 +164,8 @@ impl Lowered {
         Some(self.draft.shape(value))
     }
 
-    /// The draft with the given outputs: several are joined into one vector.
+    /// Returns the draft with the outputs `ends`, numbered as in [`Lowered::shape`]. Several
+    /// outputs are joined into one vector.
     pub(super) fn finish(self, ends: &[usize]) -> Result<Draft, String> {
         let Lowered { mut draft, values } = self;
         let mut parts: Vec<usize> = ends.iter().filter_map(|&end| values[end]).collect();

@@ -88,7 +88,7 @@ impl MemberReader<'_, '_, '_> {
         self.mistakes.add(self.l.at(key), message);
     }
 
-    /// The element-wise function of a layer, with its parameters.
+    /// The element-wise function of a layer, with its parameters. `None` after a mistake.
     fn activation(&mut self, form: Form) -> Option<Activation> {
         match form {
             Form::Activation(a) => Some(a),

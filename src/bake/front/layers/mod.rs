@@ -20,7 +20,7 @@ use crate::ir::op::{Activation, Axis, Op, Pool, SoftmaxOf, Window};
 use entry::{Earlier, check_name};
 use std::path::Path;
 
-/// The name of the network's input among the inputs of a layer.
+/// The name by which layers refer to the network's only input.
 const INPUT: &str = "input";
 
 /// The largest side of an image, and the largest parameter of a window.
@@ -61,17 +61,17 @@ impl LayerKind {
     }
 }
 
-/// An array of a layer.
+/// An array of a layer, as the file gives it.
 struct FileArray {
     role: Role,
-    /// `None` after a mistake.
+    /// The rows and columns. `None` after a mistake.
     size: Option<MatrixSize>,
-    /// Row-major; empty after a mistake.
+    /// The elements, row-major. Empty after a mistake.
     numbers: Vec<f64>,
 }
 
 impl FileArray {
-    /// One column of numbers.
+    /// Makes an array of one column.
     fn column(role: Role, numbers: Vec<f64>) -> FileArray {
         FileArray {
             role,
@@ -81,27 +81,27 @@ impl FileArray {
     }
 }
 
-/// A layer of the file.
+/// A layer of the file, before shapes are known.
 struct FileLayer {
     /// Its name in messages: `layers[2]`, or `layers[2] (name)`.
     shown: String,
     /// The name of its node, by which other layers refer to it: its own name, or `layers[2]`.
     name: String,
-    /// `None` after a mistake.
+    /// The layer's operation. `None` after a mistake.
     kind: Option<LayerKind>,
-    /// The values that it reads: 0 is the network's input, i + 1 the output of layer i. `None`
-    /// after a mistake.
+    /// The values that the layer reads: 0 is the network's input, i + 1 the output of layer i.
+    /// `None` after a mistake.
     inputs: Option<Vec<usize>>,
     arrays: Vec<FileArray>,
 }
 
 impl FileLayer {
-    /// The size of the first array: the weights, of layers that have some.
+    /// Returns the size of the first array, which is the weights in layers that have some.
     fn weights_size(&self) -> Option<MatrixSize> {
         self.arrays.first()?.size
     }
 
-    /// The one value that the layer reads.
+    /// Returns the value that the layer reads. `None` if it reads several.
     fn only_input(&self) -> Option<usize> {
         match self.inputs.as_deref() {
             Some(&[input]) => Some(input),
@@ -109,8 +109,8 @@ impl FileLayer {
         }
     }
 
-    /// The final function that this layer is, where it is the last one. (ReLU is none: unlike a
-    /// sigmoid it does not saturate, so classes can be taken behind it.)
+    /// Returns the final function that this layer is, if it is the last layer. ReLU is none,
+    /// because it does not saturate as a sigmoid does, so classes can be taken behind it.
     fn final_activation(&self) -> Option<FinalActivation> {
         self.only_input()?;
         match self.kind? {
@@ -211,7 +211,7 @@ impl Layers {
     }
 }
 
-/// Reads every layer on its own, behind those that cut the record into the named inputs.
+/// Reads each layer. The result begins with the layers that cut the record into the named inputs.
 fn read_layers(
     o: &Object<'_>,
     list: &[Json],
@@ -230,7 +230,7 @@ fn read_layers(
         };
         let last = several || i + 1 == list.len();
         let mut layer = entry::read(value, o.place(), &earlier, last, folder, files, mistakes);
-        // Each of several outputs has a final function of its own.
+        // A softmax among several outputs is a node, because `last` can state one function only.
         if layer.kind == Some(LayerKind::Softmax) && several {
             layer.kind = Some(LayerKind::Op(Op::Softmax(SoftmaxOf::Linear)));
         }
@@ -239,7 +239,7 @@ fn read_layers(
     layers
 }
 
-/// `layers`, whose number `size` states.
+/// Returns the list `layers`, and checks that `size` is its length.
 fn list_of_layers<'v>(o: &Object<'v>, mistakes: &mut Mistakes) -> &'v [Json] {
     o.require("layers", mistakes);
     let list = o.list("layers", mistakes).map_or(&[][..], |l| l);
@@ -270,7 +270,7 @@ fn check_weights(file: &str, layers: &[FileLayer], mistakes: &mut Mistakes) {
     }
 }
 
-/// `inputs`: the network's inputs by name.
+/// Reads `inputs`, the network's inputs by name. Empty if the file has no such list.
 fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
     let Some(list) = o.list("inputs", mistakes) else {
         return Vec::new();
@@ -355,7 +355,7 @@ fn input_parts(inputs: &[graph::Value]) -> Vec<FileLayer> {
     layers
 }
 
-/// `outputs`: the indices of the layers whose values are the network's outputs.
+/// Reads `outputs`, and returns the indices of the layers that it names.
 fn named_outputs(o: &Object<'_>, layers: &[FileLayer], mistakes: &mut Mistakes) -> Vec<usize> {
     let Some(names) = o.texts("outputs", mistakes) else {
         return Vec::new();
@@ -384,7 +384,7 @@ fn named_outputs(o: &Object<'_>, layers: &[FileLayer], mistakes: &mut Mistakes) 
     outputs
 }
 
-/// `shape`: [channels, height, width], or the length of a vector.
+/// Reads `shape`: [channels, height, width], or the length of a vector.
 pub(super) fn shape(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Shape> {
     let list = o.counts("shape", mistakes)?;
     let shape = match list[..] {
@@ -421,7 +421,7 @@ fn bounded(shape: Shape) -> Result<Shape, String> {
 /// The length of a record where the file states no shape: the number of columns of the first affine
 /// layer behind the input.
 fn width(layers: &[FileLayer]) -> Option<usize> {
-    // True for values that have the shape of the input.
+    // For each value, true if it has the shape of the input.
     let mut like_input = vec![true];
     for layer in layers {
         let reads = layer
@@ -436,7 +436,7 @@ fn width(layers: &[FileLayer]) -> Option<usize> {
     None
 }
 
-/// Reports that the first layer that depends on the shape of the input needs one.
+/// Reports that the first layer that depends on the shape of the input cannot do without it.
 fn report_missing_shape(file: &str, layers: &[FileLayer], mistakes: &mut Mistakes) {
     let depends = |l: &&FileLayer| !l.kind.is_some_and(LayerKind::keeps_shape);
     if let Some(layer) = layers.iter().find(depends) {
@@ -449,7 +449,7 @@ fn report_missing_shape(file: &str, layers: &[FileLayer], mistakes: &mut Mistake
 }
 
 /// Reports inputs and layers whose value no layer reads and that are no output. `outputs` are the
-/// named ones; without them the last layer is the output.
+/// values of the named outputs. If it is `None`, the last layer is the output.
 fn report_unread(
     file: &str,
     layers: &[FileLayer],

@@ -137,7 +137,8 @@ pub(super) fn named(class: &Class, labels: &Rc<ConstantTensor>) -> Result<Class,
     })
 }
 
-/// The names of classes: texts, or integers.
+/// The class names in two attributes of a node, one of texts and one of integers. `None` if both
+/// are empty.
 fn labels_of(node: &OnnxNode<'_>, texts: &str, ints: &str) -> Option<Rc<ConstantTensor>> {
     if let Some(texts) = node.texts(texts).filter(|t| !t.is_empty()) {
         return Some(Rc::new(ConstantTensor::texts(
@@ -174,7 +175,7 @@ fn encode(node: &OnnxNode<'_>) -> NodeOutputs {
     let Some(keys) = keys else {
         return Ok(vec![ModelValue::Class(named(class, &values)?)]);
     };
-    // The present names of the classes, or their indices.
+    // The names that the classes have so far. Classes without names have their indices.
     let now = match &class.labels {
         Some(labels) => (**labels).clone(),
         None => ConstantTensor::ints(vec![keys.len()], (0..keys.len() as i64).collect()),
@@ -286,7 +287,8 @@ fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
         .ok_or("expected classlabels_strings or classlabels_ints, found nothing")?;
     let linear = linear(node, &x, None)?;
     let rows = linear.biases.len();
-    // One row for two classes is one score, and so are two rows of which one is the negative.
+    // Two classes have a single score if there is one row, or if one of two rows is the negative of
+    // the other.
     let single = labels.len() == 2 && (rows == 1 || linear.opposite());
     if !single && labels.len() != rows {
         return Err(format!(
@@ -331,7 +333,8 @@ fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     ])
 }
 
-/// `LinearRegressor`: numbers, not scores of classes.
+/// `LinearRegressor`. Its results are marked as numbers, so that they are not taken for scores of
+/// classes.
 fn regressor(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let transform = node.text("post_transform", "NONE");

@@ -1,4 +1,4 @@
-//! Nodes of constants alone, which are computed at build time.
+//! Computes nodes whose inputs are all constants, at build time.
 
 use super::node::OnnxNode;
 use super::{classify, ops, signals, tensor};
@@ -27,7 +27,9 @@ pub(super) fn fold(
 ) -> Result<Vec<ConstantTensor>, String> {
     let found = inputs.iter().flatten();
     match node.op() {
-        // Results of other operations have no more elements than their inputs broadcast together.
+        // Operations that can give many more elements than their inputs are counted one by one. For
+        // the others, all inputs broadcast together are counted. This is an estimate: `Pad`,
+        // `Gemm`, `Range` and `HannWindow` can give more.
         "ConstantOfShape" => room(&sizes(&needed(inputs, 0)?.integers()?)?, left)?,
         "Expand" => {
             let to = sizes(&needed(inputs, 1)?.integers()?)?;
@@ -85,11 +87,13 @@ fn needed(inputs: &Inputs, i: usize) -> Result<&ConstantTensor, String> {
     found.ok_or_else(|| format!("expected an input {i}, found nothing"))
 }
 
-/// The operations that are computed on constants with the same graph as on values.
+/// The operations that have no code for constants. [`through`] builds the graph that they have on
+/// values, and evaluates it.
 const WITH_GRAPH: &str = "AveragePool BatchNormalization Conv Gemm GlobalAveragePool \
                           GlobalMaxPool LogSoftmax MaxPool PRelu Pad Softmax ZipMap Normalizer";
 
-/// Computes a node with a graph of its own. The rows of the first input are the records.
+/// Computes a node of constants by evaluating a graph of this node alone. Each row of the first
+/// input is a record of that graph.
 fn through(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, String> {
     let x = needed(inputs, 0)?;
     let (Some((&records, dims)), true) = (x.dims.split_first(), x.kind.float()) else {
@@ -157,7 +161,7 @@ fn split(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, St
     parts.into_iter().map(&mut part).collect()
 }
 
-/// The sizes of a constant that `Tile` repeats.
+/// The sizes of the result of `Tile`: each size of `c` times its number of repeats.
 fn tiled(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<Vec<usize>, String> {
     let repeats = sizes(&repeats.integers()?)?;
     if repeats.len() != c.dims.len() {
@@ -273,7 +277,8 @@ fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String
     }
 }
 
-/// The integers of attribute `name`, or of input `i`, which newer operation sets have in its place.
+/// The integers of attribute `name`, or of input `i`, which replaces the attribute in newer
+/// operation sets. `None` if the node has neither.
 fn ints_of(
     node: &OnnxNode<'_>,
     name: &str,
@@ -287,7 +292,8 @@ fn ints_of(
     input.map(ConstantTensor::integers).transpose()
 }
 
-/// `ConstantOfShape`: one number everywhere.
+/// `ConstantOfShape`: a constant of the given sizes. Each element is the only element of the
+/// attribute `value`, or 0 without it.
 fn filled(node: &OnnxNode<'_>, sizes_of: &ConstantTensor) -> Result<ConstantTensor, String> {
     let dims = sizes(&sizes_of.integers()?)?;
     let n = elements(&dims).ok_or("too many elements")?;
@@ -333,7 +339,8 @@ fn tile(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<ConstantTensor, 
     Ok(c.pick(dims.clone(), &at))
 }
 
-/// `Flatten`: a matrix, of the axes in front of one and those from it on.
+/// `Flatten`: a matrix. The axes in front of the attribute `axis` become its rows, the others its
+/// columns.
 fn flatten(node: &OnnxNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, String> {
     let rank = c.dims.len();
     let at = match node.int("axis", 1) {
@@ -379,7 +386,7 @@ fn choose(
     Ok(both.pick(dims, &pick))
 }
 
-/// `Range`: numbers from `start` to `limit`, which is left out.
+/// `Range`: the numbers from `start` on in steps of `delta`. They end before `limit`.
 fn range(
     start: &ConstantTensor,
     limit: &ConstantTensor,
@@ -387,7 +394,7 @@ fn range(
 ) -> Result<ConstantTensor, String> {
     let (first, end, step) = (start.number()?, limit.number()?, delta.number()?);
     let count = ((end - first) / step).ceil();
-    // NaN is out of range too.
+    // The comparison is negated so that NaN, which a step of 0 can give, is refused too.
     if !(-1e9..=1048576.0).contains(&count) {
         return Err("expected a step other than 0, and at most 1048576 numbers".into());
     }
@@ -404,7 +411,7 @@ fn range(
     ))
 }
 
-/// `Shape`: the part of a shape that its attributes select.
+/// `Shape`: the part of a shape that the node's attributes `start` and `end` select.
 pub(super) fn part_of_shape(
     node: &OnnxNode<'_>,
     shape: ConstantTensor,
@@ -508,7 +515,8 @@ fn product(a: &ConstantTensor, b: &ConstantTensor) -> Result<ConstantTensor, Str
     Ok(ConstantTensor::rounded(a.kind, dims, result))
 }
 
-/// `QuantizeLinear`: x / scale + zero point, rounded and clamped to the type of the zero point.
+/// `QuantizeLinear`: x / scale, rounded half to even, plus the zero point, clamped to the range of
+/// its type. Without a zero point the type is `output_dtype`, by default UINT8.
 fn quantize(
     node: &OnnxNode<'_>,
     x: &ConstantTensor,

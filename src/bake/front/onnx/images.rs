@@ -1,4 +1,5 @@
-//! Operations that resize, enlarge or continue images.
+//! Operations that change the sizes of images: resizing, transposed convolutions, borders made of
+//! pixels, blocks of pixels as channels.
 
 use super::node::{OnnxNode, live};
 use crate::bake::front::builder::Builder;
@@ -50,7 +51,8 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
         if asked.scale == 1.0 && asked.to == from {
             continue;
         }
-        // ONNX counts a fraction of an element here, ONNX Runtime does not.
+        // If size times scale has a fraction, ONNX computes `align_corners` with it, but ONNX
+        // Runtime drops it. So such a scale is refused.
         let fraction = (from as f32 * asked.scale).fract() != 0.0;
         if coordinates == Coordinates::AlignCorners && fraction {
             return Err(format!(
@@ -71,7 +73,8 @@ struct Asked {
     scale: f32,
 }
 
-/// The sizes of all axes that a node asks for, by scales or as they are.
+/// The new sizes of all axes. The node states them as scales or as sizes. Axes that it does not
+/// name keep theirs.
 fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, String> {
     let whole = x.whole();
     let by = |i: usize, what: &str| node.constant(i, what).map(|c| c.filter(|c| c.len() > 0));
@@ -99,7 +102,7 @@ fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, St
     if let Some(scales) = scales {
         meet(scales.len())?;
         for (&a, &scale) in named.iter().zip(&scales) {
-            // Runtimes compute in f32.
+            // Runtimes compute sizes from scales in f32, so this does too.
             let scale = scale as f32;
             let to = (whole[a] as f32 * scale).floor() as usize;
             all[a] = Asked { to, scale };
@@ -118,7 +121,8 @@ fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, St
                 usize::try_from(n).map_err(|_| format!("expected sizes, found {n}"))?
             }
         };
-        // The number of records, where it is known, stays.
+        // The axis of the records stays as it is, also where the model states the number of
+        // records.
         let to = if x.records == Some(a) { 1 } else { to };
         let scale = to as f32 / whole[a] as f32;
         all[a] = Asked { to, scale };
@@ -176,7 +180,7 @@ fn between(node: &OnnxNode<'_>, upsample: bool) -> Result<Between, String> {
     })
 }
 
-/// `Pad` with elements of the value.
+/// `Pad` with elements of the value itself: its edge, its mirror image, or its other end.
 pub(super) fn continued(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -212,7 +216,8 @@ pub(super) fn blocks(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     resample::depth_to_space(b, &node.name, x, (block, block), order)
 }
 
-/// Sizes of an axis of a convolution that enlarges it.
+/// One axis of a transposed convolution. `size` is that of the window with its dilation. `before`
+/// elements of the full result are cut in front, and `to` elements are kept.
 struct EnlargedAxis {
     size: usize,
     stride: usize,
@@ -220,7 +225,7 @@ struct EnlargedAxis {
     to: usize,
 }
 
-/// `ConvTranspose` of images and of lines.
+/// `ConvTranspose` of images [N, C, H, W] and of lines [N, C, L].
 pub(super) fn enlarge(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let rank = operations::image(x)?;
@@ -246,7 +251,7 @@ pub(super) fn enlarge(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
         window[i] = axis.size;
     }
     if rank == 1 {
-        // A single axis is that of the columns.
+        // A line is an image of one row.
         let rows = EnlargedAxis {
             size: 1,
             stride: 1,
@@ -324,7 +329,7 @@ fn enlarged_axis(
             (pads[i], all.saturating_sub(cut))
         }
         ("NOTSET" | "" | "SAME_UPPER" | "SAME_LOWER", stated) => {
-            // A window smaller than the stride gives less than SAME would have.
+            // SAME gives `n` · `stride` elements, but a window smaller than the stride gives fewer.
             let to = stated.unwrap_or(all.min(n * stride));
             if to > all {
                 return Err(format!(
@@ -332,7 +337,8 @@ fn enlarged_axis(
                     i + 2
                 ));
             }
-            // Where the number is odd, one more is cut in front, but for SAME_UPPER.
+            // If an odd number of elements is cut, the odd one is in front, but for SAME_UPPER
+            // behind.
             let cut = all - to;
             let before = match same {
                 "SAME_UPPER" => cut / 2,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// A node with its inputs.
 pub(super) struct OnnxNode<'n> {
     pub(super) proto: &'n NodeProto,
-    /// The name of its nodes in the draft.
+    /// The name of the draft's nodes that compute this node.
     pub(super) name: String,
     /// `None` where an input is left out.
     pub(super) inputs: Vec<Option<ModelValue>>,
@@ -40,40 +40,41 @@ impl OnnxNode<'_> {
         self.attribute(name).is_some()
     }
 
-    /// An attribute of an integer. (A 0 may be left out of the file.)
+    /// Returns an integer attribute, or `default` if the node does not have it. An attribute
+    /// without a number is 0, because files may leave out zeros.
     pub(super) fn int(&self, name: &str, default: i64) -> i64 {
         self.attribute(name).map_or(default, |a| a.i.unwrap_or(0))
     }
 
-    /// An attribute of a float.
+    /// Returns a float attribute, or `default` if the node does not have it.
     pub(super) fn float(&self, name: &str, default: f64) -> f64 {
         self.attribute(name)
             .map_or(default, |a| a.f.map_or(0.0, f64::from))
     }
 
-    /// An attribute of a text.
+    /// Returns a text attribute, or `default` if the node does not have it.
     pub(super) fn text(&self, name: &str, default: &'static str) -> &str {
         self.attribute(name)
             .map_or(default, |a| a.s.as_deref().unwrap_or(""))
     }
 
-    /// An attribute of a list of integers.
+    /// Returns an attribute that is a list of integers, or `None` if the node does not have it.
     pub(super) fn ints(&self, name: &str) -> Option<&[i64]> {
         self.attribute(name).map(|a| &*a.ints)
     }
 
-    /// An attribute of a list of floats.
+    /// Returns an attribute that is a list of floats, or `None` if the node does not have it.
     pub(super) fn floats(&self, name: &str) -> Option<Vec<f64>> {
         self.attribute(name)
             .map(|a| a.floats.iter().map(|&f| f.into()).collect())
     }
 
-    /// An attribute of a list of texts.
+    /// Returns an attribute that is a list of texts, or `None` if the node does not have it.
     pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
         self.attribute(name).map(|a| &*a.strings)
     }
 
-    /// An attribute of a tensor.
+    /// Returns an attribute that is a tensor, or `None` if the node does not have it.
     pub(super) fn tensor(&self, name: &str) -> Option<Rc<ConstantTensor>> {
         self.tensors
             .iter()
@@ -86,7 +87,7 @@ impl OnnxNode<'_> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
-    /// True if output `i` is named.
+    /// True if the model names output `i` of the node, so that it may be used.
     pub(super) fn gives(&self, i: usize) -> bool {
         self.proto.output.get(i).is_some_and(|o| !o.is_empty())
     }
@@ -112,8 +113,8 @@ impl OnnxNode<'_> {
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
-    /// The integers of attribute `name`, or of input `i`, which newer operation sets have in its
-    /// place.
+    /// The integers of attribute `name`, or of input `i`, which replaces the attribute in newer
+    /// operation sets. `None` if the node has neither.
     pub(super) fn ints_of(&self, name: &str, i: usize) -> Result<Option<Vec<i64>>, String> {
         if let Some(ints) = self.ints(name) {
             return Ok(Some(ints.to_vec()));

@@ -34,8 +34,8 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     operation(b, node)
 }
 
-/// Computes a node that takes the first axis for that of the records. Where a value has an axis of
-/// size 1 in its place, so have the results.
+/// Computes a node that takes the first axis for that of the records. Values without an axis of the
+/// records must begin with an axis of size 1 instead. Then the results begin with one too.
 pub(super) fn by_records(
     node: &OnnxNode<'_>,
     compute: impl FnOnce(&OnnxNode<'_>) -> NodeOutputs,
@@ -185,7 +185,7 @@ const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterC
                            Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
 
 /// True if an operation on integers of this type is computed exactly, and wrapped around as the
-/// type does. No such result leaves the whole numbers that f32 has.
+/// type does. Before it wraps, no such result leaves the range in which f32 has all whole numbers.
 fn wraps(op: &str, kind: Element) -> bool {
     let bits = match kind {
         Element::I8 | Element::U8 => 8,
@@ -199,7 +199,8 @@ fn wraps(op: &str, kind: Element) -> bool {
     }
 }
 
-/// Operations on a class: only those that change its shape or type.
+/// Computes an operation on a class. Only operations that change its shape or type are supported.
+/// They return the class as it is.
 fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
     match node.op() {
         "Identity" | "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" => {
@@ -219,7 +220,7 @@ fn dropout(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?.clone();
     let mut all = vec![ModelValue::Live(x.clone())];
     if node.gives(1) {
-        // The mask of what is kept, which is all.
+        // The second output is the mask of kept elements. Outside of training all are kept.
         let mask = b.scale(&node.name, &x, &[0.0], &[1.0])?;
         all.push(ModelValue::Live(Live {
             kind: Element::Bool,
@@ -326,7 +327,8 @@ fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     };
     let mut operands = (0..count).map(operand).collect::<Result<Vec<_>, _>>()?;
     if node.op() == "Sum" {
-        // Constants come last: added to each other first, they would be rounded to their type.
+        // Constants come last, so that each addition has a value computed from the record. A sum of
+        // constants alone would be rounded to their type.
         operands.sort_by_key(|v| matches!(v, ModelValue::Constant(_)));
     }
     let mut operands = operands.into_iter();
@@ -361,7 +363,7 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             "training_mode: expected 0, found 1: export the model in evaluation mode".into(),
         );
     }
-    // Operation sets before 14 have no attribute for training mode.
+    // Operation sets before 14 have no attribute for training mode, but more outputs in it.
     if node.version < 14 && (1..5).any(|i| node.gives(i)) {
         return Err(
             "it has more than one output, as in training mode: export the model in evaluation mode"
@@ -498,7 +500,7 @@ fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(b.affine(&node.name, &x, weights, biases)?.with_dims(dims))
 }
 
-/// `MatMul` with constant weights on either side.
+/// `MatMul` of a value and constant weights on either side, or of two values.
 fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     match (node.input(0), node.input(1)) {
         (Some(ModelValue::Live(x)), Some(ModelValue::Constant(w))) => {
@@ -531,7 +533,7 @@ fn of_values(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, St
     Ok(product)
 }
 
-/// The product x · w.
+/// The product x · w of a value and constant weights.
 fn times_weights(
     b: &mut Builder,
     name: &str,
@@ -571,7 +573,7 @@ fn times_weights(
     Ok(y)
 }
 
-/// The product w · x.
+/// The product w · x of constant weights and a value.
 fn weights_times(
     b: &mut Builder,
     name: &str,
@@ -598,7 +600,8 @@ fn weights_times(
         ));
     }
     let (outputs, several) = (w.dims[0], ahead.iter().product());
-    // The axis of the sum becomes that of the channels.
+    // The axis of the sum becomes that of the channels, because a convolution of 1 × 1 sums over
+    // them.
     let from = Live::new(x.value, vec![several, inner, cols], x.kind);
     let turned = b.transpose(name, &from, &[1, 0, 2])?;
     let each = turned.with_dims(vec![inner, several * cols]);
@@ -613,7 +616,8 @@ fn weights_times(
     })
 }
 
-/// Products with a matrix for each index of the axes in front, as a convolution in groups.
+/// The product x · w, where w has a matrix for each index of its axes in front. It becomes a
+/// convolution of 1 × 1 with a group for each matrix.
 fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Live, String> {
     let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
         true => format!(
@@ -632,7 +636,8 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
     else {
         return Err(meet());
     };
-    // The matrices of weights belong to the last axes in front, of which the others have size 1.
+    // w has a matrix for each index of the last of x's axes in front. Earlier axes of x must have
+    // size 1.
     let long = |d: &[usize]| d.iter().copied().filter(|&n| n > 1).collect::<Vec<_>>();
     let early = x
         .records
@@ -668,7 +673,8 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
     })
 }
 
-/// A constant as a matrix, without axes of size 1 in front.
+/// Returns constant weights as a matrix, without axes of size 1 in front. A vector becomes a
+/// column.
 fn matrix(c: &ConstantTensor) -> Result<ConstantTensor, String> {
     match *c.dims {
         [k] => Ok(c.with_dims(vec![k, 1])),
@@ -688,7 +694,7 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         SoftmaxOf::Logarithm
     };
     let shape = if node.version < 13 {
-        // Before set 13 the softmax is over all axes from this one on.
+        // Before operation set 13 the softmax is over `axis` and all axes behind it together.
         let a = inner_axis(node.int("axis", 1), &x)?;
         if x.records.is_some_and(|r| r > a) {
             return Err(format!("axis {a} of {} would mix records", x.shown()));
@@ -702,7 +708,7 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::softmax(b, &node.name, &x, shape, of)
 }
 
-/// `EyeLike`: 1 on a diagonal of a matrix of the same sizes, else 0.
+/// `EyeLike`: a constant matrix with the sizes of the input, 1 on a diagonal and 0 elsewhere.
 fn identity(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let sizes = b.shape_constant(x, Element::I64).integers()?;
@@ -720,7 +726,8 @@ fn identity(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Constant(Rc::new(c))])
 }
 
-/// `Size`: the number of elements, which is known where the number of records is.
+/// `Size`: the number of elements as a constant. A value of records is refused if the model does
+/// not state their number.
 fn count(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     match x.records.map_or(Some(1), |_| b.records) {
@@ -749,8 +756,8 @@ fn flatten(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         }
         Some(r) => product(&x.dims[..a.saturating_sub(1).max(r)]),
     };
-    // Only the axis of the records may be in front. In a model of one record it may be flattened
-    // too.
+    // The rows of the result are the records, so other axes in front must have size 1. In a model
+    // of one record, the columns may include the axis of the records.
     let mixed = x.records.is_some_and(|r| a <= r);
     if (mixed && b.records != Some(1)) || ahead != 1 {
         return Err(format!(

@@ -12,7 +12,8 @@ use crate::bake::front::ranking;
 use crate::bake::front::value::{Class, Live, ModelValue, axes, axis, inner_axis};
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 
-/// `ArgMax` and `ArgMin`. The first index of the largest of all values of a record is a class.
+/// `ArgMax` and `ArgMin`. An `ArgMax` over all values of a record that gives the first of the
+/// largest ones becomes a class. All other indices are values.
 pub(super) fn index(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let a = inner_axis(node.int("axis", 0), x)?;
@@ -40,7 +41,7 @@ pub(super) fn hardmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     let x = live(node, 0)?;
     let (mut a, mut of) = (inner_axis(node.int("axis", -1), x)?, x.clone());
     if node.version < 13 {
-        // Before set 13 it is over all axes from this one on.
+        // Before operation set 13 the maximum is over `axis` and all axes behind it together.
         a = inner_axis(node.int("axis", 1), x)?;
         let behind = x.dims[a..].iter().product();
         of = x.with_dims([&x.dims[..a], &[behind]].concat());
@@ -66,7 +67,7 @@ pub(super) fn top(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(found.map(ModelValue::Live).to_vec())
 }
 
-/// A value whose axes are all known, as one list of numbers.
+/// Returns a value with all its axes joined to one. A value with an axis of the records is refused.
 fn list(x: &Live) -> Result<Live, String> {
     match x.records {
         None => Ok(x.with_dims(vec![x.len()])),
@@ -77,8 +78,8 @@ fn list(x: &Live) -> Result<Live, String> {
     }
 }
 
-/// The indices of elements in a row-major tensor: for each index along an axis of `sizes` in
-/// `index`, with the other axes as they are.
+/// The row-major positions in a tensor of `sizes` that the elements of `index` name. Each element
+/// is the coordinate along axis `a`. The other coordinates are those of the element in `index`.
 fn places(sizes: &[usize], index: &ConstantTensor, a: usize) -> Result<Vec<usize>, String> {
     if index.dims.len() != sizes.len() {
         return Err(format!(
@@ -103,7 +104,8 @@ fn places(sizes: &[usize], index: &ConstantTensor, a: usize) -> Result<Vec<usize
     along.into_iter().enumerate().map(place).collect()
 }
 
-/// `GatherElements`: for each index the element at that place of an axis.
+/// `GatherElements`: replaces each index by the element that has this coordinate along the axis.
+/// The element's other coordinates are those of the index.
 pub(super) fn elements(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, index) = (operand(node, 0)?, operand(node, 1)?);
     match (x, index) {
@@ -127,7 +129,9 @@ pub(super) fn elements(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Str
     }
 }
 
-/// The first element of each block that an index of several axes names, and the size of a block.
+/// The row-major position of the first element of each block, and the number of elements of a
+/// block. Each row of `index` has coordinates of the first axes of `sizes`. The block is all
+/// elements along the other axes.
 fn blocks(sizes: &[usize], index: &ConstantTensor) -> Result<(Vec<usize>, usize), String> {
     let depth = index.dims.last().copied().unwrap_or(0);
     if depth == 0 || depth > sizes.len() {
@@ -149,7 +153,8 @@ fn blocks(sizes: &[usize], index: &ConstantTensor) -> Result<(Vec<usize>, usize)
     Ok((firsts?, block))
 }
 
-/// `GatherND`: blocks at places of several axes.
+/// `GatherND`: the blocks of elements that the rows of the indices name ([`blocks`]). The first
+/// `batch_dims` axes are common to the value and the indices.
 pub(super) fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let index = node.needed(1, "indices")?;
@@ -188,7 +193,8 @@ pub(super) fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     Ok(y.with_dims(dims))
 }
 
-/// `ScatterElements`, `Scatter` and `ScatterND`: a value with other elements at some places.
+/// `ScatterElements`, `Scatter` and `ScatterND`: a value in which updates replace the elements at
+/// the indices.
 pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let reduction = node.text("reduction", "none");
     if reduction != "none" {
@@ -223,7 +229,8 @@ pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     Ok(y.with_dims(x.dims.clone()))
 }
 
-/// `Compress`: the elements along an axis, or of all, for which a condition is true.
+/// `Compress`: the elements for which a constant condition is true, along an axis. Without an axis
+/// they are taken from the flattened value.
 pub(super) fn compress(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let condition = node.needed(1, "a condition")?.integers()?;
@@ -244,7 +251,8 @@ pub(super) fn compress(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Str
     operations::along(b, &node.name, &x, a, &at)
 }
 
-/// `CenterCropPad`: axes cut or padded around their middle to sizes.
+/// `CenterCropPad`: cuts axes, or pads them with zeros, to the stated sizes. Both ends change
+/// alike. An odd element is cut or added at the end.
 pub(super) fn centred(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let sizes = node.needed(1, "a shape")?.integers()?;
@@ -280,7 +288,8 @@ pub(super) fn centred(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     Ok(x)
 }
 
-/// `NegativeLogLikelihoodLoss` of logarithms `x`, whose second axis is that of the classes.
+/// `NegativeLogLikelihoodLoss` of `x`, the logarithms of probabilities. The second axis of `x` is
+/// that of the classes.
 pub(super) fn loss(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Live, String> {
     let name = &node.name;
     let a = inner_axis(1, x)?;
@@ -288,7 +297,7 @@ pub(super) fn loss(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Liv
     let target = live(node, 1)?;
     let index = operations::squeezed("Unsqueeze", target, Some(&[1]))?;
     let found = ranking::picked(b, name, Operand::Live(x), &index, a)?;
-    // The weight of each target, which is 0 for one that is ignored.
+    // The weight of each target, 0 for targets equal to `ignore_index`. `None` if all weigh 1.
     let mut weight: Option<Live> = None;
     if let Some(c) = node.constant(2, "weights")? {
         let hot = elementwise::one_hot(b, name, target, (-1, classes), [0.0, 1.0])?;

@@ -19,7 +19,8 @@ const LONGEST: usize = 1024;
 enum Kind {
     Lstm,
     Gru {
-        /// True if the product with the state is reset, not the state.
+        /// True if the reset gate is applied to the product of the state and its weights, not to
+        /// the state (`linear_before_reset`).
         product: bool,
     },
     Rnn(Activation),
@@ -50,7 +51,7 @@ impl Kind {
         Ok(kind)
     }
 
-    /// The number of gates: the rows of the weights, in numbers of the state.
+    /// The number of gates. The weights have so many rows for each number of the state.
     fn gates(self) -> usize {
         match self {
             Kind::Lstm => 4,
@@ -66,9 +67,10 @@ struct Direction {
     size: usize,
     of_input: Vec<f64>,
     of_state: Vec<f64>,
-    /// Biases that are added to the product with the input.
+    /// The biases that are added to the product of the input and its weights. They include those of
+    /// the state, but for the ones in `reset`.
     biases: Vec<f64>,
-    /// Biases of the product with the state that a GRU resets.
+    /// The biases that are added to the product that a GRU resets ([`Kind::Gru`]). Otherwise empty.
     reset: Vec<f64>,
     backwards: bool,
 }
@@ -80,7 +82,7 @@ struct State {
     cell: Option<Live>,
 }
 
-/// The part of a constant that belongs to direction `d` of its first axis.
+/// The numbers of direction `d` in a constant whose first axis has `of` directions.
 fn part(c: &ConstantTensor, d: usize, of: usize) -> Result<Vec<f64>, String> {
     let numbers = c.numbers()?;
     let n = numbers.len() / of;
@@ -139,7 +141,7 @@ fn directions(node: &OnnxNode<'_>, kind: Kind, inputs: usize) -> Result<Vec<Dire
     backwards.iter().enumerate().map(one).collect()
 }
 
-/// A value with the axes [place, record, number], of one with the axes [record, place, number].
+/// Exchanges the first two axes: [record, place, number] becomes [place, record, number].
 fn places_first(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     match (x.records, &x.dims[..]) {
         (Some(0), _) => Ok(Live {
@@ -150,7 +152,8 @@ fn places_first(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     }
 }
 
-/// The first state of direction `d` from input `i`, with the axes [record, number].
+/// The first state of direction `d` from input `i`, with the axes [record, number]. `None` stands
+/// for zeros.
 fn first_state(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -176,7 +179,7 @@ fn first_state(
 }
 
 impl Direction {
-    /// `size` numbers from gate `first` on of the last axis, of `count` gates.
+    /// Selects `count` gates from gate `first` on along the last axis. A gate has `size` numbers.
     fn gate(
         &self,
         b: &mut Builder,
@@ -188,7 +191,7 @@ impl Direction {
         operations::along(b, name, x, x.dims.len() - 1, &at)
     }
 
-    /// The product with the rows of gates `first` and on.
+    /// The product of the state and its weights for `count` gates from gate `first` on.
     fn of_state(
         &self,
         b: &mut Builder,
@@ -201,7 +204,8 @@ impl Direction {
         operations::product(b, name, state, weights, count * self.size)
     }
 
-    /// The outputs of all places, and the state behind the last.
+    /// Computes the direction over a whole sequence. Returns the output of each place in the order
+    /// of the places, and the final state.
     fn sequence(
         &self,
         b: &mut Builder,
@@ -227,7 +231,8 @@ impl Direction {
         Ok((outputs.into_iter().flatten().collect(), state))
     }
 
-    /// The state behind a place, from the product `x` of the input with all gates.
+    /// The state after a place, from the state `s` before it. `x` is the place's input times the
+    /// weights of all gates, plus the biases.
     fn step(&self, b: &mut Builder, name: &str, x: &Live, s: &State) -> Result<State, String> {
         match self.kind {
             Kind::Lstm => self.lstm(b, name, x, s),
@@ -243,7 +248,8 @@ impl Direction {
         }
     }
 
-    /// The product of the input plus that of the state, of the first `gates`.
+    /// The first `gates` gates of `x`, plus the product of the state and its weights. `x` is that
+    /// of [`Direction::step`].
     fn with_state(
         &self,
         b: &mut Builder,
@@ -261,7 +267,8 @@ impl Direction {
         }
     }
 
-    /// The gates are those of input, output and forgetting, then the candidate of the cell.
+    /// Computes a step of an LSTM. The gates are input, output, forget and the candidate of the
+    /// cell, in this order.
     fn lstm(&self, b: &mut Builder, name: &str, x: &Live, s: &State) -> Result<State, String> {
         let sum = self.with_state(b, name, x, (s, 4))?;
         let open = self.gate(b, name, &sum, (0, 3))?;
@@ -284,7 +291,8 @@ impl Direction {
         })
     }
 
-    /// The gates are those of update and reset, then the candidate of the state.
+    /// Computes a step of a GRU. The gates are update, reset and the candidate of the state, in
+    /// this order.
     fn gru(
         &self,
         b: &mut Builder,
@@ -336,7 +344,7 @@ impl Direction {
     }
 }
 
-/// Refuses what no layer here does.
+/// Refuses peepholes, `clip`, `input_forget`, and sequences whose stated length is not `places`.
 fn check(node: &OnnxNode<'_>, places: usize) -> Result<(), String> {
     if node.input(7).is_some() && node.op() == "LSTM" {
         return Err("peepholes are not supported".into());
@@ -354,7 +362,7 @@ fn check(node: &OnnxNode<'_>, places: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Values of each place joined along a new first axis.
+/// Joins values along a new first axis.
 fn joined(b: &mut Builder, name: &str, parts: &[Live]) -> Result<Live, String> {
     let parts: Result<Vec<Live>, String> = parts
         .iter()
@@ -363,7 +371,8 @@ fn joined(b: &mut Builder, name: &str, parts: &[Live]) -> Result<Live, String> {
     operations::concat(b, name, &parts?, 0)
 }
 
-/// Computes a recurrent layer: the outputs of all places, and the last states.
+/// Computes a recurrent layer. Returns the outputs of all places, the final outputs, and the final
+/// cells of an LSTM.
 pub(super) fn unrolled(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, name, layout) = (live(node, 0)?, &node.name, node.int("layout", 0));
     if x.rank() != 3 || x.records == Some(2) || x.records == Some(layout as usize) {
@@ -426,7 +435,7 @@ pub(super) fn unrolled(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(found.into_iter().map(float).collect())
 }
 
-/// A result in the order of axes that the layout asks for.
+/// Returns a result as it is for layout 0, otherwise with its axes in `order`.
 fn turned(
     b: &mut Builder,
     name: &str,

@@ -9,7 +9,7 @@ use crate::bake::front::value::{Live, inner_axis};
 use crate::ir::op::Window;
 use std::f64::consts::TAU;
 
-/// The one integer of input `i`, where it is there.
+/// The only element of input `i`, a constant integer. `None` if the input is left out.
 fn integer(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Option<i64>, String> {
     let Some(c) = node.constant(i, what)? else {
         return Ok(None);
@@ -20,12 +20,14 @@ fn integer(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Option<i64>, Str
     }
 }
 
-/// The largest length of a transform: its matrix has the square of it.
+/// The largest length of a transform. The number of its weights grows with the square of the
+/// length.
 const LONGEST: usize = 4096;
 
-/// Real and imaginary part of the factor of sample `i` in bin `k`, of `n` samples.
+/// Real and imaginary part of the factor of sample `i` for bin `k`, in a transform of `n` samples.
+/// Factors of an inverse transform are divided by `n`.
 fn factor(k: usize, i: usize, n: usize, inverse: bool) -> [f64; 2] {
-    // The product is reduced first: an angle of many turns loses digits.
+    // The product is reduced modulo `n` first, because an angle of many turns loses digits.
     let angle = TAU * (k * i % n) as f64 / n as f64;
     match inverse {
         true => [angle.cos() / n as f64, angle.sin() / n as f64],
@@ -62,7 +64,8 @@ pub(super) fn fourier(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     }
     let bins = if half { n / 2 + 1 } else { n };
     let samples = x.dims[a];
-    // A row of weights for each part of a bin, a column for each part of a sample.
+    // There is a row of weights for the real and the imaginary part of each bin, and a column for
+    // each part of a sample.
     let mut weights = Vec::with_capacity(2 * bins * samples * parts);
     for (k, imaginary) in (0..bins).flat_map(|k| [(k, false), (k, true)]) {
         for i in 0..samples {
@@ -135,7 +138,7 @@ pub(super) fn short_time(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, S
     Ok(y.with_dims(vec![frames, bins, 2]).like(x.records))
 }
 
-/// `HannWindow`, `HammingWindow` and `BlackmanWindow` of a size.
+/// `HannWindow`, `HammingWindow` and `BlackmanWindow`, as a constant of `size` numbers.
 pub(super) fn window(node: &OnnxNode<'_>, size: &ConstantTensor) -> Result<ConstantTensor, String> {
     let size = size.number()?;
     if !(1.0..=1048576.0).contains(&size) {

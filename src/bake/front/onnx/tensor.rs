@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 pub(super) struct Tensors<'t, 'f> {
     /// The folder of the model.
     pub(super) folder: &'t Path,
-    /// The files that were read.
+    /// Reads files and records their paths.
     pub(super) files: &'t mut Files<'f>,
     /// The contents of files with numbers; `None` for files that cannot be read.
     pub(super) data: HashMap<PathBuf, Option<Vec<u8>>>,
@@ -51,7 +51,8 @@ impl Tensors<'_, '_> {
         }
     }
 
-    /// The bytes of a tensor in another file.
+    /// Returns the bytes of a tensor that another file in the model's folder stores. `None` after a
+    /// mistake. If an earlier tensor reported the file, no mistake is added.
     fn external(
         &mut self,
         tensor: &TensorProto,
@@ -118,7 +119,7 @@ impl Tensors<'_, '_> {
 /// The message on integers that constants cannot hold.
 const LARGE: &str = "a UINT64 of 2^63 or more is not supported";
 
-/// The type of a code of ONNX; `None` for types that are not supported.
+/// Returns the type of one of ONNX's type codes; `None` for types that are not supported.
 pub(super) fn element(code: i64) -> Option<Element> {
     Some(match code {
         1 => Element::F32,
@@ -139,7 +140,8 @@ pub(super) fn element(code: i64) -> Option<Element> {
     })
 }
 
-/// Converts a tensor of the file to a constant.
+/// Converts a tensor of the file to a constant. `external` has its bytes if another file stores
+/// them.
 pub(super) fn constant(
     tensor: &TensorProto,
     rest: &TensorRest,
@@ -231,7 +233,8 @@ fn of_bytes(bytes: &[u8], size: usize, kind: DataType) -> Result<Data, String> {
     Ok(Data::Ints(numbers.into_iter().map(Int::Known).collect()))
 }
 
-/// The numbers of a tensor that are in fields of their type instead of bytes.
+/// Reads the numbers of a tensor from the fields for its type, such as `float_data`, instead of raw
+/// bytes.
 fn of_fields(
     tensor: &TensorProto,
     rest: &TensorRest,

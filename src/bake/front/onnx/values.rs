@@ -14,7 +14,8 @@ use crate::bake::front::resample::{self, Tap};
 use crate::bake::front::value::{Live, ModelValue, axis, inner_axes, inner_axis};
 use crate::ir::op::{Activation, Arithmetic, Float, Math};
 
-/// Computes an operation of this file; `None` for others.
+/// Computes an operation with one output that is in this file, or in `attention`, `picking` or
+/// `signals`. `None` for other operations.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live, String>> {
     Some(match node.op() {
         "Pow" => pow(b, node),
@@ -66,7 +67,7 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
     })
 }
 
-/// Input `i` as an operand.
+/// Input `i`, a constant or a value computed from the record, as an operand.
 pub(super) fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o>, String> {
     match node.input(i) {
         Some(ModelValue::Constant(c)) => Ok(Operand::Constant(c)),
@@ -87,7 +88,8 @@ fn pow(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     elementwise::power_of(b, &node.name, x, y)
 }
 
-/// `Mod` of floats, whose remainder has the sign of the first operand, or of small integers.
+/// `Mod`. The remainder has the sign of the first operand if `fmod` is set, otherwise that of the
+/// second.
 fn modulo(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, y) = (operand(node, 0)?, operand(node, 1)?);
     elementwise::remainder(b, &node.name, x, y, node.int("fmod", 0) != 0)
@@ -112,7 +114,8 @@ fn normalised(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::combined(b, name, Arithmetic::Divide, x, &norm)
 }
 
-/// `ReduceProd`: the products of elements along axes, half by half.
+/// `ReduceProd`: the product along axes. The first half of an axis is multiplied by the second,
+/// element by element, until one element is left.
 fn product_along(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let (axes, keep) = (reduced_axes(node, &x)?, node.int("keepdims", 1) != 0);
@@ -144,7 +147,8 @@ fn product_along(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(x)
 }
 
-/// `AffineGrid`: the places that a matrix of each record moves the pixels of an image to.
+/// `AffineGrid`: for each pixel of an image, the coordinates that the record's matrix maps it to.
+/// The image spans coordinates from -1 to 1.
 fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let sizes = node.needed(1, "a size")?.integers()?;
@@ -169,7 +173,7 @@ fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let count: usize = image.iter().product();
     let mut rows = Vec::new();
     for pixel in 0..count {
-        // The last axis of the image comes first.
+        // A pixel's coordinates begin with that of the image's last axis.
         let mut rest = pixel;
         for &n in image.iter().rev() {
             rows.push(place(rest % n, n));
@@ -274,7 +278,8 @@ fn choose(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// Functions that are made of others.
+/// Computes functions that the graph has no operation for, such as `Softsign`, from operations that
+/// it has.
 fn function(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?.clone(), &node.name);
     let float = |key: &str, default: f64| node.float(key, default);
@@ -373,7 +378,7 @@ fn cumulated(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::cumulated(b, &node.name, x, a, exclusive, reverse)
 }
 
-/// `Trilu`: the upper or lower triangle of matrices.
+/// `Trilu`: keeps the upper or lower triangle of each matrix, and sets the other elements to 0.
 fn triangle(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let &[.., rows, cols] = &x.dims[..] else {
@@ -391,7 +396,8 @@ fn triangle(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::with_constant(b, &node.name, Arithmetic::Multiply, x, &mask, false)
 }
 
-/// `OneHot`: for each index the numbers of whether it is 0, 1, …
+/// `OneHot`: each index becomes `depth` numbers along a new axis: `on` at the index, `off`
+/// elsewhere.
 fn one_hot(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let depth = node.needed(1, "a depth")?.number()?;
     let values = node.needed(2, "values")?;
@@ -407,7 +413,8 @@ fn one_hot(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// The axes of a reduction; all of them if none are named.
+/// The axes of a reduction. If the node names none, these are all axes, or no axes with
+/// `noop_with_empty_axes`. All axes of a value with an axis of the records are refused.
 fn reduced_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {
         Some(axes) => inner_axes(&axes, x),
@@ -417,7 +424,7 @@ fn reduced_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     }
 }
 
-/// Reductions that are made of others.
+/// Computes `ReduceMin`, and the norms and logarithms of sums, from sums and maxima.
 fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let (axes, keep) = (reduced_axes(node, x)?, node.int("keepdims", 1) != 0);
@@ -451,7 +458,7 @@ fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             let sum = sum(b, x)?;
             math(b, name, &sum, Math::Log)
         }
-        // ln Σ eˣ = m + ln Σ eˣ⁻ᵐ with the largest x as m.
+        // ln Σ eˣ = m + ln Σ eˣ⁻ᵐ, where m is the largest x, so that no power overflows.
         _ if none => Ok(x.clone()),
         _ => {
             let most = operations::reduce(b, name, x, axes.clone(), Reduction::Max, true)?;
@@ -465,14 +472,15 @@ fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
 }
 
-/// The axes from the one that a normalisation names on.
+/// The axes of a normalisation: its attribute `axis` and all axes behind it.
 fn last_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     let first = axis(node.int("axis", -1), x.rank())?;
     let all: Vec<i64> = (first as i64..x.rank() as i64).collect();
     inner_axes(&all, x)
 }
 
-/// `LayerNormalization`: the result, the mean, and one by the deviation.
+/// `LayerNormalization`: the result, the mean, and the reciprocal of the standard deviation if the
+/// node has a third output.
 pub(super) fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
     let axes = last_axes(node, x)?;
@@ -485,7 +493,7 @@ pub(super) fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(all.into_iter().map(ModelValue::Live).collect())
 }
 
-/// x times the operand `i`, plus the one behind it, where they are there.
+/// x times input `i`, plus input `i + 1`. An input that is left out changes nothing.
 fn scaled_by(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, i: usize) -> Result<Live, String> {
     let constants = [i, i + 1].map(|i| !matches!(node.input(i), Some(ModelValue::Live(_))));
     if constants == [true, true] {
@@ -504,7 +512,8 @@ fn scaled_by(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, i: usize) -> Result
     Ok(y)
 }
 
-/// Functions that are made of powers of e, logarithms, sines and roots.
+/// Computes trigonometric and hyperbolic functions from powers of e, logarithms, sines, cosines and
+/// roots.
 fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &*node.name);
     match node.op() {
@@ -524,7 +533,7 @@ fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             b.scale(name, &both, &[0.5], &[0.0])
         }
         op @ ("Asinh" | "Acosh") => {
-            // ln(|x| + √(x² ± 1)), with the sign of x.
+            // asinh x is ln(|x| + √(x² + 1)) with the sign of x. acosh x is ln(x + √(x² − 1)).
             let one = if op == "Asinh" { 1.0 } else { -1.0 };
             let square = power(b, name, x, 2.0)?;
             let shifted = b.scale(name, &square, &[1.0], &[one])?;
@@ -550,7 +559,7 @@ fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         }
         "Atan" => arc_tangent(b, name, x),
         op => {
-            // The arc sine is the arc tangent of x / (1 + √(1 − x²)), twice.
+            // asin x = 2 · atan(x / (1 + √(1 − x²))), and acos x = π/2 − asin x.
             let square = power(b, name, x, 2.0)?;
             let rest = b.scale(name, &square, &[-1.0], &[1.0])?;
             let root = math(b, name, &rest, Math::Sqrt)?;
@@ -565,8 +574,8 @@ fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
 }
 
-/// The arc tangent: that of x / (1 + √(1 + x²)), twice, by which two steps leave at most tan(π/8);
-/// then its series.
+/// The arc tangent. atan x = 2 · atan(x / (1 + √(1 + x²))), applied twice, leaves numbers of at
+/// most tan(π/8). Their arc tangent is computed by its power series.
 fn arc_tangent(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     // f32 cannot hold squares of larger numbers. The tangent of π/2 − 1e-9 is 1e9.
     let most = Activation::Clip {
@@ -583,7 +592,7 @@ fn arc_tangent(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     }
     let square = power(b, name, &half, 2.0)?;
     let terms = [17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0];
-    // −x² for each further term.
+    // Horner's scheme: each step multiplies the sum by −x² and adds the next coefficient.
     let mut sum = b.scale(name, &square, &[0.0], &[1.0 / 17.0])?;
     for pair in terms.windows(2) {
         let product = operations::combined(b, name, Arithmetic::Multiply, &sum, &square)?;
@@ -607,7 +616,8 @@ fn mean_variance(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     normalise::by_mean_and_variance(b, &node.name, x, &axes, 1e-9)
 }
 
-/// A list with a number for each channel, as a constant that is repeated over the pixels.
+/// Input `i`, a constant with a number for each channel. It gets the sizes [channels, 1, …], so
+/// that it is repeated over the pixels.
 fn of_channels(
     node: &OnnxNode<'_>,
     i: usize,
@@ -652,7 +662,8 @@ fn group_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let grouped = x.with_dims(vec![groups, x.len() / groups]);
     let y = normalise::by_mean_and_variance(b, &node.name, &grouped, &[1], epsilon)?;
     let y = y.with_dims(x.dims.clone());
-    // Before set 21 a group has one scale.
+    // Before operation set 21 scale and bias have a number for each group, since then one for each
+    // channel.
     let list = |i: usize, what: &str| -> Result<ConstantTensor, String> {
         let c = node.needed(i, what)?;
         let each = channels / c.len().max(1);
@@ -693,7 +704,8 @@ fn local_response(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> 
     operations::combined(b, name, Arithmetic::Divide, x, &divisor)
 }
 
-/// The scales and zero points of a quantised value: one of each for all elements, or for each.
+/// The scales and zero points of a quantised value: one of each for all elements, or one of each
+/// for every element.
 struct Steps {
     scales: Vec<f64>,
     zeros: Vec<f64>,
@@ -787,8 +799,8 @@ fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     products::summed(b, &node.name, &equation, [&x?, &y?])
 }
 
-/// `Gather` of the rows of a constant by indices that are computed from the record: the product of
-/// the indices' places with the rows.
+/// `Gather` of rows of a constant table by indices that are computed from the record. Each index
+/// becomes a one-hot vector, whose product with the table is the row.
 pub(super) fn looked_up(
     b: &mut Builder,
     node: &OnnxNode<'_>,

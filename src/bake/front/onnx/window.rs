@@ -8,7 +8,8 @@ use crate::bake::front::operations::{self, MOST, Reduction, image};
 use crate::bake::front::value::{Live, ModelValue, inner_axes, standard};
 use crate::ir::op::{Activation, Arithmetic, Border, Float, Math, Op, Pool, Window};
 
-/// An attribute with one number for each axis of the image.
+/// Returns the attribute `name`, a list of `axes` numbers from 0 to [`MOST`]. If the node does not
+/// have it, each number is `default`.
 fn list(
     node: &OnnxNode<'_>,
     name: &str,
@@ -123,8 +124,9 @@ fn spans(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Ve
             before[i] + image[i] + after[i],
             (size[i] - 1) * dilation[i] + 1,
         );
-        // With `ceil_mode` one window may end outside of the border. A mean never counts elements
-        // there, so the window is cut to the image with its border.
+        // With `ceil_mode`, a window that is longer than the image with its border still has one
+        // position. A mean never counts elements outside of the border, so the window is cut to
+        // fit.
         if (1..stride[i]).contains(&covered.saturating_sub(all)) {
             size[i] = all.div_ceil(dilation[i]);
             stride[i] = all;
@@ -174,7 +176,7 @@ pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, 
     let window = window(node, &x, size, false)?;
     let numbers = weights.numbers()?;
     let pixels: usize = size.iter().product();
-    // From (c, ky, kx) to (ky, kx, c).
+    // Reorders the weights of each output from (c, ky, kx) to (ky, kx, c).
     let mut turned = Vec::with_capacity(numbers.len());
     for row in numbers.chunks_exact(group * pixels) {
         for p in 0..pixels {
@@ -232,7 +234,8 @@ pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String>
     };
     let ceil = node.int("ceil_mode", 0) != 0;
     if let &[c, d, h, w] = &x.dims[..] {
-        // The largest value and the mean of a box are those of its planes.
+        // A box is pooled in two steps: the rows and columns of each plane, then the planes. The
+        // maximum and the mean do not change by that.
         let spans = spans(node, &x, &size, ceil)?;
         let planes = x.with_dims(vec![c * d, h, w]);
         let flat = operations::pool(b, &node.name, &planes, kind, over(&spans[1..], ceil))?;
@@ -289,7 +292,7 @@ pub(super) fn global(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     Ok(Live::new(value, dims, x.kind))
 }
 
-/// Mean, maximum or sum along neighbouring axes.
+/// `ReduceMean`, `ReduceMax` and `ReduceSum`: mean, maximum or sum along axes.
 pub(super) fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {

@@ -11,9 +11,10 @@ use std::cell::Cell;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'b> {
     bytes: &'b [u8],
-    /// The index of its first byte.
+    /// The index of the table's first byte.
     at: usize,
-    /// The offsets of the fields from there, two bytes each; 0 for a field that is left out.
+    /// The offsets of the fields from the table's first byte, two bytes each. An offset of 0 stands
+    /// for a field that is left out.
     fields: &'b [u8],
     /// The number of bytes that vectors of the file may still take.
     left: Option<&'b Cell<usize>>,
@@ -65,7 +66,8 @@ impl<'b> Table<'b> {
         left: None,
     };
 
-    /// The root of a file that begins with an offset and an identifier.
+    /// Returns the root table of a file that begins with the root's offset and `identifier`. `left`
+    /// is the number of bytes that vectors may take ([`most`]).
     pub(super) fn root(
         bytes: &'b [u8],
         identifier: &[u8; 4],
@@ -98,7 +100,7 @@ impl<'b> Table<'b> {
         })
     }
 
-    /// The index of a field; `None` if it is left out.
+    /// The index of field `n` in the file; `None` if it is left out.
     fn field(&self, n: usize) -> Option<usize> {
         match part::<2>(self.fields, 2 * n).map(u16::from_le_bytes) {
             Ok(offset) if offset > 0 => self.at.checked_add(offset.into()),
@@ -110,12 +112,12 @@ impl<'b> Table<'b> {
         self.field(n).map(|at| part(self.bytes, at)).transpose()
     }
 
-    /// A byte; 0 if it is left out.
+    /// Returns field `n`, a byte; 0 if it is left out.
     pub(super) fn byte(&self, n: usize) -> Result<u8, String> {
         Ok(self.scalar::<1>(n)?.map_or(0, |b| b[0]))
     }
 
-    /// A truth value; false if it is left out.
+    /// Returns field `n`, a truth value; false if it is left out.
     pub(super) fn flag(&self, n: usize) -> Result<bool, String> {
         Ok(self.byte(n)? != 0)
     }
@@ -124,29 +126,30 @@ impl<'b> Table<'b> {
         Ok(self.scalar(n)?.map_or(default, i32::from_le_bytes))
     }
 
-    /// A u32; 0 if it is left out.
+    /// Returns field `n`, a u32; 0 if it is left out.
     pub(super) fn unsigned(&self, n: usize) -> Result<u32, String> {
         Ok(self.scalar(n)?.map_or(0, u32::from_le_bytes))
     }
 
-    /// A u64; 0 if it is left out.
+    /// Returns field `n`, a u64; 0 if it is left out.
     pub(super) fn long(&self, n: usize) -> Result<u64, String> {
         Ok(self.scalar(n)?.map_or(0, u64::from_le_bytes))
     }
 
-    /// An f32; 0 if it is left out.
+    /// Returns field `n`, an f32; 0 if it is left out.
     pub(super) fn float(&self, n: usize) -> Result<f32, String> {
         Ok(self.scalar(n)?.map_or(0.0, f32::from_le_bytes))
     }
 
-    /// A field of a table; `None` if it is left out.
+    /// Returns field `n`, which is a table itself; `None` if it is left out.
     pub(super) fn table(&self, n: usize) -> Result<Option<Table<'b>>, String> {
         self.field(n)
             .map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left))
             .transpose()
     }
 
-    /// The elements of a vector, `size` bytes each.
+    /// Returns the elements of field `n`, a vector with `size` bytes an element; `None` if it is
+    /// left out.
     fn elements(&self, n: usize, size: usize) -> Result<Option<Elements<'b>>, String> {
         let Some(at) = self.field(n) else {
             return Ok(None);
@@ -168,12 +171,13 @@ impl<'b> Table<'b> {
         }))
     }
 
-    /// A vector of bytes; `None` if it is left out.
+    /// Returns field `n`, a vector of bytes, without a copy; `None` if it is left out.
     pub(super) fn bytes(&self, n: usize) -> Result<Option<&'b [u8]>, String> {
         Ok(self.elements(n, 1)?.map(|e| e.bytes))
     }
 
-    /// The elements of a vector, which are counted because they take memory of their own.
+    /// Returns the elements of field `n`, a vector that the caller copies. Their bytes count
+    /// against the limit of all vectors. No elements if the field is left out.
     fn taken(&self, n: usize, size: usize) -> Result<Elements<'b>, String> {
         let elements = self.elements(n, size)?.unwrap_or_default();
         if let Some(left) = self.left {
@@ -191,7 +195,7 @@ impl<'b> Table<'b> {
         Ok(elements)
     }
 
-    /// A text; empty if it is left out.
+    /// Returns field `n`, a text; empty if it is left out.
     pub(super) fn text(&self, n: usize) -> Result<String, String> {
         Ok(String::from_utf8_lossy(self.taken(n, 1)?.bytes).into_owned())
     }
@@ -208,32 +212,32 @@ impl<'b> Table<'b> {
             .collect()
     }
 
-    /// A vector of u16.
+    /// Returns field `n`, a vector of u16; empty if it is left out.
     pub(super) fn shorts(&self, n: usize) -> Result<Vec<u16>, String> {
         self.numbers(n, u16::from_le_bytes)
     }
 
-    /// A vector of i32; empty if it is left out.
+    /// Returns field `n`, a vector of i32; empty if it is left out.
     pub(super) fn ints(&self, n: usize) -> Result<Vec<i32>, String> {
         self.numbers(n, i32::from_le_bytes)
     }
 
-    /// A vector of i32 as i64; empty if it is left out.
+    /// Returns field `n`, a vector of i32, as i64; empty if it is left out.
     pub(super) fn longs_of_ints(&self, n: usize) -> Result<Vec<i64>, String> {
         self.numbers(n, |b| i32::from_le_bytes(b).into())
     }
 
-    /// A vector of i64; empty if it is left out.
+    /// Returns field `n`, a vector of i64; empty if it is left out.
     pub(super) fn longs(&self, n: usize) -> Result<Vec<i64>, String> {
         self.numbers(n, i64::from_le_bytes)
     }
 
-    /// A vector of f32; empty if it is left out.
+    /// Returns field `n`, a vector of f32; empty if it is left out.
     pub(super) fn floats(&self, n: usize) -> Result<Vec<f32>, String> {
         self.numbers(n, f32::from_le_bytes)
     }
 
-    /// A vector of tables; empty if it is left out.
+    /// Returns field `n`, a vector of tables; empty if it is left out.
     pub(super) fn tables(&self, n: usize) -> Result<Vec<Table<'b>>, String> {
         let Elements { begin, bytes } = self.taken(n, 4)?;
         (0..bytes.len() / 4)
@@ -246,11 +250,12 @@ impl<'b> Table<'b> {
 mod tests {
     use super::*;
 
-    /// A file whose root has a vector of `tables` times one table, which has a vector of `numbers`.
+    /// A file whose root has a vector of `tables` entries that all point to one table. That table
+    /// has a vector of `numbers` integers.
     fn shared(tables: u32, numbers: u32) -> Vec<u8> {
         let table = 28 + 4 * tables;
-        // The root's place; the identifier; sizes and the one field of both tables, which are alike
-        // (6, 8 and 4); the root.
+        // The root's offset and the identifier come first. Then come the sizes and the field offset
+        // that both tables share: 6, 8 and 4. The root follows.
         let mut words = vec![
             16,
             u32::from_le_bytes(*b"TEST"),

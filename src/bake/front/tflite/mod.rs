@@ -176,7 +176,7 @@ const DILATED: &str = "convert the model with one record (`keras.Input(…, batc
 /// The code of operators that are not part of TensorFlow Lite.
 const CUSTOM: i32 = 32;
 
-/// A value of the draft with its axes in another order than in its tensor.
+/// A value of the draft whose axes may be in another order than those of its tensor.
 #[derive(Clone, Debug, PartialEq)]
 struct Turned {
     /// The value, with the sizes of the tensor in another order. The axis of the records, where
@@ -187,7 +187,7 @@ struct Turned {
 }
 
 impl Turned {
-    /// Another value with its axes in the same order.
+    /// Returns `live` as a value whose axes are in the order of this one.
     fn with(&self, live: Live) -> Turned {
         let order = self.order.clone();
         Turned { live, order }
@@ -213,13 +213,13 @@ struct Operator<'b> {
     code: i32,
     /// The name of an operator that the schema does not have.
     custom: String,
-    /// Numbers of tensors; -1 for an input that is left out.
+    /// The number of each input's tensor; -1 for an input that is left out.
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     options: Table<'b>,
     /// The options of an operator that the schema does not have.
     custom_options: &'b [u8],
-    /// The number of the options' table.
+    /// The number of the options' table in the schema, 0 if there is none.
     kind: u8,
 }
 
@@ -234,10 +234,11 @@ struct Subgraph<'b> {
 }
 
 impl<'b> Subgraph<'b> {
-    /// Reads a model.
+    /// Reads the only subgraph of a model. `left` limits the memory of its vectors
+    /// ([`flat::most`]).
     fn read(bytes: &'b [u8], left: &'b Cell<usize>) -> Result<Subgraph<'b>, String> {
         let model = Table::root(bytes, b"TFL3", left)?;
-        // Model: version 0, operator_codes 1, subgraphs 2, buffers 4.
+        // Fields of `Model`: 0 version, 1 operator_codes, 2 subgraphs, 4 buffers.
         let version = model.unsigned(0)?;
         if version != 3 {
             return Err(format!("expected version 3 of the schema, found {version}"));
@@ -250,7 +251,7 @@ impl<'b> Subgraph<'b> {
                 subgraphs.len()
             ));
         };
-        // SubGraph: tensors 0, inputs 1, outputs 2, operators 3.
+        // Fields of `SubGraph`: 0 tensors, 1 inputs, 2 outputs, 3 operators.
         let tensors = subgraph.tables(0)?;
         let tensors = tensors
             .iter()
@@ -270,18 +271,18 @@ impl<'b> Subgraph<'b> {
         })
     }
 
-    /// The tensor of a number.
+    /// Tensor number `i`, or `None` if the model has no such tensor.
     fn tensor(&self, i: i32) -> Option<&TfliteTensor<'b>> {
         usize::try_from(i).ok().and_then(|i| self.tensors.get(i))
     }
 
-    /// The name of the tensor of a number.
+    /// The name of tensor number `i`.
     fn name(&self, i: i32) -> String {
         self.tensor(i)
             .map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
     }
 
-    /// The name of an input or output: that in the signature, or that of the tensor.
+    /// The name of an input or output: its name in the signature, or else that of its tensor.
     fn called(&self, i: i32) -> String {
         self.signature
             .get(&i)
@@ -303,10 +304,11 @@ impl<'b> Subgraph<'b> {
     }
 }
 
-/// The names in the signature, by tensor.
+/// The names of inputs and outputs in the model's signature, by tensor. Empty if the model does not
+/// have exactly one signature.
 fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
-    // Model: signature_defs 7. SignatureDef: inputs 0, outputs 1. TensorMap: name 0, tensor_index
-    // 1.
+    // Fields of `Model`: 7 signature_defs. Fields of `SignatureDef`: 0 inputs, 1 outputs. Fields of
+    // `TensorMap`: 0 name, 1 tensor_index.
     let signatures = model.tables(7)?;
     let [signature] = &signatures[..] else {
         return Ok(HashMap::new());
@@ -318,9 +320,9 @@ fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
 
 impl<'b> Operator<'b> {
     fn read(table: &Table<'b>, codes: &[Table<'b>]) -> Result<Operator<'b>, String> {
-        // Operator: opcode_index 0, inputs 1, outputs 2, builtin_options_type 3, builtin_options 4,
-        // custom_options 5.
-        // OperatorCode: deprecated_builtin_code 0 (up to 127), custom_code 1, builtin_code 3.
+        // Fields of `Operator`: 0 opcode_index, 1 inputs, 2 outputs, 3 builtin_options_type,
+        // 4 builtin_options, 5 custom_options. Fields of `OperatorCode`: 0 deprecated_builtin_code
+        // (up to 127), 1 custom_code, 3 builtin_code.
         let index = table.unsigned(0)?;
         let code = codes
             .get(index as usize)
@@ -336,7 +338,7 @@ impl<'b> Operator<'b> {
         })
     }
 
-    /// The name, for messages.
+    /// The operator's name, for messages.
     fn name(&self) -> String {
         let supported = OPS.iter().map(|&(code, name, _)| (code, name));
         let others = INSTEAD.iter().map(|&(code, name, _)| (code, name));
@@ -351,7 +353,7 @@ impl<'b> Operator<'b> {
 /// An operator with its inputs.
 struct OperatorNode<'n> {
     op: &'static str,
-    /// The name of its nodes in the draft: that of its output.
+    /// The name of the draft's nodes that compute this operator: that of its first output.
     name: String,
     /// `None` where an input is left out.
     inputs: Vec<Option<TfliteValue>>,
@@ -407,7 +409,8 @@ struct Attempt {
     supposed: bool,
 }
 
-/// Makes a draft of a model's graph.
+/// Makes a draft of a model's graph. If `single` is true, a fixed first size is not taken for the
+/// number of records.
 fn lower_graph(
     graph: &Subgraph<'_>,
     place: &ModelPlace<'_>,
@@ -491,8 +494,8 @@ fn outputs_of(
         .ok()
 }
 
-/// A value of the sizes that the model states, in place of one that a mistake has left out:
-/// mistakes behind it are found too.
+/// A value of the sizes that the model states, in place of one that a mistake has left out. With
+/// it, mistakes in later operators are found too.
 fn assumed(
     tensor: &TfliteTensor<'_>,
     known: &HashMap<i32, TfliteValue>,
@@ -511,7 +514,8 @@ fn assumed(
     Some(TfliteValue::Live(ops::straight(live)))
 }
 
-/// The draft of a model whose operators are all computed.
+/// Returns the draft of a model whose operators are all computed, with its outputs and the order of
+/// a record's values.
 fn finish(
     graph: &Subgraph<'_>,
     mut builder: Builder,
@@ -560,7 +564,7 @@ fn hinted(mistake: String) -> String {
     }
 }
 
-/// Notes on quantization for whoever builds.
+/// Adds notes on quantization to the messages of the build.
 fn notes(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
     let quantised = |t: &TfliteTensor<'_>| t.quantised.is_some() && !t.float();
     if graph.tensors.iter().any(quantised) {
@@ -602,7 +606,7 @@ fn notes(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// The builder of a model, and what its inputs are.
+/// The builder of a model with its inputs, and how the records of the inputs are arranged.
 struct Opened {
     builder: Builder,
     /// The order of a record's values. The channels of a single image are last in the file and
@@ -693,7 +697,8 @@ fn inputs(
     })
 }
 
-/// The declarations of all inputs. One is left out behind a mistake.
+/// The declarations of all inputs. An input with a mistake is left out, and the mistake is
+/// reported.
 fn declared_inputs(
     graph: &Subgraph<'_>,
     file: &str,
@@ -768,7 +773,8 @@ fn input(
     })
 }
 
-/// The name of a supported operator. Others are reported.
+/// Returns the name of a supported operator. Other operators, and those with another operator's
+/// options, are reported.
 fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Option<&'static str> {
     match OPS.iter().find(|(code, ..)| *code == operator.code) {
         Some(&(_, name, kind)) if kind == 0 || operator.kind == 0 || operator.kind == kind => {

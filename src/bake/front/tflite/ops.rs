@@ -1,4 +1,5 @@
-//! The operators of TensorFlow Lite, one function each.
+//! The operators of TensorFlow Lite: layers, arithmetic, changes of shape, and all operators on
+//! constants. Further operators are in `values`.
 
 use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned, values};
 use crate::bake::front::builder::Builder;
@@ -54,7 +55,7 @@ impl OperatorNode<'_> {
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
-    /// An option of an i32, from 1 to [`MOST`].
+    /// Returns option `field`, an integer from 1 to [`MOST`]. `what` is its name in messages.
     pub(super) fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
         let found = self.options.int(field, default)?;
         match usize::try_from(found) {
@@ -128,7 +129,7 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
-        // Values are the real numbers that quantized integers stand for.
+        // Values already are the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
         "CAST" => cast(b, node)?,
         "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
@@ -176,7 +177,7 @@ fn check_types(node: &OperatorNode<'_>) -> Result<(), String> {
     }
 }
 
-/// A value with its axes in the order `want` of the tensor's axes.
+/// Transposes a value, so that its axes are the tensor's axes in the order `want`.
 pub(super) fn arranged(
     b: &mut Builder,
     name: &str,
@@ -190,7 +191,7 @@ pub(super) fn arranged(
     b.transpose(name, &x.live, &at)
 }
 
-/// A value with its axes in the order of the tensor.
+/// Transposes a value, so that its axes are in the order of the tensor.
 pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
     let order: Vec<usize> = (0..x.order.len()).collect();
     arranged(b, name, x, &order)
@@ -225,7 +226,8 @@ pub(super) fn shown(x: &Turned) -> String {
     tensor(x).shown()
 }
 
-/// A value of `rank` axes: those that it does not have come in front, with size 1.
+/// Returns a value of `rank` axes: those that it does not have come in front, with size 1. A value
+/// with an axis of the records is returned as it is.
 fn led(x: &Turned, rank: usize) -> Turned {
     let ahead = rank.saturating_sub(x.live.rank());
     if ahead == 0 || x.live.records.is_some() {
@@ -241,7 +243,8 @@ fn led(x: &Turned, rank: usize) -> Turned {
     }
 }
 
-/// Transposes the operand of an element-wise operation to the order of a value's axes.
+/// Transposes a constant operand of an element-wise operation to the order of a value's axes. Axes
+/// that it does not have come in front, with size 1.
 fn turned(c: &ConstantTensor, x: &Turned) -> ConstantTensor {
     let Some(ahead) = x
         .live
@@ -362,7 +365,6 @@ fn argmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Strin
     }))
 }
 
-/// The arithmetic of an operator.
 fn arithmetic_of(op: &str) -> Arithmetic {
     match op {
         "ADD" => Arithmetic::Add,
@@ -374,7 +376,7 @@ fn arithmetic_of(op: &str) -> Arithmetic {
     }
 }
 
-/// An operand whose axes are in the order of another one's.
+/// An operand of an element-wise operator, with its axes in the order that all operands share.
 pub(super) enum Side {
     Live(Live),
     Constant(ConstantTensor),
@@ -474,8 +476,9 @@ pub(super) fn as_image(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, 
     arranged(b, name, x, order)?.per_record()
 }
 
-/// A value of an image of each record whose tensor has its channels last. `records` is the place of
-/// the axis of the records in the tensor.
+/// Wraps an image with its channels first as a tensor with its channels last. `records` is the
+/// place of the axis of the records in the tensor. If it is `None`, the tensor gets a first axis of
+/// size 1.
 pub(super) fn of_image(live: Live, records: Option<usize>) -> Turned {
     Turned {
         live: live.like(records),
@@ -564,13 +567,14 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     }
     let mut numbers = weights.numbers()?;
     if depthwise {
-        // From (ky, kx, output) to (output, ky, kx).
+        // Reorders the weights from (ky, kx, output) to (output, ky, kx).
         numbers = (0..outputs)
             .flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied())
             .collect();
     }
-    // Conv2DOptions: padding 0, stride_w 1, stride_h 2, activation 3, dilation_w_factor 4,
-    // dilation_h_factor 5; DepthwiseConv2DOptions: depth_multiplier 3, the others one further.
+    // Fields of `Conv2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 activation,
+    // 4 dilation_w_factor, 5 dilation_h_factor. In `DepthwiseConv2DOptions` field 3 is
+    // depth_multiplier, and activation and dilations follow from 4 on.
     let more = usize::from(depthwise);
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
     let dilation = (
@@ -586,8 +590,8 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
 
 fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = image(b, node)?;
-    // Pool2DOptions: padding 0, stride_w 1, stride_h 2, filter_width 3, filter_height 4, activation
-    // 5.
+    // Fields of `Pool2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 filter_width,
+    // 4 filter_height, 5 activation.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
     let size = (
         node.count(4, "filter_height", 0)?,
@@ -605,7 +609,7 @@ fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 }
 
 fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // FullyConnectedOptions: activation 0, weights_format 1, keep_num_dims 2.
+    // Fields of `FullyConnectedOptions`: 0 activation, 1 weights_format, 2 keep_num_dims.
     if node.options.byte(1)? != 0 {
         return Err("weights_format: expected DEFAULT, found SHUFFLED4x16INT8".into());
     }
@@ -689,7 +693,8 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     if axes.is_empty() {
         return Ok(x.clone());
     }
-    // The reduced axes must be neighbours.
+    // Axes that are neighbours in the value are reduced at once. Others are moved to the end, to
+    // become neighbours.
     let mut at: Vec<usize> = axes
         .iter()
         .filter_map(|a| x.order.iter().position(|o| o == a))
@@ -716,7 +721,7 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let live = operations::reduce(b, &node.name, &live, at, of, keep)?;
     let order = match keep {
         true => order,
-        // The remaining axes are numbered again.
+        // Without the reduced axes, the remaining ones get new numbers.
         false => order
             .iter()
             .filter(|a| !axes.contains(a))
@@ -772,7 +777,8 @@ fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// The tensor with the sizes that a reshape asks for. Only its sizes count.
+/// The tensor with the sizes that `RESHAPE`, `SQUEEZE` or `EXPAND_DIMS` asks for. Only its sizes
+/// count, because the value's axes may be in another order.
 fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Live, String> {
     let old = tensor(x);
     match node.op {
@@ -822,7 +828,7 @@ fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
 fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let first = (0..node.inputs.len()).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected inputs, found nothing")?;
-    // ConcatenationOptions: axis 0, activation 1.
+    // Fields of `ConcatenationOptions`: 0 axis, 1 activation.
     let a = position(first, node.options.int(0, 0)?.into())?;
     let mut sides = Vec::new();
     for i in 0..node.inputs.len() {
@@ -851,7 +857,8 @@ fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// Input `i` as a value of the graph, also if it is a constant beside `beside`.
+/// Input `i` as a value of the graph. A constant becomes a value with the axis of the records of
+/// `beside`.
 pub(super) fn as_live(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -918,8 +925,8 @@ fn taken(
     sizes: &[usize],
     records: Option<usize>,
 ) -> Result<Vec<Taken>, String> {
-    // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3,
-    // shrink_axis_mask 4, offset 5.
+    // Fields of `StridedSliceOptions`: 0 begin_mask, 1 end_mask, 2 ellipsis_mask, 3 new_axis_mask,
+    // 4 shrink_axis_mask, 5 offset.
     let mask = |n: usize| node.options.int(n, 0);
     let (begins, ends, shrunk) = (mask(0)?, mask(1)?, mask(4)?);
     for (n, name) in [(2, "ellipsis_mask"), (3, "new_axis_mask")] {
@@ -1071,7 +1078,7 @@ fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String
     let (x, axis) = match node.op {
         "SPLIT" => (node.live(1)?, axis_of(0)?),
         "SPLIT_V" => (node.live(0)?, axis_of(2)?),
-        // UnpackOptions: num 0, axis 1.
+        // Fields of `UnpackOptions`: 0 num, 1 axis.
         _ => (node.live(0)?, node.options.int(1, 0)?.into()),
     };
     let place = position(x, axis)?;
@@ -1092,7 +1099,7 @@ fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String
             };
             sizes.iter().map(|s| size(s).unwrap_or(0)).collect()
         }
-        // SplitOptions: num_splits 0.
+        // Field 0 is num_splits in `SplitOptions`, and num in `UnpackOptions`.
         op => {
             let count = node.count(0, if op == "SPLIT" { "num_splits" } else { "num" }, 0)?;
             vec![n / count; count]
@@ -1150,7 +1157,7 @@ fn of_constants(
     match node.op {
         // Constants hold the real numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
-        // A sparse constant is read with its zeros.
+        // A sparse constant got its zeros when it was read, so it stays as it is.
         "DENSIFY" => Ok(first.clone()),
         "CAST" => first.cast(node.output.computed()),
         "ADD" => two("Add"),
@@ -1186,7 +1193,7 @@ fn of_constants(
         }
         "CONCATENATION" => fold::concat(inputs, node.options.int(0, 0)?.into()),
         "PACK" => pack(node, inputs),
-        // GatherOptions: axis 0, batch_dims 1.
+        // Fields of `GatherOptions`: 0 axis, 1 batch_dims.
         "GATHER" if node.options.int(1, 0)? == 0 => {
             fold::gather(first, input(1)?, node.options.int(0, 0)?.into())
         }
@@ -1198,7 +1205,7 @@ fn of_constants(
 
 /// `PACK`: constants concatenated along a new axis.
 fn pack(node: &OperatorNode<'_>, inputs: &[&ConstantTensor]) -> Result<ConstantTensor, String> {
-    // PackOptions: axis 1.
+    // Fields of `PackOptions`: 1 axis.
     let along = node.options.int(1, 0)?.into();
     let a = axis(along, inputs.first().map_or(0, |c| c.dims.len()) + 1)?;
     let with = |c: &&ConstantTensor| {

@@ -19,7 +19,8 @@ pub(super) enum Level {
 /// The storage of a sparse tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sparsity {
-    /// The axis that each level stands for: those of the tensor, then those of a block.
+    /// The axis that each level stands for. Numbers below the tensor's rank are its axes. Further
+    /// numbers are the axes of a block.
     order: Vec<usize>,
     /// The axis of the tensor that each axis of a block is a part of.
     blocks: Vec<usize>,
@@ -29,7 +30,7 @@ pub(super) struct Sparsity {
 impl Sparsity {
     /// Reads the description of a tensor of `rank` axes.
     pub(super) fn read(table: &Table<'_>, rank: usize) -> Result<Sparsity, String> {
-        // SparsityParameters: traversal_order 0, block_map 1, dim_metadata 2.
+        // Fields of `SparsityParameters`: 0 traversal_order, 1 block_map, 2 dim_metadata.
         let axes = |n: usize| -> Result<Vec<usize>, String> {
             let list = table.ints(n)?.into_iter().map(usize::try_from);
             list.collect::<Result<_, _>>().map_err(|_| damaged())
@@ -54,7 +55,7 @@ impl Sparsity {
 
     /// The index in a dense tensor of sizes `dims` of each number that is stored.
     pub(super) fn places(&self, dims: &[usize]) -> Result<Vec<usize>, String> {
-        // The sizes of blocks along each axis.
+        // The size of a block along each axis of the tensor, 1 without blocks.
         let mut block = vec![1; dims.len()];
         for (b, &axis) in self.blocks.iter().enumerate() {
             let at = self.order.iter().position(|&o| o == dims.len() + b);
@@ -63,7 +64,7 @@ impl Sparsity {
                 _ => return Err("blocks that are sparse are not supported".into()),
             }
         }
-        // Each entry has the coordinates so far, and its number in the level.
+        // Each entry is an element of a level: its coordinates so far, and its number in the level.
         let mut entries = vec![(vec![0usize; self.order.len()], 0usize)];
         for (level, &axis) in self.levels.iter().zip(&self.order) {
             let mut next = Vec::new();
@@ -111,8 +112,8 @@ fn damaged() -> String {
     "damaged: the description of its sparsity does not fit its sizes".into()
 }
 
-/// Reads a level: DimensionMetadata has format 0, dense_size 1, array_segments 2 and 3,
-/// array_indices 4 and 5, each of these a kind and a table.
+/// Reads a level. Fields of `DimensionMetadata`: 0 format, 1 dense_size, 2 and 3 array_segments,
+/// 4 and 5 array_indices. Each array is a kind and a table.
 fn level(table: &Table<'_>) -> Result<Level, String> {
     match table.byte(0)? {
         0 => usize::try_from(table.int(1, 0)?)
@@ -128,7 +129,8 @@ fn level(table: &Table<'_>) -> Result<Level, String> {
     }
 }
 
-/// The integers of a union: of 32 bits (kind 1), 16 (2) or 8 (3).
+/// Reads an array of integers at `field`, which says their width: 1 for 32 bits, 2 for 16, 3 for 8.
+/// The next field is their table.
 fn indices(table: &Table<'_>, field: usize) -> Result<Vec<usize>, String> {
     let kind = table.byte(field)?;
     let Some(values) = table.table(field + 1)? else {
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn places_of_stored_numbers() {
-        // The rows of a 3 × 4 matrix: 1 and 3 of the first, none of the second, 0 of the third.
+        // A 3 × 4 matrix stores columns 1 and 3 of the first row, none of the second, and 0 of the
+        // third.
         let rows = Sparsity {
             order: vec![0, 1],
             blocks: Vec::new(),
@@ -173,7 +176,8 @@ mod tests {
         };
         assert_eq!(rows.places(&[3, 4]), Ok(vec![1, 3, 8]));
         assert!(rows.places(&[3, 2]).is_err());
-        // Blocks of 2 × 1 of a 4 × 2 matrix: the second column of the upper two rows.
+        // A 4 × 2 matrix in blocks of 2 × 1 stores one block, the second column of the upper two
+        // rows.
         let blocks = Sparsity {
             order: vec![0, 1, 2, 3],
             blocks: vec![0, 1],

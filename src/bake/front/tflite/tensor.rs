@@ -58,19 +58,19 @@ pub(super) struct Conversion {
 pub(super) struct TfliteTensor<'b> {
     /// The name in messages.
     pub(super) name: String,
-    /// The code of its type.
+    /// The code of the type of its numbers in the schema.
     kind: u8,
     /// The sizes of the axes.
     pub(super) dims: Vec<i32>,
     /// The sizes with -1 for those that are not fixed; may be empty.
     pub(super) signature: Vec<i32>,
-    /// The numbers that its integers stand for.
+    /// The real numbers that its integers stand for. `None` if it is not quantized.
     pub(super) quantised: Option<Quantised>,
     /// The reason why the tensor cannot be used.
     refused: Option<&'static str>,
-    /// Which of its numbers are stored, if not all.
+    /// The places of the numbers that are stored. `None` if all are stored.
     sparsity: Option<Sparsity>,
-    /// The numbers of a constant.
+    /// The bytes of a constant's numbers. `None` if the file has none.
     data: Option<&'b [u8]>,
 }
 
@@ -82,8 +82,8 @@ impl<'b> TfliteTensor<'b> {
         buffers: &[Table<'b>],
         file: &'b [u8],
     ) -> Result<TfliteTensor<'b>, String> {
-        // Tensor: shape 0, type 1, buffer 2, name 3, quantization 4, is_variable 5, sparsity 6,
-        // shape_signature 7, external_buffer 10.
+        // Fields of `Tensor`: 0 shape, 1 type, 2 buffer, 3 name, 4 quantization, 5 is_variable,
+        // 6 sparsity, 7 shape_signature, 10 external_buffer.
         let name = table.text(3)?;
         // A fused tensor has several names, separated by semicolons.
         let name = match name.split(';').next().unwrap_or("") {
@@ -107,7 +107,8 @@ impl<'b> TfliteTensor<'b> {
         }
         let mut quantised = None;
         if let Some(q) = table.table(4)? {
-            // QuantizationParameters: scale 2, zero_point 3, details_type 4, quantized_dimension 6.
+            // Fields of `QuantizationParameters`: 2 scale, 3 zero_point, 4 details_type,
+            // 6 quantized_dimension.
             let scales = q.floats(2)?;
             if q.byte(4)? != 0 {
                 refused = Some("quantisation of another kind than one scale, or one along an axis");
@@ -148,7 +149,7 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The type of its numbers.
+    /// The type of its numbers. Types that are not read give `F32`.
     pub(super) fn element(&self) -> Element {
         match self.kind {
             1 => Element::F16,
@@ -187,12 +188,13 @@ impl<'b> TfliteTensor<'b> {
         self.refused
     }
 
-    /// True if its numbers are in the file.
+    /// True if the file has its numbers, or if a size of 0 leaves it without numbers.
     pub(super) fn known(&self) -> bool {
         self.data.is_some() || self.dims.contains(&0)
     }
 
-    /// The largest number that its 8-bit integers stand for, where the smallest one is 0.
+    /// The largest number that its 8-bit integers stand for, if the smallest one is 0. `None` for
+    /// other tensors.
     pub(super) fn not_negative(&self) -> Option<f32> {
         let lowest = match self.kind {
             3 => 0,
@@ -207,7 +209,7 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The conversion of its integers to real numbers, where it is the same for all.
+    /// The conversion of its integers to real numbers. `None` if there is not one scale for all.
     pub(super) fn transform(&self) -> Option<Conversion> {
         let q = self.quantised.as_ref()?;
         match q.scales[..] {
@@ -287,9 +289,10 @@ impl<'b> TfliteTensor<'b> {
     }
 }
 
-/// The numbers of a buffer, which may stand behind the tables of the file.
+/// The bytes of a buffer, which may stand behind the tables of the file. `None` if the buffer is
+/// empty.
 fn numbers_of<'b>(buffer: &Table<'b>, file: &'b [u8]) -> Result<Option<&'b [u8]>, String> {
-    // Buffer: data 0, offset 1, size 2.
+    // Fields of `Buffer`: 0 data, 1 offset, 2 size.
     let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
     if offset <= 1 {
         return Ok(buffer.bytes(0)?.filter(|d| !d.is_empty()));

@@ -141,7 +141,7 @@ fn choose(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     }))
 }
 
-/// `REDUCE_MIN`: the negative of the largest negative.
+/// `REDUCE_MIN`, computed as −max(−x).
 fn least(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = plain(b, &node.name, node.live(0)?)?;
     let axes = inner_axes(&node.needed(1, "axes")?.integers()?, &x)?;
@@ -151,7 +151,7 @@ fn least(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(straight(b.scale(&node.name, &most, &[-1.0], &[0.0])?))
 }
 
-/// `L2_NORMALIZATION`: x / √max(sum of squares, 10⁻⁶) along the last axis.
+/// `L2_NORMALIZATION`: x / √max(sum of squares, 10⁻¹²) along the last axis.
 fn normalised(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let (x, name) = (plain(b, &node.name, node.live(0)?)?, &node.name);
     let last = inner_axis(-1, &x)?;
@@ -163,7 +163,7 @@ fn normalised(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String
     Ok(straight(fused(b, node, y, 0)?))
 }
 
-/// The sizes of input `i`, from 0 on.
+/// The numbers of the constant input `i`, which must be 0 or more.
 fn sizes_of(node: &OperatorNode<'_>, i: usize, what: &str) -> Result<Vec<usize>, String> {
     let size = |n: i64| usize::try_from(n).map_err(|_| format!("expected {what}, found {n}"));
     let list = node.needed(i, what)?.integers()?;
@@ -198,7 +198,7 @@ fn broadcast(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String>
 }
 
 fn gather(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // GatherOptions: axis 0, batch_dims 1.
+    // Fields of `GatherOptions`: 0 axis, 1 batch_dims.
     if node.options.int(1, 0)? != 0 {
         return Err(format!(
             "batch_dims: expected 0, found {}",
@@ -218,7 +218,7 @@ fn gather(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 fn pack(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let first = (0..node.inputs.len()).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected inputs, found nothing")?;
-    // PackOptions: values_count 0, axis 1.
+    // Fields of `PackOptions`: 0 values_count, 1 axis.
     let rank = first.live.rank() + 1;
     let at = axis(node.options.int(1, 0)?.into(), rank)? as i64;
     let mut parts = Vec::new();
@@ -248,13 +248,14 @@ fn cumulated(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String>
         return Err(format!("expected one axis, found {}", of.len()));
     };
     let a = position(x, of)?;
-    // CumsumOptions: exclusive 0, reverse 1.
+    // Fields of `CumsumOptions`: 0 exclusive, 1 reverse.
     let (exclusive, reverse) = (node.options.flag(0)?, node.options.flag(1)?);
     let live = operations::cumulated(b, &node.name, &x.live, a, exclusive, reverse)?;
     Ok(x.with(live))
 }
 
-/// `ONE_HOT`: for each index the numbers of whether it is 0, 1, …
+/// `ONE_HOT`: each index becomes `depth` numbers along a new axis: `on` at the index, `off`
+/// elsewhere.
 fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = plain(b, &node.name, node.live(0)?)?;
     let number = |i: usize, what: &str| node.needed(i, what)?.number();
@@ -263,7 +264,7 @@ fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         number(2, "a value")?,
         number(3, "a value")?,
     );
-    // OneHotOptions: axis 0.
+    // Fields of `OneHotOptions`: 0 axis.
     let axis = i64::from(node.options.int(0, 0)?);
     let hot = elementwise::one_hot(b, &node.name, &x, (axis, depth), [off, on])?;
     Ok(straight(Live {
@@ -272,9 +273,9 @@ fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     }))
 }
 
-/// `BATCH_MATMUL` of a value with another, or with a constant matrix.
+/// `BATCH_MATMUL` of two values, or of a value and a constant.
 fn product(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // BatchMatMulOptions: adj_x 0, adj_y 1.
+    // Fields of `BatchMatMulOptions`: 0 adj_x, 1 adj_y.
     let first = (0..2).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected values, found constants")?.clone();
     let x = as_live(b, node, 0, &first)?;
@@ -332,7 +333,7 @@ fn mirrored(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> 
     if x.records.is_some_and(|r| around.remove(r) != Around::NONE) {
         return Err("paddings: records cannot be padded".into());
     }
-    // MirrorPadOptions: mode 0.
+    // Fields of `MirrorPadOptions`: 0 mode.
     let how = match node.options.byte(0)? {
         0 => Continued::Reflect,
         1 => Continued::Symmetric,
@@ -345,7 +346,8 @@ fn mirrored(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> 
     resample::continued(b, &node.name, &x, &around, how).map(straight)
 }
 
-/// How TensorFlow Lite places the pixels of a resized image.
+/// The options of a resize: `align_corners`, `half_pixel_centers`, and true if new pixels are the
+/// nearest old ones. They say where the new pixels lie on the old image.
 #[derive(Clone, Copy)]
 struct Placed {
     corners: bool,
@@ -354,7 +356,8 @@ struct Placed {
 }
 
 impl Placed {
-    /// The taps of an axis, in the arithmetic of f32 that LiteRT uses.
+    /// The taps of an axis that is resized from `from` to `to` pixels: for each new pixel the old
+    /// ones and their weights. Places are computed in f32, as LiteRT does.
     fn taps(self, from: usize, to: usize) -> Taps {
         let scale = match self.corners && to > 1 {
             true => (from - 1) as f32 / (to - 1) as f32,
@@ -396,8 +399,8 @@ fn resize(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     if ![h, w].iter().all(|n| (1..=MOST).contains(n)) {
         return Err(format!("expected sizes from 1 to {MOST}, found {to:?}"));
     }
-    // ResizeBilinearOptions: align_corners 2, half_pixel_centers 3. ResizeNearestNeighborOptions:
-    // align_corners 0, half_pixel_centers 1.
+    // Fields of `ResizeBilinearOptions`: 2 align_corners, 3 half_pixel_centers. Fields of
+    // `ResizeNearestNeighborOptions`: 0 align_corners, 1 half_pixel_centers.
     let nearest = node.op == "RESIZE_NEAREST_NEIGHBOR";
     let first = if nearest { 0 } else { 2 };
     let placed = Placed {
@@ -424,13 +427,13 @@ fn blocks(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(of_image(y, node.live(0)?.live.records))
 }
 
-/// `TRANSPOSE_CONV`: sizes of the result, weights, image, biases.
+/// `TRANSPOSE_CONV`. Its inputs are the sizes of the result, weights, image and biases.
 fn enlarge(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let to = sizes_of(node, 0, "sizes")?;
     let &[_, h, w, _] = &to[..] else {
         return Err(format!("expected four sizes, found {to:?}"));
     };
-    // TransposeConvOptions: padding 0, stride_w 1, stride_h 2, activation 3.
+    // Fields of `TransposeConvOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 activation.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
     let transposed = Transposed {
         inputs: [2, 1, 3],
@@ -441,8 +444,8 @@ fn enlarge(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     transposed.apply(b, node)
 }
 
-/// MediaPipe's transposed convolution: image, weights, biases; the options are three integers of 32
-/// bits: padding (1 same, 2 valid), columns and rows of the stride.
+/// MediaPipe's transposed convolution. Its inputs are image, weights and biases. Its options are
+/// three integers of 32 bits: the padding (1 SAME, 2 VALID), then columns and rows of the stride.
 fn enlarge_with_bias(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let numbers = node.custom_options.chunks_exact(4).take(3);
     let numbers: Vec<i32> = numbers
@@ -468,12 +471,12 @@ fn enlarge_with_bias(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned,
 
 /// A transposed convolution.
 struct Transposed {
-    /// The numbers of the inputs: image, weights, biases.
+    /// The indices of image, weights and biases among the operator's inputs.
     inputs: [usize; 3],
     stride: (usize, usize),
     /// True if the border is that of `SAME`.
     same: bool,
-    /// Rows and columns of the result, where they are stated.
+    /// Rows and columns of the result. `None` if they follow from the other sizes.
     to: Option<(usize, usize)>,
 }
 
@@ -505,7 +508,8 @@ impl Transposed {
         let (down, right) = self.stride;
         let all = (whole(x.dims[1], rows, down), whole(x.dims[2], cols, right));
         let (h, w) = self.to.unwrap_or(all);
-        // The border is that of the convolution from the result to the image.
+        // The border is that of the ordinary convolution that leads back from the result to the
+        // image.
         let before = |n: usize, size: usize, stride: usize, to: usize| match self.same {
             true => ((n - 1) * stride + size).saturating_sub(to) / 2,
             false => 0,
@@ -515,7 +519,7 @@ impl Transposed {
             Some(c) => return Err(format!("expected {outputs} biases, found {}", c.len())),
             None => vec![0.0; outputs],
         };
-        // From (output, y, x, input) to (input, output, y, x).
+        // Reorders the weights from (output, y, x, input) to (input, output, y, x).
         let turned = fold::transpose(weights, &[3, 0, 1, 2]);
         let enlarging = Enlarging {
             weights: turned.numbers()?,
