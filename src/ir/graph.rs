@@ -1,5 +1,5 @@
 //! A network as a graph of values and nodes, in topological order. A node computes a value from
-//! other values and from weights. The room `ops` defines each operation.
+//! other values and from weights. The module `ops` defines each operation.
 
 use super::op::Op;
 use super::view::RowMap;
@@ -23,7 +23,7 @@ impl Shape {
         Shape { c: n, h: 1, w: 1 }
     }
 
-    /// The number of elements.
+    /// The number of elements of a value of this shape.
     pub(crate) const fn len(self) -> usize {
         self.c * self.h * self.w
     }
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Returns true if there are no elements. A checked graph has no such shape.
+    /// Returns true if a value of this shape has no elements. A checked graph has no such shape.
     pub(crate) const fn is_empty(self) -> bool {
         self.len() == 0
     }
@@ -66,7 +66,7 @@ impl std::fmt::Display for Shape {
 /// The input, or a value that is computed for each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// The name in messages: that of the node that computes the value, or `input`.
+    /// The name in messages: the name of the node that computes the value, or `input`.
     pub(crate) name: Cow<'static, str>,
     pub(crate) shape: Shape,
 }
@@ -85,7 +85,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The name in messages.
+    /// The role's name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Weights => "weights",
@@ -104,9 +104,10 @@ pub(crate) struct Tensor {
     pub(crate) role: Role,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// For an array of an element-wise operation, the number that each element of the value uses.
+    /// The index of the number that each element of the node's value uses. `None` if the node does
+    /// not work element by element.
     pub(crate) map: Option<RowMap>,
-    /// The [`spread`] of weights, 0 if it was not computed.
+    /// The [`spread`] of the columns of weights, 0 if it was not computed.
     pub(crate) spread: usize,
 }
 
@@ -164,7 +165,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// A graph with one input and no nodes.
+    /// A graph with one input and no nodes. The input is also the output.
     pub(crate) fn new(input: Shape) -> Graph {
         let value = Value {
             name: "input".into(),

@@ -1,7 +1,7 @@
 //! Half precision (IEEE 754 binary16) as bits. Weights may be stored as halves, sums are always
 //! f32.
 
-/// Rounds to the nearest half, ties to even. Too large values become infinite.
+/// Rounds a float to the nearest half, ties to even. Too large values become infinite.
 pub(crate) fn from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
@@ -35,7 +35,8 @@ pub(crate) fn to_f32(half: u16) -> f32 {
 mod tests {
     use super::*;
 
-    /// The value by definition: sign, five bits of exponent, ten bits of fraction.
+    /// Returns the value of a half by definition: sign, five bits of exponent, ten bits of
+    /// fraction.
     fn exact(half: u16) -> f64 {
         let (exponent, fraction) = (
             i32::from(half >> 10 & 0x1f),

@@ -30,7 +30,7 @@ pub(crate) enum Order {
     C,
 }
 
-/// One level of a layout.
+/// The chunks of one level of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// The rows of the chunk in elements (Y of the grammar).
@@ -41,7 +41,7 @@ pub(crate) struct Chunk {
     pub(crate) order: Order,
 }
 
-/// A layout.
+/// A layout: the order of a matrix's elements in memory.
 ///
 /// Two layouts are equal if their texts are equal. [`Layout::same_placement`] compares indices.
 #[derive(Clone, PartialEq, Eq)]
@@ -121,8 +121,8 @@ impl Layout {
         self.chunks.first().map_or((1, 1), |c| (c.rows, c.cols))
     }
 
-    /// Checks that a `rows` × `cols` matrix can be stored in this layout. The error names sizes and
-    /// chunks.
+    /// Checks that a `rows` × `cols` matrix can be stored in this layout. The largest chunk must
+    /// divide it, and its number of elements must fit 32 bits. The error names the sizes.
     pub(crate) fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
         let (y, x) = self.granularity();
         if rows % y != 0 || cols % x != 0 {
@@ -199,8 +199,8 @@ impl Layout {
         loops
     }
 
-    /// The distance in memory between an element and the one below it, if all rows of a `rows` ×
-    /// `cols` matrix have the same distance.
+    /// The distance in memory, in elements, between an element and the element below it. `None` if
+    /// rows of a `rows` × `cols` matrix have different distances, or if there is only one row.
     pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
         match self.loops(rows, cols)[0][..] {
             [(_, step)] => Some(step as u32),
@@ -226,16 +226,16 @@ impl Layout {
         }
     }
 
-    /// The rows of a panel if the layout is `R_P_1_C` (panels whose columns are contiguous) and P
-    /// is a multiple of 4.
+    /// The rows P of a panel, if elements stand as in `R_P_1_C` (panels whose columns are
+    /// contiguous) and P is a multiple of 4.
     pub(crate) fn panel_rows(&self) -> Option<usize> {
         let (p, columns) = self.granularity();
         let panels = self.same_placement(&Layout::panels(p), 2 * p, 3 * columns);
         (p % 4 == 0 && panels).then_some(p)
     }
 
-    /// The number of columns of which every multiple is a prefix of the memory: the first `n`
-    /// columns are the first `n · rows` elements. `None` if there is no such number.
+    /// The number of columns whose multiples `n` are prefixes of the memory: the first `n` columns
+    /// are the first `n · rows` elements. `None` if the outermost chunks stand row by row.
     pub(crate) fn column_prefix(&self) -> Option<usize> {
         let (_, columns) = self.granularity();
         (self.outer == Order::C).then_some(columns)
@@ -284,8 +284,8 @@ impl Layout {
     }
 }
 
-/// Adds an inner loop. Merges the loop with the previous one if that steps over exactly all its
-/// turns.
+/// Adds an innermost loop, except a loop of one turn. The loop is merged with the loop around it if
+/// a turn of the outer loop steps over exactly all turns of the inner loop.
 fn add_loop(loops: &mut Vec<(usize, usize)>, turns: usize, step: usize) {
     match loops.last_mut() {
         _ if turns == 1 => {}
@@ -388,7 +388,8 @@ mod tests {
         }
     }
 
-    /// Loops are equal where every index is, and a step down is the same where there is one.
+    /// `same_placement` compares loops and finds what comparing all indices finds. `row_step` is
+    /// the distance of neighbouring rows exactly if all distances are equal.
     #[test]
     fn placements_are_compared_by_loops() {
         let mut counts = [0, 0];

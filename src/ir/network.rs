@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// The function from the last values to probabilities, or to the outputs of [`OutputKind::Values`].
+/// The function from the last values to probabilities, or to the outputs of [`Kind::Values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalActivation {
     /// e^x / Σ e^x
@@ -70,7 +70,7 @@ impl FinalActivation {
     }
 }
 
-/// The meaning of the last values.
+/// The meaning of the network's last values: their kind, the function to apply, and a threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Output {
     pub(crate) kind: Kind,
@@ -219,7 +219,7 @@ impl fmt::Display for Range {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Network {
-    /// The name in messages.
+    /// The network's name in messages.
     pub(crate) name: Cow<'static, str>,
     /// A hash of the description, the weights as stored and the golden vectors, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
@@ -250,12 +250,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The shape of the input.
+    /// The shape of the graph's first input.
     pub(crate) fn input(&self) -> Shape {
         self.graph.values[self.graph.inputs[0]].shape
     }
 
-    /// The number of last values of a record.
+    /// The number of values that the network computes for a record.
     pub(crate) fn outputs(&self) -> usize {
         self.graph
             .outputs
@@ -276,8 +276,8 @@ impl Network {
         }
     }
 
-    /// Returns the shapes of layers with weights and the activations, for example
-    /// `1×28×28-20×24×24-10 relu`. Repeated activations are named once.
+    /// Returns the shapes of the input and of layers with weights, and the activations, for example
+    /// `1×28×28-20×24×24-10 relu`. Equal activations in succession are named once.
     pub(crate) fn shape(&self) -> String {
         let mut sizes = vec![self.input().to_string()];
         let mut activations: Vec<&str> = Vec::new();

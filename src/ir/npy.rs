@@ -7,7 +7,7 @@
 /// The first bytes of every .npy file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The longest dictionary that is read. Longer ones are those of structured types.
+/// The most bytes of a header's dictionary. Only structured types need more, and they are refused.
 const LONGEST: usize = 1 << 16;
 
 /// The type of an element.
@@ -23,7 +23,7 @@ pub(crate) enum Dtype {
     U2,
     U4,
     U8,
-    /// A byte, 0 or 1.
+    /// A byte that is decoded as 0 if it is 0, and as 1 otherwise.
     Bool,
 }
 
@@ -81,7 +81,7 @@ fn signed(bytes: &[u8], big_endian: bool) -> i64 {
 pub(crate) struct Header {
     pub(crate) dtype: Dtype,
     pub(crate) big_endian: bool,
-    /// The sizes, the outermost first. Empty for a single number.
+    /// The sizes of the array, the outermost first. Empty for a single number.
     pub(crate) shape: Vec<usize>,
     /// The number of bytes before the first element.
     pub(crate) data_offset: usize,
@@ -156,7 +156,7 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     }))
 }
 
-/// Parses a `descr` such as `<f4`.
+/// Parses a `descr` such as `<f4`. Returns the type, and true if numbers are big-endian.
 fn dtype(descr: &str) -> Result<(Dtype, bool), String> {
     let refused = |what: &str| {
         let advice = "save array.astype(np.float32)";
@@ -244,7 +244,8 @@ impl<'a> Python<'a> {
         })
     }
 
-    /// Takes the next character that is no blank, if it is `c`.
+    /// Takes the next character that is no blank, if it is `c`. Otherwise returns `None` and takes
+    /// nothing.
     fn sign(&mut self, c: char) -> Option<()> {
         self.rest = self.rest.trim_start().strip_prefix(c)?;
         Some(())

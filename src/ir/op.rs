@@ -1,4 +1,4 @@
-//! The operations of graphs and kernels as plain data. The room `ops` computes them.
+//! The operations of graphs and kernels as plain data. The module `ops` computes them.
 
 use super::graph::Shape;
 
@@ -34,7 +34,7 @@ pub(crate) enum Op {
         first: usize,
         size: usize,
     },
-    /// The value with a constant around it.
+    /// The value with the constant `value` around it.
     Pad {
         padding: Padding,
         value: Float,
@@ -93,7 +93,7 @@ impl Op {
 }
 
 /// A window that moves over an image. Pairs are (height, width). Elements of the window in the
-/// border do not count, or count as 0.
+/// border count as 0, or do not count, as the operation says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) size: (usize, usize),
@@ -125,7 +125,7 @@ impl Window {
     }
 }
 
-/// Rows and columns around an image.
+/// The number of rows and columns around an image that a window may cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) top: usize,
@@ -134,7 +134,7 @@ pub(crate) struct Border {
     pub(crate) right: usize,
 }
 
-/// Elements around a value, along c, y and x.
+/// The number of elements around a value, before and behind it along c, y and x.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub(crate) before: [usize; 3],
@@ -142,7 +142,7 @@ pub(crate) struct Padding {
 }
 
 impl Padding {
-    /// The padding that has no channels.
+    /// Returns the padding that has the rows and columns of `border` and no channels.
     pub(crate) fn of_border(border: Border) -> Padding {
         Padding {
             before: [0, border.top, border.left],
@@ -150,7 +150,7 @@ impl Padding {
         }
     }
 
-    /// The border of an image, if there are no channels around it.
+    /// Returns the rows and columns of the padding as a border. `None` if the padding has channels.
     pub(crate) fn border(self) -> Option<Border> {
         let ([before, top, left], [behind, bottom, right]) = (self.before, self.behind);
         (before + behind == 0).then_some(Border {
@@ -188,14 +188,14 @@ pub(crate) enum Arithmetic {
     Subtract,
     Multiply,
     Divide,
-    /// The larger one. NaN if one is NaN.
+    /// The larger of both operands. NaN if an operand is NaN.
     Maximum,
-    /// The smaller one. NaN if one is NaN.
+    /// The smaller of both operands. NaN if an operand is NaN.
     Minimum,
 }
 
 impl Arithmetic {
-    /// All of them, in the order of their codes.
+    /// All arithmetic operations, in the order of their codes in kernels (`-DCOMBINE=…`).
     pub(crate) const ALL: [Arithmetic; 6] = [
         Arithmetic::Add,
         Arithmetic::Subtract,
@@ -264,11 +264,12 @@ pub(crate) enum Activation {
     Mish,
     /// ln(1 + eˣ)
     Softplus,
-    /// A function of mathematics, which stands between other operations rather than behind layers.
+    /// A function such as sine or logarithm. It stands between other operations, not behind layers.
     Math(Math),
 }
 
-/// A function without parameters. No kernel fuses it, and the host computes it in float64.
+/// A mathematical function without parameters. No kernel fuses it with a layer, and the host engine
+/// computes it in float64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Math {
     Abs,
@@ -280,9 +281,9 @@ pub(crate) enum Math {
     Floor,
     /// The nearest whole number, of two the even one
     Round,
-    /// 1 above 0, else 0
+    /// 1 if x is above 0, otherwise 0
     Above,
-    /// 1 from 0 on, else 0
+    /// 1 if x is 0 or more, otherwise 0
     NotBelow,
     /// eˣ
     Exp,
@@ -299,7 +300,7 @@ impl Math {
         matches!(self, Math::Exp | Math::Reciprocal | Math::Log | Math::Sqrt)
     }
 
-    /// All of them, in the order of their codes.
+    /// All mathematical functions, in the order of their codes in kernels.
     pub(crate) const ALL: [Math; 12] = [
         Math::Abs,
         Math::Erf,
@@ -333,7 +334,7 @@ impl Math {
     }
 }
 
-/// A float that is compared by its bits.
+/// A float that is compared and hashed by its bits, so that NaN equals NaN and 0 differs from −0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Float(u32);
 
@@ -354,7 +355,8 @@ impl std::fmt::Debug for Float {
 }
 
 impl Activation {
-    /// The activations that kernels can fuse. The parameters are those of tests. Kernels take any.
+    /// The activations that kernels can fuse. The parameters are examples for tests. Kernels take
+    /// any parameters.
     pub(crate) const FUSED: [Activation; 5] = [
         Activation::Sigmoid,
         Activation::Relu,
@@ -366,7 +368,8 @@ impl Activation {
         },
     ];
 
-    /// Those behind layers, in the order of their codes. All are continuous.
+    /// The activations that stand behind layers, with example parameters, in the order of their
+    /// codes. All are continuous functions.
     pub(crate) const BEHIND_LAYERS: [Activation; 13] = [
         Activation::FUSED[0],
         Activation::FUSED[1],
@@ -389,7 +392,7 @@ impl Activation {
         Activation::Softplus,
     ];
 
-    /// All but `None`, in the order of their codes.
+    /// All activations but `None`, with example parameters, in the order of their codes.
     pub(crate) const ALL: [Activation; 25] = {
         let mut all = [Activation::None; 25];
         let mut i = 0;
@@ -413,7 +416,8 @@ impl Activation {
         self.facts().name
     }
 
-    /// The parameters that kernels get as arguments, 0 for each parameter that does not exist.
+    /// The two parameters that kernels get as arguments. A parameter that the activation does not
+    /// have is 0.
     pub(crate) fn parameters(self) -> [f32; 2] {
         self.facts().parameters
     }
@@ -445,7 +449,8 @@ impl Activation {
         }
     }
 
-    /// Returns the activation with other parameters.
+    /// Returns the activation with the parameters `[a, b]`. Parameters that it does not have are
+    /// ignored.
     pub(crate) fn with(self, [a, b]: [f32; 2]) -> Activation {
         let (a, b) = (Float::new(a), Float::new(b));
         match self {
@@ -453,12 +458,13 @@ impl Activation {
             Activation::Clip { .. } => Activation::Clip { low: a, high: b },
             Activation::Elu { .. } => Activation::Elu { alpha: a, gamma: b },
             Activation::HardSigmoid { .. } => Activation::HardSigmoid { alpha: a, beta: b },
-            // A test finds one with parameters.
+            // A test fails if an activation with parameters ends here.
             without_parameters => without_parameters,
         }
     }
 
-    /// Returns the activation with this number, with the parameters of tests.
+    /// Returns the activation with this code and example parameters. `None` if no activation has
+    /// the code.
     pub(crate) fn of_code(code: u32) -> Option<Activation> {
         let known = std::iter::once(Activation::None).chain(Activation::ALL);
         known.into_iter().find(|known| known.code() == code)
@@ -481,13 +487,13 @@ pub(crate) enum Operation {
     Bias,
     /// R = activation(A·B + b) in one kernel
     Affine,
-    /// R = activation(sum of `l` parts + b). Ends an affine layer whose common dimension several
-    /// work-groups have shared.
+    /// R = activation(sum of `l` parts + b). Ends an affine layer of which each of several
+    /// work-groups has summed a part of the common dimension.
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
     /// R = A2·activation(sum of `c` parts + b) + b2. Ends an affine layer as `Reduce` does, and
-    /// computes the next layer.
+    /// computes the layer behind it.
     ReducePair,
     /// A whole network in one kernel: all affine layers with their activations, then the arg-max.
     Layers,
@@ -507,7 +513,7 @@ pub(crate) enum Operation {
     Combine,
     /// R = a linear resampling of the rows and columns of B
     Resample,
-    /// R = B · C in groups, for two values
+    /// R = B · C, a product in each group of two computed values
     Product,
     /// R = softmax over the channels of each pixel, or its logarithm
     Softmax,
@@ -528,7 +534,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// All operations, in the order of a layer.
+    /// All operations, in the order in which `bench` lists them.
     pub(crate) const ALL: [Operation; 23] = [
         Operation::Matmul,
         Operation::Bias,
@@ -589,7 +595,7 @@ impl Operation {
 mod tests {
     use super::*;
 
-    /// Files keep the number and the parameters of an activation.
+    /// Code and parameters, which files store, give the activation back.
     #[test]
     fn an_activation_is_its_number_and_parameters() {
         for known in Activation::ALL {

@@ -18,15 +18,16 @@ pub(crate) struct StepOptions {
     pub(crate) places: Places,
     /// Distance between two rows of the operand in elements, if its layout has a constant one.
     pub(crate) row_step: Option<u32>,
-    /// Rows of a panel of the weights.
+    /// Rows of a panel of the weights. Only kernels for few records are compiled for it.
     pub(crate) panel: Option<usize>,
-    /// Work-groups out of every 16 that ask the device's last cache to keep their weights.
+    /// Work-groups out of every 16 that ask the device's last cache to keep their weights. `None`
+    /// if no work-group asks.
     pub(crate) kept: Option<usize>,
     /// The layers of a kernel that computes the whole network.
     pub(crate) layers: Option<LayersOptions>,
 }
 
-/// The function of a step's operands, for operations that have several.
+/// The function that a step computes, for operations that have several functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Function {
     /// The operation has only one function.
@@ -48,20 +49,22 @@ pub(crate) enum Places {
     Fixed,
     /// Operands and result share one layout and one size, so the kernel works element by element.
     Alike,
-    /// Operand and result have any two layouts.
+    /// The operand has layout `from` and the result layout `to`. Both may be any layout.
     Levels { from: Layout, to: Layout },
 }
 
-/// Sizes and offsets for a kernel that computes the whole network, in units of its vectors.
+/// Sizes and offsets for a kernel that computes the whole network. Offsets count its vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayersOptions {
     /// Number of classes, or 0 without an arg-max.
     pub(crate) classes: usize,
-    /// Rows of the buffer between layers.
+    /// Size of a work-group's part of the buffer between layers, in vectors. Without that buffer it
+    /// is the most outputs of a layer before the last.
     pub(crate) hidden: usize,
-    /// Rows of the scores.
+    /// Size of a work-group's part of the scores, in vectors. For few records it is the rows of the
+    /// scores.
     pub(crate) rows: usize,
-    /// Columns of every matrix. Only kernels for few records use it.
+    /// Columns of every matrix, one for each record. Only set for kernels of few records.
     pub(crate) width: Option<usize>,
     pub(crate) each: Cow<'static, [LayerOptions]>,
 }
@@ -71,16 +74,17 @@ pub(crate) struct LayersOptions {
 pub(crate) struct LayerOptions {
     /// Columns of the weights with padding.
     pub(crate) columns: usize,
-    /// Terms of each sum.
+    /// Terms of each sum: the layer's inputs, rounded up to the kernel's column alignment.
     pub(crate) terms: usize,
-    /// Groups of rows. Each work-item computes one group.
+    /// Groups of output rows. A group has the rows that a work-item computes at a time.
     pub(crate) groups: usize,
     pub(crate) activation: Activation,
     /// Offset of the weights in the buffer of all constants, in vectors.
     pub(crate) weights: usize,
     /// Offset of the biases in the buffer of all constants, in vectors.
     pub(crate) biases: usize,
-    /// Offset of the layer's result in the buffer between layers, if the kernel has that buffer.
+    /// Offset of the layer's result in a work-group's part of the buffer between layers, in
+    /// vectors. `None` if the kernel has no such buffer.
     pub(crate) start: Option<usize>,
     /// Row groups in a panel of the weights, for kernels that read panels.
     pub(crate) panel: Option<usize>,

@@ -26,14 +26,15 @@ pub(crate) struct Constant {
     pub(crate) scales: Option<usize>,
     pub(crate) role: Role,
     pub(crate) placing: Placing,
-    /// Rows and columns without padding.
+    /// Rows and columns of the array, before [`Placing`] and padding.
     pub(crate) size: (usize, usize),
-    /// Rows and columns with padding.
+    /// Rows and columns of the constant, padding included.
     pub(crate) padded: (usize, usize),
     pub(crate) layout: Layout,
     /// The number format of the stored elements.
     pub(crate) precision: Precision,
-    /// True if a device holds the constant as an OpenCL image. Other kernels cannot read it.
+    /// True if a device holds the constant as an OpenCL image. Kernels that take a buffer cannot
+    /// read it.
     pub(crate) image: bool,
 }
 
@@ -48,12 +49,12 @@ pub(crate) enum Placing {
 }
 
 impl Constant {
-    /// Returns the number of elements, padding included.
+    /// Returns the number of elements of the constant, padding included.
     pub(crate) fn len(&self) -> usize {
         self.padded.0 * self.padded.1
     }
 
-    /// Bytes as stored.
+    /// Returns the bytes of the constant as it is stored, padding included.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * self.precision.bytes()
     }
@@ -95,7 +96,7 @@ pub(crate) const TEXT_BYTES: usize = 8;
 /// Largest batch. Sizes and offsets of every plan then stay far below 2³².
 pub(crate) const MOST_RECORDS: usize = 1 << 16;
 
-/// The use of a buffer.
+/// The use of a buffer of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferRole {
     /// The stream writes it, one record in each column. Each slot has one.
@@ -114,11 +115,12 @@ pub(crate) struct Buffer {
     /// Name for messages and profiles.
     pub(crate) name: Cow<'static, str>,
     pub(crate) role: BufferRole,
-    /// Rows without the padding behind them.
+    /// Rows of the matrix without the padding rows behind them.
     pub(crate) rows: usize,
     /// The row of each element of the buffer's value.
     pub(crate) map: RowMap,
-    /// Rows with padding. The contents of padding rows are arbitrary but finite.
+    /// Rows of the matrix, padding rows included. The contents of padding rows are arbitrary but
+    /// finite.
     pub(crate) padded_rows: usize,
     /// Layout of the matrix of `padded_rows` rows and [`Plan::padded_batch`] columns.
     pub(crate) layout: Layout,
@@ -143,17 +145,17 @@ pub(crate) enum Extent {
     Fixed(usize),
     /// Each whole or partial group of `records` records adds `items` work-items.
     Records {
-        /// Records of a group.
+        /// Records that share `items` work-items.
         records: usize,
-        /// Work-items for each group.
+        /// Work-items for each group of records.
         items: usize,
     },
     /// The launch covers `columns` columns of each record, such as pixels, with the records side by
     /// side. Each whole or partial tile of `tile` columns gets a work-group.
     Columns {
-        /// Columns of each record.
+        /// Columns that each record has in the launch.
         columns: usize,
-        /// Columns of a tile.
+        /// Columns that a work-group computes.
         tile: usize,
         /// Work-items of a work-group in this dimension.
         group: usize,
@@ -190,12 +192,12 @@ impl Extent {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
     Size(u32),
-    /// A factor or a constant.
+    /// A float: alpha or beta of a scaled product, or the constant for rows without a source.
     Scalar(f32),
     /// The two parameters of an activation.
     Pair((f32, f32)),
     Geometry(Geometry),
-    /// The source row, or the number of an array, for each row that the kernel writes.
+    /// The source row, or the index of a number in an array, for each row that the kernel writes.
     Moved(Moved),
     Product(Product),
     /// Index in [`Plan::constants`].
@@ -208,7 +210,8 @@ pub(crate) enum Arg {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// The last graph node that the step computes. The arg-max has the number of nodes.
+    /// Index of the last graph node that the step computes. The arg-max is no node, so its step has
+    /// the number of nodes here.
     pub(crate) node: usize,
     pub(crate) operation: Operation,
     pub(crate) kernel: Cow<'static, str>,
@@ -222,7 +225,7 @@ pub(crate) struct Step {
     pub(crate) global: (Extent, Extent),
     /// Work-group size in dimensions 0 and 1. With `None` the driver chooses.
     pub(crate) local: Option<(usize, usize)>,
-    /// Sizes for a full batch.
+    /// Sizes of the launch for a batch of [`Plan::batch`] records, with padding.
     pub(crate) problem: Problem,
     /// Floating-point operations for one record, without padding.
     pub(crate) flop: u64,
@@ -234,7 +237,7 @@ pub(crate) struct Plan {
     /// Name of the recipe that the plan was made from.
     pub(crate) name: Cow<'static, str>,
     pub(crate) engine: EngineKind,
-    /// Most records of a batch.
+    /// Most records of a batch of this plan.
     pub(crate) batch: usize,
     /// Columns of every buffer: `batch` with the padding columns that kernels need.
     pub(crate) padded_batch: usize,
@@ -255,11 +258,11 @@ pub(crate) struct Plan {
 /// The variant of a plan for batches of few records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Few {
-    /// Largest batch that uses the variant.
+    /// Largest batch, in records, that uses the variant for few records.
     pub(crate) records: usize,
-    /// Index of its first step in [`Plan::steps`].
+    /// Index in [`Plan::steps`] of the first step for few records.
     pub(crate) first: usize,
-    /// Batches of the variant are rounded up to a multiple of this number of records.
+    /// A batch of few records is rounded up to a multiple of this number of records.
     pub(crate) granule: usize,
 }
 
@@ -280,7 +283,7 @@ impl Step {
         })
     }
 
-    /// Returns the row maps among the arguments, in order.
+    /// Returns the maps of moved rows among the arguments, in order.
     pub(crate) fn maps(&self) -> impl Iterator<Item = Moved> {
         self.args.iter().filter_map(|a| match *a {
             Arg::Moved(m) => Some(m),
@@ -288,7 +291,8 @@ impl Step {
         })
     }
 
-    /// Returns the sizes and rows of a product.
+    /// Returns the sizes and operand rows of a product. `None` if the step computes no product of
+    /// two values.
     pub(crate) fn product(&self) -> Option<Product> {
         self.args.iter().find_map(|a| match *a {
             Arg::Product(p) => Some(p),
@@ -296,7 +300,7 @@ impl Step {
         })
     }
 
-    /// Returns the images and the window of a step that has them.
+    /// Returns the images and the window among the arguments. `None` if the step has none.
     pub(crate) fn geometry(&self) -> Option<Geometry> {
         self.args.iter().find_map(|a| match *a {
             Arg::Geometry(g) => Some(g),
@@ -382,8 +386,9 @@ pub(crate) enum EngineKind {
 }
 
 impl EngineKind {
-    /// Returns the number of columns of each buffer in the arena; `padded` is that of a batch. A
-    /// thread of the host engine takes one record at a time through the steps, in its own arena.
+    /// Returns the number of columns of each buffer in the arena. `padded` is the number of columns
+    /// of a batch. The host engine gives each record that a thread computes its own copy of the
+    /// arena, so one column is enough.
     pub(crate) fn arena_columns(self, padded: usize) -> usize {
         match self {
             EngineKind::Host => 1,
@@ -401,7 +406,7 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// Padded sizes of one launch.
+/// Padded sizes of the matrices of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Problem {
     /// Rows of the result.

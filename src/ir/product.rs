@@ -8,8 +8,8 @@
 use super::graph::Shape;
 use super::view::RowMap;
 
-/// The rows of an operand: that of its first element, and the rows from an element to the next
-/// along each axis.
+/// The rows of an operand's elements: the row of the first element, and the distance in rows
+/// between neighbours along each axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Strides {
     pub(crate) first: usize,
@@ -26,7 +26,7 @@ impl Strides {
         })
     }
 
-    /// The row of an element.
+    /// Returns the row of the element with these indices along the axes.
     pub(crate) fn row(&self, at: [usize; 3]) -> usize {
         self.first
             + (0..3)
@@ -35,24 +35,24 @@ impl Strides {
     }
 }
 
-/// A product of two values in groups.
+/// The sizes of a product of two values, in groups, and the rows of both operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Product {
     pub(crate) groups: usize,
     /// Rows and columns of each group of the result.
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// The terms of each sum.
+    /// The number of terms of each sum, which is the common dimension.
     pub(crate) terms: usize,
-    /// The first operand, along groups, rows and terms.
+    /// The rows of the first operand. Its axes are groups, rows and terms.
     pub(crate) a: Strides,
-    /// The second operand, along groups, terms and columns.
+    /// The rows of the second operand. Its axes are groups, terms and columns.
     pub(crate) b: Strides,
 }
 
 impl Product {
-    /// Returns the product of a value of shape `of` and one with `columns` columns. `transposed`
-    /// says that `b` is along groups, columns and terms.
+    /// Returns the product of operand `a` of shape `of` and operand `b`. The result has `columns`
+    /// columns. `transposed` is true if the axes of `b` are groups, columns and terms.
     pub(crate) fn new(
         of: Shape,
         columns: usize,
@@ -72,7 +72,7 @@ impl Product {
         }
     }
 
-    /// The rows of the result's elements.
+    /// Returns the map from the result's elements to rows.
     pub(crate) fn result(&self) -> RowMap {
         let row = self.groups * self.columns;
         let loops = [
@@ -83,17 +83,17 @@ impl Product {
         RowMap::of_axes(0, loops)
     }
 
-    /// The row of the first element of a group's row in the result.
+    /// Returns the row of element (`group`, `row`, 0) of the result in its matrix.
     pub(crate) fn row_of_result(&self, group: usize, row: usize) -> usize {
         (row * self.groups + group) * self.columns
     }
 
-    /// The number of elements of the result, and of rows that they take.
+    /// The number of elements of the result, which is also the number of rows that they take.
     pub(crate) fn len(&self) -> usize {
         self.groups * self.rows * self.columns
     }
 
-    /// The rows behind the last rows of both operands.
+    /// Returns the row behind the last row of each operand.
     pub(crate) fn ends(&self) -> [usize; 2] {
         let (g, i, j, k) = (
             self.groups - 1,
@@ -104,7 +104,7 @@ impl Product {
         [self.a.row([g, i, k]) + 1, self.b.row([g, k, j]) + 1]
     }
 
-    /// The argument of kernels, `kernels/product/any.cl`.
+    /// Returns the argument that kernels get for the product. `kernels/product/any.cl` reads it.
     pub(crate) fn words(&self) -> [u32; 16] {
         let Strides { first, steps } = self.a;
         let [group, row, term] = steps;

@@ -9,13 +9,13 @@
 pub(crate) const MOST: f32 = 127.0;
 
 /// Biases and scales are stored in panels of this many rows: the biases of the rows, then their
-/// scales. The number is a multiple of every kernel's vector.
+/// scales. The number is a multiple of every kernel's vector length.
 pub(crate) const BESIDE: usize = 16;
 
 /// Binary digits of a scale. Together with the 7 digits of a number, a product fits a float.
 const DIGITS: u32 = 16;
 
-/// A row becomes zero if all its weights are smaller.
+/// A row of weights becomes zero if all its absolute values are smaller than this.
 const LEAST: f32 = 1e-30;
 
 /// Returns the scale of a row of rounded weights. 0 for a row of zeros.
@@ -23,8 +23,8 @@ pub(crate) fn of_row(row: &[f32]) -> f32 {
     of_numbers(row, 0.0).unwrap_or(largest(row) / MOST)
 }
 
-/// Returns the smallest scale with which all weights of a row are whole numbers from −127 to 127,
-/// up to the relative `error`.
+/// Returns the smallest scale with which all weights of a row are whole numbers from −127 to 127
+/// times the scale, up to the relative `error`. `None` if there is no such scale.
 fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     let largest = largest(row);
     let fits = |scale: f32| {
@@ -44,11 +44,12 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     scales.into_iter().find(|&scale| fits(scale))
 }
 
-/// The relative error of weights that a quantized model has as numbers times a scale. It comes from
-/// rounding the product, and a factor that was folded into the row.
+/// The largest relative error with which a weight counts as a whole number times a scale. A
+/// quantized model's weights have such errors from rounding the product, and a factor folded into
+/// the row.
 const ROUNDED: f32 = 1.0 / (1 << 21) as f32;
 
-/// Returns the number of a rounded weight in a row with this scale.
+/// Returns the whole number that a rounded weight is stored as, in a row with this scale.
 pub(crate) fn number(weight: f32, scale: f32) -> i8 {
     if scale > 0.0 {
         (weight / scale).round() as i8
@@ -83,7 +84,8 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
             .map(|(&w, size)| (rounded(w, scale) - w) * size);
         errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
     };
-    // The scales fit the largest weight down to half of it, in steps of 1/32.
+    // The largest weight that a scale can represent goes from the row's largest weight down to half
+    // of it, in steps of 1/32.
     let scales = (0..=16).map(|step| of_digits(largest * (1.0 - step as f32 / 32.0) / MOST));
     let errors = scales.map(|scale| (scale, error(scale)));
     let best = errors.reduce(|(scale, least), (other, error)| match error < least {
@@ -94,7 +96,7 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
     row.iter_mut().for_each(|w| *w = rounded(*w, scale));
 }
 
-/// Rounds to [`DIGITS`] binary digits.
+/// Rounds a float to [`DIGITS`] binary digits.
 fn of_digits(x: f32) -> f32 {
     let rest = 24 - DIGITS;
     f32::from_bits((x.to_bits() + (1 << (rest - 1))) >> rest << rest)

@@ -10,7 +10,7 @@
 use super::graph::Shape;
 use super::op::Op;
 
-/// The most taps along an axis.
+/// The most taps that a row or a column of the result may have.
 pub(crate) const MOST_TAPS: usize = 8;
 
 /// A row or column of the operand, and the factor for it.
@@ -20,7 +20,7 @@ pub(crate) struct Tap {
     pub(crate) weight: f32,
 }
 
-/// The taps along both axes, without those of weight 0.
+/// The taps of a resampling along both axes, without taps of weight 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Taps {
     /// The taps of each row of the result.
@@ -55,7 +55,8 @@ impl Taps {
         })
     }
 
-    /// Returns the operation with these taps and its array, two numbers for each of its rows.
+    /// Returns the resampling operation that has these taps, and its array: a position and a weight
+    /// for each tap.
     pub(crate) fn node(&self) -> (Op, Vec<f32>) {
         let most = |axis: &[Vec<Tap>]| axis.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let (down, along) = (most(&self.rows), most(&self.columns));
@@ -84,7 +85,8 @@ impl Taps {
     }
 }
 
-/// Reads `taps` taps for each place along an axis of `size` rows or columns.
+/// Reads the taps of each row or column of the result, `taps` for each, and drops taps of weight 0.
+/// The operand has `size` rows or columns.
 fn axis(
     numbers: &[f32],
     taps: usize,
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(read(&[], (0, 0)), "expected 0 numbers of taps, found 0");
         let outside = read(&[4.0, 1.0, 0.0, 1.0], (1, 1));
         assert_eq!(outside, "a tap reads position 4 of 4 rows");
-        // A tap of weight 0 has a position too.
+        // The position of a tap is checked even if its weight is 0.
         let outside = read(&[3.0, 1.0, 2.0, 0.0], (1, 1));
         assert_eq!(outside, "a tap reads position 2 of 2 columns");
         for (at, text) in [(-1.0, "-1"), (0.5, "0.5"), (f32::NAN, "NaN")] {

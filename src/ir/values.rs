@@ -1,4 +1,4 @@
-//! The stored numbers of constants.
+//! Packs the network's arrays in the layout and precision of a plan's constants, and unpacks them.
 
 use super::graph::{Graph, Role};
 use super::half;
@@ -7,13 +7,14 @@ use super::plan::{Constant, Placing};
 use super::scale;
 use std::borrow::Cow;
 
-/// The stored numbers of a constant.
+/// The numbers of a constant as they are stored: in its layout, with padding, in its precision.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
     F32(Cow<'static, [f32]>),
-    /// The bits of halves.
+    /// Half-precision numbers, each as its bits.
     F16(Cow<'static, [u16]>),
-    /// Numbers that are multiplied by the scales of their rows. The scales are elsewhere.
+    /// Whole numbers from −127 to 127. A weight is its number times the scale of its row. The
+    /// scales are in the constant of the layer's biases.
     I8(Cow<'static, [i8]>),
 }
 
@@ -25,7 +26,8 @@ impl Default for Values {
 
 impl Values {
     /// Packs the array of constant `c` in its layout and precision. `array` returns the numbers of
-    /// the graph's arrays.
+    /// an array of the graph. Biases beside byte weights get the scales of the weights' rows as a
+    /// second column.
     pub(crate) fn pack<'a>(c: &Constant, array: &dyn Fn(usize) -> Cow<'a, [f32]>) -> Values {
         let plain = array(c.tensor);
         let (rows, columns) = placed_size(c);
@@ -87,7 +89,7 @@ impl Values {
             Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
         };
         if c.scales.is_some() {
-            // The second column has the scales.
+            // The first column has the biases, the second the scales of the weights.
             let both = c.layout.unpack(&stored, (rows, 2), c.padded);
             return both.chunks_exact(2).map(|pair| pair[0]).collect();
         }
@@ -117,7 +119,8 @@ impl Values {
     }
 }
 
-/// Rounds the weights of a graph to the precision in which they are stored.
+/// Rounds the weights of a graph to the precision `stored`. They stay floats. Biases and other
+/// arrays are not rounded.
 pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) {
     let arrays = tensors.iter_mut().zip(graph.tensors.iter());
     for (weights, tensor) in arrays.filter(|(_, t)| t.role == Role::Weights) {
@@ -136,8 +139,9 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
     }
 }
 
-/// Returns the array of constant `i` of `all`. `of` returns the stored numbers of a constant. Bytes
-/// are multiplied by the scales of their rows, which are stored beside the biases.
+/// Returns the array of constant `i` of `all`, without padding. `of` returns the stored numbers of
+/// a constant. Byte weights are multiplied by the scales of their rows, which are stored beside the
+/// biases.
 pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
     let c = &all[i];
     let mut array = of(i).unpack(c);
@@ -155,7 +159,7 @@ pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) ->
     array
 }
 
-/// Rows and columns of the array after [`place`], without padding.
+/// Returns the rows and columns that the array of `c` has after [`place`], without padding.
 fn placed_size(c: &Constant) -> (usize, usize) {
     let (rows, columns) = c.size;
     match &c.placing {
@@ -164,7 +168,8 @@ fn placed_size(c: &Constant) -> (usize, usize) {
     }
 }
 
-/// Moves the columns of an array to the places that the constant's map gives them.
+/// Returns the array with its columns where the constant's [`Placing`] puts them. Columns between
+/// them are zero.
 fn place<'p>(c: &Constant, plain: &'p [f32]) -> Cow<'p, [f32]> {
     let Placing::Columns(map) = &c.placing else {
         return Cow::Borrowed(plain);
@@ -210,8 +215,8 @@ mod tests {
         }
     }
 
-    /// Each number is in the row and the column that its placing says, and comes back. All other
-    /// places are zero.
+    /// Packing puts each number into the row and column that the constant's placing says, and zeros
+    /// everywhere else. Unpacking returns the array.
     #[test]
     fn numbers_stand_where_their_placing_says() {
         let shape = Shape { c: 3, h: 2, w: 2 };

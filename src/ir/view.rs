@@ -9,14 +9,15 @@ use super::graph::Shape;
 use super::op::Window;
 use std::fmt;
 
-/// The rows of a value's elements in the order (c, y, x), as nested loops. Also the numbers of an
-/// array that elements use, where a step of 0 repeats a number.
+/// The row of each element of a value, as nested loops over the elements in the order (c, y, x).
+/// Also the index of the number that each element uses in an array, where a step of 0 repeats a
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
     pub(crate) first: usize,
-    /// The turns of each loop and its rows per turn, from the outermost loop in. Loops of one turn
-    /// come first.
+    /// The number of turns of each loop and the rows that a turn adds, from the outermost loop in.
+    /// Unused loops have one turn and come first.
     pub(crate) loops: [(usize, usize); 3],
 }
 
@@ -66,12 +67,12 @@ impl RowMap {
         Some(map)
     }
 
-    /// The map of one loop per axis.
+    /// The map with one loop each, as (turns, rows per turn), for the axes c, y and x.
     pub(super) fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
         RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }
 
-    /// The map of an image.
+    /// The map from the elements of an image of this shape to its rows.
     pub(crate) fn image(image: Image, shape: Shape) -> RowMap {
         RowMap::of_axes(
             image.first,
@@ -79,7 +80,7 @@ impl RowMap {
         )
     }
 
-    /// The map to an array with a number per channel.
+    /// The map from the elements of a value to an array with one number for each channel.
     pub(crate) fn of_channels(shape: Shape) -> RowMap {
         RowMap::of_axes(0, [(shape.c, 1), (shape.h, 0), (shape.w, 0)])
     }
@@ -89,7 +90,7 @@ impl RowMap {
         RowMap::of_axes(0, [(1, 0), (1, 0), (n, 0)])
     }
 
-    /// The number of elements.
+    /// The number of elements that the map has rows for.
     pub(crate) fn len(&self) -> usize {
         self.loops.iter().map(|(turns, _)| turns).product()
     }
@@ -101,7 +102,7 @@ impl RowMap {
         self.first + rest / middle * a + rest % middle * b + last * c
     }
 
-    /// The rows in the order of the elements.
+    /// Returns the rows of all elements, in the order of the elements.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + use<> {
         let RowMap {
             first,
@@ -150,7 +151,7 @@ impl RowMap {
                 if left % turns == 0 {
                     match steps {
                         None => steps = Some(step),
-                        // The second loop continues where the first ends.
+                        // A further loop must continue where the loops inside it end.
                         Some(first) if step == first * (n / left) => {}
                         Some(_) => return None,
                     }
@@ -173,10 +174,11 @@ impl RowMap {
         Some([axis(shape.c)?, y, x])
     }
 
-    /// The map as an image of `shape`, if the channels of a pixel are in neighbouring rows.
+    /// The map as an image of `shape`. `None` if the channels of a pixel are not in neighbouring
+    /// rows, or the loops do not follow the axes.
     pub(crate) fn as_image(&self, shape: Shape) -> Option<Image> {
         let [c, y, x] = self.steps(shape)?;
-        // An axis of one element has any step.
+        // An axis with one element may have any step, so it gets that of an image without gaps.
         let pixel = if shape.w > 1 {
             x
         } else if shape.h > 1 {
@@ -192,15 +194,16 @@ impl RowMap {
         })
     }
 
-    /// The map of the transposed value. `None` if the loops do not follow the axes.
+    /// The map of the transposed value in the same rows. Axis i of it is axis `axes[i]` of this
+    /// value, which has shape `shape`. `None` if the loops do not follow the axes.
     pub(crate) fn transposed(&self, shape: Shape, axes: [super::op::Axis; 3]) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let turn = |axis: super::op::Axis| (shape.along(axis), steps[axis as usize]);
         Some(RowMap::of_axes(self.first, axes.map(turn)))
     }
 
-    /// The map of a slice of shape `part` from element `at` on. `None` if the loops do not follow
-    /// the axes.
+    /// The map of a slice of shape `part` whose first element is element `at` of the value. `None`
+    /// if the loops do not follow the axes.
     pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
@@ -211,19 +214,21 @@ impl RowMap {
     }
 }
 
-/// Elements that a step copies. Element i is read from row `from`(i) and written to row `to`(i).
+/// Elements that a step copies. Element i is read from row `from`(i) and written to row `to`(i). In
+/// a `Scale` step `from`(i) is the index of the number that the element uses in an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// The rows of a matrix, or the numbers of an array.
+    /// The rows of the source matrix, or the indices of the numbers in an array.
     pub(crate) from: RowMap,
-    /// The rows of the result. [`RowMap::is_nested`] holds.
+    /// The rows of the result's matrix. [`RowMap::is_nested`] holds for them.
     pub(crate) to: RowMap,
-    /// The step writes all rows of the result below this one. 0 writes only rows of elements.
+    /// The number of rows of the result that the step writes, counted from row 0. They include rows
+    /// without an element. With 0 the step writes only the rows of elements.
     pub(crate) filled: usize,
 }
 
 impl Moved {
-    /// The number of work-items, one for each row that is written.
+    /// The number of work-items for a record, one for each row that the step writes.
     pub(crate) fn items(&self) -> usize {
         if self.filled > 0 {
             self.filled
@@ -232,14 +237,15 @@ impl Moved {
         }
     }
 
-    /// The argument of kernels, `kernels/common/moved.cl`.
+    /// Returns the argument that kernels get for these rows. `kernels/common/moved.cl` reads it.
     pub(crate) fn words(&self) -> [u32; 16] {
         // For each loop of a row map, the number of elements that one turn of the loop covers.
         let within = |map: &RowMap| {
             let [_, (middle, _), (inner, _)] = map.loops;
             [middle * inner, inner, 1]
         };
-        // Divisor, turns and weight of each loop. A work-item's number is a row or an element.
+        // Divisor, turns and weight of each loop. The kernel divides a work-item's number, which is
+        // a row if `filled` is above 0 and an element otherwise.
         let mut loops = [(u32::MAX, 1, 0); 3];
         for ((to, &(n, step)), elements) in
             loops.iter_mut().zip(&self.to.loops).zip(within(&self.to))
@@ -256,7 +262,7 @@ impl Moved {
         loops.sort_by_key(|&(divisor, ..)| std::cmp::Reverse(divisor));
         let [(a, mut b, c), (d, e, f), (g, h, i)] = loops;
         if self.filled == 0 {
-            // 0 turns of the outermost loop say that the number is an element.
+            // Zero turns of the first loop tell the kernel that work-items count elements.
             b = 0;
         }
         let [first, second, _] = within(&self.from).map(|elements| elements as u32);
@@ -291,18 +297,20 @@ impl Image {
 /// The images that a kernel reads and writes, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// The image that is read. Of two operands, the second.
+    /// The image that the kernel reads, and its shape. For a combination of two values it is the
+    /// second one.
     pub(crate) input: (Image, Shape),
-    /// The image that is written.
+    /// The image that the kernel writes, and its shape.
     pub(crate) output: (Image, Shape),
     /// The window, one pixel for a kernel without a window.
     pub(crate) window: Window,
-    /// The groups of channels, 1 for a kernel without groups.
+    /// The number of groups of channels, 1 for a kernel without groups.
     pub(crate) groups: usize,
 }
 
 impl Geometry {
-    /// The argument of kernels, `kernels/common/geometry.cl`.
+    /// Returns the argument that kernels get for the geometry. `kernels/common/geometry.cl` reads
+    /// it.
     pub(crate) fn words(&self) -> [u32; 16] {
         let two = |(low, high): (usize, usize)| low as u32 | (high as u32) << 16;
         let ((input, from), (output, to)) = (self.input, self.output);
@@ -334,7 +342,8 @@ impl Geometry {
         ]
     }
 
-    /// Returns true if all sizes fit half a word of the kernels' argument.
+    /// Returns true if heights, widths, strides, dilations and borders are below 2^15. Two of them
+    /// share a 32-bit word of the kernels' argument.
     pub(crate) fn fits(&self) -> bool {
         let ((_, from), (_, to)) = (self.input, self.output);
         let Window {
@@ -364,7 +373,8 @@ mod tests {
     }
 
     proptest! {
-        /// The rows of a map follow the formula, and `as_image` finds the image again.
+        /// Each element has the row that the formula for images gives, and `as_image` finds the
+        /// image again.
         #[test]
         fn images_and_maps(
             shape in shape(),
@@ -409,7 +419,7 @@ mod tests {
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
-        /// Transposed twice is as before, and rows follow the axes.
+        /// Transposing keeps the row of each element, and transposing back gives the map again.
         #[test]
         fn transposed_maps(shape in shape(), pixel in 5usize..7) {
             let map = RowMap::image(Image::dense(shape, pixel), shape);
@@ -451,7 +461,7 @@ mod tests {
         groups: 2,
     };
 
-    /// The argument of kernels has two sizes in a word.
+    /// Two sizes share a 32-bit word of the kernels' argument, so each must be below 2^15.
     #[test]
     fn sizes_of_a_geometry_fit_halves_of_words() {
         let geometry = GEOMETRY;

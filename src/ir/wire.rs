@@ -12,7 +12,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// Takes bytes from the front.
+/// Reads values one after the other. The field holds the bytes that are not read yet.
 pub(crate) struct ByteReader(pub(crate) &'static [u8]);
 
 impl ByteReader {
@@ -31,7 +31,7 @@ impl ByteReader {
 /// A type that can be written as bytes.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads bytes that `put` wrote.
+    /// Reads a value from the bytes that `put` wrote, and removes them from `from`.
     ///
     /// # Errors
     /// The bytes end too early or hold no such value.
@@ -48,7 +48,7 @@ pub(crate) fn bytes(value: &impl Wire) -> Vec<u8> {
 /// Reads a value that takes all of `bytes`.
 ///
 /// # Errors
-/// The bytes hold no such value, or more.
+/// The bytes hold no such value, or more bytes follow it.
 pub(crate) fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
     let mut reader = ByteReader(bytes);
     let value = T::take(&mut reader)?;
@@ -186,7 +186,8 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Writes structs as their fields in this order. A missing field does not compile.
+/// Implements `Wire` for structs. The bytes are those of the fields, in the order of this list. A
+/// list that lacks a field does not compile.
 macro_rules! fields {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl $crate::ir::wire::Wire for $type {
@@ -204,8 +205,8 @@ macro_rules! fields {
     )*};
 }
 
-/// Writes enums as the index of the variant in this list, then the variant's fields. A missing
-/// variant does not compile.
+/// Implements `Wire` for enums. The bytes are the index of the variant in this list, then the
+/// variant's fields. A list that lacks a variant does not compile.
 macro_rules! variants {
     ($($type:ident {
         $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)?
@@ -391,7 +392,8 @@ mod tests {
         for size in (0..usize::BITS).flat_map(|n| [1 << n, (1 << n) - 1, usize::MAX >> n]) {
             assert_eq!(read(&bytes(&size)), Ok(size));
         }
-        // A missing byte, a last byte without bits, too many bits.
+        // These bytes are no size: a byte is missing, the last byte has no bits, or there are too
+        // many bits.
         for damaged in [
             &[][..],
             &[0x80],
@@ -428,7 +430,8 @@ mod tests {
         comes_back(&Cow::Borrowed("a name, größer"));
         comes_back(&([1usize, 2, 300], 1e300f64));
         comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
-        // An unknown variant, no boolean, no UTF-8, a wrong length.
+        // Refused are an unknown variant, a byte that is no boolean, text that is no UTF-8, and a
+        // wrong length.
         assert_eq!(read::<crate::ir::graph::Role>(&[4]), Err(Damaged));
         assert_eq!(read::<bool>(&[2]), Err(Damaged));
         assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));

@@ -25,7 +25,8 @@ impl Life {
     }
 }
 
-/// Sets the offset of each hidden buffer. `uses(step, buffer)` says if a step accesses a buffer.
+/// Sets the offset of each hidden buffer and returns the size of the arena. `uses(step, buffer)` is
+/// true if a step accesses a buffer.
 pub(super) fn place(
     buffers: &mut [Buffer],
     columns: usize,
@@ -64,7 +65,7 @@ pub(super) fn place(
     Arena { bytes, bound }
 }
 
-/// Returns the bytes of the smallest arena found, and the offset of each buffer in it.
+/// Returns the bytes of the smallest arena found, and pairs of a buffer and its offset in bytes.
 pub(crate) fn offsets(mut lives: Vec<Life>) -> (usize, Vec<(usize, usize)>) {
     let mut best: Option<(usize, Vec<(usize, usize)>)> = None;
     let mut attempt = |lives: &[Life]| {
@@ -90,8 +91,8 @@ pub(crate) fn offsets(mut lives: Vec<Life>) -> (usize, Vec<(usize, usize)>) {
     best.unwrap_or_default()
 }
 
-/// Places each buffer at the lowest offset that is free during its whole life, in the order of
-/// `lives`. Returns the total bytes, and the offset of each buffer.
+/// Places each buffer at the lowest offset that is free from its first to its last use, in the
+/// order of `lives`. Returns the total bytes, and the offset of each buffer.
 fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
     let mut placed: Vec<(&Life, usize)> = Vec::new();
     for life in lives {
@@ -154,8 +155,8 @@ mod tests {
         }
     }
 
-    /// In the order of the steps, the third buffer would follow the other two. By size it comes
-    /// first, and the arena reaches its lower bound.
+    /// Placed in order of index, the third buffer would stand behind the other two. Placed by size
+    /// it comes first, and the arena reaches its lower bound.
     #[test]
     fn the_best_of_several_orders_is_taken() {
         let hidden = |padded_rows: usize| Buffer {

@@ -22,20 +22,21 @@ pub(crate) struct Sizes {
     pub(crate) parts: usize,
     /// Rows and columns of the weights of a convolution or of the taps of a resampling, else 0.
     pub(crate) weights: (usize, usize),
-    /// Rows of the second of two operands, else 0.
+    /// Padded rows of the second of two operands, else 0.
     pub(crate) second: usize,
     /// True if operands and result have the same layout and size, so that one index serves all.
     pub(crate) alike: bool,
     /// Maps of the factors and summands of a `Scale` step, or twice the map of a `Gather` step.
     pub(crate) moved: [Moved; 2],
-    /// The images and the window of a kernel over images.
+    /// The images and the window of a kernel over images, else `None`.
     pub(crate) geometry: Option<Geometry>,
-    /// The sizes and rows of a product of two values.
+    /// The sizes and operand rows of a product of two values, else `None`.
     pub(crate) product: Option<Product>,
 }
 
 impl Sizes {
-    /// Returns the sizes of a launch without shared work.
+    /// Returns the sizes of a launch with one operand and without images, whose work-groups do not
+    /// share the common dimension.
     pub(crate) fn of(problem: Problem) -> Sizes {
         let (rows, weights) = (problem.l, (0, 0));
         Sizes {
@@ -52,7 +53,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the rows and columns of an operand.
+    /// Returns the padded rows and columns of an operand. They are 0 for a size that only the plan
+    /// has.
     pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce {
             self.problem.l
@@ -91,7 +93,8 @@ pub(crate) struct Call<'k> {
     pub(crate) params: [f32; 2],
     /// The constant for rows without a source.
     pub(crate) value: f32,
-    /// The number of records that part batches are a multiple of. The launch grows in steps of it.
+    /// A batch is rounded up to a multiple of this number of records. The number of work-items
+    /// grows with each such multiple.
     pub(crate) granule: usize,
 }
 
@@ -101,7 +104,7 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<Arg>,
     /// Work-items in dimensions 0 and 1.
     pub(crate) global: (Extent, Extent),
-    /// Work-group size in dimensions 0 and 1.
+    /// Work-group size in dimensions 0 and 1. With `None` the driver chooses.
     pub(crate) local: Option<(usize, usize)>,
 }
 
@@ -149,8 +152,9 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     launch
 }
 
-/// Returns the work-items of both dimensions. Kernels with tiles get whole work-groups. Others get
-/// a work-item for each tile, for each element in any layout, or for each column in an arg-max.
+/// Returns the work-items of both dimensions. Kernels with tiles get a work-group for each tile. An
+/// element-wise kernel gets a work-item for each element, an arg-max one for each column. Most
+/// others get one for each micro-tile.
 fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (r, p, granule) = (&call.kernel.restrictions, call.sizes.problem, call.granule);
     let per_granule = |items| Extent::Records {
@@ -255,7 +259,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
             _ => 4,
         };
         match *arg {
-            // Biases, and the scales beside them.
+            // The constant holds the biases and the scales beside them.
             Arg::Constant(i) if plan.constants[i].scales.is_some() => {
                 rows.next_multiple_of(BESIDE) * 2 * size
             }
@@ -276,7 +280,7 @@ pub(crate) mod fault {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fault {
-        /// The first size is one too large.
+        /// The first argument is one too large, if it is a size.
         Size,
         /// The last two operands are swapped.
         Operands,

@@ -51,7 +51,7 @@ impl ArenaRange {
 struct Check<'p> {
     plan: &'p Plan,
     library: &'p Library,
-    /// The columns of a buffer in the arena.
+    /// The number of columns of a buffer in the arena.
     columns: usize,
     arena: Vec<ArenaRange>,
     contents: BufferContents<'p>,
@@ -135,7 +135,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that an operand has the layout that the kernel takes, and is there if it is read.
+    /// Checks that an operand has the layout that the kernel takes and lies inside the arena. If
+    /// the step reads it, a previous step must have written it.
     fn operand(&mut self, step: &Step, kernel: &Kernel, name: &str, arg: &Arg) {
         let plan = self.plan;
         let i = match *arg {
@@ -163,8 +164,8 @@ impl Check<'_> {
         }
     }
 
-    /// Replaces all values in the bytes of a result. The result must not overlap an operand of the
-    /// step.
+    /// Records that the bytes of a result are overwritten. The result must not overlap an operand
+    /// of the step.
     fn result(&mut self, step: &Step, name: &str, arg: &Arg) {
         let Arg::Buffer(i) = *arg else { return };
         let Some(range) = self.range(i).filter(|_| matches!(name, "r" | "hidden")) else {
@@ -353,7 +354,7 @@ fn constant(
     let (size_rows, size_columns) = c.size;
     let (padded_rows, padded_columns) = c.padded;
     let least_columns = match &c.placing {
-        // The scales add a column.
+        // The scales beside the biases add a column.
         _ if c.scales.is_some() && c.layout == Layout::panels(BESIDE) => 2,
         _ if c.scales.is_some() => usize::MAX,
         Placing::Plain => size_columns,
@@ -413,7 +414,8 @@ fn constant(
     })
 }
 
-/// Returns an error if an image of the step exceeds its buffer.
+/// Returns an error if an image of the step exceeds its buffer, or if the step leaves rows of its
+/// result unwritten.
 fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     let buffers: Vec<&Buffer> = step.buffers().map(|i| &plan.buffers[i]).collect();
     let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {

@@ -11,14 +11,16 @@ use crate::ir::view::RowMap;
 use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
-/// Fewest columns for a work-group of a split layer. With fewer the overhead exceeds the gain.
+/// Fewest columns of the weights for each part of a layer that work-groups share. With fewer the
+/// overhead exceeds the gain.
 const LEAST_PART: usize = 48;
 
 /// Most rows outside its operand that a layer reads, with weights of 0. Copying the operand instead
 /// would take a launch.
 const MOST_SPARE: usize = 64;
 
-/// Most rows that a layer reads for each row of a copy of its operand.
+/// Most rows that an operand may span for each row that a copy of it would have. A layer reads a
+/// copy if the operand spans more.
 const MOST_SPREAD: usize = 4;
 
 impl<'l> Planner<'l> {
@@ -71,7 +73,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Returns the floating-point operations of `kernel` for affine nodes and one record.
+    /// Returns the floating-point operations that `kernel` needs for the nodes `affine` of one
+    /// record.
     pub(super) fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
         let sizes = affine.iter().map(|layer| self.weights(layer.0));
         sizes
@@ -136,7 +139,8 @@ impl<'l> Planner<'l> {
         };
         let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
         let most = (r.split / tiles).min(inputs / LEAST_PART).max(1);
-        // Parts consist of whole stages. More parts of this length would leave the last ones empty.
+        // A part has whole stages, which are the terms that the kernel takes at a time. More parts
+        // of this length would leave the last parts empty.
         let stages = inputs.div_ceil(kernel.stage());
         stages.div_ceil(stages.div_ceil(most))
     }
@@ -184,7 +188,7 @@ impl<'l> Planner<'l> {
     }
 
     /// Returns the multiply-adds of a work-group of the first layer, times the rounds that the
-    /// device needs to run all work-groups. Kernels without tiles count as 0.
+    /// device needs to run all work-groups. Affine kernels without tiles count as 0.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
         let graph = &self.network.graph;
         let Some(&(node, _)) = chain.weighted.first() else {
@@ -221,7 +225,7 @@ impl<'l> Planner<'l> {
             self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
         };
         let matching = || {
-            // `reduce_pair` chooses these kernels after the kernel of the first layer.
+            // `reduce_pair` chooses kernels of `ReducePair`, after the kernel of the first layer.
             let begins = self
                 .kernels()
                 .filter(|k| k.operation != Operation::ReducePair);
@@ -249,8 +253,8 @@ impl<'l> Planner<'l> {
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
             let View { matrix, map } = *self.view(value);
-            // The operand is a small part of its matrix, or a copy has far fewer rows. It avoids
-            // many columns of zero weights.
+            // If the operand is a small part of its matrix, or its rows have large gaps, a copy
+            // avoids many columns of zero weights.
             let (span, copied) = (map.end() - map.first, self.rows_of_copy(value));
             if self.matrices[matrix].rows > span + MOST_SPARE || span > MOST_SPREAD * copied {
                 self.copy(value, i);
@@ -304,8 +308,8 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Returns true if `kernel` reads weights as bytes. Its partial sums then lack the scales,
-    /// which the reduce step multiplies.
+    /// Returns true if `kernel` reads weights as bytes. Its partial sums then lack the scales. The
+    /// reduce step applies them.
     fn scaled(&self, kernel: &Kernel) -> bool {
         kernel.restrictions.weights(self.network.weights) == Precision::I8
     }
@@ -320,7 +324,8 @@ impl<'l> Planner<'l> {
                 return false;
             };
             let next = graph.only_consumer(graph.nodes[last].output);
-            // The narrow layer's own kernel fuses an activation behind it. A pair saves no launch.
+            // The narrow layer's own kernel would fuse an activation behind it. A pair cannot, so
+            // it saves no launch then.
             let activated = next.is_some_and(|n| Covered::Activation.fits(graph, &graph.nodes[n]));
             let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
             self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)
@@ -388,14 +393,14 @@ impl<'l> Planner<'l> {
     }
 
     /// Drafts a step that computes nodes `affine` and writes the value of node `last` to a new
-    /// matrix. The activation of the first node is fused.
+    /// matrix. The activation behind the first node is fused.
     fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
         let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
         self.rows_of(last, output);
     }
 
-    /// Makes the value of node `last` the first rows of a matrix.
+    /// Records that the value of node `last` is in the first rows of `matrix`.
     fn rows_of(&mut self, last: usize, matrix: usize) {
         let value = self.network.graph.nodes[last].output;
         let map = RowMap::vector(self.network.graph.values[value].shape.len());
@@ -449,7 +454,8 @@ impl<'l> Planner<'l> {
         output
     }
 
-    /// In a variant, pads the operand to the columns of the full plan's weights, to share them.
+    /// In a variant for few records, pads the operand's rows to the columns that the weights have
+    /// in the full plan. Both plans then share the weights.
     fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
         let weights = self.network.graph.nodes[node].tensors[0];
         let constants = self
@@ -547,7 +553,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Adds the demands of `kernel` on its operand. Returns the matrix or its repacked copy.
+    /// Adds the demands of `kernel` on the layout and sizes of its operand. Returns the matrix that
+    /// it reads: `matrix` or a repacked copy.
     pub(super) fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
         let Some(b) = &kernel.restrictions.b else {
             return matrix;
@@ -557,7 +564,8 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// Adds the demands of `kernel` on its result, including whole work-groups of tiles.
+    /// Adds the demands of `kernel` on the sizes of its result. They include whole work-groups if
+    /// the kernel has a fixed layout and no tiles.
     pub(super) fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {

@@ -25,7 +25,7 @@ struct Held {
 }
 
 impl<'p> BufferContents<'p> {
-    /// Returns the state before the first step, which has only the input.
+    /// Returns the contents before the first step: the network's input and its views.
     pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> BufferContents<'p> {
         let mut contents = BufferContents {
             plan,
@@ -44,7 +44,8 @@ impl<'p> BufferContents<'p> {
         self.network.graph.values[value].shape
     }
 
-    /// Adds a value, and all values that are a reordering or a part of the same rows.
+    /// Adds a value that `buffer` holds, and every reshape, transpose or slice of it in the same
+    /// rows.
     fn add(&mut self, buffer: usize, value: usize, map: RowMap) {
         self.held.push(Held { buffer, value, map });
         let nodes = self
@@ -61,7 +62,8 @@ impl<'p> BufferContents<'p> {
             .for_each(|(value, map)| self.add(buffer, value, map));
     }
 
-    /// Returns the rows of a node that only renames the rows `map` of its operand.
+    /// Returns the rows of the value of `node`, if the node reshapes, transposes or slices its
+    /// operand, which is in rows `map`. Such a value needs no copy. `None` for other operations.
     fn view(&self, node: &Node, map: RowMap) -> Option<RowMap> {
         let (from, to) = (self.shape(node.inputs[0]), self.shape(node.output));
         match node.op {
@@ -89,8 +91,8 @@ impl<'p> BufferContents<'p> {
         self.held.retain(|held| held.buffer != buffer);
     }
 
-    /// Returns an error if `step` takes wrong numbers of its array `n` for the rows of `buffer`.
-    /// `tensor` is the index of that array in the graph.
+    /// Returns an error if `moved` gives the rows of `buffer` wrong numbers of an array. The array
+    /// is constant `n` of `step` and array `tensor` of the graph.
     pub(super) fn reads(
         &self,
         step: &Step,
@@ -128,7 +130,7 @@ impl<'p> BufferContents<'p> {
         })
     }
 
-    /// Applies the effect of a step.
+    /// Updates the contents of all buffers for the effect of a step.
     pub(crate) fn follow(&mut self, step: &Step) {
         let (Some(read), Some(written)) = (step.buffers().next(), step.buffers().last()) else {
             return;
@@ -192,8 +194,8 @@ impl<'p> BufferContents<'p> {
         for value in values {
             self.add(written, value, moved.to);
         }
-        // A concatenation or padding is complete when all parts are there. Its image takes all
-        // rows.
+        // A concatenation or padding is complete when all parts are there. Each pixel of its image
+        // has an equal share of all rows, or only its channels.
         let Some(node) = self.network.graph.nodes.get(step.node) else {
             return;
         };
@@ -227,7 +229,7 @@ impl<'p> BufferContents<'p> {
     }
 }
 
-/// Returns the indices (c, y, x) of element `first` along an axis.
+/// Returns the indices (c, y, x) that are `first` along `axis` and 0 along the other axes.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

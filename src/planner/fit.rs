@@ -10,9 +10,9 @@ use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) constants: u64,
-    /// Values between steps.
+    /// Buffers for the values between steps.
     pub(crate) arena: u64,
-    /// Input and results of all slots.
+    /// Buffers for the input and the results of all slots.
     pub(crate) batch: u64,
 }
 
@@ -115,13 +115,14 @@ impl Memory {
         }
     }
 
-    /// Returns the sum of all bytes.
+    /// Returns the bytes of constants, arena and slots together.
     pub(crate) fn total(&self) -> u64 {
         self.constants + self.arena + self.batch
     }
 }
 
-/// Returns true if a step works on images, so that the host engine takes records one by one.
+/// Returns true if a step is no affine layer, activation or arg-max. A thread of the host engine
+/// then carries only a few records at once through the steps.
 fn of_images(plan: &Plan) -> bool {
     let vectors = |s: &Step| {
         use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
@@ -170,10 +171,10 @@ pub(crate) fn bounded(
     }
 }
 
-/// Fewest threads for which the host engine's batch grows.
+/// Fewest threads with which [`grow`] enlarges the host engine's batch.
 const MANY_THREADS: usize = 4;
 
-/// The factor by which the batch grows.
+/// The factor by which [`grow`] enlarges the host engine's batch.
 const GROWTH: usize = 4;
 
 /// Floating-point operations of a thread's share of a batch. With more operations the cost of
@@ -249,7 +250,7 @@ pub(crate) fn modelled_us(
 
 /// Memory, launches and time of a plan.
 pub(crate) struct Fit<'l> {
-    /// Most records of a batch.
+    /// Most records of a batch of the plan.
     pub(crate) batch: usize,
     /// Memory on a device that shares it with the host.
     pub(crate) memory: Memory,
@@ -258,9 +259,10 @@ pub(crate) struct Fit<'l> {
     pub(crate) arena: (usize, usize),
     /// Launches for each full batch.
     pub(crate) steps: usize,
-    /// Number of OpenCL programs.
+    /// Number of OpenCL programs that the plan builds at start.
     pub(crate) programs: usize,
-    /// The first device class that uses the plan, and its expected microseconds for a record.
+    /// The first device class that uses the plan, and its expected microseconds for a record. For a
+    /// host plan it is the class of the CPU. `None` if there is no such class.
     pub(crate) modelled: Option<(&'l str, f64)>,
 }
 
@@ -298,7 +300,8 @@ mod tests {
     use crate::baked::{library, network};
     use crate::planner;
 
-    /// The result is the largest batch that fits. If one record does not fit, the result is 0.
+    /// `bounded` returns a batch that fits, and one granule more does not fit. If one record does
+    /// not fit, it returns 0.
     #[test]
     fn batches_are_as_large_as_memory_allows() {
         for recipe in library().plans.iter() {

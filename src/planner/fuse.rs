@@ -7,7 +7,7 @@ use crate::registry::{Covered, Kernel};
 /// The nodes that one launch computes.
 #[derive(Default)]
 pub(super) struct Chain {
-    /// All nodes in order.
+    /// All nodes that the launch computes, in order.
     pub(crate) nodes: Vec<usize>,
     /// The nodes that own arrays, and the activation that follows each.
     pub(crate) weighted: Vec<(usize, Activation)>,
@@ -37,7 +37,7 @@ fn fusible(
 }
 
 /// Returns the nodes that `kernel` computes from node `first` on. Returns `None` if the graph does
-/// not match the kernel's chain.
+/// not match the kernel's chain, or if a kernel for whole networks would leave out a node.
 pub(super) fn chain(
     graph: &Graph,
     kernel: &Kernel,
@@ -46,7 +46,7 @@ pub(super) fn chain(
 ) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered, behind: bool| {
-        // A function of mathematics is no activation behind a layer, and a step of its own.
+        // A mathematical function is never fused behind a layer. It gets a step of its own.
         let own_step = |n: usize| matches!(graph.nodes[n].op, Op::Activation(Activation::Math(_)));
         let fits = |n: usize| what.fits(graph, &graph.nodes[n]) && !(behind && own_step(n));
         let Some((node, other)) = next.filter(|&(n, _)| fits(n)) else {

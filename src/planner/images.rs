@@ -25,7 +25,8 @@ impl<'l> Planner<'l> {
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
-    /// Makes `matrix` the rows of `value` alone. Each pixel has a multiple of `multiple` rows.
+    /// Gives `matrix` the rows of `value` and of no other value. The rows of each pixel are padded
+    /// to a multiple of `multiple`.
     pub(super) fn pixels(&mut self, matrix: usize, value: usize, multiple: usize) {
         let shape = self.shape(value);
         if shape.h * shape.w == 1 {
@@ -41,7 +42,8 @@ impl<'l> Planner<'l> {
             .c
             .next_multiple_of(lcm(multiple, self.known.pixels[value]));
         self.matrices[matrix].pixels_of = Some(value);
-        // The host writes every row of the input, padding included.
+        // The host writes every row of the input, so only other matrices must consist of whole
+        // pixels.
         self.matrices[matrix].by_pixels = matrix > 0;
         self.matrices[matrix].rows = shape.h * shape.w * pixel;
         self.views[value] = Some(View {
@@ -50,7 +52,7 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// Returns the rows of a copy of `value`.
+    /// Returns the number of rows that a copy of `value` has.
     pub(super) fn rows_of_copy(&self, value: usize) -> usize {
         let Shape { c, h, w } = self.shape(value);
         match h * w {
@@ -71,7 +73,8 @@ impl<'l> Planner<'l> {
         self.matrices.iter().filter_map(wider).collect()
     }
 
-    /// Adds a matrix for the value of node `last`, with pixels padded to whole tiles of `kernel`.
+    /// Adds a matrix for the value of node `last`, which `kernel` writes. Pixels are padded to the
+    /// alignment of the kernel and to whole work-groups.
     fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
@@ -105,7 +108,8 @@ impl<'l> Planner<'l> {
         self.lay_out(matrix, argmax.and_then(layout_read));
     }
 
-    /// Gives a matrix without a layout the one that other kernels read, to avoid repack steps.
+    /// Gives a matrix without a layout the one that other kernels of the plan read, to avoid repack
+    /// steps. Matrices of the host engine keep none.
     fn family(&mut self, kernel: &Kernel, matrix: usize) {
         if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
             return;
@@ -203,7 +207,7 @@ impl<'l> Planner<'l> {
     ) {
         let input = self.reads(kernel, from.matrix, node);
         self.family(kernel, input);
-        // `place` replaces this mark by the number of padded rows.
+        // `place` replaces the 1 by the number of padded rows.
         let moved = [Moved {
             from: from.map,
             to: rows,
@@ -231,8 +235,8 @@ impl<'l> Planner<'l> {
         self.views[value]
     }
 
-    /// Returns rows of `value` that node `node` may overwrite. It copies the value if another node
-    /// or the output still needs the rows.
+    /// Returns rows of `value` that node `node` may overwrite. It copies the value if the rows are
+    /// the input's, or if another node or the output still needs them.
     pub(super) fn own(&mut self, value: usize, node: usize) -> View {
         let (graph, view) = (&self.network.graph, *self.view(value));
         let there = |v: &usize| {
@@ -310,7 +314,8 @@ impl<'l> Planner<'l> {
         let apart = |d: &Draft<'_>| {
             let (sum, value) = d.added?;
             let View { matrix, map } = self.view(value);
-            // The step's own rows, because an output's view may already be a copy.
+            // The rows are taken from the step, because the view of an output may already be a
+            // copy.
             let needed = d.geometry.map(|g| g.output.0);
             let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
             // The plan checker compares whole geometries. An operand that was written as an image
@@ -342,7 +347,8 @@ impl<'l> Planner<'l> {
             Op::Product { transposed } => return self.product_step(kernel, i, transposed),
             Op::Convolution { window, groups } => (window, groups),
             Op::Pool { window, .. } => (window, 1),
-            // The taps of a pixel are the elements of its window, wherever they are.
+            // The taps of a resampled pixel count as the elements of its window. They need not be
+            // neighbours.
             Op::Resample { taps, .. } => (Window::of(taps), 1),
             _ => (Window::of((1, 1)), 1),
         };
@@ -364,7 +370,8 @@ impl<'l> Planner<'l> {
         )
     }
 
-    /// Returns a draft with images and a window.
+    /// Returns a draft with images and a window. Sizes that the kernels' argument cannot hold are a
+    /// mistake.
     fn placed(
         &mut self,
         kernel: &'l Kernel,
@@ -388,8 +395,8 @@ impl<'l> Planner<'l> {
         let view = *self.view(value);
         let rows = self.matrices[view.matrix].rows;
         let pixel = rows / (shape.h * shape.w);
-        // The single pixel of a vector must not contain rows of other values, nor may such rows be
-        // behind the last pixel, as behind the first columns of a wider image.
+        // Rows of other values must not count as padding. So a vector needs a matrix with no
+        // further rows, and the pixels of an image must share all rows of the matrix equally.
         let own = pixel < rows && pixel * shape.h * shape.w == rows || rows == shape.c;
         let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole {
@@ -461,7 +468,8 @@ impl<'l> Planner<'l> {
             mut map,
         } = self.whole(first, i)?;
         if shape.h * shape.w > 1 && self.matrices[matrix].pixels_of.is_none() {
-            // A vector's matrix may have rows behind the last pixel, and cannot be widened.
+            // An image in the matrix of a vector may have padding rows behind its last pixel. In a
+            // copy each pixel has its own padding.
             View { matrix, map } = self.copy(first, i)?;
         }
         let input = self.reads(kernel, matrix, last);
@@ -586,7 +594,7 @@ fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     }
 }
 
-/// Returns the indices (c, y, x) of element `first` along an axis.
+/// Returns the indices (c, y, x) that are `first` along `axis` and 0 along the other axes.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

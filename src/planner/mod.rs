@@ -75,8 +75,9 @@ pub(crate) fn plan(
     }
 }
 
-/// Plans batches of `batch` records and appends the variant for few records. If no batch exceeds
-/// the variant's limit, the result is the variant alone.
+/// Plans batches of `batch` records and appends the variant for few records. It is left out if it
+/// cannot be planned or has the same kernels. If no batch exceeds the variant's limit, the result
+/// is the variant alone.
 fn with_few(
     network: &Network,
     recipe: &PlanRecipe,
@@ -87,7 +88,8 @@ fn with_few(
         return of_batch(network, recipe, library, batch, None);
     };
     let of_few = recipe.of_few(few);
-    // A shortened recipe may lack a kernel that the variant needs. The full plan then serves.
+    // The variant may need a kernel that a shortened recipe lacks. The full plan then serves all
+    // batches.
     if batch <= few.records {
         if let Ok(variant) = of_batch(network, &of_few, library, batch, None) {
             return Ok(variant);
@@ -193,7 +195,8 @@ fn of_batch(
         apart: Vec::new(),
     };
     if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
-        // The variant reads the input of the full plan, so its pixels have the same padded width.
+        // The variant reads the input buffer of the full plan, so a pixel of the input has as many
+        // rows as there.
         let shape = network.graph.values[value].shape;
         let input = plan
             .buffer(BufferRole::Input)
@@ -240,7 +243,7 @@ struct Known<'l> {
     full: Option<&'l Plan>,
     /// The steps that read a repacked copy of their operand.
     repacks: Vec<Reader>,
-    /// For each value, the number that the rows of its pixels are a multiple of.
+    /// For each value of the graph, the number of which the padded rows of a pixel are a multiple.
     pixels: Vec<usize>,
     /// Addition nodes that get a step of their own instead of being fused.
     apart: Vec<usize>,
@@ -253,15 +256,16 @@ type Reader = (usize, Operation);
 struct Draft<'l> {
     kernel: &'l Kernel,
     activation: Activation,
-    /// The last graph node that the step computes. The arg-max has the number of nodes.
+    /// The last graph node that the step computes. The arg-max is no node, so its step has the
+    /// number of nodes here.
     node: usize,
-    /// The first node that the step computes.
+    /// The first graph node that the step computes.
     first: usize,
     /// The nodes whose weights and biases the step reads, and the activation that follows each.
     weighted: Vec<(usize, Activation)>,
     /// The images that the step reads and writes, and its window, for steps over images.
     geometry: Option<Geometry>,
-    /// The sizes and rows of a product of two values.
+    /// The sizes and operand rows, for a step that computes the product of two values.
     product: Option<Product>,
     /// The matrix of a second operand: of a combination or product, or of an addition fused
     /// into the step.
@@ -288,7 +292,8 @@ struct Draft<'l> {
 }
 
 impl<'l> Draft<'l> {
-    /// Returns a step without constants, activation and parts.
+    /// Returns a step that reads matrix `input` and writes matrix `output`, without constants and
+    /// activation.
     fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
         Draft {
             kernel,
@@ -320,14 +325,14 @@ struct Matrix {
     layout: Option<Layout>,
     /// Set for partial results: their number, and the matrix that has the shape of each.
     parts_of: Option<(usize, usize)>,
-    /// Set if the rows are pixels: the value whose width in [`Known::pixels`] applies.
+    /// Set if the rows are pixels: the value whose entry of [`Known::pixels`] applies to them.
     pixels_of: Option<usize>,
     /// True if the kernel writes whole pixels only. Rows behind the last pixel would then hold
     /// undefined values, so the padding must be part of the pixels.
     by_pixels: bool,
 }
 
-/// The matrix of a value, and the row of each element.
+/// The matrix that holds a value, and the row of each element in it.
 #[derive(Clone, Copy, Debug)]
 struct View {
     matrix: usize,
@@ -347,7 +352,7 @@ impl Matrix {
         }
     }
 
-    /// Returns the rows with padding, for a matrix without partial results.
+    /// Returns the number of rows with padding, for one partial result or a matrix without them.
     fn padded(&self) -> usize {
         self.rows.next_multiple_of(self.row_multiple)
     }
@@ -371,7 +376,7 @@ struct Planner<'l> {
     matrices: Vec<Matrix>,
     /// The view of each value of the graph, once its step is drafted.
     views: Vec<Option<View>>,
-    /// Where the host writes the input. Its view may become that of a copy.
+    /// The rows into which the host writes the input. `views` may name a copy of the input instead.
     input: Option<View>,
     /// True for each node that has been drafted.
     done: Vec<bool>,
@@ -427,7 +432,8 @@ impl<'l> Planner<'l> {
             .get_or_insert_with(|| buffer.layout.clone());
     }
 
-    /// Returns the number of records that kernels are compared for.
+    /// Returns the batch size for which kernels are compared: one record in a variant for few
+    /// records, a full batch otherwise.
     fn records(&self) -> usize {
         if self.known.full.is_some() {
             1
@@ -444,7 +450,8 @@ impl<'l> Planner<'l> {
             .push(format!("plan {}: {name}: {text}", self.recipe.name));
     }
 
-    /// Requires multiples for the rows and the columns of a matrix, in whole chunks of `layout`.
+    /// Requires that the rows of a matrix are a multiple of `rows`, the columns of all matrices a
+    /// multiple of `cols`, and both a multiple of the chunks of `layout`.
     fn demand(&mut self, matrix: usize, rows: usize, cols: usize, layout: Option<&Layout>) {
         let (y, x) = layout.map_or((1, 1), Layout::granularity);
         let matrix = &mut self.matrices[matrix];

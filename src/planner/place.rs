@@ -12,7 +12,7 @@ use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operand, Operation, Parameter, Problem, lcm};
 
-/// Size limit of a buffer, in bytes.
+/// Size limit of a buffer, in bytes. Kernels compute offsets in 32 bits.
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
@@ -83,8 +83,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns a mistake for each buffer that is too large: kernels compute offsets in 32 bits on
-    /// every board.
+    /// Returns a mistake for each buffer that exceeds [`MOST_BYTES`], on any engine.
     fn too_large(&self, buffers: &[Buffer], padded_batch: usize) -> Vec<String> {
         let bytes = |b: &Buffer| b.padded_rows as u64 * padded_batch as u64 * 4;
         buffers
@@ -107,7 +106,8 @@ impl Planner<'_> {
         batch.next_multiple_of(self.col_multiple)
     }
 
-    /// Returns the rows of a matrix with padding. Partial results add up.
+    /// Returns the rows of a matrix with padding. A matrix of partial results has the rows of all
+    /// of them.
     pub(super) fn padded_rows(&self, matrix: &Matrix) -> usize {
         let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
         matrix.parts_of.map_or_else(|| matrix.padded(), of)
@@ -225,7 +225,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reports a kernel that does not admit the problem of its draft.
+    /// Reports a kernel that does not admit the problem of its draft, or that takes activations as
+    /// an image.
     fn check_kernel(&mut self, d: &Draft<'_>, problem: Problem) {
         if let Err(failed) = d.kernel.admits(problem, None) {
             failed.iter().for_each(|f| self.mistake(d.node, f));
@@ -236,7 +237,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the sizes of a launch that reads `b` and writes `r` in `w` columns.
+    /// Returns the sizes of the launch for a draft that reads `b` and writes `r`. Both have `w`
+    /// columns.
     fn sizes(
         &self,
         d: &Draft<'_>,
@@ -323,7 +325,8 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
         _ => r.padded_rows,
     };
     let l = match (operation, &d.kernel.restrictions.a) {
-        // A row-major matrix has padding rows at the end. The kernel reads up to its alignment.
+        // A row-major matrix has its padding rows at the end. The kernel reads only as many of them
+        // as its own alignment needs.
         (Matmul | Affine | Pair | Layers, Some(a)) if b.layout == Layout::R => {
             let granularity = a.representation.as_ref().map(Layout::granularity);
             let (_, x) = granularity.unwrap_or((1, 1));
@@ -338,10 +341,11 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
     Problem { h, w, l }
 }
 
-/// Returns a map of moved rows for a step that writes `r`.
+/// Returns `moved` with the number of rows that the step fills, which are the padded rows of its
+/// result `r` or 0.
 fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
-    // A step that fills writes every row of the result. A kernel that scales also scales padding
-    // rows.
+    // A step that fills writes every row of the result. A `Scale` kernel always writes padding
+    // rows, too.
     let fills = moved.filled > 0 || operation == Operation::Scale;
     Moved {
         filled: if fills { r.padded_rows } else { 0 },
@@ -349,7 +353,8 @@ fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
     }
 }
 
-/// Returns the geometry of a step that writes `r`. An image of one pixel takes all rows of it.
+/// Returns the geometry of a step that writes `r`. If the result is one pixel, that pixel takes all
+/// rows of `r`.
 fn geometry_in(mut geometry: Geometry, r: &Buffer) -> Geometry {
     let (image, to) = &mut geometry.output;
     if to.h * to.w == 1 {
@@ -400,6 +405,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
 }
 
 /// Returns the constant of a node's array with this role. `layout` and `precision` are for weights.
+/// Biases beside byte weights get a second column for the scales.
 fn constant(
     network: &Network,
     node: usize,
@@ -460,7 +466,8 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
         ) == (tensor, role, precision, constant.scales, constant.image);
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
-        // Nodes may share an array, which has the name of the first.
+        // Nodes may share an array. Its constant has the name of the first node, so names are not
+        // compared.
         let named = || Constant {
             name: other.name.clone(),
             ..constant.clone()
@@ -474,7 +481,8 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
     })
 }
 
-/// Returns the rows of a panel of `weights`, if `kernel` reads panels. Layout `C` is one panel.
+/// Returns the rows of a panel of `weights`. Layout `C` is one panel. `None` if the weights are not
+/// in panels, or `kernel` does not read panels.
 fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     kernel.of_few().then_some(())?;
     if weights.layout == Layout::C {
@@ -564,7 +572,8 @@ fn layers_options(
             activation,
             weights: starts[of_weights] / (lanes * weights.precision.bytes()),
             biases: starts[of_biases] / (lanes * Precision::F32.bytes()),
-            // Results of even and odd layers alternate between two areas of the buffer.
+            // Results of even and odd layers alternate between two areas of the buffer between
+            // layers.
             start: d.hidden.map(|(_, odd)| {
                 if n + 1 == layers {
                     0
@@ -595,8 +604,8 @@ fn layers_options(
     })
 }
 
-/// Adds the weights and biases of all layers to `constants`, for a kernel that reads weights as `a`
-/// says. Returns their indices, an entry a layer. The input has `l` rows.
+/// Adds the weights and biases of all layers to `constants`, for a kernel with the operand `a` for
+/// weights. Returns the indices of weights and biases for each layer. The input has `l` rows.
 fn layers_constants(
     network: &Network,
     d: &Draft<'_>,
