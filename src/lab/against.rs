@@ -4,7 +4,7 @@ use crate::lab::json::Parser;
 use crate::lab::render::number;
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
-/// Most levels of nesting in unknown values.
+/// The most levels of nesting in the value of an unknown key.
 const DEPTH: usize = 32;
 
 /// Reads a report that `-o json` printed. Unknown keys are passed over, since later versions only
@@ -167,12 +167,13 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
         }
         Ok(())
     })?;
-    // A cell is one thing: a figure, a reason, or a measurement with value, spread and runs.
+    // A cell's object is one of three: a figure of the document, the reason for skipping, or a
+    // measurement with value, spread and runs.
     match seen {
         [true, false, false, false, false, false, false, false] => Ok(Cell::Document(document)),
         [false, true, false, false, false, false, false, false] => Ok(Cell::Skipped(skipped)),
         [false, false, true, true, true, ..] => {
-            // Older reports say 0 where there was one run.
+            // A single run has no spread, but older reports have a spread of 0 there.
             m.spread = m.spread.filter(|_| m.runs > 1);
             Ok(Cell::Measured(m))
         }
@@ -183,7 +184,7 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
     }
 }
 
-/// The name of a report's device.
+/// Returns the name of a report's device.
 pub(crate) fn device(report: &Report) -> &str {
     report
         .head
@@ -192,10 +193,11 @@ pub(crate) fn device(report: &Report) -> &str {
         .map_or("the other report", |(_, v)| v)
 }
 
-/// The own section with a column `COLUMN / other` after each column that both reports measured. Its
-/// cells have the own value divided by the other's, in the rows that both have.
+/// Returns the own section with a column `COLUMN / other` after each column that both reports
+/// measured. Its cells have the own value divided by the other's, in the rows that both have.
 ///
-/// Ratios are texts, not measurements: they have no unit and do not belong into the section's plot.
+/// The ratios are texts, not measurements, because they have no unit and do not belong into the
+/// section's plot.
 pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     match other.sections.iter().find(|o| o.id == own.id) {
         Some(section) => compare_section(own, section, device(other)),
@@ -203,7 +205,7 @@ pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     }
 }
 
-/// The value of a cell, if it was measured and can be divided.
+/// Returns the value of a cell, if it was measured and can be divided.
 fn measured(cell: Option<&Cell>) -> Option<f64> {
     match cell {
         Some(Cell::Measured(m)) if m.value.is_finite() && m.value > 0.0 => Some(m.value),

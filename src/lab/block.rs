@@ -1,4 +1,4 @@
-//! The block as text, for `--info=block`.
+//! The baked block as text, for `--info=block`.
 
 use crate::block::{Block, NetworkSection, PlanSection, Section, SectionEntry, VERSION, hex};
 use crate::ir::network::{Network, named};
@@ -7,10 +7,8 @@ use crate::registry::Library;
 use std::borrow::Cow;
 use std::fmt::{Debug, Write};
 
-/// The block as text: a line for each section, value, node, constant, buffer and step.
-///
-/// # Errors
-/// A part of the block differs from what the build wrote.
+/// Returns the block as text, with a line for each section, value, node, constant, buffer, step,
+/// kernel and source.
 pub(crate) fn text(block: Block) -> Result<String, String> {
     block.verify()?;
     let (network, (given, range)): NetworkSection = block.read(Section::Network)?;
@@ -42,7 +40,7 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
     Ok(s)
 }
 
-/// Writes `name`, a number and the item for each of the items.
+/// Writes a line for each item: `name`, the item's index and the item.
 fn list<T: Debug>(s: &mut String, name: &str, items: &[T]) {
     for (i, item) in items.iter().enumerate() {
         let _ = writeln!(s, "{name} {i} {item:?}");
@@ -132,8 +130,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// The block of a small network as text, for readers. `MORTONNET_BLESS=1 cargo test` writes it
-    /// anew.
+    /// The text of a small network's block is kept in `tests/golden/tiny.txt`, so that changes of
+    /// the format are seen. `MORTONNET_BLESS=1 cargo test` writes that file anew.
     #[test]
     fn the_block_as_text_is_the_golden_file() {
         let text = text(crate::bake::tests::tiny_block()).unwrap();

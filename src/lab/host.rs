@@ -5,7 +5,7 @@ use crate::cl::Device;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Lines about the device and the machine, before the measurements.
+/// Returns the report's first lines, about the device, the machine and the program.
 pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     let mut head = vec![
         ("device".to_string(), device.name.clone()),
@@ -37,7 +37,7 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     head
 }
 
-/// Lines about the program, its command line, and the date.
+/// Returns lines about the program, its command line, and the date.
 pub(crate) fn origin() -> Vec<(String, String)> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -63,7 +63,7 @@ pub(crate) fn origin() -> Vec<(String, String)> {
     ]
 }
 
-/// An argument as a shell takes it.
+/// Returns an argument with the quotes that a shell needs.
 fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%×".contains(c);
     match !argument.is_empty() && argument.chars().all(plain) {
@@ -72,10 +72,11 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// A date like `2026-11-23 19:21 UTC`: boards seldom know their time zone.
+/// Returns a date like `2026-11-23 19:21 UTC`. Boards seldom know their time zone.
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Years that begin in March end with the leap day; 400 of them have always as many days.
+    // Years are counted from March, so that a leap day is the last day of its year. 400 years
+    // always have the same number of days.
     let since = days + 719_468;
     let (era, day) = (since / 146_097, since % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -99,7 +100,7 @@ fn read(path: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Frequency and governor of the GPU, if the kernel shows them.
+/// Returns the frequency and the governor of each device in `/sys/class/devfreq`, such as the GPU.
 fn frequencies() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/class/devfreq")
@@ -122,7 +123,8 @@ fn frequencies() -> Vec<(String, String)> {
     found
 }
 
-/// Temperatures of all thermal zones.
+/// Returns a line with the temperatures of all thermal zones, if there are any. `when` is a part of
+/// its name.
 pub(crate) fn temperatures(when: &str) -> Vec<(String, String)> {
     let mut zones = Vec::new();
     for entry in fs::read_dir("/sys/class/thermal")

@@ -1,9 +1,9 @@
-//! A strict JSON parser for reports of other devices and kernel libraries. An error begins with
-//! line and column.
+//! A strict JSON parser for the reports of `--against` and the files of `--library`. An error
+//! begins with line and column.
 
 use crate::registry::json::{Json, Map};
 
-/// A text, and the place up to which it is read.
+/// A text, and the byte up to which it is read.
 pub(super) struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -33,7 +33,8 @@ impl Parser<'_> {
         self.fail_at(self.at, what)
     }
 
-    /// An error `line:column: what` at a byte of the text. Columns are counted in characters.
+    /// Returns an error `line:column: what` for a byte of the text. Columns are counted in
+    /// characters.
     pub(super) fn fail_at(&self, at: usize, what: &str) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -51,13 +52,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes blanks over, and returns the place of the next value.
+    /// Passes blanks over, and returns the byte at which the next value begins.
     pub(super) fn start(&mut self) -> usize {
         self.blanks();
         self.at
     }
 
-    /// Takes a byte if it comes next. Returns true if it did.
+    /// Passes blanks over, then takes `byte` if it comes next. Returns true if it did.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         self.blanks();
         let found = self.peek() == Some(byte);
@@ -208,7 +209,7 @@ impl Parser<'_> {
         Ok(c)
     }
 
-    /// Reads four hexadecimal digits.
+    /// Reads four hexadecimal digits. Errors name the byte `start`.
     pub(super) fn hex(&mut self, start: usize) -> Result<u32, String> {
         let mut code = 0;
         for _ in 0..4 {
@@ -292,7 +293,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Passes any value over.
+    /// Passes over a value of any type, with at most `depth` levels of nesting.
     pub(super) fn skip(&mut self, depth: usize) -> Result<(), String> {
         self.value(depth).map(drop)
     }

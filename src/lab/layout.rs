@@ -7,10 +7,10 @@ use super::table::{Cell, Plot, Report, Section};
 use crate::error::Error;
 use crate::ir::layout::Layout;
 
-/// Most rows, and most columns, that are drawn.
+/// The most rows, and the most columns, of a matrix that is drawn.
 const MOST: usize = 256;
 
-/// The size that is drawn by default: whole chunks, at least 8 rows and columns.
+/// Returns the size that is drawn by default: whole chunks, at least 8 rows and 8 columns.
 pub(crate) fn usual(layout: &Layout) -> (usize, usize) {
     let (rows, cols) = layout.granularity();
     (8usize.next_multiple_of(rows), 8usize.next_multiple_of(cols))
@@ -30,7 +30,7 @@ pub(crate) fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(),
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
     pub(crate) layout: Layout,
-    /// Rows and columns; [`check`] allows them.
+    /// Rows and columns of the drawn matrix, which [`check`] has allowed.
     pub(crate) size: (usize, usize),
     pub(crate) page: Page,
 }
@@ -73,7 +73,7 @@ fn section(layout: &Layout, size @ (rows, cols): (usize, usize)) -> Section {
     s
 }
 
-/// The layout as text, with lines between the largest chunks.
+/// Returns the layout as text, with lines between the largest chunks.
 fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
     // A layout without chunks has no lines inside.
     let (chunk_rows, chunk_cols) = match layout.granularity() {
@@ -139,7 +139,7 @@ Layout C_4_2_C: where the elements of a matrix of 8 × 4 stand
   +-------+-------+
 ";
         assert_eq!(drawing(&layout("C_4_2_C"), (8, 4)), expected);
-        // Figure 8.1: Z-order.
+        // Figure 8.1 of the thesis: Z-order.
         let z = section(&layout("R_4_4_R_2_2_R"), (8, 8));
         let row = |i: usize| z.rows[i].cells.clone();
         let texts = |numbers: [u32; 8]| numbers.map(|n| Cell::Text(n.to_string())).to_vec();
@@ -159,7 +159,7 @@ Layout C_4_2_C: where the elements of a matrix of 8 × 4 stand
             assert_eq!(check(&layout(text), size), Ok(()), "{text}");
         }
         assert!(check(&layout("R"), (257, 1)).is_err_and(|e| e.contains("at most 256")));
-        // One row, one column, one element.
+        // Matrices of one element, one row and one column are drawn without wide lines.
         for (text, size) in [("R", (1, 1)), ("C", (1, 3)), ("R_2_1_R", (2, 1))] {
             assert!(
                 drawing(&layout(text), size)

@@ -1,6 +1,6 @@
-//! `bench --library FILE`: kernels of a file in the format of `kernels/library.json`, so that
-//! another tile, layout or work-group is checked and timed on a board without a build. The file is
-//! read by the code that reads the library in the build.
+//! `bench --library FILE` adds the kernels of a file in the format of `kernels/library.json`. So
+//! another tile, layout or work-group is checked and timed on a board without a build. The code
+//! that reads the library in the build reads the file, too.
 
 use super::json;
 use crate::baked;

@@ -1,5 +1,6 @@
-//! A report while it grows. Each table is printed as soon as it is finished, and progress stands on
-//! a terminal's stderr. A signal to stop ends the run, and the finished tables are kept.
+//! A report that is printed while the benchmark runs. Each table is printed as soon as it is
+//! finished. The progress is shown on stderr if that is a terminal. A signal to stop ends the run,
+//! and the finished tables are kept.
 
 use super::Page;
 use super::render::{Parts, ReportFormat};
@@ -11,7 +12,7 @@ use crate::sys::signal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// The reason why cases are skipped after a signal.
+/// The reason in the cells of cases that are skipped after a signal.
 pub(crate) const STOPPED: &str = "the run was stopped before";
 
 /// Returns true after a signal to stop. Compilers in drivers replace the handler, so each call
@@ -21,13 +22,14 @@ pub(crate) fn stopped() -> bool {
     signal::stop().is_some()
 }
 
-/// The current step, in the last line of a terminal. Nothing is shown if stderr is no terminal.
+/// Shows the current step in the last line of a terminal. Nothing is shown if stderr is no
+/// terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     shown: bool,
 }
 
-/// Characters of the line of progress, fewer than any terminal has.
+/// Characters of the line of progress, one fewer than terminals usually have.
 const LINE: usize = 79;
 
 impl Progress {
@@ -41,7 +43,7 @@ impl Progress {
     pub(crate) fn show(self, text: &str) {
         if self.shown {
             let text: String = render::clean(text).chars().take(LINE).collect();
-            // A terminal that is gone is no error.
+            // An error is ignored, because the terminal may be gone.
             let _ = write!(std::io::stderr(), "\r{text:<LINE$}");
         }
     }
@@ -59,15 +61,15 @@ pub(crate) struct LiveReport<'p> {
     page: &'p Page,
     print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
     parts: Parts,
-    /// The report of `--against`.
+    /// The report of `--against`, which tables are compared with.
     other: Option<Report>,
     report: Report,
     pub(crate) progress: Progress,
 }
 
 impl<'p> LiveReport<'p> {
-    /// An empty report for the outputs of `page`. The report of `--against` is read now, so that a
-    /// mistake in it is found before the run of some minutes.
+    /// Returns an empty report for the outputs of `page`. The report of `--against` is read now, so
+    /// that a mistake in it is found before a run of some minutes.
     pub(crate) fn new(
         page: &'p Page,
         print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
@@ -96,7 +98,7 @@ impl<'p> LiveReport<'p> {
         }
     }
 
-    /// Adds lines to the head.
+    /// Adds lines to the report's head and prints them.
     pub(crate) fn head(&mut self, mut lines: Vec<(String, String)>) -> Result<(), Error> {
         if let (true, Some(other)) = (self.report.head.is_empty(), &self.other) {
             lines.push(("compared with".into(), against::device(other).into()));
@@ -106,7 +108,8 @@ impl<'p> LiveReport<'p> {
         self.put(&text)
     }
 
-    /// Adds a table. After a signal to stop, a table without measured cells is left out.
+    /// Adds a table and prints it, with ratios to the report of `--against` beside its columns.
+    /// After a signal to stop, a table without texts and measured cells is left out.
     pub(crate) fn section(&mut self, section: Section) -> Result<(), Error> {
         let empty =
             |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));
@@ -122,7 +125,7 @@ impl<'p> LiveReport<'p> {
         self.put(&text)
     }
 
-    /// Prints the JSON, if that is the format, and writes the page.
+    /// Prints the whole report if the format is JSON, and writes the HTML page of `--report`.
     pub(crate) fn end(mut self, subject: &str) -> Result<(), Error> {
         if self.page.output == ReportFormat::Json {
             let text = render::text(&self.report, ReportFormat::Json);

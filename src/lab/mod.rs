@@ -1,5 +1,6 @@
-//! `mortonnet bench`: every kernel of the library on the device at hand, checked before it is
-//! timed, in the tables of the documents that the kernels come from.
+//! The commands `bench` and `tune`. `mortonnet bench` checks each kernel of the library on the
+//! device at hand, then times it. Its report has the tables of the documents that the kernels come
+//! from.
 
 pub(crate) mod against;
 pub(crate) mod block;
@@ -41,22 +42,24 @@ use table::{Cell, Report, Section};
 /// A command of `mortonnet bench`.
 #[derive(Debug)]
 pub(crate) enum Bench {
-    /// Kernels, and the tables that they belong to.
+    /// Checks kernels, then times them in the documents' tables.
     Kernels(KernelBench),
     Network(NetworkBench),
     CacheModel(CacheModel),
     Layout(Drawing),
 }
 
-/// The device that is measured.
+/// The options that choose the device to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchTarget {
     pub(crate) device: DeviceWish,
-    /// Compute units that the device must have: some boards have two GPUs of one name.
+    /// The number of compute units that the device must have, if given. Some boards have two GPUs
+    /// of one name.
     pub(crate) compute_units: Option<u32>,
 }
 
-/// The outputs of a report.
+/// The options of a report: its format on stdout, the file to write, and the report to compare
+/// with.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     /// Format of the text on stdout.
@@ -67,27 +70,28 @@ pub(crate) struct Page {
     pub(crate) against: Option<PathBuf>,
 }
 
-/// Checks and times kernels.
+/// The options of `bench` for kernels, which are checked and then timed.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelBench {
-    /// Operations, tables and kernels; all if empty.
+    /// The names of operations, tables and kernels on the command line. If there are none, all
+    /// kernels of `library` run, or without such a file all kernels of the program.
     pub(crate) names: Vec<String>,
     pub(crate) target: BenchTarget,
-    /// Sources of `--kernels`, else those of the program.
+    /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
-    /// File with more kernels, of `--library`.
+    /// The file of `--library`, which has more kernels.
     pub(crate) library: Option<PathBuf>,
     /// Sizes that replace those of the documents' tables.
     pub(crate) sizes: Vec<usize>,
-    /// Timed launches of each case, without the first.
+    /// The number of timed launches of each case after the first one, which is reported apart.
     pub(crate) repeat: usize,
     /// True to check the kernels and time nothing.
     pub(crate) check: bool,
     /// True to print the hash of each check's inputs and launch nothing.
     pub(crate) inputs: bool,
-    /// Limit of the whole run; `None` with `--full`.
+    /// The limit of the whole run. `None` with `--full`.
     pub(crate) time_limit: Option<Duration>,
-    /// Plan of the documents' networks; `None` for that of the device's class.
+    /// The plan that runs the documents' networks. `None` for the plan of the device's class.
     pub(crate) plan: Option<String>,
     pub(crate) page: Page,
 }
@@ -95,17 +99,18 @@ pub(crate) struct KernelBench {
 /// The options of `bench --cache-model`.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheModel {
-    /// The value of `--cache`, which changes fields of the caches.
+    /// The value of `--cache`, such as `line=64,cores=4`. It replaces numbers of the modelled
+    /// caches.
     pub(crate) described: String,
     /// The device whose caches are modelled, if one was asked for.
     pub(crate) target: BenchTarget,
-    /// Sizes that replace the usual ones.
+    /// The sizes of the modelled matrix products. If empty, [`tables::CACHE_SIZES`].
     pub(crate) sizes: Vec<usize>,
     pub(crate) page: Page,
 }
 
-/// No single launch may take longer than this: drivers of small GPUs end programs that block the
-/// screen.
+/// The longest launch that `bench` runs for its tables without `--full`, and `tune` for a variant.
+/// Drivers of small GPUs end programs that block the screen.
 pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
 /// Returns the reason why a launch of `us` microseconds is left out, if it is.
@@ -115,15 +120,15 @@ pub(crate) fn too_long(us: f64) -> Option<String> {
     long.then(|| format!("a launch would take about {seconds:.1} s, more than 1 s"))
 }
 
-/// The time of a run; without limit if the fields are `None`.
+/// The deadlines of a run. They are `None` for a run without limit.
 pub(crate) struct Budget {
     end: Option<Instant>,
-    /// The checks end here: half of the time is for tables.
+    /// The time at which checks end, because the second half of the run is for tables.
     half: Option<Instant>,
 }
 
 impl Budget {
-    /// A budget that begins now.
+    /// Returns a budget whose time begins now. `None` is no limit.
     pub(crate) fn new(limit: Option<Duration>) -> Budget {
         let now = Instant::now();
         Budget {
@@ -132,8 +137,8 @@ impl Budget {
         }
     }
 
-    /// Returns the reason why a case is left out, if it is. Its launches take `us` microseconds,
-    /// and everything about it takes `all` seconds.
+    /// Returns the reason to skip a case, or `None` to run it. A launch of the case is predicted to
+    /// take `us` microseconds, and the whole case `all` seconds.
     pub(crate) fn refuses(&self, us: f64, all: f64) -> Option<String> {
         let left = self.left()?.as_secs_f64();
         if let Some(why) = too_long(us) {
@@ -162,7 +167,7 @@ impl Budget {
     }
 }
 
-/// A kernel that is not timed, or not any more.
+/// A kernel that is not timed, or no longer timed, because its result was wrong or it failed.
 #[derive(Debug)]
 pub(crate) struct Unsound {
     pub(crate) kernel: String,
@@ -171,8 +176,8 @@ pub(crate) struct Unsound {
 }
 
 impl Bench {
-    /// Runs the command. Its text goes to `print`. Wrong and failing kernels are an error at the
-    /// end.
+    /// Runs the command and hands its text to `print`. Wrong and failing kernels are an error at
+    /// the end.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -219,7 +224,8 @@ impl KernelBench {
         self.sources
             .check_for(&format!("bench {named}"), kernels.iter().copied())?;
         let mut live = LiveReport::new(&self.page, print)?;
-        // Before a driver starts, which may have handlers of its own.
+        // The program's signal handlers are installed before a driver starts. Drivers may install
+        // handlers of their own.
         signal::serve_stops();
         let device = self.target.device()?;
         let mut lab = Lab::new(&device, self.sources.clone())?;
@@ -299,8 +305,8 @@ impl CacheModel {
     }
 }
 
-/// The kernels that `names` ask for, in the library's order. Without names it is the `own` kernels
-/// of `--library`, else all.
+/// Returns the kernels that `names` ask for, in the library's order. Without names these are the
+/// `own` kernels of `--library`, or without such a file all kernels.
 fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Kernel>, Error> {
     let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
@@ -347,7 +353,8 @@ impl BenchTarget {
     }
 }
 
-/// The table with the hash of everything that the checks of each kernel hand to the device.
+/// Returns the table of hashes: for each kernel, one of everything that its checks would hand to
+/// the device. Nothing is launched.
 fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     let mut section = Section::new("inputs", "Inputs of the checks", "kernel", "");
     section.columns.push("hash".into());
@@ -364,15 +371,16 @@ fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     Ok(section)
 }
 
-/// The results of all checks.
+/// The results of checking all kernels.
 struct Checks {
     section: Section,
-    /// Kernels that were checked before half of the time was over.
+    /// The number of kernels that were checked, counted from the first one. The checks end when
+    /// half of the time is over, or at a signal.
     checked: usize,
     unsound: Vec<Unsound>,
 }
 
-/// Verifies every kernel, in every work-group of its sweep, until half of the time is over.
+/// Checks every kernel in every work-group of its sweep, until half of the time is over.
 fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Progress) -> Checks {
     let mut section = Section::new("check", "Checked against float64", "kernel", "");
     section.columns = vec!["result".into(), "what it adds".into()];
@@ -401,7 +409,8 @@ fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Prog
         checked = n + 1;
         progress.show(&format!("checking {}/{} {name}", n + 1, kernels.len()));
         let cell = check_groups(lab, kernel).unwrap_or_else(|trouble| {
-            // The compiler's log stands at the end.
+            // The cell has the first line only. The whole text, which may have a compiler's log, is
+            // in the error at the end of the run.
             let text = trouble.to_string();
             let first = text.lines().next().unwrap_or_default();
             let kernel = name.clone();
@@ -419,7 +428,8 @@ fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Prog
     }
 }
 
-/// Verifies a kernel in every work-group of its sweep. Returns the cell of its result.
+/// Checks a kernel in every work-group of its sweep. Returns the cell with its largest error, or
+/// the reason why the device refuses all of these work-groups.
 fn check_groups(lab: &mut Lab, kernel: &Kernel) -> Result<Cell, Trouble> {
     let groups = groups(kernel);
     let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
@@ -454,7 +464,7 @@ pub(crate) fn groups(kernel: &Kernel) -> Vec<case::WorkGroup> {
 }
 
 impl Page {
-    /// Prints the report and writes its page.
+    /// Prints the report and writes the file of `--report`, if that is given.
     fn put(
         &self,
         report: Report,
@@ -471,8 +481,8 @@ impl Page {
     }
 }
 
-/// The message about the kernels that were not timed: the wrong ones, those that the driver refused
-/// and those that failed otherwise, each group with its number.
+/// Returns the message about the kernels that were not timed. The wrong ones, those that the driver
+/// refused, and those that failed otherwise are three groups, each with its number.
 fn verdict(unsound: &[Unsound]) -> String {
     let group = |trouble: &Trouble| match trouble {
         Trouble::Wrong(_) => "computing something else",
@@ -503,7 +513,8 @@ mod tests {
     use super::*;
     use crate::planner::bind::fault::{self, Fault};
 
-    /// The checks end when half of the time is over, and the others are reported as skipped.
+    /// When half of the time is over, the checks end. The kernels that are left are reported as
+    /// skipped.
     #[test]
     fn a_kernel_that_was_not_checked_is_said() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -528,7 +539,8 @@ mod tests {
         }
     }
 
-    /// Checks bind arguments and ranges by the engines' code, so a mistake there is found.
+    /// The checks bind arguments and ranges with the engines' code, so they find a mistake in that
+    /// code.
     #[test]
     fn a_mistake_in_bind_is_found_by_the_check() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -549,7 +561,7 @@ mod tests {
             let group = kernel.restrictions.work_group;
             for fault in [Fault::Size, Fault::Operands, Fault::Short] {
                 let found = fault::with(fault, || lab.check(kernel, group));
-                // Convolutions have operands of different sizes: binding itself may refuse one
+                // The operands of convolutions differ in size, so binding itself may refuse one
                 // that is too small.
                 let found = found.expect_err(name);
                 let seen = matches!(found, Trouble::Wrong(_)) || name.contains("convolution");

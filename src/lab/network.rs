@@ -1,5 +1,6 @@
-//! `bench network`: the baked network, or any shape with generated weights, with resident input or
-//! from host to host.
+//! Times whole networks. `bench network` runs the baked network, or a network of any shape with
+//! generated weights, with resident input or from host to host. The networks of the documents'
+//! tables are timed here, too.
 
 use super::live::{Progress, STOPPED, stopped};
 use super::reference;
@@ -28,17 +29,17 @@ use crate::simd;
 use crate::sys::thread::cpu_time;
 use std::time::Instant;
 
-/// Records of a batch where nothing else is said: the thesis's.
+/// The number of records in a batch, as in the thesis, unless `bench network` is given another one.
 pub(crate) const BATCH: usize = 100;
 
-/// A network on a device, fed with random records and timed.
+/// A network in an engine, on a device or the host, with random records for timing it.
 pub(crate) struct Harness {
     pub(crate) engine: Box<dyn Engine>,
     /// Name of the plan.
     pub(crate) plan: String,
     /// Launches (or host steps) of a batch.
     pub(crate) launches: usize,
-    /// Flop of a record.
+    /// Floating-point operations of one record.
     pub(crate) flop: u64,
     records: Vec<f32>,
     /// The classes of the batch whose scores were checked.
@@ -61,7 +62,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) sources: &'a Sources,
 }
 
-/// Predicted times of a batch.
+/// The predicted times of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BatchPrediction {
     /// Microseconds of the longest launch.
@@ -70,13 +71,14 @@ pub(crate) struct BatchPrediction {
     pub(crate) all: f64,
 }
 
-/// Returns the reason why a batch with these times is left out, if it is.
+/// A function that returns the reason to skip a batch with these predicted times, or `None` to run
+/// it.
 pub(crate) type Refuses<'r> = &'r dyn Fn(BatchPrediction) -> Option<String>;
 
-/// Leaves nothing out, for a network that was asked for by its name.
+/// Skips no batch, because the user asked for this network.
 const ANYTHING: Refuses = &|_| None;
 
-/// A batch is predicted from one of this many parts of its records.
+/// The times of a batch are predicted by running this part of its records: one in `PART`.
 const PART: usize = 8;
 
 impl Setting<'_> {
@@ -85,13 +87,14 @@ impl Setting<'_> {
         Model::new(network, self.weights, self.recipe, library(), batch).map_err(Error::device)
     }
 
-    /// Starts an engine, and counts the launches of a batch.
+    /// Starts an engine. Returns it with the number of launches (or host steps) of a batch.
     fn start(&self, model: &Model, wanted: Wanted) -> Result<(Box<dyn Engine>, usize), Error> {
         let Some(device) = self.device else {
             let engine = HostEngine::new(model.clone(), threads(), self.timed)?;
             return Ok((Box::new(engine), model.plan.full().len()));
         };
-        // Variants come and go: their programs would push those of the network out of the cache.
+        // Benchmarks start many variants of a plan. Their programs would push those of the baked
+        // network out of the cache on disk.
         let sources = self.sources.uncached();
         let mut phases = Phases::default();
         let engine = OpenClEngine::new(device, model, wanted, self.timed, &sources, &mut phases)?;
@@ -101,9 +104,9 @@ impl Setting<'_> {
 }
 
 impl Harness {
-    /// Starts a network, and checks the answers of a batch against float64. `refuses` is asked
-    /// before a whole batch runs on a device. The arg-max is a part of the plan if the network's
-    /// output is classes.
+    /// Starts a network, and checks the scores of a batch's first and last record against float64.
+    /// On a device `refuses` is asked before a whole batch runs. The plan has the arg-max if the
+    /// network's output is classes.
     pub(crate) fn new(setting: Setting, refuses: Refuses) -> Result<Harness, Error> {
         let Setting {
             network,
@@ -138,7 +141,7 @@ impl Harness {
             .map(|n| harness.engine.answer(0, n).class)
             .collect();
         if device.is_some() && wanted.classes {
-            // From host to host only the classes are wanted: scores stay on the device.
+            // The timed engine only returns classes, so that the scores stay on the device.
             let classes = Wanted {
                 scores: false,
                 classes: true,
@@ -155,16 +158,18 @@ impl Harness {
         Ok(())
     }
 
-    /// Predicts the times of a batch from a part of its records. Launches take the same share of
-    /// the time as of the work.
+    /// Predicts the times of a batch from a part of its records. The longest launch is assumed to
+    /// take the same share of the time as of the flop.
     fn predict(&mut self, model: &Model) -> Result<BatchPrediction, Error> {
-        // Few records may have kernels of their own.
+        // The part has more than `few()` records, since a plan may have other kernels for few
+        // records.
         let part = (self.batch / PART)
             .max(self.engine.few() + 1)
             .min(self.batch);
         self.fill()?;
         let mut all = f64::INFINITY;
-        // Drivers compile at the first launch, which is enough where it was short.
+        // The first run may include compiling in the driver. A second one follows only if the first
+        // predicts a batch that is too long for a launch.
         for _ in 0..2 {
             let start = Instant::now();
             self.engine.resident(part)?;
@@ -211,8 +216,8 @@ impl Harness {
         Ok(())
     }
 
-    /// Microseconds of `runs` batches with resident input, from the first enqueue to the end of the
-    /// last step.
+    /// Times `runs` batches with resident input, after one that does not count. Returns the
+    /// microseconds of each batch, from the first enqueue to the end of the last step.
     pub(crate) fn resident(&mut self, runs: usize) -> Result<Vec<f64>, Error> {
         (0..=runs)
             .map(|_| {
@@ -224,9 +229,9 @@ impl Harness {
             .collect()
     }
 
-    /// The share of the cores' measured peak that a batch with resident input reaches: its flop
-    /// over the flop that one core could have done in the CPU time of all threads. It is the median
-    /// of twenty batches, each beside a measurement of the peak.
+    /// Returns the share of the cores' measured peak that a batch with resident input reaches. This
+    /// is its flop over the flop that one core could have done in the CPU time of all threads. The
+    /// result is the median of twenty batches, each beside a measurement of the peak.
     fn share_of_peak(&mut self) -> Result<f64, Error> {
         let shares: Result<Vec<f64>, Error> = (0..20)
             .map(|_| {
@@ -273,13 +278,14 @@ impl Harness {
 /// Microseconds of batches from records on the host to classes on the host.
 #[derive(Default)]
 pub(crate) struct HostToHost {
-    /// From records in plain order in any memory.
+    /// Times that begin with records in plain order, which are first copied into the engine's slot.
     pub(crate) all: Vec<f64>,
-    /// From records in the engine's slot, where the stream's readers put them.
+    /// Times that begin with records in the engine's slot, where the stream's readers put them.
     from_slot: Vec<f64>,
 }
 
-/// The value below which `share` of the sorted times lie.
+/// Returns the smallest time that at least this share of all times does not exceed. NaN if there
+/// are no times.
 pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -290,7 +296,8 @@ pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// The plan for a device: the one that was asked for, or that of its class.
+/// Returns the recipe of a plan for `device`, or for the host if that is `None`. `name` is a plan
+/// of the library or `baked`. Without a name it is the plan of the device's class.
 pub(crate) fn recipe_for(
     device: Option<&Device>,
     name: Option<&str>,
@@ -316,7 +323,7 @@ pub(crate) fn recipe_for(
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkBench {
     pub(crate) target: BenchTarget,
-    /// Sources of `--kernels`, else those of the program.
+    /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
     /// Least number of timed batches.
     pub(crate) repeat: usize,
@@ -324,9 +331,10 @@ pub(crate) struct NetworkBench {
     pub(crate) output: ReportFormat,
     /// Records of a batch; `None` for [`BATCH`].
     pub(crate) batch: Option<usize>,
-    /// `--plan`; `None` for the plan of the device's class.
+    /// The value of `--plan`. `None` for the plan of the device's class.
     pub(crate) plan: Option<String>,
-    /// `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
+    /// The value of `--shape`: sizes like `784-100-10:relu`, or the name of a network in
+    /// [`shapes`](super::shapes). `None` is the baked network.
     pub(crate) shape: Option<String>,
     /// Type that weights are stored as; `None` for the baked one (with `--shape`, f32).
     pub(crate) weights: Option<Precision>,
@@ -399,7 +407,8 @@ impl NetworkBench {
         print(&self.row(&values))
     }
 
-    /// The device; `None` for the host. Without a wish it is the device of the plan, else the host.
+    /// Returns the device, or `None` for the host. If no device is asked for, it depends on the
+    /// plan's engine. Without a plan, it is the host.
     fn device(&self) -> Result<Option<Device>, Error> {
         match self.target.device {
             DeviceWish::Host => Ok(None),
@@ -418,7 +427,8 @@ impl NetworkBench {
         }
     }
 
-    /// The network with weights as the plan stores them: float64 computes with the same ones.
+    /// Returns the network and its weights, rounded to the type that the plan stores. The float64
+    /// reference then computes with the same weights.
     fn network(&self) -> Result<(Network, Tensors), Error> {
         let kind = match self.host {
             true => Kind::Classes,
@@ -438,7 +448,7 @@ impl NetworkBench {
         Ok((network, weights))
     }
 
-    /// The row in the format that was asked for.
+    /// Returns the printed row in the format of `output`.
     fn row(&self, values: &[(&str, String)]) -> String {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
         let row: Vec<&str> = values.iter().map(|(_, value)| &**value).collect();
@@ -460,8 +470,8 @@ impl NetworkBench {
     }
 }
 
-/// A value of the row as JSON. Names are texts whatever they look like. Numbers that JSON does not
-/// have are null.
+/// Returns a value of the row as JSON. Names are strings even if they look like numbers. Numbers
+/// that JSON does not have become null.
 fn json(name: &str, value: &str) -> String {
     match value.parse::<f64>() {
         _ if ["network", "device", "plan"].contains(&name) => json_string(value),
@@ -470,7 +480,7 @@ fn json(name: &str, value: &str) -> String {
     }
 }
 
-/// Returns the runs that fit into about two seconds, at least `--repeat`.
+/// Returns the number of runs that fit into about two seconds, at least `repeat`.
 fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     let one = harness
         .resident(3)?
@@ -480,25 +490,27 @@ fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
-/// The limits of the documents' networks.
+/// Decides whether the next network of the documents' tables still runs, and shows its name.
 pub(crate) struct Guard<'g> {
     pub(crate) budget: &'g Budget,
-    /// Shows the network that runs.
+    /// The line on the terminal that names the running network.
     pub(crate) progress: Progress,
 }
 
-/// Most batches of a network that are timed, with those that predict the time and check the scores.
+/// The most batches that a network of the tables runs: 50 timed ones, and those that predict the
+/// time and check the scores.
 const BATCHES: f64 = 56.0;
 
 impl Guard<'_> {
-    /// Returns the reason why a batch with these times is left out, if it is.
+    /// Returns the reason to skip a batch with these predicted times, or `None` to run it.
     fn refuses(&self, BatchPrediction { longest, all }: BatchPrediction) -> Option<String> {
-        // Batches are timed for two seconds, or as many as are asked for.
+        // Timing takes two seconds, or less if fewer than that suffice for `BATCHES`. Slow networks
+        // run at least four batches.
         self.budget
             .refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
     }
 
-    /// Says what runs next, unless the run was stopped or its time is over.
+    /// Shows `what` as the next step. An error if a signal stopped the run or its time is over.
     fn goes_on(&self, what: &str) -> Result<(), Error> {
         self.progress.show(what);
         let why = match stopped() {
@@ -524,12 +536,12 @@ pub(crate) struct NetworkTables<'a> {
     pub(crate) guard: Guard<'a>,
 }
 
-/// The row of a network in table 10.5 of the thesis.
+/// A network's row in table 10.5 of the thesis.
 struct DocumentRow {
     network: &'static str,
-    /// Milliseconds on the board's GPU.
+    /// The thesis's milliseconds of a batch on the board's GPU.
     device: f64,
-    /// Milliseconds of NumPy on the board's CPU.
+    /// The thesis's milliseconds of a batch with NumPy on the board's CPU.
     numpy: f64,
 }
 
@@ -556,12 +568,13 @@ fn cell(found: &Result<Measured, Error>) -> Cell {
 }
 
 impl NetworkTables<'_> {
-    /// Figure 10.1 and table 10.5: four networks.
+    /// Returns the thesis's figure 10.1 and table 10.5, measured here: the times of four networks.
     pub(crate) fn thesis_10(&self) -> Result<Section, Error> {
         self.four(&TABLE_10_5)
     }
 
-    /// Figures 6.1 and 6.2: the baseline, kernel by kernel.
+    /// Returns the thesis's figures 6.1 and 6.2, measured here: the times of the baseline network,
+    /// kernel by kernel.
     pub(crate) fn thesis_6(&self) -> Result<Section, Error> {
         self.breakdown(1000)
     }
@@ -585,8 +598,8 @@ impl NetworkTables<'_> {
         }
     }
 
-    /// The networks of `document` under the thesis's last plan, under the plan of the device's
-    /// class, and on the host.
+    /// Measures the networks of `document` under the thesis's last plan, under the plan of the
+    /// device's class, and on the host.
     fn four(&self, document: &[DocumentRow]) -> Result<Section, Error> {
         let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
         let mut s = Section::new("thesis_10", title, "network", "ms");
@@ -662,7 +675,8 @@ impl NetworkTables<'_> {
         Ok(cells)
     }
 
-    /// Milliseconds of a batch with resident input, on a device with the share of its peak.
+    /// Measures the milliseconds of a batch with resident input. On a device it adds the percentage
+    /// of the measured peak.
     fn batch_time(&self, setting: Setting) -> Result<Measured, Error> {
         let (name, plan) = (&setting.network.name, &setting.recipe.name);
         self.guard.goes_on(&format!("{name}, plan {plan}"))?;
@@ -678,7 +692,7 @@ impl NetworkTables<'_> {
         })
     }
 
-    /// Device time of all steps of a batch, added up.
+    /// Measures the milliseconds of all steps of a batch on the device's clock, added up.
     fn kernels_alone(&self, setting: Setting) -> Result<Measured, Error> {
         let (name, plan) = (&setting.network.name, &setting.recipe.name);
         self.guard
@@ -691,8 +705,8 @@ impl NetworkTables<'_> {
         Ok(measured(&sums))
     }
 
-    /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and
-    /// by plain loops.
+    /// Measures the baseline network kernel by kernel: under the two plans of the thesis, on the
+    /// host, and by plain loops.
     fn breakdown(&self, records: usize) -> Result<Section, Error> {
         let title = format!(
             "The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)"
@@ -746,7 +760,7 @@ impl NetworkTables<'_> {
         Ok(s)
     }
 
-    /// The times of the baseline network by plain loops, if they fit into the budget.
+    /// Measures the baseline network by plain loops, if they fit into the budget.
     fn plain_loops(
         &self,
         network: &(Network, Tensors),
@@ -764,7 +778,7 @@ impl NetworkTables<'_> {
         }
     }
 
-    /// The times of the steps of a network.
+    /// Runs batches of a network. Returns the times of each step and of whole batches.
     fn step_times(&self, setting: Setting) -> Result<NetworkTimes, Error> {
         let mut harness = Harness::new(setting, &|times| self.guard.refuses(times))?;
         let model = setting.model()?;
@@ -789,7 +803,7 @@ impl NetworkTables<'_> {
     }
 }
 
-/// The times of a step in milliseconds, by run.
+/// A step's times in milliseconds, one for each run.
 struct OneStep {
     label: String,
     ms: Vec<f64>,
@@ -805,16 +819,16 @@ impl OneStep {
     }
 }
 
-/// The times of each step, and of all together in milliseconds, by run.
+/// The times of each step of a network, and of whole batches, in milliseconds, one for each run.
 struct NetworkTimes {
     steps: Vec<OneStep>,
     total: Vec<f64>,
 }
 
-/// Runs of the plain loops that are timed.
+/// The number of times that the plain loops run.
 const SEQUENTIAL: usize = 3;
 
-/// The times of a network by plain loops.
+/// Runs a network `runs` times by plain loops, on random records. Returns the times.
 fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -> NetworkTimes {
     let mut random = reference::Random::new(records as u64);
     let (network, weights) = network;
@@ -846,7 +860,7 @@ struct PlainLoops<'a> {
     network: &'a Network,
     weights: &'a [Vec<f32>],
     records: usize,
-    /// The values of the graph that are computed so far.
+    /// The values of the graph by index. Those that are not computed yet are empty.
     values: Vec<Vec<f32>>,
     steps: Vec<OneStep>,
 }
@@ -922,7 +936,7 @@ impl<'a> PlainLoops<'a> {
         result
     }
 
-    /// A node by the float64 reference, record by record.
+    /// Computes and times a node by the float64 reference, record by record.
     fn other(&mut self, layer: usize, node: &Node, op: Op) -> Vec<f32> {
         let (graph, records) = (&self.network.graph, self.records);
         let values = std::mem::take(&mut self.values);
@@ -951,7 +965,8 @@ impl<'a> PlainLoops<'a> {
     }
 }
 
-/// Median and half the distance between the quartiles; one value has no such distance.
+/// Returns the median, and as its spread half the distance between the quartiles. A single value
+/// has no spread.
 pub(crate) fn measured(values: &[f64]) -> Measured {
     Measured {
         value: quantile(values, 0.5),
@@ -973,7 +988,7 @@ mod tests {
     fn pocl() -> Device {
         let library = ClLibrary::open().expect("the tests need OpenCL");
         let all = cl::devices(library).unwrap().devices;
-        // A simulator would take minutes.
+        // Oclgrind, a simulator, would take minutes.
         all.into_iter()
             .find(|d| !d.name.contains("clgrind"))
             .expect("the tests need PoCL")
@@ -1024,7 +1039,7 @@ mod tests {
         }
     }
 
-    /// A network is not run whose launches are predicted to be too long, or where the time is over.
+    /// A network does not run if a launch is predicted to be too long, or if the time is over.
     #[test]
     fn long_batches_are_left_out() {
         let (network, weights) = generated("100-100-10", Kind::Values).unwrap();
@@ -1049,7 +1064,7 @@ mod tests {
         });
         assert!(harness.is_ok());
         let BatchPrediction { longest, all } = asked.get();
-        // 100×100 of 11000 multiply-adds are in the longest launch, and what is padded.
+        // The longest launch has 100×100 of the 11000 multiply-adds, and some padding.
         assert!(
             (0.85..0.95).contains(&(longest / (all * 1e6))),
             "{longest} {all}"
@@ -1083,7 +1098,7 @@ mod tests {
         assert_eq!(measured(&[1.0, 2.0, 3.0, 5.0]).spread, Some(1.0));
     }
 
-    /// A network may be called like a number; what is measured may be none.
+    /// A network's name may look like a number, and a measured value may be no number of JSON.
     #[test]
     fn names_are_texts_and_numbers_are_json() {
         for name in ["007", "nan", "1e5", "inf", "a \"b\""] {
@@ -1104,7 +1119,7 @@ mod tests {
         );
     }
 
-    /// Shapes whose sizes have the same sum have other weights.
+    /// Shapes get different weights even if their sizes have the same sum.
     #[test]
     fn generated_networks_differ() {
         let first = |shape| {
@@ -1147,8 +1162,8 @@ mod tests {
         }
     }
 
-    /// The thesis's plan stands beside that of the device's class, by name, with the document's
-    /// figures.
+    /// The table has the thesis's plan beside the plan of the device's class, each under its name,
+    /// and the document's figures.
     #[test]
     fn table_10_5_has_the_thesis_plan() {
         let device = pocl();
@@ -1185,7 +1200,7 @@ mod tests {
             row.cells[column(&s, "times faster, document")],
             Cell::Document(11.20 / 0.66)
         );
-        // Asked for by name, it stands there once.
+        // If the user asks for the thesis's plan, the table has it only once.
         let once = KernelBench {
             plan: Some("thesis-morton".into()),
             ..options()
@@ -1223,7 +1238,8 @@ mod tests {
                 });
             let steps: Vec<&Measured> = steps.collect();
             assert!(!steps.is_empty() && steps.iter().all(|m| m.runs >= 3 && m.spread.is_some()));
-            // The host's threads are added up, and a median of sums is no sum of medians.
+            // The sum may exceed the total. A step's time on the host adds up threads, and a sum of
+            // medians is not the median of sums.
             let sum: f64 = steps.iter().map(|m| m.value).sum();
             assert!(
                 sum > 0.0 && (i == 2 || sum < 1.5 * total.value),

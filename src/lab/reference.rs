@@ -1,4 +1,4 @@
-//! The kernels' answers in float64.
+//! References that the results of kernels are compared with, mostly in float64.
 
 use crate::ir::network::Activation;
 use crate::registry::Problem;
@@ -31,7 +31,8 @@ pub(crate) struct Product<'a> {
     pub(crate) activation: Activation,
 }
 
-/// Larger matrices are checked in some rows only: the first, the last, and six random ones.
+/// The most rows of a result that are all checked. Of more rows these are checked: the first, the
+/// last, and six random ones.
 const ALL_ROWS: usize = 96;
 
 impl Product<'_> {
@@ -69,7 +70,8 @@ impl Product<'_> {
                 }
                 sum += self.bias.map_or(0.0, |bias| f64::from(bias[row]));
                 if !sum.is_finite() {
-                    // An overflow arrives, whatever the activation makes of infinities.
+                    // If the exact sum is not finite, the result must not be finite either,
+                    // whatever the activation makes of infinities.
                     worst = worst.max(lost(found[row * w + j]));
                     continue;
                 }
@@ -118,7 +120,7 @@ pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative:
     found.iter().enumerate().map(error).fold(0.0, f64::max)
 }
 
-/// The result of the multiply-add probe: eight chains that start at x, x + 1, …, added up.
+/// Returns the result of the multiply-add probe: eight chains that start at x, x + 1, …, added up.
 pub(crate) fn probe(x: f32, steps: usize) -> f64 {
     // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
@@ -127,8 +129,8 @@ pub(crate) fn probe(x: f32, steps: usize) -> f64 {
         .sum()
 }
 
-/// The Sobel filter of ARM, §1: sums as short, shifted right by 3. The border of one pixel keeps
-/// the value `border`.
+/// Returns the result of ARM's Sobel filter (§1), with sums as short, shifted right by 3. The
+/// border of one pixel keeps the value `border`.
 pub(crate) fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
     let mut out = vec![border; h * w];
     let at = |y: usize, x: usize| i16::from(image[y * w + x]);

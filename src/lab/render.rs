@@ -7,7 +7,7 @@
 use crate::escape;
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
-/// Columns of a line of running text.
+/// The most characters in a line of running text.
 const LINE: usize = 100;
 
 /// The format in which a report is printed.
@@ -18,9 +18,9 @@ pub(crate) enum ReportFormat {
     Table,
     /// Markdown with tables, as GitHub shows them.
     Md,
-    /// One flat table, a line per cell.
+    /// CSV, one flat table with a line for each cell.
     Csv,
-    /// Every digit; [`read`](crate::lab::against::read) takes it back.
+    /// JSON with every digit, which [`read`](crate::lab::against::read) reads back.
     Json,
 }
 
@@ -36,7 +36,7 @@ impl ReportFormat {
     }
 }
 
-/// The report in that format, ending with a newline.
+/// Returns the report in this format, with a newline at its end.
 pub(crate) fn text(report: &Report, format: ReportFormat) -> String {
     if format == ReportFormat::Json {
         return json(report);
@@ -65,7 +65,8 @@ impl Parts {
         }
     }
 
-    /// Lines of the head. More may come between tables.
+    /// Returns lines of the report's head as text. More of them may come between tables. CSV has
+    /// only the names of its fields there.
     pub(crate) fn head(&mut self, lines: &[(String, String)]) -> String {
         match self.format {
             ReportFormat::Csv => self.begin(CSV),
@@ -73,7 +74,8 @@ impl Parts {
             ReportFormat::Table => {
                 let mut o = self.begin("");
                 table_head(&mut o, lines);
-                // Lines of another report (`--against`) may come from anywhere.
+                // Lines may have text of another report (`--against`), in which any character may
+                // be.
                 escape::lines(&o).into_owned()
             }
             ReportFormat::Md => {
@@ -106,7 +108,7 @@ impl Parts {
         }
     }
 
-    /// The text before a part: `first`, or the separator of parts.
+    /// Returns the text before a part: `first` for the first part, then the separator of parts.
     fn begin(&mut self, first: &str) -> String {
         let between = match self.format {
             ReportFormat::Table => "\n\n",
@@ -134,7 +136,8 @@ fn decimals(x: f64) -> usize {
     }
 }
 
-/// A number with this many digits after the point, or in scientific notation if it is extreme.
+/// Returns a number with this many digits after the point, or in scientific notation if it is
+/// extreme.
 fn fixed(x: f64, decimals: usize) -> String {
     let a = x.abs();
     if a == 0.0 || ((1e-4..1e12).contains(&a)) {
@@ -146,7 +149,7 @@ fn fixed(x: f64, decimals: usize) -> String {
     }
 }
 
-/// A number with three or four significant digits.
+/// Returns a number with three or four significant digits.
 pub(crate) fn number(x: f64) -> String {
     if x == 0.0 {
         "0".into()
@@ -155,7 +158,7 @@ pub(crate) fn number(x: f64) -> String {
     }
 }
 
-/// A figure as the document prints it, without added digits.
+/// Returns a figure of the document as it is printed there, without added digits.
 pub(crate) fn document(x: f64) -> String {
     let rounded = number(x);
     let exact = exact(x);
@@ -166,7 +169,7 @@ pub(crate) fn document(x: f64) -> String {
     }
 }
 
-/// A number with every digit that it needs to be read back.
+/// Returns a number with every digit that it needs to be read back.
 fn exact(x: f64) -> String {
     let mut s = format!("{x:?}");
     if s.ends_with(".0") {
@@ -211,7 +214,7 @@ pub(crate) fn measured(m: &Measured) -> Shown {
     }
 }
 
-/// The text of a cell. Skipped cells show the number of their reason.
+/// Returns the text of a cell. Skipped cells show the number of their reason.
 fn shown(cell: &Cell, skips: &[&str]) -> Shown {
     let value = match cell {
         Cell::Empty => String::new(),
@@ -226,7 +229,7 @@ fn shown(cell: &Cell, skips: &[&str]) -> Shown {
     }
 }
 
-/// The reasons why cells of a section were skipped: each once, in order.
+/// Returns the reasons why cells of a section were skipped, each once, in order.
 pub(crate) fn skips(section: &Section) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -244,19 +247,20 @@ pub(crate) fn reason_number(skips: &[&str], why: &str) -> usize {
     skips.iter().position(|s| *s == why).map_or(0, |i| i + 1)
 }
 
-/// Replaces control characters by blanks: a driver's strings may hold any.
+/// Replaces control characters by blanks, since a driver's strings may have any.
 pub(crate) fn clean(s: &str) -> String {
     s.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-/// Returns true if a word stands for a number.
+/// Returns true if a text is a finite number.
 pub(crate) fn is_number(s: &str) -> bool {
     s.trim().parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// The line that explains a section's numbers: unit, direction, and the marks that occur in it.
+/// Returns the line that explains a section's numbers: their unit, if larger or smaller is better,
+/// and the marks that occur. `document` says how the document's figures are marked.
 pub(crate) fn reading(section: &Section, document: &str) -> String {
     let (mut spread, mut percent, mut figures, mut values) = (false, false, false, false);
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -295,7 +299,8 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
     s
 }
 
-/// The note about the largest error of the section's checks. NaN is the largest error.
+/// Returns the note about the largest error in the section's measured cells, with its row and
+/// column. NaN is the largest error.
 pub(crate) fn largest_error(section: &Section) -> Option<String> {
     let mut worst: Option<(f64, &str, &str)> = None;
     for row in &section.rows {
@@ -334,7 +339,7 @@ fn left(s: &str, wide: usize) -> String {
     format!("{s:<wide$}")
 }
 
-/// Returns the number of characters before the decimal point, and from it on.
+/// Returns the number of characters before the decimal point, and the number from the point on.
 fn halves(s: &str) -> (usize, usize) {
     let point = s.find('.').unwrap_or(s.len());
     (width(&s[..point]), width(&s[point..]))
@@ -384,7 +389,7 @@ fn wrap(text: &str, wide: usize) -> Vec<String> {
 
 // --- table ---
 
-/// A paragraph with a mark before its first line, the others indented to match.
+/// Writes a paragraph with a mark before its first line. The other lines are indented to match.
 fn paragraph(o: &mut String, mark: &str, text: &str) {
     for (i, line) in wrap(&clean(text), LINE - width(mark)).iter().enumerate() {
         *o += &if i == 0 {
@@ -412,7 +417,7 @@ fn table_head(o: &mut String, lines: &[(String, String)]) {
     }
 }
 
-/// A column of the terminal's table: heading and cells, all lines equally wide.
+/// A column of the terminal's table: its heading in lines, and its cells, all padded to `wide`.
 struct Printed {
     heading: Vec<String>,
     cells: Vec<String>,
@@ -464,7 +469,7 @@ fn table_section(o: &mut String, section: &Section) {
     for i in 0..lines {
         let mut line = String::new();
         for c in &columns {
-            // Headings stand on the table.
+            // Headings with fewer lines are at the bottom, next to the table.
             let above = lines - c.heading.len();
             c.put(
                 &mut line,
@@ -497,7 +502,7 @@ fn table_section(o: &mut String, section: &Section) {
     }
 }
 
-/// The cells of column `i`, aligned.
+/// Returns column `i` of a section, with its cells aligned.
 fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> Printed {
     let mut parts: Vec<Shown> = Vec::new();
     let mut words = false;
@@ -567,7 +572,7 @@ fn md_text(s: &str) -> String {
                 o.push('\\');
                 o.push(c);
             }
-            // Inside a word it is only an underscore.
+            // An underscore inside a word has no meaning in Markdown.
             '_' if !(in_word(before) && rest.peek().is_some_and(|c| in_word(*c))) => {
                 o += "\\_";
             }
@@ -664,7 +669,7 @@ fn csv_field(s: &str) -> String {
     }
 }
 
-/// The first line: names of the fields.
+/// The first line of a report as CSV: the names of the fields.
 const CSV: &str = "section,row,column,value,unit,spread,runs,first,percent,error,note\n";
 
 fn csv_section(o: &mut String, section: &Section) {
@@ -708,7 +713,7 @@ pub(crate) fn json_string(s: &str) -> String {
     o + "\""
 }
 
-/// A number; null if it is not finite, which is read back as NaN.
+/// Returns a number. One that is not finite becomes null, which is read back as NaN.
 fn json_number(x: f64) -> String {
     match x.is_finite() {
         true => exact(x),
@@ -716,7 +721,7 @@ fn json_number(x: f64) -> String {
     }
 }
 
-/// The items with commas between them.
+/// Returns the items as JSON with commas between them.
 fn json_list<T>(items: &[T], json: impl Fn(&T) -> String) -> String {
     items.iter().map(json).collect::<Vec<_>>().join(",")
 }
@@ -725,7 +730,7 @@ fn json_strings(all: &[String]) -> String {
     json_list(all, |s| json_string(s))
 }
 
-/// An empty cell is null, words are a string, all others are objects.
+/// Returns a cell as JSON. An empty cell is null, a text is a string, and other cells are objects.
 fn json_cell(cell: &Cell) -> String {
     match cell {
         Cell::Empty => "null".into(),
@@ -733,7 +738,8 @@ fn json_cell(cell: &Cell) -> String {
         Cell::Document(x) => format!("{{\"document\":{}}}", json_number(*x)),
         Cell::Skipped(why) => format!("{{\"skipped\":{}}}", json_string(why)),
         Cell::Measured(m) => {
-            // The spread is null if there is none: readers of older reports expect the key.
+            // The spread is null if there is none, because the reader of `--against` requires the
+            // key.
             let spread = json_number(m.spread.unwrap_or(f64::NAN));
             let (value, runs) = (json_number(m.value), m.runs);
             let mut o = format!("{{\"value\":{value},\"spread\":{spread},\"runs\":{runs}");

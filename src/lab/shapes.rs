@@ -1,4 +1,4 @@
-//! Networks for measurements: their shapes, with generated weights.
+//! Networks for measurements, with known shapes and generated weights.
 
 use super::reference::Random;
 use crate::ir::graph::{Graph, Role, Shape, Tensors};
@@ -37,8 +37,8 @@ pub(crate) const IMAGES: [(&str, Shape); 4] = [
     ),
 ];
 
-/// A network of the given shape with random weights, scaled so that values keep their size from
-/// layer to layer.
+/// Returns a network of the given shape, or of a name in [`NAMED`] or [`IMAGES`]. Its random
+/// weights are scaled so that values keep their size from layer to layer.
 pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), String> {
     let image = IMAGES.iter().find(|(name, _)| *name == shape);
     let (sizes, activation) = match image {
@@ -90,7 +90,8 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
     Ok((network, builder.tensors))
 }
 
-/// The sizes of `784-100-10:relu`, and the function between its layers.
+/// Parses a shape like `784-100-10:relu`, or a name in [`NAMED`]. Returns its sizes and the
+/// activation between its layers.
 fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     let named = NAMED.iter().find(|(name, _)| *name == shape);
     let known = named.map_or(shape, |(_, sizes)| sizes);
@@ -119,12 +120,12 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     Ok((sizes, activation))
 }
 
-/// A network under construction.
+/// A network while layers are added to it.
 struct NetworkBuilder {
     graph: Graph,
     tensors: Tensors,
     random: Random,
-    /// The last value, which the next layer takes.
+    /// The index of the last value, which the next layer takes.
     value: usize,
 }
 
@@ -144,7 +145,8 @@ impl NetworkBuilder {
         Ok(())
     }
 
-    /// Draws weights that keep the size of values, and biases.
+    /// Draws a layer's biases, and weights with which values keep their size. Returns the roles and
+    /// shapes of both arrays.
     fn draw(&mut self, outputs: usize, inputs: usize) -> [(Role, usize, usize); 2] {
         let scale = (3.0 / inputs as f32).sqrt();
         self.tensors.push(
@@ -162,8 +164,8 @@ impl NetworkBuilder {
         self.node(Op::Affine, &[self.value], &arrays)
     }
 
-    /// A convolution with the border that keeps the image's size at stride 1. If the border is odd,
-    /// there is more of it below and to the right.
+    /// Adds a convolution with the border that keeps the image's size at stride 1. If the border is
+    /// odd, there is more of it below and to the right.
     fn convolution(
         &mut self,
         outputs: usize,
@@ -193,7 +195,7 @@ impl NetworkBuilder {
         self.node(Op::Activation(Activation::Relu), &[self.value], &[])
     }
 
-    /// A depthwise and a 1×1 convolution, each with a ReLU.
+    /// Adds a depthwise and a 1×1 convolution, each with a ReLU.
     fn separable(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
         self.convolution(self.shape().c, (3, 3), stride, self.shape().c)?;
         self.relu()?;
@@ -201,7 +203,7 @@ impl NetworkBuilder {
         self.relu()
     }
 
-    /// Two convolutions with a shortcut around them.
+    /// Adds two convolutions with a shortcut around them.
     fn residual(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
         let before = self.value;
         self.convolution(outputs, (3, 3), stride, 1)?;
@@ -216,7 +218,7 @@ impl NetworkBuilder {
         self.relu()
     }
 
-    /// The mean of all pixels, and a score for each class.
+    /// Adds the mean of all pixels, and a layer with a score for each class.
     fn classes(&mut self, classes: usize) -> Result<(), String> {
         let Shape { h, w, .. } = self.shape();
         self.node(
@@ -234,7 +236,7 @@ impl NetworkBuilder {
         self.graph.values[self.value].shape
     }
 
-    /// The network of [`IMAGES`] of this name.
+    /// Adds all layers of the network in [`IMAGES`] with this name.
     fn image(&mut self, name: &str) -> Result<(), String> {
         match name {
             "ds-cnn" => {

@@ -6,7 +6,7 @@ use crate::baked::library;
 use crate::registry::{Kernel, Operation};
 use std::collections::BTreeMap;
 
-/// Most kernels in the summary's bars.
+/// The most kernels that the summary has bars for.
 const MOST_BARS: usize = 12;
 
 /// A kernel that was timed at one size.
@@ -20,8 +20,8 @@ struct TimedKernel<'a> {
     speed: String,
 }
 
-/// The sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and the
-/// best of each kernel. Sections without rows are left out.
+/// Returns the sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and
+/// the best GFLOPS of each kernel. Sections without rows are left out.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let products: Vec<TimedKernel> = report.sections.iter().flat_map(products).collect();
     let mut fastest: Vec<TimedKernel> = Vec::new();
@@ -46,7 +46,8 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
     library().kernel(name).map(|(_, kernel)| kernel)
 }
 
-/// All measured cells of a section with a column for each kernel, in GFLOPS.
+/// Returns the measured cells of a section in GFLOPS that has a column for each kernel. Other
+/// sections have none.
 fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     let mut found = Vec::new();
     if section.unit != "GFLOPS" {
@@ -68,8 +69,8 @@ fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     found
 }
 
-/// The fastest kernel of an operation in a section with a row for each kernel: at its first shape
-/// in milliseconds, or at the largest image in pixels a second.
+/// Returns the fastest kernel of an operation in a section with a row for each kernel. Times at the
+/// first shape are compared, or for images pixels a second at the largest one.
 fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_>> {
     let images = operation == Operation::Sobel;
     if images != section.larger_is_better || section.rows_are != "kernel" {
@@ -99,7 +100,7 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_
         }
     }
     let (kernel, row, measured) = best?;
-    // An image's rate stands in a column of its own.
+    // The rate of an image is in a column of its own.
     let size = &section.columns[column];
     let rate = format!("{size}, million pixels/s");
     let rate = section.columns.iter().position(|name| *name == rate);
@@ -135,7 +136,8 @@ fn table(fastest: &[TimedKernel]) -> Section {
     s
 }
 
-/// The GFLOPS of the fastest kernel of each operation by size, if there are several sizes.
+/// Returns the GFLOPS of the fastest kernel of each operation by size. It has no rows unless there
+/// are several sizes.
 fn by_size(products: &[TimedKernel]) -> Section {
     let mut s = Section {
         larger_is_better: true,
@@ -173,7 +175,8 @@ fn by_size(products: &[TimedKernel]) -> Section {
     s
 }
 
-/// The GFLOPS that each kernel reaches at its best size, if there are several kernels.
+/// Returns the GFLOPS that each kernel reaches at its best size. It has no rows unless there are
+/// several kernels.
 fn by_kernel(products: &[TimedKernel]) -> Section {
     let mut s = Section {
         larger_is_better: true,

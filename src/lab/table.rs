@@ -9,7 +9,7 @@ pub(crate) struct Report {
     pub(crate) sections: Vec<Section>,
 }
 
-/// The way in which a section is drawn.
+/// The kind of plot that a section has on an HTML page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plot {
     #[default]
@@ -80,7 +80,8 @@ impl Row {
     }
 }
 
-/// A value, its document's figure, or the reason why there is none.
+/// The content of a cell: a text, a measured value, a figure of the document, or the reason why
+/// there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// The row has no such value.
@@ -95,7 +96,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// A value of one run.
+    /// Returns a cell with a value of one run.
     pub(crate) fn once(value: f64) -> Cell {
         Cell::Measured(Measured {
             value,
@@ -121,7 +122,7 @@ pub(crate) struct Measured {
     pub(crate) runs: u32,
     /// The first run, in the section's unit.
     pub(crate) first: Option<f64>,
-    /// Percent of the measured peak of this device.
+    /// The value in percent of the measured peak of this device.
     pub(crate) percent: Option<f64>,
     /// Largest error of the check, in units of the bound (at most 1).
     pub(crate) error: Option<f64>,

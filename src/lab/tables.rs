@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 
-/// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is
-/// none.
+/// Sizes of the cache model: those of the thesis's table 8.2, then 4000 and the power of two 4096.
 pub(crate) const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
 
 const BY_128: &[usize] = &[
@@ -22,7 +21,7 @@ const BY_128: &[usize] = &[
 const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 const ARM_SIZES: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 
-/// A table of GFLOPS by size.
+/// A table of a document with GFLOPS by size of square matrices.
 struct BySize {
     id: &'static str,
     title: &'static str,
@@ -31,7 +30,7 @@ struct BySize {
     document: &'static [Figures],
 }
 
-/// A column of the document's figures.
+/// A column with figures of the document, at its own sizes.
 struct Figures {
     name: &'static str,
     sizes: &'static [usize],
@@ -161,7 +160,7 @@ const BY_SIZE: &[BySize] = &[
     },
 ];
 
-/// The figure of a cell that stands for all work-groups of a sweep.
+/// The figure that a cell has if its kernels run in all work-groups of a sweep.
 #[derive(Clone, Copy, PartialEq)]
 enum Over {
     /// The best work-group's median.
@@ -275,7 +274,7 @@ const ARM_1_4: [ArmKind; 4] = [
     ),
 ];
 
-/// The other columns of ARM's table 1.1.
+/// The headings of the Sobel table's columns after those of the images (ARM, table 1.1).
 const SOBEL_COLUMNS: [&str; 6] = [
     "pixels a work-item",
     "largest work-group",
@@ -285,7 +284,8 @@ const SOBEL_COLUMNS: [&str; 6] = [
     "load-store words a cycle, document",
 ];
 
-/// The kernels of a documents' table by its name. The list is empty for the tables of networks.
+/// Returns the kernels of a table by its name. The list is empty for the tables of networks. `None`
+/// if there is no such table.
 pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     let by = |wanted: &dyn Fn(&Kernel) -> bool| {
         let kernels = library().kernels.iter();
@@ -310,7 +310,7 @@ pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     }
 }
 
-/// The names that [`kernels_of`] knows.
+/// Returns the names of tables that [`kernels_of`] knows.
 pub(crate) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = BY_SIZE.iter().map(|t| t.id).collect();
     names.extend(["thesis_6", "thesis_9_1", "thesis_9_2", "thesis_10"]);
@@ -318,11 +318,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     names
 }
 
-/// The operations of figure 9.1, and those of figure 9.2.
+/// The operations of the thesis's figure 9.1, and those of figure 9.2.
 const BIAS: [Operation; 1] = [Operation::Bias];
 const ACTIVATIONS: [Operation; 3] = [Operation::Sigmoid, Operation::Relu, Operation::Activation];
 
-/// The kernel of figure 12.1.
+/// The kernel of the thesis's figure 12.1.
 const ORDER: &str = "order_probe";
 
 /// The kernel of the SDK's table, and those of the tutorial's.
@@ -333,17 +333,18 @@ const TUTORIAL: [&str; 3] = [
     "matmul_columns_local_vector",
 ];
 
-/// Shapes of figures 9.1 and 9.2.
+/// Rows and columns of the matrices in the thesis's figures 9.1 and 9.2.
 const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
 
 /// Rows and columns of the Sobel filter's images: ARM's image, and larger ones for devices on which
 /// that would only measure launches.
 const SOBEL_SIZES: [usize; 5] = [512, 2048, 4096, 8192, 16384];
 
-/// An image so small that its launch takes most of the time.
+/// Rows and columns of an image so small that starting the kernel takes most of its time.
 const SOBEL_EMPTY: usize = 16;
 
-/// An image is large enough if the fastest kernel takes this many times the launch of an empty one.
+/// An image is large enough if even the fastest kernel takes this many times as long as on a
+/// [`SOBEL_EMPTY`] image.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
 /// A row of ARM's table 1.1, the Sobel filter on the Mali-T604.
@@ -352,7 +353,7 @@ struct SobelRow {
     /// Pixels that the GPU filters per cycle.
     rate: f64,
     largest_group: u32,
-    /// Words of a work-item.
+    /// Instruction words of a work-item for arithmetic, and those for loads and stores.
     arithmetic: u32,
     load_store: u32,
 }
@@ -386,34 +387,35 @@ const SOBEL_DOCUMENT: [SobelRow; 8] = [
 /// The times of a kernel, or the reason why it was not run.
 type Outcome = Result<TimedCase, String>;
 
-/// A case that was tried.
+/// A case that was measured or skipped, kept for predicting larger cases and for other tables.
 struct Done {
     kernel: String,
     group: WorkGroup,
     real: Problem,
     outcome: Outcome,
-    /// Microseconds of a launch. They are known even if one launch was enough.
+    /// Microseconds of a launch. They are known also if the first launch took too long and no
+    /// others followed.
     us: Option<f64>,
-    /// Seconds of everything about the case.
+    /// Seconds that everything about the case took, such as inputs, compiling and checks.
     all: f64,
 }
 
-/// The cost of a case that was measured, or is predicted.
+/// The cost of a case that was measured or is predicted, with its [`work`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cost {
     work: f64,
     /// Microseconds of a launch.
     us: f64,
-    /// Seconds of everything about the case.
+    /// Seconds that everything about the case takes.
     all: f64,
 }
 
-/// Multiply-adds, or elements, of a problem.
+/// Returns the multiply-adds of a problem with a common dimension, else its elements.
 fn work(p: Problem) -> f64 {
     p.h as f64 * p.w as f64 * p.l.max(1) as f64
 }
 
-/// The problem of a product of `size` × `size` matrices.
+/// Returns the problem of a product of `size` × `size` matrices.
 fn cube(size: usize) -> Problem {
     Problem {
         h: size,
@@ -422,7 +424,7 @@ fn cube(size: usize) -> Problem {
     }
 }
 
-/// The problem of an image of `size` × `size` pixels.
+/// Returns the problem of an image of `size` × `size` pixels.
 fn square(size: usize) -> Problem {
     Problem { l: 0, ..cube(size) }
 }
@@ -433,12 +435,13 @@ const SMALL: usize = 128;
 /// A case predicts nothing about cases of more than this many times its work.
 const FAR: f64 = 8.5;
 
-/// Steepest growth of the time of a case with its work, as an exponent: caches do not hold large
-/// cases.
+/// The steepest growth of a case's time with its work, as an exponent. Times grow faster than the
+/// work because caches do not hold large cases.
 const STEEPEST: f64 = 1.5;
 
-/// Predicts the cost of a case of `work` from the largest of the smaller cases. Its time grows as
-/// it grew since the case before, at least as the work.
+/// Predicts the cost of a case of `work` from the two largest of the `smaller` cases. Their
+/// launches show how the time grows with the work: at least in proportion, at most with
+/// [`STEEPEST`]. `None` without a smaller case.
 fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     let largest = |below: f64| {
         let below = smaller.iter().filter(move |c| c.work < below);
@@ -461,7 +464,7 @@ fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     })
 }
 
-/// A table by size that is to be measured.
+/// A table by size, with the kernels and sizes that this run measures.
 struct SizeTable<'a> {
     id: &'static str,
     title: &'static str,
@@ -482,12 +485,12 @@ pub(crate) struct Tables<'a, 'p> {
     done: Vec<Done>,
     peaks: Peaks,
     wrong: Vec<Unsound>,
-    /// True if tables were named, and nothing else.
+    /// True if the command line names tables, and nothing else.
     only: bool,
 }
 
 impl<'a, 'p> Tables<'a, 'p> {
-    /// Tables of the given kernels, which are known to be right.
+    /// Returns the tables of the given kernels, which have passed their checks.
     pub(crate) fn new(
         lab: &'a mut Lab,
         kernels: Vec<&'a Kernel>,
@@ -580,7 +583,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         section.map_or(Ok(()), |section| self.live.section(section))
     }
 
-    /// Returns true unless tables were named, nothing else, and not this one.
+    /// Returns true if table `id` is wanted. It is not if the command line names only tables, and
+    /// not this one.
     fn wants(&self, id: &str) -> bool {
         !self.only || self.options.names.iter().any(|name| name == id)
     }
@@ -592,7 +596,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Measures a case once. A launch is predicted from smaller cases of the same kernel.
+    /// Measures a case, or returns what was found before. The case is skipped if smaller cases of
+    /// the same kernel predict that it takes too long.
     fn measure(&mut self, kernel: &'a Kernel, group: WorkGroup, real: Problem) -> Outcome {
         let name = &*kernel.codename;
         let same = |d: &&Done| d.kernel == name && d.group == group && d.real == real;
@@ -606,8 +611,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         let near = |c: &Cost| c.work * FAR >= work(real);
         let mut first = Ok(());
         if large && !self.smaller(name, None, real).iter().any(near) {
-            // Nothing near was measured: a case of half the sizes runs first, so that nobody waits
-            // for minutes.
+            // No case of similar work was measured. A case of half the sizes runs first, to predict
+            // if this one would take minutes.
             let half = |n: usize| n.min(n.div_ceil(2).max(SMALL));
             let half = Problem {
                 h: half(real.h),
@@ -616,7 +621,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             };
             first = self.measure(kernel, group, half).map(drop);
         }
-        // Another work-group tells more than nothing.
+        // Without a smaller case in this work-group, those in other work-groups predict the cost.
         let known = predicted(&self.smaller(name, Some(group), real), work(real))
             .or_else(|| predicted(&self.smaller(name, None, real), work(real)));
         let repeats = self.options.repeat.max(1);
@@ -625,7 +630,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                 let all = all.max(us * (repeats + 1) as f64 / 1e6);
                 self.budget.refuses(us, all)
             }
-            // A case about which nothing is known may take any time.
+            // The smaller case failed, so nothing is known about this one. It may take any time.
             (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
             (None, _) => self.budget.refuses(0.0, 0.0),
         };
@@ -661,8 +666,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         outcome
     }
 
-    /// The costs of a kernel's measured cases with at most the work of `real`, in one work-group or
-    /// in all.
+    /// Returns the costs of a kernel's measured cases with at most the work of `real`, in one
+    /// work-group, or in all if `group` is `None`.
     fn smaller(&self, name: &str, group: Option<WorkGroup>, real: Problem) -> Vec<Cost> {
         let most = work(real);
         let cost = |d: &Done| {
@@ -688,7 +693,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         text
     }
 
-    /// GFLOPS of a product: flop as its entry of the library counts them.
+    /// Measures a product and returns its cell in GFLOPS. The kernel's entry in the library says
+    /// how flop are counted.
     fn gflops(&mut self, kernel: &'a Kernel, group: WorkGroup, size: usize) -> Cell {
         let real = cube(size);
         match self.measure(kernel, group, real) {
@@ -720,7 +726,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// Measures the peaks of the device: multiply-adds on vectors in registers, and a copy.
+    /// Measures the peaks of the device: of multiply-adds on vectors in registers, and of a copy.
+    /// Returns lines for the report's head.
     fn measure_peaks(&mut self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut best = 0.0f64;
@@ -757,10 +764,12 @@ impl<'a, 'p> Tables<'a, 'p> {
         found
     }
 
-    /// The problem of a probe of the peak, and the microseconds of its shortest launch. The problem
-    /// has enough work-items to fill a small device and enough work for its clock to see. If that
-    /// takes less than 2 ms, launching is a part of it and copies are of a cache: then 16 times as
-    /// much is measured.
+    /// Measures a probe of the peak. Returns its problem and the microseconds of its shortest
+    /// launch.
+    ///
+    /// The problem has enough work-items to fill a small device, and enough work for the device's
+    /// clock. If that takes less than 2 ms, starting the launch is a part of it, and a copy may
+    /// stay in a cache. Then 16 times as much work is measured.
     fn probe(&mut self, kernel: &'a Kernel) -> Option<(Problem, f64)> {
         let copy = copies(kernel);
         let (_, across) = kernel.restrictions.scale;
@@ -797,7 +806,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// Products in GFLOPS by size.
+    /// Measures the tables of products in GFLOPS by size.
     fn by_size(&mut self) -> Result<(), Error> {
         let own = |kernels: &[&str]| -> Vec<&'a Kernel> {
             kernels.iter().filter_map(|k| self.has(k)).collect()
@@ -903,7 +912,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         s
     }
 
-    /// The kernels that the command line names by themselves, in its order.
+    /// Returns the kernels that the user named on the command line, each once, in the order of the
+    /// names. Names of operations and tables do not count, nor do kernels that failed their check.
     fn named(&self) -> Vec<&'a Kernel> {
         let mut found: Vec<&'a Kernel> = Vec::new();
         for kernel in self.options.names.iter().filter_map(|name| self.has(name)) {
@@ -927,7 +937,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             .collect()
     }
 
-    /// ARM's two tables of products, over the work-group sizes of each kernel's sweep.
+    /// Measures ARM's two tables of products, over the work-group sizes of each kernel's sweep.
     fn arm(&mut self) -> Result<(), Error> {
         let about = [
             (
@@ -1000,7 +1010,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// The GFLOPS of these kernels over the work-group sizes of their sweeps.
+    /// Returns one cell in GFLOPS for these kernels in all work-group sizes of their sweeps. `over`
+    /// says which figure it has.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
         let real = cube(size);
         let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());
@@ -1036,7 +1047,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         })
     }
 
-    /// Bias and activations on three shapes, in milliseconds. With `--sizes` only the named ones.
+    /// Measures bias, activations, arg-max and repack on three shapes, in milliseconds. With
+    /// `--sizes` they are left out unless the command line has names.
     fn shapes(&mut self) -> Result<(), Error> {
         let tables = [
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &BIAS[..]),
@@ -1054,7 +1066,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         };
         let mut named: Vec<&'a Kernel> = self.named();
         named.retain(|k| table_of(k).is_some());
-        // Kernels of one table stand side by side anyway.
+        // Named kernels of different tables also get a table together. Kernels of one table are
+        // side by side anyway.
         if named.iter().any(|k| table_of(k) != table_of(named[0])) {
             self.shape_table("named_shapes", "Kernels that were named", named)?;
         }
@@ -1096,8 +1109,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         self.live.section(s)
     }
 
-    /// The Sobel filter on square images: the document's size, then larger ones until even the
-    /// fastest kernel computes for many times as long as a launch takes.
+    /// Measures the Sobel filter on square images. The first has the document's size. Larger ones
+    /// follow until even the fastest kernel takes many times as long as starting a launch.
     fn sobel(&mut self) -> Option<Section> {
         let sobel = self.kernels.iter().copied();
         let sobel = sobel.filter(|k| k.operation == Operation::Sobel);
@@ -1113,7 +1126,8 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .filter_map(|k| self.sobel_us(k, size))
                 .collect();
-            // After a larger image, from whose time nothing about it would be predicted.
+            // The tiny image comes after the larger one. Its time is mostly that of starting the
+            // kernel, so it would predict far too much for a larger image.
             launch = self.sobel_us(baseline, SOBEL_EMPTY);
             let fastest = times.into_iter().fold(f64::INFINITY, f64::min);
             let enough = launch.is_none_or(|us| fastest >= SOBEL_LAUNCHES * us);
@@ -1162,14 +1176,14 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Median microseconds of a Sobel kernel on an image.
+    /// Returns the median microseconds of a Sobel kernel on an image, if it could be measured.
     fn sobel_us(&mut self, kernel: &'a Kernel, size: usize) -> Option<f64> {
         let timed = self.measure(kernel, kernel.restrictions.work_group, square(size));
         timed.ok().map(|t| quantile(&t.times.run, 0.5))
     }
 
-    /// The cells of a Sobel kernel on images of one size: relative to the char kernel, the
-    /// document's figure if that is its size, and million pixels a second.
+    /// Returns a kernel's cells for images of one size: the speed relative to char, the document's
+    /// figure at its size, and million pixels a second.
     fn sobel_size(&mut self, kernel: &'a Kernel, size: usize) -> Vec<Cell> {
         let char = self
             .has("sobel_char")
@@ -1180,7 +1194,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             (Ok(TimedCase { times, error }), Some(median), Some(char)) => {
                 let ratios: Vec<f64> = times.run.iter().map(|us| char / us).collect();
                 Cell::Measured(Measured {
-                    // The median of ratios is not the ratio of medians: char itself is 1.
+                    // The ratio of medians, which is exactly 1 for char itself. The median of
+                    // ratios may differ.
                     value: char / median,
                     error: Some(*error),
                     ..measured(&ratios)
@@ -1199,7 +1214,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         cells
     }
 
-    /// The cells of a Sobel kernel below [`SOBEL_COLUMNS`].
+    /// Returns the cells of a Sobel kernel in the columns of [`SOBEL_COLUMNS`].
     fn sobel_words(&mut self, kernel: &Kernel) -> Vec<Cell> {
         let (down, across) = kernel.restrictions.scale;
         let most = self.lab.largest_group(kernel);
@@ -1208,7 +1223,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             most.map_or(Cell::Empty, |most| Cell::text(most.to_string())),
         ];
         let figures = sobel_document(kernel).map(|row| {
-            // Words a cycle are those of a work-item times work-items a cycle.
+            // Words a cycle are the words of a work-item times work-items a cycle.
             let a_cycle =
                 |words: u32| Cell::Document(f64::from(words) * row.rate / (down * across) as f64);
             vec![
@@ -1222,7 +1237,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         cells
     }
 
-    /// Queued, wait and run time of one launch.
+    /// Measures the SDK's table: queued, wait and run time of a launch of its kernel.
     fn sdk(&mut self) -> Option<Section> {
         let kernel = self.has(SDK)?;
         let outcome = self.measure(kernel, kernel.restrictions.work_group, cube(1024));
@@ -1241,7 +1256,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Column-major kernels against a serial loop in double precision on the CPU.
+    /// Measures the tutorial's table: column-major kernels against a serial loop in double
+    /// precision on the CPU.
     fn tutorial(&mut self) -> Option<Section> {
         let kernels: Vec<&'a Kernel> = TUTORIAL.iter().filter_map(|k| self.has(k)).collect();
         if kernels.is_empty() {
@@ -1270,7 +1286,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// The grid of figure 12.1.
+    /// Returns the grid of the thesis's figure 12.1: the order in which work-groups start.
     fn order(&mut self) -> Option<Section> {
         let kernel = self.has(ORDER)?;
         const SIZE: usize = 33;
@@ -1290,14 +1306,15 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 }
 
-/// The row of a kernel in ARM's table 1.1.
+/// Returns a kernel's row in ARM's table 1.1.
 fn sobel_document(kernel: &Kernel) -> Option<&'static SobelRow> {
     SOBEL_DOCUMENT
         .iter()
         .find(|row| row.kernel == &*kernel.codename)
 }
 
-/// Milliseconds of the tutorial's three loops over column-major matrices, in one precision.
+/// Times the tutorial's three nested loops over column-major matrices, in one precision. Returns
+/// milliseconds.
 fn serial_ms<T>(size: usize) -> f64
 where
     T: Copy + From<f32> + std::ops::Mul<Output = T> + std::iter::Sum<T>,
@@ -1319,7 +1336,7 @@ where
     1e3 * seconds
 }
 
-/// Independent multiply-add chains of the peak probe.
+/// The number of independent multiply-add chains in a probe of the peak.
 const CHAINS: f64 = 8.0;
 
 /// Returns true if a probe of the peak copies, false if it multiplies and adds.
@@ -1348,7 +1365,7 @@ fn gflops_section(
     s
 }
 
-/// The flop of a product that the entries of `kernels` count, in words.
+/// Returns in words how the entries of `kernels` count the flop of a product.
 fn counted(kernels: &[&Kernel]) -> String {
     let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
     each.sort_unstable();
@@ -1373,13 +1390,13 @@ mod tests {
         let cost = |work, us| Cost { work, us, all: 0.1 };
         assert_eq!(predicted(&[], 1e6), None);
         assert!(near(predicted(&[cost(1e6, 50.0)], 8e6), 400.0));
-        // A launch that is nothing but a launch tells little, a cache that does not hold the
-        // operands much.
+        // Times that grow less than the work count as growing with it, since the smaller one was
+        // mostly starting the launch. Steep growth, where a cache is too small, is limited.
         let launch = [cost(1e5, 40.0), cost(1e6, 50.0)];
         assert!(near(predicted(&launch, 8e6), 400.0));
         let steep = [cost(1e6, 50.0), cost(1e4, 0.05)];
         assert!(near(predicted(&steep, 4e6), 400.0));
-        // Two of the same work: the slower one.
+        // Of two cases with the same work, the slower one predicts.
         let same = [cost(1e6, 50.0), cost(1e6, 70.0)];
         assert!(near(predicted(&same, 2e6), 140.0));
     }

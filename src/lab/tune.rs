@@ -1,11 +1,13 @@
-//! `mortonnet tune`: times every variant that can run the baked network here, host included, and
-//! remembers the fastest.
+//! `mortonnet tune` times every variant that can run the baked network here, host included, and
+//! stores the choice for later runs.
 //!
-//! A variant is a plan of the library, or such a plan with one of its kernels for layers alone (of
-//! two: one launch for all layers, and one for each), or with another work-group out of a kernel's
-//! `sweep`. Each variant is checked first (a random batch and the golden vectors), then timed from
-//! records in plain order to classes. The fastest few are timed once more, in turns. Later runs use
-//! the record of the fastest ([`tuning`]) unless `--plan baked`.
+//! A variant is a plan of the library, or such a plan with changes. It may keep only one of the
+//! plan's kernels for layers. A plan may have one for all layers in a launch, and one that takes
+//! each layer alone. It may also run one kernel in another work-group of the kernel's `sweep`.
+//!
+//! Each variant is checked first (a random batch and the golden vectors), then timed from records
+//! in plain order to classes. The fastest few are timed once more, in turns. Later runs use the
+//! stored choice ([`tuning`]) unless `--plan baked`.
 
 use crate::baked::{self, library, network};
 use crate::cl::{self, ClLibrary, Device};
@@ -33,22 +35,22 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct Tune {
     pub(crate) target: BenchTarget,
-    /// `--batch`; `None` for the batch of each plan.
+    /// The value of `--batch`. `None` for the batch of each plan.
     pub(crate) batch: Option<usize>,
-    /// Limit of the whole run; the last third is for the finalists.
+    /// The limit of the whole run. Its last third is for the variants that are timed again.
     pub(crate) time_limit: Duration,
     /// Format of the table.
     pub(crate) output: ReportFormat,
-    /// `--save`: a plan file for MORTONNET_PLAN.
+    /// The file of `--save`, into which the chosen plan is written for MORTONNET_PLAN.
     pub(crate) save: Option<PathBuf>,
-    /// Sources of `--kernels`, else those of the program.
+    /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
 }
 
-/// A variant with its times in microseconds.
+/// A variant with the times of its batches in microseconds.
 struct Timed {
     variant: Variant,
-    /// The running engine; `None` if the variant is out of the race.
+    /// The running engine. `None` if the variant failed, or is too slow to be timed again.
     harness: Option<Harness>,
     times: Vec<f64>,
     not_timed: Option<NotTimed>,
@@ -56,7 +58,7 @@ struct Timed {
 
 /// The reason why a variant was not timed.
 enum NotTimed {
-    /// The time limit in seconds was over.
+    /// Too little time was left of the limit, which is given in seconds.
     Late(u64),
     /// Its answers are wrong.
     Wrong(String),
@@ -80,7 +82,7 @@ impl Timed {
     }
 }
 
-/// A recipe that is tried.
+/// A plan that is tried on the device or the host.
 #[derive(Clone)]
 struct Variant {
     on_host: bool,
@@ -90,7 +92,8 @@ struct Variant {
     recipe: PlanRecipe,
 }
 
-/// Variants of one engine, the plan for the device first.
+/// Returns the variants for `device`, or for the host if that is `None`. The plan of its class
+/// comes first.
 fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     let engine = if device.is_some() {
         EngineKind::OpenCl
@@ -105,9 +108,9 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// The variants of one engine that `admits` lets through. Plans as they are come first, led by the
-/// one called `plan` and the baked one, so that a run that has little time has compared plans.
-/// Their changed versions follow in the same order.
+/// Returns the variants of one engine that `admits` lets through, each list of steps once. Plans as
+/// they are come first, led by the one called `plan` and the baked one. A run that has little time
+/// has then compared plans. The changed versions of plans follow in the same order.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
@@ -141,7 +144,8 @@ fn variants_of(
     found
 }
 
-/// A plan, its versions with one kernel for layers alone, and those with other work-groups.
+/// Returns a plan as it is, and its versions with only one of its kernels for layers. Then come
+/// versions of all these in which one kernel has another work-group.
 fn candidates(plan: &PlanRecipe, batch: Option<usize>) -> Vec<Variant> {
     let variant = |label: String, recipe: PlanRecipe| Variant {
         on_host: plan.engine == EngineKind::Host,
@@ -196,13 +200,13 @@ fn candidates(plan: &PlanRecipe, batch: Option<usize>) -> Vec<Variant> {
     all
 }
 
-/// The kernels of the library that a recipe names.
+/// Returns the kernels of the library that a recipe names.
 fn kernels_of(recipe: &PlanRecipe) -> Vec<&'static Kernel> {
     let known = recipe.kernels.iter().filter_map(|k| library().kernel(k));
     known.map(|(_, kernel)| kernel).collect()
 }
 
-/// Variants of a device that are timed again in turns.
+/// The number of variants of the device, and of the host, that are timed again in turns.
 const FINALISTS: usize = 3;
 
 impl Tune {
@@ -259,7 +263,7 @@ impl Tune {
         }
     }
 
-    /// An error if a file of `--kernels` is the source of no kernel that is tried.
+    /// An error if the folder of `--kernels` has no source of a kernel that is tried.
     fn check_sources(&self, variants: &[Variant]) -> Result<(), Error> {
         let plan = |v: &Variant| planner::plan(network(), &v.recipe, library(), None).ok();
         let plans: Vec<Plan> = variants.iter().filter_map(plan).collect();
@@ -283,7 +287,7 @@ impl Tune {
                 times: Vec::new(),
                 not_timed: None,
             };
-            // The finalists need a third of the time.
+            // A third of the time is kept for the variants that are timed again.
             if n > 1 && left < self.time_limit / 3 {
                 t.not_timed = Some(NotTimed::Late(self.time_limit.as_secs()));
             } else if let Err(e) = first_look(&mut t, device, &weights, &self.sources, left / 4) {
@@ -300,8 +304,8 @@ impl Tune {
         timed
     }
 
-    /// Remembers the choice for the host and for the device. Returns the one that `--save` writes:
-    /// that of the named device, under `auto` the fastest.
+    /// Stores the choice for the host and for the device. Returns the one that `--save` writes:
+    /// that of a device that was named, else the faster one.
     fn remember<'t>(
         &self,
         timed: &'t [Timed],
@@ -338,8 +342,8 @@ impl Tune {
         saved
     }
 
-    /// The device to tune. Without an OpenCL library `auto` tunes the host alone, and the note
-    /// gives the reason.
+    /// Returns the device to tune, and a note. Without an OpenCL library `auto` tunes the host
+    /// alone, and the note gives the reason.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
@@ -401,11 +405,12 @@ fn first_look(
     Ok(())
 }
 
-/// The device's plan and the baked one are timed again if they are at most this many times slower
-/// than the finalists.
+/// The device's plan and the baked one are timed again unless they take more than this many times
+/// as long as the slowest of [`FINALISTS`].
 const CLOSE: f64 = 2.0;
 
-/// Ends the engines of all but the fastest variants of the host and of the device.
+/// Ends the engines of all variants of the host and of the device, except the fastest ones and the
+/// plans that [`CLOSE`] is about.
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
@@ -417,8 +422,8 @@ fn keep_the_fastest(timed: &mut [Timed]) {
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
-            // The plan itself stays where noise may have put others before it: it is what others
-            // must be told from.
+            // The plan of the device's class is the first one here, and other variants are compared
+            // with it. So it stays even if noise made a few of them look faster.
             let itself = timed.iter().position(|t| t.variant.on_host == on_host);
             for (i, t) in timed
                 .iter_mut()
@@ -435,7 +440,8 @@ fn keep_the_fastest(timed: &mut [Timed]) {
     }
 }
 
-/// Times the finalists in turns until the end, or 200 batches each.
+/// Times the variants with running engines once more, in turns, until `end` or for 200 batches
+/// each. Their earlier times are dropped.
 fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
     timed
         .iter_mut()
@@ -461,10 +467,11 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
-/// Runs whose spread means something. The spread of fewer is at least a quarter of their time.
+/// The least number of runs whose spread is trusted. With fewer runs it counts as at least a
+/// quarter of their time.
 const ENOUGH: usize = 5;
 
-/// The time of a record under a variant.
+/// The time of a record under a variant, and the spread of such times.
 #[derive(Clone, Copy)]
 struct Candidate {
     time: f64,
@@ -472,19 +479,20 @@ struct Candidate {
     baked: bool,
 }
 
-/// The result of [`choose`].
+/// The candidate that [`choose`] keeps, by index, and how sure the choice is.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kept: usize,
-    /// The candidate that the kept one is compared with: the fastest, or the fastest of the rest.
+    /// The candidate that the kept one is compared with: the fastest, or if that is kept, the
+    /// fastest of the others.
     next: Option<usize>,
-    /// True if the fastest is told from all others by more than their spreads.
+    /// True if the fastest differs from the second fastest by more than both spreads.
     sure: bool,
 }
 
-/// Chooses the fastest candidate, if it is told from all others. Else it is the baked plan or the
-/// first one, among those that are not told from the fastest: another run must not find another
-/// one.
+/// Chooses the fastest candidate, if it differs from all others by more than the spreads. Else it
+/// is the baked plan or the first one, among those that are too close to the fastest. So another
+/// run makes the same choice.
 fn choose(all: &[Candidate]) -> Option<Choice> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
     let fastest = (0..all.len()).min_by(order)?;
@@ -501,7 +509,8 @@ fn choose(all: &[Candidate]) -> Option<Choice> {
     })
 }
 
-/// The variant that the host or the device uses from now on, and how sure the choice is.
+/// Returns the variant that the host or the device uses from now on, and in words how sure the
+/// choice is.
 fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     let side = || timed.iter().filter(move |t| t.variant.on_host == on_host);
     let running: Vec<&Timed> = side().filter(|t| t.harness.is_some()).collect();
@@ -553,7 +562,7 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     Some((running[kept], text))
 }
 
-/// The plan as a file for MORTONNET_PLAN.
+/// Returns the text of a plan file for MORTONNET_PLAN.
 fn plan_file(
     recipe: &PlanRecipe,
     (device, driver): &(String, String),
@@ -608,7 +617,7 @@ fn plan_file(
     ))
 }
 
-/// The report: a row for each variant, the fastest first.
+/// Returns the report, with a row for each variant, the fastest first.
 fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report {
     let best = [true, false]
         .into_iter()
@@ -657,8 +666,8 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
 mod tests {
     use super::*;
 
-    /// A winner is told from the next by more than what both spread. Else the same candidate is
-    /// kept in every run.
+    /// The fastest candidate wins if it differs from the next by more than both spreads. Else the
+    /// same candidate is kept in every run.
     #[test]
     fn the_same_one_is_kept_where_times_do_not_tell() {
         let of = |all: &[(f64, f64, bool)]| {
@@ -672,18 +681,19 @@ mod tests {
         let choice = |kept, next, sure| Some(Choice { kept, next, sure });
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[(5.0, 0.1, false)]), choice(0, None, true));
-        // Told: 1 apart, 0.3 of spread.
+        // They differ by 1, more than the spreads of 0.3 together.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.2, false)]),
             choice(1, Some(0), true)
         );
-        // Not told: the baked one, or the first, whichever was the fastest this time.
+        // They differ by less than their spreads. The baked one is kept, or the first one,
+        // whichever of both was faster.
         for (a, b) in [(5.0, 4.9), (4.9, 5.0)] {
             let of = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
             assert_eq!((of(true).kept, of(true).sure), (1, false));
             assert_eq!((of(false).kept, of(false).sure), (0, false));
         }
-        // The fastest is not told from one, but from the baked one.
+        // The fastest is close to one candidate, but not to the baked one.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]),
             choice(1, Some(2), false)

@@ -15,17 +15,18 @@ pub(crate) enum LeadingArgument {
     Middle,
     /// Rows of a second operand.
     Second,
-    /// The parts that the previous layer left, which this kernel adds up.
+    /// The number of partial sums that the previous layer left, which this kernel adds up.
     Parts,
     /// The two parameters of an activation.
     Params,
-    /// The geometry of images (kernels/common/geometry.cl).
+    /// The shapes of images and of a window over them (kernels/common/geometry.cl).
     Geometry,
-    /// A number.
+    /// The constant that a gather kernel writes into rows without a source.
     Value,
-    /// The rows that are moved, or the factors that belong to rows (kernels/common/moved.cl).
+    /// The map of rows that are copied, or of the factors that belong to rows
+    /// (kernels/common/moved.cl).
     Moved,
-    /// The summands that belong to rows (kernels/common/moved.cl).
+    /// The map of the summands that belong to rows (kernels/common/moved.cl).
     Added,
     /// The sizes and rows of a product of two values (kernels/product/any.cl).
     Product,
@@ -78,7 +79,7 @@ impl LeadingArgument {
         })
     }
 
-    /// Returns true for a number of rows, columns or parts.
+    /// Returns true if the argument is a number of rows, columns or parts.
     pub(crate) fn is_size(self) -> bool {
         use LeadingArgument::{Depth, Height, Middle, Parts, Rows, Second, Width};
         matches!(

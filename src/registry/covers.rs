@@ -20,7 +20,7 @@ pub(crate) enum Covered {
     Scale,
     /// An element-wise operation on two values.
     Combine,
-    /// The sum of two values, one of which the kernel computes.
+    /// The sum of two values. The kernel computes one of them and reads the other.
     Add,
     Resample,
     Product,
@@ -29,12 +29,12 @@ pub(crate) enum Covered {
     Activation,
     /// An activation of any kind.
     Function,
-    /// One activation, whatever its parameters.
+    /// This activation, with any parameters.
     Only(Activation),
 }
 
 impl Covered {
-    /// All kinds with their names in `library.json`.
+    /// Returns all kinds with their names in `library.json`.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, Covered)> {
         let activations = Activation::ALL
             .into_iter()
@@ -94,7 +94,7 @@ impl Covered {
         }
     }
 
-    /// Returns true for an activation.
+    /// Returns true if nodes of this kind are activations.
     fn activates(self) -> bool {
         matches!(
             self,
@@ -102,7 +102,7 @@ impl Covered {
         )
     }
 
-    /// Returns true for a node with weights and biases.
+    /// Returns true if nodes of this kind have weights and biases.
     fn weighs(self) -> bool {
         matches!(
             self,
@@ -124,13 +124,14 @@ pub(crate) struct CoveredNode {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Covers {
     pub(crate) chain: Cow<'static, [CoveredNode]>,
-    /// True if one launch computes the chain as often as it follows itself (`"..."` at its end).
+    /// True if one launch computes the chain repeatedly, as often as it occurs in sequence (`"..."`
+    /// at its end).
     pub(crate) repeated: bool,
 }
 
 impl Covers {
-    /// The default for kernels of an operation: the node of the operation's name. The chain is
-    /// empty if the operation is a part of a node or none.
+    /// Returns the default for kernels of an operation: the node of the operation's name. The chain
+    /// is empty if the operation computes a part of a node, or none.
     pub(crate) fn of(operation: Operation) -> Covers {
         let own = Covered::named(operation.name()).map(|node| CoveredNode {
             node,
@@ -142,12 +143,12 @@ impl Covers {
         }
     }
 
-    /// The number of nodes in the chain that have weights and biases.
+    /// Returns the number of nodes in the chain that have weights and biases.
     pub(crate) fn weighted(&self) -> usize {
         self.chain.iter().filter(|c| c.node.weighs()).count()
     }
 
-    /// The most nodes that one launch computes. `usize::MAX` for a repeated chain.
+    /// Returns the most nodes that one launch computes. `usize::MAX` for a repeated chain.
     pub(crate) fn most_nodes(&self) -> usize {
         if self.repeated {
             usize::MAX
@@ -158,7 +159,7 @@ impl Covers {
 }
 
 impl Kernel {
-    /// The nodes of the chain and the epilogue.
+    /// Returns the nodes of the chain, then those of the epilogue.
     fn nodes(&self) -> impl Iterator<Item = Covered> {
         let chain = self.covers.chain.iter().map(|c| c.node);
         chain.chain(self.epilogue.iter().copied())
@@ -168,13 +169,13 @@ impl Kernel {
         self.nodes().any(Covered::activates)
     }
 
-    /// Returns true if the source is compiled for one fused activation.
+    /// Returns true if the source is compiled anew for each fused activation.
     pub(crate) fn fuses(&self) -> bool {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
     }
 
-    /// The activations that can be fused, with some parameters. Tests and checks compile the kernel
-    /// for each of them.
+    /// Returns the activations that the kernel can compute, each with sample parameters. Tests and
+    /// checks compile the kernel for each of them.
     pub(crate) fn activations(&self) -> &'static [Activation] {
         match self.nodes().find(|c| c.activates()) {
             Some(Covered::Function) if self.operation == Operation::Activation => &Activation::ALL,
@@ -184,7 +185,7 @@ impl Kernel {
         }
     }
 
-    /// The files below `kernels/` that stand in front of the kernel's source.
+    /// Returns the shared files below `kernels/` that are put in front of the kernel's source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.args.contains(&LeadingArgument::Geometry);
         let mapped = self.restrictions.args.contains(&LeadingArgument::Moved);
@@ -212,7 +213,7 @@ impl Kernel {
     pub(crate) fn options_of_layouts(&self) -> bool {
         let any =
             |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
-        // Checks give a repack fixed layouts, so its operands do not show this.
+        // The lab's checks give a repack fixed layouts, so its operands do not show this.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }
@@ -256,16 +257,18 @@ impl Kernel {
         self.check_epilogue(expected)
     }
 
-    /// The number of nodes whose weights the kernel uses.
+    /// Returns the number of nodes in the chain that the operation demands weights of.
     fn weighted_nodes(&self) -> usize {
         let weights = |p: &&Parameter| p.holds == Holds::Weights;
         let weights = self.operation.parameters().iter().filter(weights).count();
         match self.operation {
             Operation::Affine | Operation::Pair | Operation::Convolution => weights,
-            // An affine kernel has used the weights of the first of both nodes.
+            // A reducepair finishes two nodes. The affine kernel before it has used the weights of
+            // the first.
             Operation::ReducePair => weights + 1,
             Operation::Layers => 1,
-            // A matmul computes its node together with a bias, a reduce with an affine kernel.
+            // A matmul kernel and a bias kernel compute a node together, and so do an affine kernel
+            // and a reduce kernel.
             _ => 0,
         }
     }

@@ -1,6 +1,6 @@
-//! Parsed JSON, and typed access to the members of an object with a place for every mistake. The
-//! build parses with serde_json. The program does not contain serde_json, so `bench --library` has
-//! a parser of its own.
+//! Parsed JSON, and typed access to the members of an object, which reports each mistake with its
+//! place. The build parses with serde_json. The program does not contain serde_json. It has a
+//! parser of its own for `bench --library`.
 
 use super::mistakes::Mistakes;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub(crate) type Map = BTreeMap<String, Json>;
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    /// A whole number from 0 on that is written without a point or an exponent.
+    /// A whole number from 0 on, written without a point or an exponent.
     Whole(u64),
     /// A number that is not `Whole`.
     Number(f64),
@@ -102,7 +102,7 @@ impl fmt::Display for Json {
             Json::Null => f.write_str("null"),
             Json::Bool(truth) => truth.fmt(f),
             Json::Whole(n) => n.fmt(f),
-            // A negative whole number is printed without a point.
+            // A negative whole number has no point, as in the file.
             Json::Number(x) if x.fract() == 0.0 && *x < 0.0 && *x > -1e15 => write!(f, "{x}"),
             Json::Number(x) => write!(f, "{x:?}"),
             Json::String(s) => f.write_str(&string(s)),
@@ -121,7 +121,7 @@ impl fmt::Display for Json {
     }
 }
 
-/// An object of a JSON file, and where it stands.
+/// An object of a JSON file, with its place for messages.
 pub(crate) struct Object<'v> {
     map: &'v Map,
     place: String,
@@ -186,7 +186,8 @@ impl<'v> Object<'v> {
         format!("{}: {key}", self.place)
     }
 
-    /// Returns a converted member. A member that does not convert is a mistake.
+    /// Returns a converted member. `None` without such a member. One that does not convert is a
+    /// mistake.
     fn typed<T>(
         &self,
         key: &str,
@@ -231,7 +232,7 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// A whole number, or a list of whole numbers.
+    /// Returns a member that is a whole number or a list of them, as a list.
     pub(crate) fn counts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<usize>> {
         let count = |v: &Json| v.as_u64().and_then(|n| usize::try_from(n).ok());
         self.typed(
@@ -276,7 +277,7 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// A finite number, or a list of them.
+    /// Returns a member that is a finite number or a list of them, as a list.
     pub(crate) fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
         let finite = |v: &Json| v.as_f64().filter(|x| x.is_finite());
         self.typed(

@@ -4,7 +4,7 @@
 pub(crate) struct Mistakes {
     /// The mistakes, a line each: `FILE: PLACE: expected …, found …`.
     pub(crate) lines: Vec<String>,
-    /// Lines that the author of a correct model should know.
+    /// Remarks that are no mistakes, a line each. The author of a model should know them.
     pub(crate) notes: Vec<String>,
 }
 
@@ -18,10 +18,11 @@ impl Mistakes {
     }
 }
 
-/// The most characters of a line. Names in a file may be of any length.
+/// The most characters of a line of this module. A name in a file may be longer.
 pub(crate) const LONGEST: usize = 2000;
 
-/// Formats a line. A line break in it would end cargo's directive, so it becomes a blank.
+/// Formats a line without control characters. The build prints it in a directive to cargo, which a
+/// line break would end.
 fn line(place: impl std::fmt::Display, message: impl std::fmt::Display) -> String {
     let mut text = format!("{place}: {message}").replace(|c: char| c.is_control(), " ");
     if let Some((end, _)) = text.char_indices().nth(LONGEST) {

@@ -32,7 +32,7 @@ impl Operation {
         )
     }
 
-    /// The activation that all kernels of the operation compute.
+    /// Returns the activation, if all kernels of the operation compute the same one.
     pub(crate) fn activation(self) -> Option<Activation> {
         match self {
             Operation::Sigmoid => Some(Activation::Sigmoid),
@@ -59,14 +59,14 @@ pub(crate) struct Operand {
     pub(crate) panels: bool,
 }
 
-/// Properties that a device must have.
+/// Properties that a kernel needs of the device that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Needs {
     /// True if the kernel is part of the host engine.
     pub(crate) host: bool,
     pub(crate) images: bool,
-    /// True if `common/warp.cl` stands in front of the source. It has a warp's instructions, if the
-    /// device's compiler knows them.
+    /// True if `common/warp.cl` is put in front of the source. It uses the instructions of a warp
+    /// if the device's compiler knows them.
     pub(crate) warp: bool,
     /// Bytes of local memory per work-group.
     pub(crate) local_bytes: usize,
@@ -86,7 +86,8 @@ pub(crate) struct Most {
     /// Affine layers of a repeated chain. This bound holds even if the plan then has no kernel for
     /// the chain.
     pub(crate) layers: usize,
-    /// Work-groups along the records. This bound, too, holds even if the plan then has no kernel.
+    /// Work-groups along the records. This bound holds even if the plan then has no kernel for the
+    /// problem.
     pub(crate) groups: usize,
     /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the
     /// largest value of a record must not meet weights that are much smaller than others.
@@ -149,7 +150,7 @@ pub(crate) struct Restrictions {
     /// dimension, and a `reduce` step adds their parts. 0 never shares it.
     pub(crate) split: usize,
     /// Bytes of weights that the device's last cache is asked to keep for the next record, if the
-    /// network has more weights. `common/cache.cl` then stands in front of the source. 0 asks
+    /// network has more weights. `common/cache.cl` is then put in front of the source. 0 asks
     /// nothing.
     pub(crate) keeps: usize,
 }
@@ -178,8 +179,8 @@ pub(crate) struct Kernel {
     pub(crate) covers: Covers,
     /// Nodes that may follow `covers` and are then computed in the same launch.
     pub(crate) epilogue: Cow<'static, [Covered]>,
-    /// The function in the source, which is called `folder_stem` of the source file. Empty for
-    /// kernels of the host engine.
+    /// The name of the function in the source: `folder_stem` of the source file. Empty for kernels
+    /// of the host engine.
     pub(crate) function: Cow<'static, str>,
     /// The path of the source below `kernels/`. `None` for kernels of the host engine.
     pub(crate) source: Option<Cow<'static, str>>,
@@ -207,7 +208,7 @@ pub(crate) struct PlanRecipe {
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
     /// A variant for batches of few records.
     pub(crate) few: Option<FewRecords>,
-    /// Work-groups that tuning found. They replace those of the kernels.
+    /// Work-groups that tuning found. They replace those in the kernels' entries.
     pub(crate) groups: Groups,
     /// The plan that takes this plan's place in a program without the lab, because no board has
     /// such a device. Empty if every program has this plan.
@@ -296,7 +297,7 @@ pub(crate) struct DeviceClass {
 }
 
 impl DeviceClass {
-    /// The peak in GFLOPS by the maker's figures. 0 if unknown.
+    /// Returns the peak in GFLOPS by the maker's figures. 0 if unknown.
     pub(crate) fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
         f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
     }
@@ -310,7 +311,7 @@ pub(crate) type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, s
 pub(crate) struct Library {
     /// A hash of library.json and all sources, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
-    /// Kernels in teaching order.
+    /// Kernels in the order of the file, which goes from simple ones to advanced ones.
     pub(crate) kernels: Cow<'static, [Kernel]>,
     pub(crate) plans: Cow<'static, [PlanRecipe]>,
     /// Classes of OpenCL devices. The first that matches counts.
@@ -389,7 +390,7 @@ pub(crate) struct DeviceLimits {
 }
 
 impl Restrictions {
-    /// The precision in which the kernel reads weights that are rounded to `wanted`.
+    /// Returns the precision in which the kernel reads weights that are rounded to `wanted`.
     pub(crate) fn weights(&self, wanted: Precision) -> Precision {
         match wanted {
             Precision::F16 if self.half => wanted,
@@ -412,8 +413,8 @@ impl Restrictions {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
-    /// The numbers of which rows and columns of the result must be multiples, so that work-groups
-    /// of y × x work-items cover them exactly.
+    /// Returns the numbers that the result's rows and columns must be multiples of, so that
+    /// work-groups of y × x work-items cover them exactly.
     pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let (rows, cols) = self.scale;
         let rows = if self.guarded { 1 } else { rows.max(1) * y };
@@ -475,7 +476,7 @@ impl Kernel {
         if let Some((y, x)) = r.work_group {
             let (first, second) = r.dimensions((y, x));
             let (most_first, most_second) = device.work_items;
-            // One of both limits is enough for a message.
+            // If both limits are exceeded, one message is enough.
             if y * x > device.work_group {
                 fail(format!(
                     "work-groups of {y}×{x} work-items, the device allows {}",
@@ -499,9 +500,9 @@ impl Kernel {
         }
     }
 
-    /// The floating-point operations of `problem` without padding. A product has `flop` of them per
-    /// multiply-add, and alpha and beta add two per result (ARM, §1.4.9: 2N²(N+1)). Other kernels
-    /// have `flop` per element.
+    /// Returns the floating-point operations of `problem` without padding. A product has `flop` of
+    /// them per multiply-add, and alpha and beta add two per result (ARM, §1.4.9: 2N²(N+1)). Other
+    /// kernels have `flop` per element.
     pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
@@ -512,8 +513,8 @@ impl Kernel {
         results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
     }
 
-    /// The smallest problem that holds `real` and that the kernel runs in work-groups of `group`.
-    /// Sizes are rounded up to alignments, chunks of layouts, and whole work-groups.
+    /// Returns the smallest problem that holds `real` and that the kernel runs in work-groups of
+    /// `group`. Sizes are rounded up to alignments, chunks of layouts, and whole work-groups.
     pub(crate) fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
@@ -543,14 +544,15 @@ impl Kernel {
         found.map(|d| d.value as usize)
     }
 
-    /// The number of terms of a sum that a work-group takes at a time (`BK`, 1 by default). Parts
-    /// of the common dimension are multiples of it.
+    /// Returns the number of terms of a sum that a work-group takes at a time (`BK`, 1 by default).
+    /// Parts of the common dimension are multiples of it.
     pub(crate) fn stage(&self) -> usize {
         self.define("BK").unwrap_or(1).max(1)
     }
 
-    /// The compiler options for a step: the version of the language, the kernel's constants, the
-    /// fused activation, the work-group `local` (dimensions 0 and 1), and the options of the step.
+    /// Returns the compiler options for a step. They have the version of the language, the kernel's
+    /// constants, the fused activation, the work-group `local` (dimensions 0 and 1), and the step's
+    /// options.
     pub(crate) fn options(
         &self,
         activation: Activation,

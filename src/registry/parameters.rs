@@ -54,11 +54,11 @@ pub(crate) enum Dim {
     Factors,
     /// The length of an array of summands.
     Summands,
-    /// A size that the plan has.
+    /// A size that only the plan knows, such as that of all constants.
     Plan,
 }
 
-/// A parameter of a kernel for an operand.
+/// A parameter of a kernel that is an operand, and the operand's content and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
     /// The name in the source.
@@ -77,7 +77,7 @@ const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Pa
     }
 }
 
-/// A matrix of floats with a column per record.
+/// Returns a parameter for a matrix of floats with a column per record.
 const fn values(name: &'static str, rows: Dim) -> Parameter {
     parameter(name, Holds::Values, rows, Dim::W)
 }
@@ -96,13 +96,13 @@ const HIDDEN: Parameter = values("hidden", Dim::Plan);
 const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
 
 impl Operation {
-    /// The operands that every kernel of this operation takes, in order.
+    /// Returns the operands that every kernel of this operation takes, in order.
     pub(crate) fn parameters(self) -> &'static [Parameter] {
         self.operands(false)
     }
 
-    /// The operands in order. With `more`, they include one that only some kernels take: a value to
-    /// add, in the layout of the result, or a buffer for the values between layers.
+    /// Returns the operands in order. With `more`, they include one that only some kernels take. It
+    /// is a value to add, in the layout of the result, or a buffer for the values between layers.
     pub(crate) fn operands(self, more: bool) -> &'static [Parameter] {
         const AFFINE: [Parameter; 4] = [A, B, BIAS, values("r", Dim::Parts)];
         const REDUCE: [Parameter; 3] = [values("b", Dim::Parts), BIAS, R];
@@ -167,7 +167,7 @@ impl Operation {
     }
 }
 
-/// Returns the parameters of a step's kernel and the arguments for them.
+/// Returns the parameters of a step's kernel that are operands, and the arguments for them.
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| {
         matches!(
@@ -186,7 +186,7 @@ pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
 }
 
 impl Kernel {
-    /// The operands of this kernel, in order.
+    /// Returns the operands of this kernel, in order.
     pub(crate) fn parameters(&self) -> &'static [Parameter] {
         self.operation.operands(self.adds() || self.takes_hidden())
     }
@@ -201,7 +201,7 @@ impl Kernel {
         self.epilogue.contains(&Covered::Add)
     }
 
-    /// The layout of the operand for `parameter`, row by row by default.
+    /// Returns the layout of the operand for `parameter`. It is row by row if the entry names none.
     pub(crate) fn layout(&self, parameter: &Parameter) -> Layout {
         let r = &self.restrictions;
         let of = match parameter.name {

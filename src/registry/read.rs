@@ -21,8 +21,8 @@ pub(crate) const FORMAT: usize = 1;
 /// The largest tile, work-group or alignment. Work-items are counted in 32 bits.
 const MOST_SIZE: usize = 1 << 16;
 
-/// Finds a source by its path below the folder of kernels. The second argument is the place that
-/// asks for the source. Returns the name of the source's file and its text.
+/// A function that finds a kernel source by its path below the folder of kernels. The second
+/// argument is the place for messages. Returns the name of the source's file and its text.
 pub(crate) type FindSource<'t> =
     &'t mut dyn FnMut(&str, &str, &mut Mistakes) -> Option<(String, String)>;
 
@@ -35,7 +35,7 @@ pub(crate) struct LibraryFile<'f> {
     pub(crate) value: &'f Json,
 }
 
-/// A library that a file extends.
+/// A library that a file extends, with its sources.
 pub(crate) struct BaseLibrary<'b> {
     pub(crate) library: &'b Library,
     pub(crate) sources: &'b KernelSources,
@@ -50,8 +50,8 @@ pub(crate) struct LoadedLibrary {
 }
 
 /// Reads a library. With a `base` the file needs kernels only. The file's entries stand before
-/// those of the base and replace entries of the same name. Every one of `files` must belong to a
-/// kernel.
+/// those of the base and replace entries of the same name. Each path in `files` must be the source
+/// of a kernel, or shared by sources. `None` after a mistake.
 pub(crate) fn read(
     file: &LibraryFile<'_>,
     base: Option<&BaseLibrary<'_>>,
@@ -134,7 +134,7 @@ fn entries<'v>(o: &Object<'v>, key: &str, mistakes: &mut Mistakes) -> Vec<ListEn
     .collect()
 }
 
-/// Appends those of `base` that are not the `same` as one of `own`.
+/// Appends the items of `base` for which `own` has no item that is the `same`.
 fn extend_missing<T: Clone>(own: &mut Vec<T>, base: Option<&[T]>, same: impl Fn(&T, &T) -> bool) {
     let base = base.unwrap_or_default().iter();
     let missing: Vec<T> = base
@@ -160,7 +160,7 @@ fn read_own_kernels(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Kernel> {
     kernels
 }
 
-/// Checks that each of `files` is the source of a kernel, or a part that sources share.
+/// Checks that each path in `files` is the source of a kernel, or a file that sources share.
 fn check_files(name: &str, kernels: &[Kernel], files: &[String], mistakes: &mut Mistakes) {
     let shared = source::common(kernels);
     for file in files {
@@ -174,7 +174,7 @@ fn check_files(name: &str, kernels: &[Kernel], files: &[String], mistakes: &mut 
     }
 }
 
-/// Checks that each `withoutLab` names a plan that every program has.
+/// Checks that each `withoutLab` names a plan that also programs without the lab have.
 fn check_without_lab(name: &str, plans: &[PlanRecipe], mistakes: &mut Mistakes) {
     for (i, plan) in plans.iter().enumerate() {
         let other = &plan.without_lab;
@@ -188,7 +188,7 @@ fn check_without_lab(name: &str, plans: &[PlanRecipe], mistakes: &mut Mistakes) 
     }
 }
 
-/// The first 8 bytes of the SHA-256 of the library's text and all sources, in hexadecimal.
+/// Returns the first 8 bytes of the SHA-256 of the library's text and all sources, in hexadecimal.
 fn hash(text: &str, sources: &[(Cow<'static, str>, Cow<'static, str>)]) -> String {
     let mut sha = Sha256::new();
     sha.update(text);
@@ -430,7 +430,8 @@ fn sizes(value: &Json, place: &str, mistakes: &mut Mistakes) -> Option<(usize, u
     None
 }
 
-/// Reads a number from 1 to `most`. The inner `None` is a number outside, which is reported.
+/// Reads a number from 1 to `most`. The outer `None` is a missing key or no number. The inner
+/// `None` is a number out of range, which is reported.
 fn from_one(
     o: &Object<'_>,
     key: &str,

@@ -7,23 +7,25 @@ use super::walk::Walk;
 /// Terms of the sum between two barriers of ARM's cache-blocked kernels: 32 iterations of four.
 pub(super) const ARM_BARRIER: usize = 4 * 32;
 
-/// Lines that are loaded, and the lines that their bytes would fill.
+/// The number of cache lines that loads touch, and the number of lines that the loaded bytes would
+/// fill without gaps.
 #[derive(Debug, PartialEq)]
 pub(super) struct LoadedLines {
     pub(super) lines: usize,
     pub(super) full: f64,
 }
 
-/// Cache misses that come together, and the iterations from one such bulk to the next (thesis, §8).
+/// The number of lines that miss together, and the number of iterations from one such bulk to the
+/// next (thesis, §8).
 #[derive(Debug, PartialEq)]
 pub(super) struct Bulk {
     pub(super) lines: usize,
     pub(super) period: usize,
 }
 
-/// Pages that the first groups of a core load from: in the whole k loop, and at most in
-/// [`ARM_BARRIER`] terms of it. Groups that drift apart may need all the former at a time, groups
-/// that run in step the latter.
+/// Returns the number of pages that the first groups of a core load from: in the whole k loop, and
+/// in its first [`ARM_BARRIER`] terms. Groups that drift apart may need the first number of pages
+/// at a time. Groups that run in step need the second one.
 pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64; 2] {
     let shift = shape.page.trailing_zeros() - 2;
     let walk = Walk::new(pattern, size, shift);
@@ -33,8 +35,8 @@ pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64;
     [all, close].map(|n| walk.lines(groups.clone(), 0..n, shift).len() as f64)
 }
 
-/// Average lines that one group fetches in an iteration if each is fetched once: its misses in a
-/// cache that keeps everything that is used again.
+/// Returns the average number of lines that one group fetches in an iteration if it fetches each
+/// line once. These are its misses in a cache that keeps everything that is used again.
 pub(super) fn alone(pattern: &Pattern, shape: &CacheShape) -> f64 {
     let walk = Walk::new(pattern, 1024, shape.shift());
     // These iterations cover whole lines, whatever the k step.
@@ -42,7 +44,8 @@ pub(super) fn alone(pattern: &Pattern, shape: &CacheShape) -> f64 {
     walk.lines(0..1, 0..n, walk.shift).len() as f64 / n as f64
 }
 
-/// The bulks of misses of one group, in a cache that keeps everything that is used again.
+/// Returns the lines that one group loads in its first iteration, and the iterations until it needs
+/// other lines. In a cache that keeps everything these are its bulks of misses.
 pub(super) fn bulk_and_period(pattern: &Pattern, shape: &CacheShape) -> Bulk {
     let walk = Walk::new(pattern, 1024, shape.shift());
     let lines = |i: usize| walk.lines(0..1, i..i + 1, walk.shift);
@@ -55,7 +58,7 @@ pub(super) fn bulk_and_period(pattern: &Pattern, shape: &CacheShape) -> Bulk {
     }
 }
 
-/// Lines that the threads of a core load in four iterations.
+/// Returns the lines that the threads of a core load in the first four iterations.
 pub(super) fn four_iterations(pattern: &Pattern, shape: &CacheShape) -> LoadedLines {
     let size = (4 * shape.threads).next_multiple_of(1024);
     let walk = Walk::new(pattern, size, shape.shift());
@@ -67,7 +70,8 @@ pub(super) fn four_iterations(pattern: &Pattern, shape: &CacheShape) -> LoadedLi
     }
 }
 
-/// ARM's blocked kernel with groups of the given dimension 1, and of dimension 0 up to 4.
+/// Returns the pattern of a blocked kernel of ARM, in groups of `dimension_1` units along dimension
+/// 1 and up to 4 along dimension 0. `None` if a core has fewer threads.
 pub(super) fn arm(codename: &str, dimension_1: usize, shape: &CacheShape) -> Option<Pattern> {
     let mut pattern = pattern(codename)?;
     pattern.group = [(shape.threads / dimension_1).min(4), dimension_1];
@@ -75,7 +79,8 @@ pub(super) fn arm(codename: &str, dimension_1: usize, shape: &CacheShape) -> Opt
     (pattern.group[0] > 0).then_some(pattern)
 }
 
-/// Misses of a group in an iteration, by the documents' formulas.
+/// Returns the misses of a group in an iteration by a formula of ARM or the thesis. `None` for
+/// kernels without a formula.
 pub(super) fn document(pattern: &Pattern) -> Option<f64> {
     let [g0, g1] = pattern.group.map(|g| g as f64);
     let groups = 128.0 / (g0 * g1);

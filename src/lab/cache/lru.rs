@@ -19,7 +19,8 @@ impl Cache {
         }
     }
 
-    /// Uses a line. Returns true if the cache held it.
+    /// Uses a line, which becomes the last used one of its set. Returns true if the cache held it.
+    /// If not, the set loses the line that was not used for longest.
     pub(super) fn hit(&mut self, line: u32) -> bool {
         let set = if self.sets.is_power_of_two() {
             line & (self.sets - 1)
@@ -67,7 +68,8 @@ impl Caches {
         }
     }
 
-    /// Uses a line on a core.
+    /// Uses a line on a core: in its L1, and after a miss there in the L2. Adds the misses to
+    /// `count`.
     pub(super) fn use_line(&mut self, core: usize, line: u32, count: &mut Count) {
         if !self.l1[core].hit(line) {
             count.l1 += 1;

@@ -24,7 +24,7 @@ pub(super) struct Misses {
     pub(super) madds: f64,
     /// Iterations of the k loop, summed over the groups.
     pub(super) iterations: f64,
-    /// Groups of the whole product.
+    /// The number of work-groups of the whole product.
     pub(super) groups: usize,
     /// Groups that were simulated and counted; equal to `groups` if nothing was sampled.
     pub(super) counted: usize,
@@ -32,11 +32,13 @@ pub(super) struct Misses {
     pub(super) places: usize,
 }
 
-/// The misses of one pattern by size, or why they are left out.
+/// The misses of one pattern, one item for each size. An error is the reason why the size is left
+/// out.
 pub(super) type MissesBySize = Vec<Result<Misses, String>>;
 
 impl Misses {
-    /// Misses of L1 (`level` 0) or L2 (1) and their spread, divided by `unit`.
+    /// Returns a cell with the misses of L1 (`level` 0) or L2 (1) and their spread, divided by
+    /// `unit`.
     pub(super) fn cell(&self, level: usize, unit: f64) -> Cell {
         let value = [self.l1, self.l2][level] / unit;
         Cell::Measured(Measured {
@@ -48,7 +50,7 @@ impl Misses {
     }
 }
 
-/// The waves of a product that are simulated.
+/// The part of a product that is simulated, in waves: the groups that all cores hold at a time.
 struct Coverage {
     /// Waves of the whole product.
     waves: usize,
@@ -58,13 +60,14 @@ struct Coverage {
     counted: usize,
     /// Waves of warm-up before each place.
     before: usize,
-    /// Iteration at which the first wave of warm-up starts: the warm-up is no whole number of
-    /// waves.
+    /// The iteration at which the first wave of a warm-up starts, since a warm-up may need less
+    /// than a whole wave.
     from: usize,
 }
 
 impl Coverage {
-    /// Returns the whole product if it is small, else a sample; an error if even that is too much.
+    /// Covers the whole product if it is small, else a sample. An error if even the sample takes
+    /// too many accesses.
     fn new(
         walk: &Walk,
         pattern: &Pattern,
@@ -81,8 +84,8 @@ impl Coverage {
         let accesses = once * walk.iterations.len() as u64 * walk.groups() as u64;
         let warm = walk.warm(shape);
         let before = (warm.ceil() as usize).max(1);
-        // A matrix that fits into the L2 is fetched at the start only: no part of the grid stands
-        // for the rest.
+        // If a matrix fits into the L2, it is fetched at the start only. Then no part of the grid
+        // stands for the others.
         let small = walk.l * walk.l <= shape.l2_lines * (shape.line / 4);
         let sampled = sample.waves.saturating_mul(sample.places);
         let enough = sampled.saturating_add(before) <= waves;
@@ -120,16 +123,17 @@ impl Coverage {
         })
     }
 
-    /// The first wave that is counted at a place. The golden section spreads the places so that no
-    /// power of two is common to them.
+    /// Returns the first wave that is counted at a place. The golden section spreads the places so
+    /// that no power of two is common to them.
     fn start(&self, place: usize) -> usize {
         let free = (self.waves - self.counted - self.before) as f64;
         self.before + (free * (place as f64 * 0.618_034).fract()) as usize
     }
 }
 
-/// Counts the misses of a product of `size` × `size` matrices, padded as the kernel demands. The
-/// size is 1 to [`MAX_SIZE`](super::MAX_SIZE). The error says why the product is left out.
+/// Counts the misses of a product of `size` × `size` matrices, padded as the kernel demands. A
+/// kernel for smaller problems has smaller ones ([`Pattern::sizes`]). The size is 1 to
+/// [`MAX_SIZE`](super::shape::MAX_SIZE). The error says why the product is left out.
 pub(super) fn misses(
     pattern: &Pattern,
     size: usize,
@@ -178,8 +182,8 @@ pub(super) fn misses(
     })
 }
 
-/// Counts the misses of all patterns on all processors. Patterns that differ only in the name are
-/// simulated once.
+/// Counts the misses of all patterns at all sizes, with a thread for each processor. Patterns that
+/// differ only in the name are simulated once.
 pub(super) fn all_misses(
     known: &[Pattern],
     sizes: &[usize],

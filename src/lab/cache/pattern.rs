@@ -1,18 +1,19 @@
-//! How each kernel of the library walks through its matrices.
+//! The order in which each matrix product of the library reads and writes its matrices.
 
 use crate::baked::library;
 use crate::ir::layout::Layout;
 use crate::registry::{Kernel, Most, Operand, Operation, lcm};
 
-/// How a kernel walks through its matrices. A unit computes one tile at a time. It is a work-item,
-/// or a work-group that stages its operands in local memory.
+/// The order in which a kernel reads and writes its matrices. A unit computes one tile at a time.
+/// It is a work-item, or a work-group that stages its operands in local memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pattern {
     /// Name of the kernel in the library.
     pub(super) codename: String,
     /// Layouts of the left operand, the right operand and the result.
     pub(super) layouts: [Layout; 3],
-    /// Height, common dimension and width are multiples of these.
+    /// The height, the common dimension and the width of a product are padded to multiples of
+    /// these.
     pub(super) align: [usize; 3],
     /// The largest problem that the kernel is for.
     pub(super) most: Most,
@@ -26,27 +27,27 @@ pub(super) struct Pattern {
     pub(super) row_dimension: usize,
     /// Terms of the sum that an iteration of the k loop takes.
     pub(super) k_step: usize,
-    /// Tiles that a unit takes in turn, along rows and columns. The tiles of the group's other
-    /// units lie between one and the next.
+    /// Tiles that a unit takes one after the other, along rows and columns. The tiles of the
+    /// group's other units lie between one tile and the next.
     pub(super) turns: [usize; 2],
-    /// Terms of the sum that a unit takes of one tile before it goes to the next.
+    /// Terms of the sum that a unit adds up in one tile before it goes to its next tile.
     pub(super) block: usize,
 }
 
 /// Stands for all work-items, tiles or terms that there are.
 pub(super) const WHOLE: usize = usize::MAX;
 
-/// BLOCK in `panel.cl` of matmul and affine: terms that a unit takes of a panel before it goes to
-/// its next tile.
+/// The value of BLOCK in `panel.cl` of matmul and affine: terms that a unit takes of a panel before
+/// it goes to its next tile.
 const PANEL_BLOCK: usize = 512;
 
 impl Pattern {
-    /// The pattern of `kernel` by its entry in the library. For a kernel for several layers it is
-    /// the pattern of the first layer. `None` if the kernel computes no product, or runs on the
-    /// host engine, whose loops depend on the processor.
+    /// Returns the pattern of `kernel` by its entry in the library. For a kernel for several layers
+    /// it is the pattern of the first layer. `None` if the kernel computes no product, or runs on
+    /// the host engine, whose loops depend on the processor.
     ///
     /// A kernel whose work-group the driver chooses gets 32 × 1. A kernel that is measured with
-    /// many work-groups gets 4 × 16, the one that ARM's table 1.2 and the thesis end at.
+    /// many work-groups gets 4 × 16, the size that ARM (table 1.2) and the thesis choose.
     pub(super) fn of(kernel: &Kernel) -> Option<Pattern> {
         let r = &kernel.restrictions;
         let (Some(a), Some(b), Some(to), true) = (&r.a, &r.b, &r.r, kernel.operation.is_product())
@@ -54,7 +55,8 @@ impl Pattern {
             return None;
         };
         kernel.source.as_ref()?;
-        // Kernels of few records take any layout. Plans use them with records one after the other.
+        // Kernels of few records take any layout. Plans use them with records one after the other,
+        // which is `C`.
         let layout = |o: &&Operand| {
             o.representation
                 .clone()
@@ -97,8 +99,9 @@ impl Pattern {
             .as_ref()
             .is_some_and(|s| s.ends_with("panel.cl"));
         match (r.tile, kernel.operation) {
-            // A work-group that stages its operands reads each element once: BK, TILE or SLICES
-            // terms at a time, all of a record, or one term for each work-item.
+            // A work-group that stages its operands in local memory reads each element once. It
+            // takes BK, TILE or SLICES terms at a time. Without such a define it takes all terms of
+            // a record, or one term for each work-item.
             (tile, operation) if r.needs.local_bytes > 0 => {
                 let [down, across] = self.group;
                 let (rows, cols) = r.dimensions((down, across));
@@ -111,13 +114,15 @@ impl Pattern {
                 let step = define("BK").or(define("TILE")).or(define("SLICES"));
                 self.k_step = step.unwrap_or(all);
             }
-            // A work-group has the records of its tile, and goes down all rows.
+            // In a kernel for all layers, a work-group takes the records of its tile and goes down
+            // all rows.
             (Some((_, cols)), Operation::Layers) => {
                 self.group = [self.items * scale_cols / cols, cols / scale_cols];
                 self.turns = [WHOLE, 1];
             }
-            // For CPUs, whose cores hold one work-item. Its work-items number themselves anew,
-            // records first, and take as many tiles as a group has panels.
+            // Kernels of `panel.cl` are for CPUs, where a core runs one work-group at a time. They
+            // number their work-items anew, records first. A work-item takes as many tiles as its
+            // work-group has panels.
             (Some((rows, _)), _) if panel => {
                 self.items = WHOLE;
                 self.row_dimension = 1;
@@ -128,8 +133,8 @@ impl Pattern {
         }
     }
 
-    /// Height, common dimension and width of the product that stands for a size: square, as far as
-    /// the kernel's largest problem allows.
+    /// Returns the height, the common dimension and the width of the product that is simulated for
+    /// `size`. It is square unless it exceeds the kernel's largest problem.
     pub(super) fn sizes(&self, size: usize) -> [usize; 3] {
         let within = |n: usize, most: usize| if most == 0 { n } else { n.min(most) };
         let l = within(size, self.most.l);
@@ -141,11 +146,11 @@ impl Pattern {
     }
 }
 
-/// Morton 4-2 with four of its chunks side by side, for sizes with many factors 2: a layout that no
-/// kernel has.
+/// The name of a pattern whose layout no kernel has: Morton 4-2 with four of its chunks side by
+/// side. It is for sizes with many factors 2.
 pub(super) const MORTON_8_2: &str = "(morton_8_2)";
 
-/// The pattern of a kernel, or of [`MORTON_8_2`].
+/// Returns the pattern of a kernel, or of [`MORTON_8_2`]. `None` if [`Pattern::of`] has none.
 pub(super) fn pattern(codename: &str) -> Option<Pattern> {
     if codename == MORTON_8_2 {
         let mut p = pattern("matmul_morton_4_2")?;
@@ -159,7 +164,7 @@ pub(super) fn pattern(codename: &str) -> Option<Pattern> {
     Pattern::of(kernel)
 }
 
-/// Every product of the library, in its order, and [`MORTON_8_2`].
+/// Returns the patterns of all products of the library, in its order, and then of [`MORTON_8_2`].
 pub(super) fn patterns() -> Vec<Pattern> {
     library()
         .kernels

@@ -22,8 +22,8 @@ fn section(id: &str, title: &str, rows_are: &str, unit: &str, columns: Vec<Strin
     }
 }
 
-/// The report: ARM's table 1.2, the thesis's table 8.1, the misses and the pages of every product
-/// of the library, and Morton 4-2 beside blocked.
+/// Returns the report's sections. They are figures of ARM, the thesis's table 8.1, the misses and
+/// pages of every product, and Morton 4-2 compared with the blocked kernel.
 pub(crate) fn report(shape: &CacheShape, sizes: &[usize], sample: Sample) -> Vec<Section> {
     let known = patterns();
     let found = all_misses(&known, sizes, shape, sample);
@@ -56,7 +56,8 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
     for dimension_1 in (0..8).map(|p| 1 << p) {
         let mut cells = Vec::new();
         for (codename, rows) in [("matmul_blocked_nn", 1), ("matmul_blocked_nt", 2)] {
-            // λ1 + 512/λ1 and 2·λ1 + 256/λ1: at 128 threads.
+            // ARM's formulas for 128 threads, with λ1 as dimension 1: λ1 + 512/λ1 and 2·λ1 +
+            // 256/λ1.
             cells.push(Cell::Document(
                 (rows * dimension_1 + 512 / (rows * dimension_1)) as f64,
             ));
@@ -81,8 +82,8 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
     s
 }
 
-/// ARM's figures of a kernel's blocking: elements loaded (§1.4.5), iterations whose lines outlast a
-/// group (§1.4.6), and the least number of iterations between two barriers (§1.4.8).
+/// Returns ARM's figures of each kernel's blocking: elements loaded (§1.4.5), iterations whose
+/// lines the L1 keeps (§1.4.6), and the least distance of barriers (§1.4.8).
 pub(super) fn arm_loads(shape: &CacheShape) -> Section {
     let columns = words(&[
         "1/ΔI + 1/ΔJ",
@@ -192,7 +193,8 @@ enum Per {
     Product,
 }
 
-/// The table of misses of L1 (`level` 0) or L2 (1) in one unit, with a row for each pattern.
+/// Returns the table of misses of L1 (`level` 0) or L2 (1) in one unit, with a row for each
+/// pattern.
 fn misses_table(
     shape: &CacheShape,
     sizes: &[usize],
@@ -239,7 +241,7 @@ fn misses_table(
     s
 }
 
-/// The tables of misses of all patterns.
+/// Returns the tables of misses of all patterns: two levels of cache in three units.
 fn by_variant(
     shape: &CacheShape,
     sizes: &[usize],
@@ -275,7 +277,7 @@ fn by_variant(
     sections
 }
 
-/// The pages that ARM's §1.4.9 argues with.
+/// Returns the tables of memory pages that groups load from, the figures behind ARM's §1.4.9.
 fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 2] {
     let heading = format!(
         "of {} bytes that the groups of a core load from",
@@ -318,7 +320,7 @@ fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 
     sections
 }
 
-/// The note that says how much of each size was simulated.
+/// Returns the note that says how much of each size was simulated.
 fn sampled(sizes: &[usize], sample: Sample, found: &[MissesBySize]) -> String {
     let share = |i: usize| {
         let all = found.iter().filter_map(|f| f[i].as_ref().ok());
@@ -350,7 +352,7 @@ const THESIS_8_2: [(usize, f64); 6] = [
     (2880, 13.65 / 2.14),
 ];
 
-/// The misses of L1 and L2 of one product over those of another one.
+/// Returns the misses of L1 and L2 of one product, divided by those of another one.
 fn ratios(of: &Misses, over: &Misses) -> [f64; 2] {
     [of.l1 / over.l1.max(1.0), of.l2 / over.l2.max(1.0)]
 }
@@ -404,7 +406,8 @@ fn morton_vs_blocked(
     Some(s)
 }
 
-/// The note that lists the sizes at which morton_4_2 misses less, and more, than blocked_rmcm.
+/// Returns the note that lists the sizes at which morton_4_2 misses less, and more, than
+/// blocked_rmcm.
 fn wins_and_losses(level: &str, by_size: impl Iterator<Item = (usize, f64)>) -> String {
     let (mut wins, mut losses) = (Vec::new(), Vec::new());
     for (n, ratio) in by_size {

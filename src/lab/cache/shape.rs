@@ -3,13 +3,13 @@
 use super::pattern::Pattern;
 use crate::cl::Device;
 
-/// Largest size: three matrices of it have fewer than 2³² elements.
+/// The largest size of a square matrix. Three matrices of this size have fewer than 2³² elements.
 pub(crate) const MAX_SIZE: usize = 32768;
 
 const MOST_CORES: usize = 1024;
 const MOST_LINES: usize = 1 << 24;
 
-/// The caches of a device, and how it runs threads.
+/// The caches of a device, its cores, and the threads that a core holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheShape {
     /// Bytes of a line, a power of two from 16.
@@ -48,9 +48,9 @@ impl Default for CacheShape {
 }
 
 impl CacheShape {
-    /// The shape with line, shared cache and cores of `device`. OpenCL cannot be asked for the
-    /// rest, which stays the default's; the L1 keeps its bytes. `None` if the driver does not tell
-    /// line and cache.
+    /// Returns the shape with the line size, the shared cache (as L2) and the cores of `device`.
+    /// OpenCL does not tell the rest, which stays as in the default. The L1 keeps its number of
+    /// bytes. `None` if the driver does not tell the line size and the cache.
     pub(crate) fn of(device: &Device) -> Option<CacheShape> {
         let details = device.details();
         CacheShape::told(details.cache_line?, details.cache?, device.compute_units)
@@ -68,7 +68,7 @@ impl CacheShape {
             .map(|b| b / line)
             .filter(|n| *n > 0)?
             .min(MOST_LINES);
-        // The default's ways, or the next number down that divides the lines.
+        // The ways are those of the default, or the next smaller number that divides the lines.
         s.l2_ways = (1..=s.l2_ways).rev().find(|ways| s.l2_lines % ways == 0)?;
         s.cores = (cores as usize).clamp(1, MOST_CORES);
         Some(s)
@@ -164,7 +164,7 @@ impl Default for Sample {
     }
 }
 
-/// Reads `name=value,…` into the fields; `what` begins the errors.
+/// Reads `name=value,…` into the fields. An error message begins with `what`.
 fn assign(what: &str, text: &str, fields: &mut [(&str, &mut usize)]) -> Result<(), String> {
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));

@@ -17,19 +17,19 @@ pub(super) struct Load {
     pub(super) k: usize,
 }
 
-/// An iteration of the k loop.
+/// An iteration of the k loop, which all units of a group make together.
 #[derive(Clone, Copy)]
 pub(super) struct Iteration {
     /// Index of the tile that a unit is at, among those that it takes in turn.
     turn: usize,
-    /// The first term of the sum.
+    /// The first term of the sum that the iteration adds.
     pub(super) k: usize,
     /// True if the results are written after this iteration.
     last: bool,
 }
 
-/// The addresses of one load in all groups of a core, without the part that k decides. The core
-/// loads all `starts` in order, `repeat` times.
+/// The addresses of one load in consecutive groups of a core that load the same ones, without the
+/// part that k decides. The core loads all `starts` in order, `repeat` times.
 #[derive(PartialEq)]
 pub(super) struct Sweep {
     load: usize,
@@ -37,7 +37,7 @@ pub(super) struct Sweep {
     pub(super) repeat: u64,
 }
 
-/// A pattern on matrices of one size.
+/// The addresses of a pattern on matrices of one size.
 pub(super) struct Walk<'a> {
     pattern: &'a Pattern,
     /// Multiply-adds of the product without padding.
@@ -46,9 +46,9 @@ pub(super) struct Walk<'a> {
     pub(super) l: usize,
     /// Rows and columns of a tile: the pattern's, at most as many as the matrices have.
     pub(super) tile: [usize; 2],
-    /// Units along each dimension.
+    /// Tiles of the result along each dimension of the work-groups.
     pub(super) range: [usize; 2],
-    /// Tiles that a unit takes in turn along each dimension.
+    /// Tiles that a unit takes one after the other, along each dimension.
     pub(super) turns: [usize; 2],
     /// Groups along each dimension.
     grid: [usize; 2],
@@ -98,7 +98,8 @@ impl<'a> Walk<'a> {
         self.grid[0] * self.grid[1]
     }
 
-    /// The tiles of a group along a dimension in a turn, without those beyond the range.
+    /// Returns the tiles that a group has along a dimension in one turn, without those beyond the
+    /// range. In a turn each unit has one tile.
     pub(super) fn tiles(&self, group: usize, turn: usize, dimension: usize) -> Range<usize> {
         let (place, turn) = if dimension == 0 {
             (group % self.grid[0], turn % self.turns[0])
@@ -110,7 +111,7 @@ impl<'a> Walk<'a> {
         start..self.range[dimension].min(start + wide)
     }
 
-    /// The loads of a core's groups in one iteration of a turn, in order.
+    /// Returns the loads of a core's groups in one iteration of a turn, in order.
     pub(super) fn sweeps(&self, groups: Range<usize>, turn: usize) -> Vec<Sweep> {
         let mut sweeps: Vec<Sweep> = Vec::new();
         for (index, load) in self.loads.iter().enumerate() {
@@ -127,8 +128,8 @@ impl<'a> Walk<'a> {
                     .map(|i| starts[i * tile + load.tile])
                     .collect();
                 let across = self.tiles(group, turn, 1 - dimension).len() as u64;
-                // Dimension 1 varies slowest: neighbouring threads use the same address, and only
-                // the first of them can miss.
+                // Dimension 1 varies slowest. Neighbouring threads then load the same address, and
+                // only the first of them can miss, so one load stands for all.
                 let repeat = if dimension == 0 {
                     across
                 } else {
@@ -165,7 +166,8 @@ impl<'a> Walk<'a> {
         lines.collect::<BTreeSet<_>>().len()
     }
 
-    /// The part of a load's addresses that the iteration decides; `None` beyond the last term.
+    /// Returns the part of a load's addresses that the iteration decides. `None` beyond the last
+    /// term of the sum.
     pub(super) fn k_part(&self, load: &Load, iteration: Iteration) -> Option<u32> {
         let k = iteration.k + load.k;
         let part = || {
@@ -195,8 +197,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The distinct lines of 2^`shift` floats that the groups of a core load in some iterations, in
-    /// ascending order.
+    /// Returns the distinct lines of 2^`shift` floats that the groups of a core load in some
+    /// iterations, in ascending order.
     pub(super) fn lines(
         &self,
         groups: Range<usize>,
@@ -216,7 +218,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// The groups of a wave, core by core.
+    /// Returns the groups that run in a wave, a range for each core.
     pub(super) fn wave(&self, wave: usize, shape: &CacheShape) -> Vec<Range<usize>> {
         let resident = shape.resident(self.pattern);
         let end = |group: usize| group.min(self.groups());
@@ -226,7 +228,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// Runs a wave from iteration `from` on, and counts its misses.
+    /// Simulates a wave from iteration `from` on. Returns its misses.
     pub(super) fn run(&self, caches: &mut Caches, wave: &[Range<usize>], from: usize) -> Count {
         let mut total = Count::default();
         let mut turn = WHOLE;
@@ -252,7 +254,8 @@ impl<'a> Walk<'a> {
         total
     }
 
-    /// Runs a sweep on a core. The third pass stands for all later ones, which miss as it does.
+    /// Simulates a sweep on a core. The third pass stands for all later ones, which miss as it
+    /// does.
     fn sweep(&self, caches: &mut Caches, core: usize, sweep: &Sweep, k: u32, total: &mut Count) {
         for pass in 0..sweep.repeat.min(3) {
             let mut count = Count::default();
@@ -309,8 +312,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The offsets of the elements of a, b and r in padded matrices of height h, common dimension l and
-/// width w. Rows and columns of the result are filled up to `ends` with the last one.
+/// Returns the offsets of the elements of a, b and r in padded matrices of height h, common
+/// dimension l and width w. The rows of a and r and the columns of b and r continue up to `ends`
+/// with their last offset.
 fn offsets(pattern: &Pattern, [h, l, w]: [usize; 3], ends: [usize; 2]) -> [Offsets; 3] {
     let start = |floats: usize| floats.next_multiple_of(1024) as u32;
     let [a, b, r] = &pattern.layouts;
@@ -349,7 +353,9 @@ fn iterations(pattern: &Pattern, l: usize, turns: usize) -> Vec<Iteration> {
     iterations
 }
 
-/// The loads of an iteration, along the direction in which one load fetches more floats.
+/// Returns the loads of one unit in an iteration of the k loop, those of a before those of b. Each
+/// operand is read along its tile or along k, whichever lets one load fetch more floats. If both
+/// are equal, it is read along k.
 fn loads(at: &[Offsets; 3], [rows, cols]: [usize; 2], k_step: usize) -> Vec<Load> {
     let mut loads = Vec::new();
     for (right, tile, ks) in [

@@ -10,19 +10,19 @@ use crate::ir::network::{Activation, Precision};
 use crate::lab::reference;
 use crate::registry::{Kernel as Entry, Operation, Problem};
 
-/// A kernel that is checked.
+/// A kernel, and everything that its checks vary except factors and activation.
 struct Check<'a> {
     entry: &'a Entry,
     group: WorkGroup,
-    /// Index of the layouts that it is checked with, if it takes any. Fused activations see no
-    /// layout and are checked with the first layouts only.
+    /// Index of the layouts in [`problems::layouts`] for a kernel that takes any, else 0. Fused
+    /// activations do not depend on layouts. They are checked with the first ones only.
     layouts: usize,
-    /// Types that its weights may be stored as.
+    /// Types that the kernel's weights may be stored as.
     stored: Vec<Precision>,
     problems: Vec<Problem>,
 }
 
-/// One of the problems of a check with factors and an activation.
+/// One variant of a check: a problem with factors and an activation.
 #[derive(Clone, Copy)]
 struct CheckVariant {
     /// Index of the problem.
@@ -34,9 +34,9 @@ struct CheckVariant {
 }
 
 impl Lab {
-    /// Checks a kernel at sizes that hit every edge. Each size runs with canaries and with exact
-    /// buffers, on a simulator with exact buffers only. Returns the largest error in units of the
-    /// bound.
+    /// Checks a kernel at sizes that hit every edge. Without a fused activation, each size runs
+    /// with canaries and with exact buffers, on a simulator with exact buffers only. Returns the
+    /// largest error in units of the bound.
     pub(crate) fn check(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
@@ -95,8 +95,8 @@ impl Lab {
             activation,
             ..
         } = variant;
-        // A fused activation is computed behind the same sums and edges: inside of a tile and
-        // across some, on a simulator at one of these two problems.
+        // A fused activation follows sums whose edges are checked without it. So two problems
+        // suffice, one inside a tile and one across several. A simulator runs one of both.
         let fused = n > 0 && entry.fuses();
         let at = |problem: usize, odd: usize| i == problem && (!self.simulated || n % 2 == odd);
         if fused && !at(1, 0) && !at(check.problems.len() - 2, 1) {
@@ -143,14 +143,14 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Returns true if variant `n` is tried with `weights`. A simulator tries one of the types that
-    /// the kernel stores weights as, in turns.
+    /// Returns true if check `n` runs with weights stored as `weights`. A simulator takes one of
+    /// the types that the kernel stores weights as, in turns. Other devices take all.
     pub(super) fn tries(&self, n: usize, weights: Precision, stored: &[Precision]) -> bool {
         !self.simulated || weights == stored[n % stored.len()]
     }
 
-    /// Checks a launch whose work-groups share the common dimension: the sum of the parts is the
-    /// product.
+    /// Checks a launch whose work-groups share the common dimension and write a part each. The sum
+    /// of the parts must be the product.
     fn check_parts(
         &mut self,
         entry: &Entry,
@@ -161,7 +161,8 @@ impl Lab {
         let real = data.real;
         data.first.biases.fill(0.0);
         if data.weights == Precision::I8 {
-            // The kernel that adds up the parts multiplies with the scales.
+            // The kernel that later adds up the parts multiplies with the scales. This one only
+            // sums whole numbers times values.
             data.first.weights = data.first.numbers();
         }
         let run = KernelRun {

@@ -8,12 +8,12 @@ pub(super) const CANARY: usize = 4096;
 /// The value of each byte of a canary.
 const CANARY_BYTE: u8 = 0xA5;
 
-/// A buffer with canaries around it, or one exactly as large as its contents, so that a simulator
-/// reports every access outside.
+/// A buffer with canaries around it, which change if a kernel writes there. Or a buffer exactly as
+/// large as its contents, so that a simulator reports every access outside.
 pub(super) struct Guarded {
     /// The contents, without canaries.
     view: ClBuffer,
-    /// The contents and their canaries, if there are any.
+    /// The buffer of the contents and both canaries. `None` without canaries.
     parent: Option<ClBuffer>,
     bytes: usize,
 }
@@ -35,8 +35,8 @@ impl Guarded {
                 bytes,
             });
         }
-        // Written in one piece: oclgrind forgets what it knows of a buffer when a part of it is
-        // written.
+        // The buffer is written in one piece. Oclgrind loses what it knows of a buffer's contents
+        // when only a part of it is written.
         let mut all = vec![CANARY_BYTE; CANARY];
         all.extend_from_slice(contents);
         all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, CANARY_BYTE);
@@ -70,7 +70,7 @@ impl Guarded {
         Ok(data)
     }
 
-    /// Returns true if the canaries are as they were.
+    /// Returns true if the canaries are unchanged, or if there are none.
     pub(super) fn intact(&self) -> Result<bool, ClError> {
         let Some(parent) = &self.parent else {
             return Ok(true);
@@ -82,7 +82,7 @@ impl Guarded {
     }
 }
 
-/// Returns the name of the first buffer whose canaries changed.
+/// Returns the name of the first buffer whose canaries changed. `None` if no buffer's did.
 pub(super) fn written_outside<N: AsRef<str>>(
     buffers: &[(N, Guarded)],
 ) -> Result<Option<&str>, ClError> {

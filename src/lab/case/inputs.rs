@@ -41,8 +41,8 @@ impl InputHash {
             .for_each(|line| self.add(line.as_bytes()));
     }
 
-    /// Takes in an argument: of a buffer the bytes that the kernel may touch. The pixels of an
-    /// image are taken in when it is made.
+    /// Takes in an argument. Of a buffer it takes the bytes that the kernel may touch. The pixels
+    /// of an image are taken in when the image is made.
     pub(super) fn add_argument(&mut self, argument: &Argument) -> Result<(), ClError> {
         match argument {
             Argument::Buffer { buffer, bytes } => {
@@ -59,7 +59,8 @@ impl InputHash {
 
 impl fmt::Display for InputHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The last word has met no factor yet in its upper bits.
+        // The upper bits of the last word have only changed upper bits of the sums so far. This
+        // spreads them.
         let [a, b] = self
             .0
             .map(|sum| (sum ^ (sum >> 32)).wrapping_mul(FACTORS[0]));

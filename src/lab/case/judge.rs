@@ -23,19 +23,19 @@ pub(crate) fn shape(p: Problem) -> String {
     }
 }
 
-/// The error of a wrong result on problem `p`.
+/// Returns the error for a wrong result on problem `p`.
 pub(super) fn wrong_at(p: Problem, what: impl std::fmt::Display) -> Trouble {
     Trouble::Wrong(format!("{what} at {}", shape(p)))
 }
 
-/// The layout of a kernel's result; row major if its entry names none.
+/// Returns the layout of a kernel's result, which is row major if its entry names none.
 pub(super) fn layout_of_result(entry: &Entry) -> Layout {
     let r = entry.restrictions.r.as_ref();
     r.and_then(|o| o.representation.clone())
         .unwrap_or(Layout::R)
 }
 
-/// Compares the results of a run with float64, and looks at the canaries. Returns the largest error
+/// Compares the results of a run with float64, and checks the canaries. Returns the largest error
 /// in units of the bound.
 pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f64, Trouble> {
     let real = data.real;
@@ -63,7 +63,7 @@ pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f
         Operation::Sobel => results.sobel()?,
         Operation::Probe => results.probe()?,
         Operation::Order => results.order()?,
-        // Checked as networks.
+        // `Lab::check_layers` and `Lab::check_nodes` check these operations.
         Operation::Layers
         | Operation::Convolution
         | Operation::Pool
@@ -105,7 +105,7 @@ impl Results<'_> {
         }
     }
 
-    /// The result matrix, row major and without padding.
+    /// Reads the result matrix, row major and without padding.
     fn matrix(&self) -> Result<Vec<f32>, Trouble> {
         let (real, Problem { h, w, .. }) = (self.data.real, self.setup.padded);
         if self.setup.buffer("r").is_none() {
@@ -115,7 +115,8 @@ impl Results<'_> {
         Ok(layout_of_result(self.entry).unpack(&packed, (real.h, real.w), (h, w)))
     }
 
-    /// The factor of a row's sum of parts.
+    /// Returns the factor that a row's sum of parts is multiplied with: the scale of weights in
+    /// bytes, else 1.
     fn scale(&self, row: usize) -> f32 {
         match self.data.weights {
             Precision::I8 => power(row),
@@ -139,7 +140,7 @@ impl Results<'_> {
         Ok(product.excess(&self.matrix()?))
     }
 
-    /// The sums of a `reduce`: products of the parts with ones.
+    /// Checks the sums of a `reduce`, as products of the parts with ones.
     fn reduce(&self) -> Result<f64, Trouble> {
         let (data, Problem { h, w, l }) = (self.data, self.data.real);
         let scaled = |(i, x): (usize, &f32)| x * self.scale(i / w % h);
@@ -174,7 +175,7 @@ impl Results<'_> {
         Ok(all.fold(0.0, f64::max))
     }
 
-    /// Column `c` of the result of two layers.
+    /// Computes column `c` of the result of two layers.
     fn pair_scores(&self, c: usize) -> Vec<f64> {
         let (data, Problem { h, w, l }) = (self.data, self.data.real);
         let m = data.middle();
@@ -187,7 +188,8 @@ impl Results<'_> {
         let between = |i: usize| {
             let x = match data.first.weights.get(i * l..(i + 1) * l) {
                 Some(row) => dot(row, &b),
-                // The sums of parts, as products with ones.
+                // A `reducepair` has no weights of the first layer. Its sum of parts is a product
+                // with ones.
                 None => f64::from(self.scale(i)) * dot(&ones, &|k| b(k * m + i)),
             };
             self.activation.apply(x + f64::from(data.first.biases[i]))
@@ -214,7 +216,8 @@ impl Results<'_> {
         ))
     }
 
-    /// A repack leaves every element as it is and puts zeros behind them: padding must be finite.
+    /// Checks that a repack left every element as it is and put zeros into the padding, which must
+    /// be finite.
     fn repack(&self) -> Result<f64, Trouble> {
         let (real, Problem { h, w, .. }) = (self.data.real, self.setup.padded);
         let found: Vec<f32> = self.read("r", h * w)?;
@@ -251,7 +254,8 @@ impl Results<'_> {
                 let (first, last) = (band.start * w, band.end * w);
                 let image = &self.data.image[first..last];
                 let expected = reference::sobel(image, band.len(), w, horizontal, BORDER);
-                // The rows at the ends of a band inside the image are no border there.
+                // The reference takes the first and the last row of a band for a border. Inside the
+                // image they are none, so they are not compared.
                 let from = if band.start == 0 { 0 } else { w };
                 let to = expected.len() - if band.end == h { 0 } else { w };
                 if let Some(i) = (from..to).find(|&i| found[first + i] != expected[i]) {
@@ -288,7 +292,7 @@ impl Results<'_> {
     }
 }
 
-/// Rows of a Sobel result that are compared: all rows, or eight bands of a large image.
+/// Returns the rows of a Sobel result that are compared: all rows, or eight bands of a large image.
 fn bands(real: Problem) -> Vec<Range<usize>> {
     const ROWS: usize = 64;
     if real.h * real.w <= 1 << 22 || real.h <= 8 * ROWS {

@@ -1,4 +1,4 @@
-//! One kernel on one problem of one device: checked against float64, then timed.
+//! Checks one kernel on one problem against float64, and times it on the device.
 
 mod check;
 mod guarded;
@@ -34,34 +34,36 @@ pub(crate) use judge::shape;
 /// Work-group of a launch, rows and columns of work-items; `None` leaves it to the driver.
 pub(crate) type WorkGroup = Option<(usize, usize)>;
 
-/// A device under test: one profiling queue, and the programs built so far.
+/// A device under test, with a queue that takes times and the programs that were compiled so far.
 pub(crate) struct Lab {
     pub(crate) device: Device,
     queue: Queue,
     /// True if the device itself reports every access outside a buffer.
     pub(crate) simulated: bool,
     sources: Sources,
-    /// Programs by source and options.
+    /// Compiled programs, each with its source's path and the compiler's options.
     programs: Vec<(String, Program)>,
     random: Random,
-    /// The operands of the case before.
+    /// The operation and the operands of the case that was timed last, to be used again.
     last: Option<(Operation, Operands)>,
-    /// Takes in what would be launched, in place of a launch.
+    /// The hash of everything that would be launched. `Some` while inputs are only hashed and
+    /// nothing is launched.
     inputs: Option<InputHash>,
 }
 
-/// The reason why a kernel was not run, or not believed.
+/// The reason why a kernel was not run, or why its result or time does not count.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The device cannot run the kernel: the restrictions that fail.
+    /// The device cannot run the kernel. The text names the restrictions that fail.
     Refused(String),
-    /// The kernel computes something else.
+    /// The kernel's result is wrong. The text says how.
     Wrong(String),
     /// The driver does not compile or run the kernel.
     Driver(ClError),
     /// Something else failed: the source cannot be read, or takes other arguments.
     Failed(Error),
-    /// The first launch took this many microseconds, which was too long.
+    /// The first launch took this many microseconds, which is more than [`Timing::longest`]. No
+    /// others followed.
     Slow(f64),
 }
 
@@ -102,9 +104,9 @@ pub(crate) struct LaunchTimes {
     pub(crate) first: f64,
     /// Run times of the later launches.
     pub(crate) run: Vec<f64>,
-    /// Times of the later launches from enqueueing to handing over.
+    /// Times of the later launches from the enqueue to the submission to the device.
     pub(crate) queued: Vec<f64>,
-    /// Times of the later launches from handing over to the start.
+    /// Times of the later launches from the submission to the start on the device.
     pub(crate) wait: Vec<f64>,
 }
 
@@ -118,9 +120,10 @@ pub(crate) struct TimedCase {
 /// How often a kernel is timed.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
-    /// Launches behind the first one.
+    /// The number of launches after the first one.
     pub(crate) repeats: usize,
-    /// Longest first launch. Where it takes longer, there are no others.
+    /// The longest that the first launch may take. If it takes longer, no others follow. `None` is
+    /// no limit.
     pub(crate) longest: Option<Duration>,
 }
 
@@ -129,7 +132,8 @@ impl Lab {
     pub(crate) fn new(device: &Device, sources: Sources) -> Result<Lab, Error> {
         let queue = Queue::new(&Context::new(device)?, true)?;
         let random = reference::fresh();
-        // It takes minutes, and says more than canaries do.
+        // Oclgrind is a simulator. A check takes minutes there, but every access outside a buffer
+        // is reported.
         let simulated = device.platform_name == "Oclgrind";
         Ok(Lab {
             device: device.clone(),
@@ -144,8 +148,8 @@ impl Lab {
     }
 
     /// Returns the hash of everything that the checks of `entry` hand to the device and of the
-    /// scores that they expect. Nothing is compiled or launched, and the random inputs are always
-    /// the same ones.
+    /// scores that they expect. Nothing is compiled or launched. The random inputs are the same in
+    /// every call.
     pub(crate) fn inputs(
         &mut self,
         entry: &Entry,
@@ -194,7 +198,7 @@ impl Lab {
             .map_err(|failed| Trouble::Refused(failed.join("; ")))
     }
 
-    /// A kernel's program, compiled once for each set of options. `None` if the inputs are
+    /// Returns a kernel's program, compiled once for each set of options. `None` if the inputs are
     /// only hashed.
     fn program(
         &mut self,
@@ -227,7 +231,8 @@ impl Lab {
         Ok(Some(program))
     }
 
-    /// Returns a kernel with its arguments. `None` if the inputs are only hashed.
+    /// Returns a kernel with its arguments. `None` if the inputs are only hashed. Refuses
+    /// work-groups that are too large for this kernel.
     fn bound(
         &mut self,
         program: Option<&Program>,
@@ -271,7 +276,8 @@ impl Lab {
         Ok(true)
     }
 
-    /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
+    /// Times a kernel on random inputs, and checks the result of its first launch, of large results
+    /// some rows. Kernels of [`nodes`] are refused.
     pub(crate) fn time(
         &mut self,
         entry: &Entry,
@@ -352,7 +358,8 @@ impl Lab {
         Ok(timed)
     }
 
-    /// The largest work-group that the device gives a kernel.
+    /// Returns the most work-items that the device allows in a work-group of a kernel. `None` if
+    /// the kernel cannot be compiled.
     pub(crate) fn largest_group(&mut self, entry: &Entry) -> Option<usize> {
         let (group, step) = (entry.restrictions.work_group, StepOptions::default());
         let program = self.program(entry, Activation::None, Precision::F32, group, &step);
@@ -360,7 +367,8 @@ impl Lab {
         kernel.work_group_limit().ok()
     }
 
-    /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
+    /// Returns the order in which work-groups of one work-item started: a number for each place of
+    /// a `size` × `size` grid.
     pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let real = Problem {
             h: size,
@@ -384,7 +392,7 @@ impl Lab {
     }
 }
 
-/// An argument that is a number; `None` for buffers.
+/// Returns an argument that is passed by value. `None` for buffers and constants.
 fn scalar(arg: &Arg) -> Option<Argument<'static>> {
     match *arg {
         Arg::Size(n) => Some(Argument::U32(n)),
@@ -397,7 +405,7 @@ fn scalar(arg: &Arg) -> Option<Argument<'static>> {
     }
 }
 
-/// A plan of these kernels, with this work-group of `entry`.
+/// Returns the recipe of a plan of these kernels, in which `entry` has this work-group.
 fn recipe(
     entry: &Entry,
     group: WorkGroup,

@@ -16,7 +16,8 @@ use crate::ops::bound::excess;
 use crate::planner::bind::touched;
 use crate::registry::Kernel as Entry;
 
-/// Classes of records that are not in the launch.
+/// The value of all classes before a launch. Those of records that are not in the launch must keep
+/// it.
 const UNTOUCHED: u32 = 0x5A5A_5A5A;
 
 /// A network that a kernel for all layers is checked on.
@@ -35,8 +36,8 @@ impl NetworkCase {
         Trouble::Wrong(format!("{what}, {shape}, {records} records"))
     }
 
-    /// A network whose last score is its first one, so that classes tie. Without canaries a score
-    /// in the middle is NaN.
+    /// Returns a network whose last score is always equal to its first one, so that classes tie.
+    /// Without canaries a score in the middle is NaN.
     fn network(&self) -> Result<(Network, Tensors), String> {
         let (mut network, mut weights) = generated(self.shape, self.kind)?;
         network.weights = self.precision;
@@ -58,7 +59,7 @@ impl NetworkCase {
     }
 }
 
-/// The buffers of a launch by parameter.
+/// The buffers of a launch in the order of the kernel's parameters, each with its parameter's name.
 type Buffers = Vec<(&'static str, Guarded)>;
 
 impl Lab {
@@ -76,8 +77,9 @@ impl Lab {
             ]);
         }
         if entry.of_few() {
-            // More terms than work-items, several turns of a slice and some terms, more slices than
-            // one work-item adds up.
+            // The sums of these layers have more terms than a work-group has work-items. Their
+            // slices take several turns with some terms left, and there are more slices than one
+            // work-item adds up.
             shapes.push(("1500-20-600-3:relu", 2));
         }
         let mut worst = 0.0f64;
@@ -126,7 +128,7 @@ impl Lab {
         let mut input: Vec<f32> = (0..network.width * plan.padded_batch)
             .map(|_| random.float())
             .collect();
-        // An infinity or NaN, which every layer must pass on.
+        // The last record has an infinity, or without canaries a NaN, which no layer may lose.
         input[network.width * (case.records - 1)] = match case.canaries {
             true => f32::NEG_INFINITY,
             false => f32::NAN,
@@ -154,8 +156,8 @@ impl Lab {
         results.judge(&model, &weights, &input)
     }
 
-    /// The constants and the buffers of the plan, in the order of the kernel's parameters: the
-    /// input, the values between layers, scores, classes.
+    /// Returns the constants and the buffers of the plan, in the order of the kernel's parameters:
+    /// the input, the values between layers, scores, classes.
     fn network_buffers(
         &self,
         entry: &Entry,
@@ -191,7 +193,7 @@ impl Lab {
     }
 }
 
-/// The results of a launch.
+/// The results of a launch, as read from its buffers.
 struct NetworkResults {
     case: NetworkCase,
     /// Scores, row major: a column for each record of the batch.

@@ -1,5 +1,5 @@
-//! Checks of kernels that work on images: each runs as a step of the plan of a small graph, one for
-//! every edge.
+//! Checks of kernels whose operations work on images. A kernel runs as a step in the plans of small
+//! graphs, one graph for each edge case.
 
 use super::guarded::{Guarded, written_outside};
 use super::{Lab, Trouble, WorkGroup, recipe, scalar};
@@ -17,7 +17,8 @@ use crate::planner::bind::touched;
 use crate::registry::{Kernel as Entry, Operation};
 use std::borrow::Cow;
 
-/// Kernels that each pin the layout of a plan's matrices, for kernels that take any layout.
+/// Kernels that require one layout each. A plan with one of them gives its matrices this layout. So
+/// kernels that take any layout are checked in all of these.
 const FAMILIES: [&str; 5] = [
     "argmax_cm",
     "argmax_rm",
@@ -26,7 +27,7 @@ const FAMILIES: [&str; 5] = [
     "argmax_morton_4_2",
 ];
 
-/// Kernels that the nodes around the checked one run on.
+/// Kernels that compute the other nodes of a checked graph.
 const OTHERS: [&str; 7] = [
     "convolution_any",
     "pool_any",
@@ -37,16 +38,17 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
-/// Records of a launch, more than a chunk of any layout has columns.
+/// Records of a launch. The number is larger than the columns of a chunk in any layout here.
 const RECORDS: usize = 17;
 
 /// Records of the batch that the launch is a part of.
 const BATCH: usize = 40;
 
-/// Largest error, relative to the largest value of a record: these sums have few terms.
+/// The largest error that is allowed, relative to the largest score of a record, which counts as at
+/// least 1. The graphs' sums have few terms.
 const BOUND: f64 = 2e-5;
 
-/// Returns true if kernels of an operation are checked in this file.
+/// Returns true if kernels of an operation are checked in graphs, by this module.
 pub(crate) fn of_image(operation: Operation) -> bool {
     use Operation::{Combine, Convolution, Gather, Pool, Product, Resample, Scale, Softmax};
     matches!(
@@ -65,11 +67,11 @@ struct GraphCase<'a> {
     canaries: bool,
 }
 
-/// A graph that ran.
+/// The outcome of a graph that ran, or whose inputs were hashed.
 struct GraphResult {
     /// The largest error in units of the bound.
     error: f64,
-    /// True if the kernel adds a second operand to its sums.
+    /// True if the kernel adds a second operand to its sums in this graph.
     adds: bool,
 }
 
@@ -80,7 +82,8 @@ impl Lab {
         let any = entry.options_of_layouts();
         let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
-            // Every activation comes behind some graph, and every layout comes with some.
+            // The index of the graph chooses an activation behind it and the layouts. So every
+            // activation and every layout has its turn.
             let activations = entry.activations();
             let n = i % (activations.len() + 1);
             if let Some(&a) = n.checked_sub(1).and_then(|n| activations.get(n)) {
@@ -119,7 +122,7 @@ impl Lab {
         let mut random = self.random();
         let width = network.width;
         let mut input: Vec<f32> = (0..width * RECORDS).map(|_| random.float()).collect();
-        // The values that a NaN reaches must not be finite.
+        // The last record has a NaN. The scores that it reaches must not be finite.
         input[width * (RECORDS - 1) + width / 2] = f32::NAN;
         let mut buffers = Vec::new();
         for b in plan.buffers.iter() {
@@ -189,7 +192,8 @@ impl Lab {
 }
 
 impl<'a> GraphCase<'a> {
-    /// The plan of a graph with the layouts of `family`; `None` if it has no step of `entry`.
+    /// Returns the plan of a graph with the layouts of `family`. `None` if it has no step of
+    /// `entry`.
     fn new(
         entry: &'a Entry,
         group: WorkGroup,
@@ -224,7 +228,7 @@ impl<'a> GraphCase<'a> {
         let recipe = recipe(entry, group, BATCH, kernels);
         let model = match Model::new(network, &tensors, &recipe, library(), None) {
             Ok(model) => model,
-            // A node that neither this kernel nor the others compute.
+            // The graph has a node that neither this kernel nor those of `OTHERS` compute.
             Err(e) if e.contains("the plan has none") => return Ok(None),
             Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };
@@ -242,7 +246,7 @@ impl<'a> GraphCase<'a> {
         Trouble::Wrong(format!("{text} ({})", self.what))
     }
 
-    /// The records in the layout of the plan's input.
+    /// Returns the records as the contents of plan buffer `b`, in its layout and with its padding.
     fn packed(&self, b: &PlanBuffer, input: &[f32]) -> Vec<f32> {
         let columns = self.model.plan.padded_batch;
         let size = (b.padded_rows, columns);

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 /// Value of the borders of a Sobel result before and after the filter.
 pub(super) const BORDER: u8 = 0x5A;
 
-/// Weights (row major) and biases of a layer.
+/// The weights (row major) and the biases of a layer.
 #[derive(Default)]
 pub(super) struct LayerOperands {
     pub(super) weights: Vec<f32>,
@@ -24,7 +24,8 @@ pub(super) struct LayerOperands {
 }
 
 impl LayerOperands {
-    /// The weights as bytes hold them, without the scales of their rows.
+    /// Returns the quantized weights: whole numbers that fit into bytes, without the scales of
+    /// their rows.
     pub(super) fn numbers(&self) -> Vec<f32> {
         let rows = self.weights.chunks_exact(self.columns.max(1));
         rows.flat_map(|row| {
@@ -34,8 +35,8 @@ impl LayerOperands {
         .collect()
     }
 
-    /// The biases beside the scales of the rows, as kernels with weights in bytes take them, padded
-    /// to `rows`.
+    /// Returns the biases beside the scales of the rows, as kernels with weights in bytes take
+    /// them, padded to `rows`.
     fn biases_and_scales(&self, rows: usize) -> Vec<f32> {
         let scales: Vec<f32> = match self.weights.is_empty() {
             true => (0..self.biases.len()).map(power).collect(),
@@ -60,7 +61,8 @@ impl LayerOperands {
     }
 }
 
-/// The scales of rows of a `reduce`, which has no weights: powers of two.
+/// Returns the scale of a row for kernels that add up parts and have no weights for them. Such
+/// scales are powers of two.
 pub(super) fn power(row: usize) -> f32 {
     2f32.powi(row as i32 % 7 - 3)
 }
@@ -68,21 +70,25 @@ pub(super) fn power(row: usize) -> f32 {
 /// The operands of a run in plain row-major order, without padding.
 pub(super) struct Operands {
     pub(super) real: Problem,
-    /// The left operand and the biases: those of the first of two layers, if there are two.
+    /// The left operand and its biases. If the kernel computes two layers, they are those of the
+    /// first one.
     pub(super) first: LayerOperands,
-    /// The second of two layers; empty if there is one.
+    /// The weights and biases of the second layer, empty for a kernel of one layer.
     pub(super) second: LayerOperands,
     /// The type that weights are stored as.
     pub(super) weights: Precision,
     pub(super) b: Vec<f32>,
-    /// The result before the run: the summand of scaled products, the operand of in-place kernels.
+    /// The result matrix before the run. Scaled products add it, and kernels that work in place
+    /// compute with it.
     pub(super) r: Vec<f32>,
     pub(super) image: Vec<u8>,
     pub(super) alpha: f32,
     pub(super) beta: f32,
 }
 
-/// The sizes of a launch without and with padding.
+/// The sizes of a launch's operands. `plain` has the problem's own sizes and `padded` has those
+/// that the kernel works on. Contents are packed from `plain` into `padded`. Operands of
+/// [`Holds::Bytes`] have no padding.
 pub(super) struct LaunchSizes {
     plain: Sizes,
     pub(super) padded: Sizes,
@@ -103,7 +109,7 @@ impl LaunchSizes {
         }
     }
 
-    /// Bytes of an operand that the kernel may touch.
+    /// Returns the number of bytes of an operand that the kernel may read or write.
     pub(super) fn touched(
         &self,
         entry: &Entry,
@@ -139,7 +145,7 @@ impl Contents<'_> {
 }
 
 impl Operands {
-    /// Random operands of `entry`. The result is poisoned with NaN unless the kernel reads it.
+    /// Draws random operands for `entry`. The result is filled with NaN unless the kernel reads it.
     pub(super) fn draw(
         random: &mut Random,
         entry: &Entry,
@@ -208,12 +214,13 @@ impl Operands {
         }
     }
 
-    /// Rows of the first of two layers; 0 if there is one layer.
+    /// Returns the rows of the first of two layers, or 0 if there is one layer.
     pub(super) fn middle(&self) -> usize {
         self.second.columns
     }
 
-    /// The sizes of a launch of `entry` on problem `p`, which is the real or the padded one.
+    /// Returns the sizes of a launch of `entry` on problem `p`, the real one or the padded one. The
+    /// rows of a pair's first layer are padded to a multiple of `align`.
     fn sizes(&self, entry: &Entry, p: Problem, parts: usize, align: usize) -> Sizes {
         let mut sizes = Sizes {
             parts,
@@ -283,8 +290,8 @@ impl Operands {
         both.for_each(|v| *v = half::to_f32(half::from_f32(*v)));
     }
 
-    /// The contents of an operand, padded and in the layout of `entry`. With several `parts` the
-    /// result is poisoned.
+    /// Returns the contents of an operand, padded and in the layout of `entry`. With several
+    /// `parts` the result is filled with NaN.
     pub(super) fn contents(
         &self,
         entry: &Entry,
@@ -330,8 +337,8 @@ impl Operands {
     }
 }
 
-/// Rounds every third column of `l` rows, so that values are equal, and puts a NaN into every
-/// fifth.
+/// Returns a matrix of `l` rows in which every third column has only a few distinct values, so that
+/// its largest one may occur twice. Every fifth column gets a NaN.
 fn with_ties_and_nan(mut b: Vec<f32>, l: usize, w: usize) -> Vec<f32> {
     for c in (0..w).step_by(3) {
         (0..l).for_each(|i| b[i * w + c] = (b[i * w + c] * 3.0).round());

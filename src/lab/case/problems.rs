@@ -6,8 +6,8 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
 use crate::registry::{Kernel as Entry, Operation, Problem};
 
-/// Layouts that a repack is checked from and to: of every depth, with chunks along rows, columns
-/// and both.
+/// The layouts that a repack is checked with, of its operand and its result. They have every depth,
+/// with chunks along rows, columns and both.
 const REPACKED: [(&str, &str); 8] = [
     ("R", "C"),
     ("C", "R"),
@@ -19,8 +19,8 @@ const REPACKED: [(&str, &str); 8] = [
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
 
-/// Layouts that kernels of few records are checked from and to: with the panels of either kind of
-/// plan, and with rows at unequal distances.
+/// The layouts of b and of the result that kernels of few records are checked with. The first two
+/// also choose panels of weights ([`with_layouts`]). The last one has rows at unequal distances.
 const OF_FEW: [(&str, &str); 3] = [("C", "R"), ("C_1_16_R", "C_1_16_R"), ("C_16_10_C", "C")];
 
 /// Returns true if a kernel takes layouts that its entry does not name.
@@ -33,7 +33,7 @@ pub(super) fn takes_any_layouts(entry: &Entry) -> bool {
     any && (entry.operation == Operation::Repack || entry.of_few())
 }
 
-/// The layouts of b and the result that a kernel that takes any is checked with.
+/// Returns the layouts of b and of the result that a kernel is checked with if it takes any layout.
 pub(super) fn layouts(entry: &Entry) -> &'static [(&'static str, &'static str)] {
     match entry.of_few() {
         true => &OF_FEW,
@@ -41,8 +41,8 @@ pub(super) fn layouts(entry: &Entry) -> &'static [(&'static str, &'static str)] 
     }
 }
 
-/// The entry with these layouts of b and the result. A kernel of few records also gets weights in
-/// panels that fit to the first layout.
+/// Returns the entry with the layouts `from` of b and `to` of the result. A kernel of few records
+/// also gets weights in panels that fit to `from`.
 pub(super) fn with_layouts(entry: &Entry, from: &str, to: &str) -> Entry {
     let mut entry = entry.clone();
     let r = &mut entry.restrictions;
@@ -63,7 +63,8 @@ pub(super) fn with_layouts(entry: &Entry, from: &str, to: &str) -> Entry {
     entry
 }
 
-/// Rows of the first of two layers, in checks of problem `p`; 0 if there is one layer.
+/// Returns the rows of the first of two layers in checks of problem `p`, or 0 if there is one
+/// layer.
 pub(super) fn middle(operation: Operation, p: Problem) -> usize {
     match operation {
         Operation::Pair => (p.l + p.h) / 2 + 3,
@@ -72,12 +73,13 @@ pub(super) fn middle(operation: Operation, p: Problem) -> usize {
     }
 }
 
-/// Parts that a `reducepair` adds up, in checks with this number of rows of each part.
+/// Returns the number of parts that a `reducepair` adds up, in checks with this number of rows of
+/// each part.
 pub(super) fn parts_before(rows: usize) -> usize {
     1 + rows / 4 % 13
 }
 
-/// Problems that hit every edge of a kernel.
+/// Returns problems that hit every edge of a kernel: sizes below, at and above its tile.
 pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
     // A pair's tile is as high as any network, so its edges are not tried.
@@ -102,8 +104,8 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
         .to_vec(),
         Operation::Order => vec![(33, 33, 0)],
         Operation::Probe => vec![(1, 16, 1), (3, 32, 7), (33, 48, 20)],
-        // More values than a work-group has at a time, and more parts. Between parts there is no
-        // padding.
+        // These problems have more values, or more parts, than a work-group takes at a time.
+        // Between parts there is no padding.
         Operation::ReducePair => vec![
             (1, 1, 4),
             (16, 9, 740),
@@ -131,7 +133,7 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     sizes.into_iter().map(problem).collect()
 }
 
-/// Terms of a sum that goes through all stages in local memory.
+/// Returns a common dimension with which a sum passes through all its stages in local memory.
 fn staged_terms(entry: &Entry) -> usize {
     let define = |name: &str| entry.define(name).unwrap_or(1);
     match entry.restrictions.needs.warp {
@@ -140,9 +142,9 @@ fn staged_terms(entry: &Entry) -> usize {
     }
 }
 
-/// Problems of few records: sums with and without their unrolled loop, rows behind a panel, more
-/// values than are staged at a time. Their least number of terms is one of speed: they are right
-/// with fewer terms, too.
+/// Returns problems of few records: sums with and without their unrolled loop, rows behind a panel,
+/// and more values than are staged at a time. The kernels' least number of terms is one of speed,
+/// so smaller sums are checked, too.
 fn of_few(entry: &Entry) -> Vec<(usize, usize, usize)> {
     let slices = entry.define("SLICES").unwrap_or(1);
     let mut sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * slices + 3), (145, 1, 3)];
@@ -151,7 +153,7 @@ fn of_few(entry: &Entry) -> Vec<(usize, usize, usize)> {
     sizes
 }
 
-/// Rows and columns of images around the edges of every Sobel filter's vectors.
+/// Returns rows and columns of images, around the edges of every Sobel filter's vectors.
 fn images() -> Vec<(usize, usize, usize)> {
     [
         (1, 1),
@@ -171,7 +173,7 @@ fn images() -> Vec<(usize, usize, usize)> {
     .to_vec()
 }
 
-/// The factors α and β of the product.
+/// Returns the factors α and β that a product is checked with.
 pub(super) fn factors(entry: &Entry) -> &'static [(f32, f32)] {
     match entry.restrictions.scaled {
         true => &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)],
@@ -179,7 +181,7 @@ pub(super) fn factors(entry: &Entry) -> &'static [(f32, f32)] {
     }
 }
 
-/// The activations that a kernel is checked with; without the fused ones unless `fused`.
+/// Returns the activations that a kernel is checked with. Fused ones are left out unless `fused`.
 pub(super) fn activations(entry: &Entry, fused: bool) -> Vec<Activation> {
     match entry.operation {
         Operation::Activation => entry.activations().to_vec(),

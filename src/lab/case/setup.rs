@@ -1,4 +1,4 @@
-//! Buffers, arguments and ranges of one launch of a kernel.
+//! The buffers, arguments and ranges of one launch of a kernel.
 
 use super::guarded::{CANARY, Guarded};
 use super::operands::{Contents, LaunchSizes, Operands};
@@ -18,15 +18,15 @@ pub(super) struct KernelRun<'a> {
     pub(super) entry: &'a Entry,
     pub(super) activation: Activation,
     pub(super) group: WorkGroup,
-    /// Parts that the common dimension is split into.
+    /// The number of parts that the common dimension is split into.
     pub(super) parts: usize,
     /// True if buffers get canaries.
     pub(super) canaries: bool,
 }
 
-/// A kernel with its arguments.
+/// A kernel with its arguments, buffers and ranges, ready to be launched.
 pub(super) struct Setup {
-    /// `None` if the lab takes inputs in and launches nothing.
+    /// `None` if the inputs are only hashed and nothing is launched.
     pub(super) kernel: Option<BoundKernel>,
     pub(super) buffers: Vec<(&'static str, Guarded)>,
     pub(super) global: Vec<usize>,
@@ -73,7 +73,7 @@ impl Lab {
             let contents = data.contents(entry, operand, &sizes, run.parts);
             if let (true, Contents::Numbers(values)) = (entry.reads_image(operand), &contents) {
                 self.take_in(contents.bytes());
-                // A pixel is four neighbours in the order of the layout.
+                // A pixel has four elements that are neighbours in the layout.
                 let (rows, cols) = sizes.padded.of_operand(entry.operation, operand);
                 let size = match entry.layout(operand).outer {
                     Order::R => (cols / 4, rows),
@@ -129,7 +129,7 @@ impl Lab {
     }
 }
 
-/// Options that tell a kernel its layouts, if it takes any layouts.
+/// Returns the compiler's options that tell a kernel its layouts, if it takes any layout.
 fn layout_options(entry: &Entry, padded: Problem) -> StepOptions {
     let levels = |b, r| Places::Levels {
         from: entry.layout(b),

@@ -1,8 +1,8 @@
-//! A report as one HTML page: no script, no font, no file beside it. It reads on a phone, on paper
-//! and in the dark.
+//! A report as one HTML page, without scripts, fonts or other files. The page suits phones, print
+//! and dark mode.
 //!
-//! The page begins with a summary of the device and its fastest kernels. Its tables follow. The
-//! checks stand at the end, folded.
+//! The page begins with a summary of the device and its fastest kernels. The report's tables
+//! follow. The checks are at the end, folded.
 
 mod axis;
 mod plot;
@@ -14,11 +14,12 @@ use super::render::{clean, largest_error, skips};
 use super::summary;
 use super::table::{Cell, Plot, Report, Section};
 
-/// Colours are dark on light and light on dark, each at least 3:1 against its ground, in an order
-/// in which neighbours also differ for colour-blind readers (after Okabe and Ito).
+/// The style sheet of the page, for light and dark mode. Each colour has a contrast of at least 3:1
+/// to its background. Neighbouring colours also differ for colour-blind readers (after Okabe and
+/// Ito).
 const STYLE: &str = include_str!("style.css");
 
-/// The report as a page.
+/// Returns the report as an HTML page.
 pub(crate) fn page(report: &Report, title: &str) -> String {
     let mut o = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\" />\n\
@@ -32,7 +33,7 @@ pub(crate) fn page(report: &Report, title: &str) -> String {
     o += "\n";
     put_summary(&mut o, report);
     o += "</header>\n";
-    // Checks last.
+    // The section of the checks comes last on the page.
     let (checks, tables): (Vec<&Section>, Vec<&Section>) =
         report.sections.iter().partition(|s| s.id == "check");
     let sections = [tables, checks].concat();
@@ -70,7 +71,7 @@ pub(crate) fn page(report: &Report, title: &str) -> String {
     o
 }
 
-/// Text, escaped for elements and for attributes in double quotes.
+/// Writes text, escaped for elements and for attributes in double quotes.
 fn put(o: &mut String, s: &str) {
     for c in clean(s).chars() {
         match c {
@@ -91,13 +92,15 @@ fn element(o: &mut String, name: &str, text: &str) {
     *o += &format!("</{name}>");
 }
 
-/// Returns true if a line of the head stands in the summary. The others are folded.
+/// Returns true if the summary shows the line `name` of the report's head. All other lines are
+/// folded below it.
 fn leads(name: &str) -> bool {
     ["device", "incomplete", "compared with", "date"].contains(&name) || name.starts_with("peak")
 }
 
-/// The device, the checks, the fastest kernels and their plots. A page without timed kernels has
-/// the lines of the head only.
+/// Writes the summary: lines of the report's head, the result of the checks, and the fastest
+/// kernels with their plots. Without timed kernels all lines of the head are shown, and none is
+/// folded.
 fn put_summary(o: &mut String, report: &Report) {
     let fastest = summary::sections(report);
     let (first, rest): (Vec<_>, Vec<_>) = report
@@ -136,7 +139,8 @@ fn definitions<'a>(o: &mut String, lines: impl Iterator<Item = &'a (String, Stri
     *o += "</dl>\n";
 }
 
-/// How many kernels were right, and the names of those that were not.
+/// Returns the result of the checks in words: how many kernels were right, how many were skipped,
+/// and the names of the others.
 fn checks_in_words(checks: &Section) -> String {
     let (mut right, mut skipped, mut others) = (0, 0, Vec::new());
     for row in &checks.rows {
@@ -156,7 +160,7 @@ fn checks_in_words(checks: &Section) -> String {
     s
 }
 
-/// An anchor for each section: its id, made unique where it has to be.
+/// Returns an anchor for each section. It is the section's id, made unique where needed.
 fn anchors(sections: &[&Section]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for section in sections {
@@ -183,7 +187,7 @@ fn put_plot(o: &mut String, section: &Section) {
     }
 }
 
-/// The plot, the table, the reasons of skipped cells, and the notes.
+/// Writes a section's plot, its table, the reasons of its skipped cells, and its notes.
 fn put_section(o: &mut String, section: &Section, anchor: &str) {
     put_plot(o, section);
     table::table(o, section, anchor);

@@ -1,9 +1,9 @@
-//! The plots of a page.
+//! The plots of an HTML page.
 //!
-//! Each plot is drawn twice, for a wide and for a narrow page, since a figure that is scaled to a
-//! phone's width has letters too small to read. The style sheet shows one of them. Legends are
-//! lists beside the plots, so they never cover a line. Colours come with marker shapes: nothing is
-//! told by colour alone.
+//! Lines and bars are drawn twice, for a wide and for a narrow page. A figure that is scaled to a
+//! phone's width would have letters too small to read. The style sheet shows one of both. Legends
+//! are lists beside the plots, so they never cover a line. Colours of lines come with marker
+//! shapes, and bars are in the order of the legend.
 
 use super::axis::{PlotAxis, Tick};
 use super::table::Heat;
@@ -11,7 +11,8 @@ use super::{element, put};
 use crate::lab::render::{clean, document, is_number, measured, number, width};
 use crate::lab::table::{Cell, Measured, Plot, Row, Section};
 
-/// Colours before they repeat, and marker shapes as well. The style sheet has a class for each.
+/// The number of colours, and of marker shapes, before they repeat. The style sheet has a class for
+/// each colour.
 const COLOURS: usize = 8;
 
 /// A drawing as SVG, with its size in pixels.
@@ -29,7 +30,7 @@ fn letters(s: &str) -> f64 {
     width(s) as f64 * LETTER
 }
 
-/// A coordinate: a tenth of a pixel is enough.
+/// Returns a coordinate as text, rounded to a tenth of a pixel.
 fn at(x: f64) -> String {
     let s = format!("{x:.1}");
     s.strip_suffix(".0").map_or(s.clone(), String::from)
@@ -73,7 +74,7 @@ impl Canvas {
         self.o += "</text>";
     }
 
-    /// Begins a group of a series' colour with a tooltip.
+    /// Begins an SVG group in the colour of a series, with a tooltip unless `tip` is empty.
     fn group(&mut self, series: usize, tip: &str) {
         self.o += &format!("<g class=\"k{}\">", series % COLOURS);
         if !tip.is_empty() {
@@ -87,7 +88,7 @@ impl Canvas {
 
     fn marker(&mut self, series: usize, hollow: bool, x: f64, y: f64) {
         let class = if hollow { "h" } else { "f" };
-        // The second round of colours has other shapes.
+        // Series of the same colour have different shapes.
         let shape = MARKERS[(series + series / COLOURS) % MARKERS.len()];
         let (x, y) = (at(x), at(y));
         self.o +=
@@ -113,7 +114,8 @@ impl Canvas {
     }
 }
 
-/// Circle, square, triangle, diamond, triangle upside down, plus, cross, star.
+/// The shapes of markers as SVG paths: circle, square, triangle, diamond, triangle upside down,
+/// plus, cross, star.
 const MARKERS: [&str; COLOURS] = [
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
     "M-4.5-4.5h9v9h-9z",
@@ -125,23 +127,24 @@ const MARKERS: [&str; COLOURS] = [
     "M0-7L1.9-2.3L6.7-2.2L2.9.9L4.1 5.7L0 3L-4.1 5.7L-2.9.9L-6.7-2.2L-1.9-2.3z",
 ];
 
-/// A column that has something to draw.
+/// A column of a section that has at least one value to draw.
 pub(super) struct PlotSeries<'a> {
     name: &'a str,
     column: usize,
-    /// True if all its values are figures of the document.
+    /// True if the column has nothing but figures of the document, none that was measured here.
     document: bool,
 }
 
-/// The value of a cell that is drawn.
+/// A cell's value as a plot draws it.
 struct Drawn {
     value: f64,
     spread: f64,
-    /// True if it is a figure of the document, which is drawn hollow.
+    /// True if the value is a figure of the document, which is drawn hollow.
     document: bool,
 }
 
-/// The value that a cell draws. Infinite values are not drawn.
+/// Returns the value to draw for a cell. `None` for a cell without a number, and for values from
+/// 1e300 on.
 fn drawn(row: &Row, column: usize) -> Option<Drawn> {
     let (value, spread, document) = match row.cells.get(column)? {
         Cell::Measured(m) => {
@@ -158,7 +161,7 @@ fn drawn(row: &Row, column: usize) -> Option<Drawn> {
     })
 }
 
-/// A point in words.
+/// Returns the tooltip of a point: its series, its row and its value in words.
 fn tip(section: &Section, row: &Row, series: &PlotSeries) -> String {
     let mut s = format!("{}, {} {}: ", series.name, section.rows_are, row.label);
     match row.cells.get(series.column) {
@@ -189,10 +192,10 @@ fn tip(section: &Section, row: &Row, series: &PlotSeries) -> String {
     s
 }
 
-/// Draws the columns of a section.
+/// A function that draws the given columns of a section.
 type Draw = fn(&mut Canvas, &Section, &[PlotSeries]);
 
-/// A plot with its legend and caption, if the section has something to draw.
+/// Writes a plot with its legend and caption, if the section has something to draw.
 pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     let mut all = Vec::new();
     for (column, name) in section.columns.iter().enumerate() {
@@ -212,7 +215,8 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     }
     let bars = section.plot == Plot::Bars;
     if bars {
-        // Documents have figures in other units, too: only those beside a measured column stay.
+        // Documents have figures in other units, too. A column of the document stays only if its
+        // name begins with that of a measured column and a comma.
         let measured: Vec<String> = all
             .iter()
             .filter(|s| !s.document)
@@ -261,14 +265,15 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
 /// Side of a grid's squares in pixels.
 const SQUARE: f64 = 40.0;
 
-/// A number of a grid.
+/// A number of a grid, with the centre of its square.
 struct Square<'a> {
     value: f64,
     centre: Pixel,
     text: &'a str,
 }
 
-/// A square per cell, shaded by its number, and a line from each number to the next.
+/// Writes a figure with a square for each cell, shaded by the cell's number. A line goes from each
+/// number to the next larger one.
 pub(super) fn grid(o: &mut String, section: &Section) {
     let side = |count: usize| SQUARE * count as f64 + 2.0;
     let mut c = Canvas::new(true, side(section.columns.len()), side(section.rows.len()));
@@ -342,7 +347,8 @@ struct Frame<'a> {
     section: &'a Section,
     /// Position of each row on the horizontal axis.
     xs: Vec<f64>,
-    /// True if the rows' labels are numbers, false if the rows stand in order.
+    /// True if the rows' labels are numbers, which give the positions. Otherwise the rows are at
+    /// equal distances.
     numbers: bool,
     horizontal: PlotAxis,
     vertical: PlotAxis,
@@ -402,8 +408,8 @@ impl<'a> Frame<'a> {
         self.below - self.vertical.share(y) * (self.below - self.above)
     }
 
-    /// The ticks of the horizontal axis. Labels that are not numbers are cut, and some are left out
-    /// if there is no room for all.
+    /// Returns the ticks of the horizontal axis. Labels that are not numbers are cut, and some are
+    /// left out if there is no room for all.
     fn horizontal_ticks(&self) -> Vec<Tick> {
         if self.numbers {
             return self.horizontal.ticks();
@@ -440,7 +446,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The line of a series through its measured values, or through the document's figures.
+    /// Draws the line of a series through its measured values, or with `document` through the
+    /// document's figures.
     fn draw_line(&self, c: &mut Canvas, s: &PlotSeries, document: bool) {
         c.o += if document {
             "<path class=\"l d\" d=\""
@@ -454,8 +461,8 @@ impl<'a> Frame<'a> {
                     c.o += &format!("{pen}{} {}", at(self.x(*x)), at(self.y(p.value)));
                     pen = "L";
                 }
-                // The line runs on past sizes that the column does not have, but not past one that
-                // failed.
+                // The line crosses rows in which the column is empty. It is interrupted at a row
+                // that was skipped.
                 None if !matches!(row.cells.get(s.column), None | Some(Cell::Empty)) => pen = "M",
                 _ => {}
             }
@@ -471,7 +478,7 @@ impl<'a> Frame<'a> {
             c.group(k, &tip(self.section, row, s));
             let x = self.x(*x);
             let (low, high) = (self.y(p.value - p.spread), self.y(p.value + p.spread));
-            // A whisker inside its mark would only be dirt.
+            // A whisker that the marker covers is not drawn.
             if low - high > 10.0 {
                 c.line("e", [x, low, x, high]);
                 c.line("e", [x - 3.5, low, x + 3.5, low]);
@@ -483,8 +490,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// An axis for sizes. It starts at zero unless the sizes are far from it. A single point stands in
-/// the middle.
+/// Returns an axis for sizes. It starts at zero unless the sizes are far from it. A single point is
+/// in the middle.
 fn size_axis(c: &Canvas, low: f64, high: f64, xs: &[f64]) -> PlotAxis {
     let from_zero = low > 0.0 && (low <= high / 2.0 || low == high);
     let from = if from_zero { 0.0 } else { low };
@@ -493,12 +500,12 @@ fn size_axis(c: &Canvas, low: f64, high: f64, xs: &[f64]) -> PlotAxis {
     PlotAxis::new(from, to, if c.wide { 9.0 } else { 4.5 }, binary)
 }
 
-/// Lines over numbers, or over the rows in order if their labels are not numbers.
+/// Draws lines over the rows' labels if these are numbers, else over the rows in order.
 pub(super) fn lines(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     c.height = if c.wide { 420.0 } else { 300.0 };
     let frame = Frame::new(c, section, all);
     frame.draw_axes(c);
-    // Lines first, whiskers and marks above all of them.
+    // Lines are drawn first, so that whiskers and markers are above all of them.
     for (k, s) in all.iter().enumerate() {
         c.group(k, "");
         frame.draw_line(c, s, false);
@@ -510,11 +517,11 @@ pub(super) fn lines(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     }
 }
 
-/// Thickness of a bar, and the distance from one bar to the next.
+/// The thickness of a bar, and the distance from the top of one bar to that of the next, in pixels.
 const THICK: f64 = 16.0;
 const PITCH: f64 = 19.0;
 
-/// Horizontal bars in groups, their values at their ends.
+/// Draws horizontal bars with their values at their ends. Each row has a group of bars.
 pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     let mut top = 0.0f64;
     let (mut value_width, mut label_width) = (0.0f64, 0.0f64);
@@ -530,7 +537,7 @@ pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     if top <= 0.0 {
         top = 1.0;
     }
-    // Labels stand left of their bars, or above them where they are too long for that.
+    // Labels are left of their bars, or above them if they are too long.
     let beside = label_width <= c.width * 0.34;
     let left = if beside { label_width + 8.0 } else { 1.0 };
     let scale = (c.width - value_width - 12.0 - left) / top;
@@ -556,7 +563,8 @@ pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     c.height = y - gap + 4.0;
 }
 
-/// A bar of series `k` that starts at `from`.
+/// Draws the bar of series `k` in a row, with its top left corner at `from`. A skipped cell has a
+/// word instead of a bar.
 fn draw_bar(
     c: &mut Canvas,
     section: &Section,
@@ -589,7 +597,7 @@ fn draw_bar(
     }
 }
 
-/// The text at the end of a bar: the value, and its share of the peak.
+/// Returns the text at the end of a bar: the value, and its percentage of the peak.
 fn bar_value(row: &Row, series: &PlotSeries) -> String {
     match row.cells.get(series.column) {
         Some(Cell::Measured(m)) => match measured(m).percent {

@@ -1,4 +1,4 @@
-//! The tables of a page.
+//! The tables of an HTML page.
 
 use super::{element, put};
 use crate::lab::render::{
@@ -6,7 +6,8 @@ use crate::lab::render::{
 };
 use crate::lab::table::{Cell, Section};
 
-/// Smallest and largest number of a table of nothing but numbers, whose cells are shaded.
+/// The smallest and the largest number of a table that has nothing but numbers. They give the
+/// shades of its cells.
 #[derive(Clone, Copy)]
 pub(super) struct Heat {
     low: f64,
@@ -14,7 +15,8 @@ pub(super) struct Heat {
 }
 
 impl Heat {
-    /// `None` for a table that is not shaded.
+    /// Returns the range of a section's numbers. `None` for a section that is not shaded. It has
+    /// other cells, at most 7 columns, or equal numbers only.
     pub(super) fn of(section: &Section) -> Option<Heat> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -31,32 +33,32 @@ impl Heat {
         (section.columns.len() > 7 && high > low).then_some(Heat { low, high })
     }
 
-    /// The opacity of a cell's ground.
+    /// Returns the opacity of a cell's background, from 0 for the smallest number to 0.6.
     pub(super) fn shade(self, x: f64) -> f64 {
         (x - self.low) / (self.high - self.low) * 0.6
     }
 }
 
-/// The texts of a column, and how they are aligned.
+/// The texts of a column with numbers, and how the column is aligned.
 struct PageColumn {
-    /// True for numbers, which stand at the right.
+    /// True unless a cell has a text that is no number. Cells are then aligned at the right.
     numbers: bool,
-    /// True for sentences, which take several lines: a table is not to be wider than the page
-    /// because of them.
+    /// True if the column has sentences, which are broken into lines. They must not make a table
+    /// wider than the page.
     sentences: bool,
     values: Vec<String>,
-    /// Spread and percentage of each row.
+    /// The spread and the percentage behind each row's value.
     beside: Vec<String>,
-    /// The widest text of `beside`. It stands hidden in rows that have none, so that the values
-    /// stay below each other.
+    /// The widest text of `beside`. Rows without such a text have it too, but hidden, so that all
+    /// values are aligned.
     widest: String,
 }
 
-/// Characters of words that stand in one line.
+/// The most characters of a text that is not a sentence.
 const SENTENCE: usize = 30;
 
 impl PageColumn {
-    /// Column `i` of a section.
+    /// Returns column `i` of a section.
     fn new(section: &Section, i: usize) -> PageColumn {
         let blank = || vec![String::new(); section.rows.len()];
         let (mut values, mut beside, mut percents) = (blank(), blank(), blank());
@@ -78,7 +80,8 @@ impl PageColumn {
         }
         if numbers {
             for strings in [&mut values, &mut beside, &mut percents] {
-                // A punctuation space is as wide as a point, a figure space as a digit.
+                // Numbers are padded with blanks of their own width. A punctuation space is as wide
+                // as a point, and a figure space as a digit.
                 let mut strings: Vec<&mut String> = strings.iter_mut().collect();
                 align(&mut strings, '\u{2008}', '\u{2007}');
             }
@@ -110,7 +113,7 @@ impl PageColumn {
         }
     }
 
-    /// The content of the cell in row `r`.
+    /// Writes the content of the cell in row `r`.
     fn put(&self, o: &mut String, cell: &Cell, r: usize, skips: &[&str], anchor: &str) {
         let (value, beside) = (&self.values[r], &self.beside[r]);
         match cell {
@@ -155,7 +158,8 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
         ""
     };
     *o += &format!("\">\n<table class=\"{class}{short}\">\n");
-    // Every table has a caption. If it could only repeat the heading it is for screen readers.
+    // Every table has a caption. A caption that could only repeat the heading is for screen
+    // readers.
     let reading = reading(section, "in italics");
     let (class, caption) = match reading.is_empty() {
         true => (" class=\"v\"", &section.title),
@@ -194,7 +198,8 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
 fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
     let class = if number { " class=\"n\"" } else { "" };
     *o += &format!("<th scope=\"{scope}\"{class}>");
-    // Browsers break lines behind hyphens and slashes, which stand inside words.
+    // Browsers break lines behind hyphens and slashes. A class keeps such a word of a column's
+    // heading in one line.
     for (i, word) in text.split(' ').enumerate() {
         o.push_str(if i > 0 { " " } else { "" });
         let whole = scope == "col" && word.contains(['-', '/']);

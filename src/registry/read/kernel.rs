@@ -1,4 +1,4 @@
-//! Reads the entry of a kernel.
+//! Reads the entry of a kernel in `library.json` and checks it.
 
 use super::{ListEntry, MOST_SIZE, from_one, sizes};
 use crate::ir::layout::Layout;
@@ -179,8 +179,8 @@ fn read_restrictions(
     })
 }
 
-/// Checks that the entry describes the operands that the operation has.
-/// Reads `args`, a list of names, or `arglist`, the same as letters.
+/// Reads the arguments before the operands: `args`, a list of names, or `arglist`, the same as
+/// letters.
 fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<LeadingArgument> {
     let (key, read) = match (r.get("args"), r.get("arglist")) {
         (Some(_), None) => {
@@ -214,11 +214,12 @@ fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<LeadingArgumen
     arguments
 }
 
+/// Checks that the entry describes the operands that the operation has.
 fn check_operands(kernel: &Kernel, r: &Object<'_>, mistakes: &mut Mistakes) {
     use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
     let operation = kernel.operation;
     let restrictions = &kernel.restrictions;
-    // The probes' operands are plain numbers, no matrices with a layout.
+    // The operands of both probes have no layout, so their entries describe none.
     let plain = matches!(operation, Operation::Order | Operation::Probe);
     let wants = |name: &str| !plain && operation.parameters().iter().any(|o| o.name == name);
     for (name, operand) in [
@@ -354,7 +355,8 @@ fn read_tile(o: &Object<'_>, key: &str, mistakes: &mut Mistakes) -> Option<(usiz
     Some((rows?, cols?))
 }
 
-/// Reads a size. A size out of range is reported and counts as 1.
+/// Reads a size from 1 to [`MOST_SIZE`]. A size out of range is reported and counts as 1. A missing
+/// one is reported and is `None`.
 fn required_size(o: &Object<'_>, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
     o.require(key, mistakes);
     Some(from_one(o, key, MOST_SIZE, mistakes)?.unwrap_or(1))

@@ -1,4 +1,4 @@
-//! Kernel sources: their text without comments, and the check of their signatures.
+//! Reads kernel sources. Removes their comments, and checks the functions' signatures.
 
 use super::FindSource;
 use crate::registry::Kernel;
@@ -6,7 +6,7 @@ use crate::registry::mistakes::Mistakes;
 use std::borrow::Cow;
 
 /// Reads each source once, in the order of the library, and compares its signature with the entry
-/// of every kernel. Returns paths and texts.
+/// of every kernel. The files that sources share follow. Returns paths and texts.
 pub(super) fn read(
     name: &str,
     kernels: &[Kernel],
@@ -42,7 +42,7 @@ pub(super) fn read(
     sources
 }
 
-/// Returns the files that stand in front of the kernels' sources.
+/// Returns the shared files that are put in front of the kernels' sources, each once.
 pub(super) fn common(kernels: &[Kernel]) -> Vec<&str> {
     let mut common: Vec<&str> = Vec::new();
     for path in kernels
@@ -90,7 +90,7 @@ fn without_blanks(line: &str) -> String {
             continue;
         }
         let last = text.chars().next_back().unwrap_or('(');
-        // In `0xe + 1` the sign would become that of an exponent.
+        // Without the blank in `0xe + 1`, the sign would be taken for that of an exponent.
         let exponent = "eEpP".contains(last) && "+-".contains(c);
         if blank
             && (word(last) && word(c) || operator(last) && operator(c) || exponent || c == '\\')
