@@ -6,7 +6,7 @@ use crate::ir::op::Op;
 use crate::ir::taps::Taps;
 use crate::ir::view::RowMap;
 
-/// A graph with its numbers.
+/// A graph with the numbers of its arrays in float64.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Draft {
     pub(crate) graph: Graph,
@@ -14,7 +14,7 @@ pub(crate) struct Draft {
     pub(crate) numbers: Vec<Vec<f64>>,
 }
 
-/// An array of a node.
+/// An array that a node of the graph takes, such as weights or biases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Array {
     pub(crate) role: Role,
@@ -28,7 +28,7 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// Weights, a row for each output.
+    /// Makes an array of weights, a row for each output.
     pub(crate) fn weights(rows: usize, numbers: Vec<f64>) -> Array {
         Array {
             role: Role::Weights,
@@ -39,7 +39,7 @@ impl Array {
         }
     }
 
-    /// A column of numbers.
+    /// Makes an array with one number in each row.
     pub(crate) fn column(role: Role, numbers: Vec<f64>) -> Array {
         Array {
             role,
@@ -50,7 +50,7 @@ impl Array {
         }
     }
 
-    /// The taps of a resampling, from [`Taps::node`].
+    /// Makes the array of a resampling's taps, from [`Taps::node`].
     pub(crate) fn taps(array: Vec<f32>) -> Array {
         let numbers: Vec<f64> = array.into_iter().map(f64::from).collect();
         Array {
@@ -62,13 +62,13 @@ impl Array {
         }
     }
 
-    /// Weights and biases of a layer, a row for each output.
+    /// Makes the weights and biases of a layer, a row for each output.
     pub(crate) fn of_layer(weights: Vec<f64>, biases: Vec<f64>) -> Vec<Array> {
         let weights = Array::weights(biases.len(), weights);
         vec![weights, Array::column(Role::Biases, biases)]
     }
 
-    /// One number for all elements of a value of so many.
+    /// Makes an array of one number, which all `elements` elements of a value use.
     pub(crate) fn of_all(role: Role, number: f64, elements: usize) -> Array {
         Array {
             map: Some(RowMap::of_all(elements)),
@@ -76,8 +76,8 @@ impl Array {
         }
     }
 
-    /// A number for each element of a value of sizes `dims`. Along axes where all numbers are equal
-    /// only one is kept.
+    /// Makes an array from a number for each element of a value of sizes `dims`. Along axes where
+    /// all numbers are equal only one is kept.
     pub(crate) fn compressed(role: Role, numbers: Vec<f64>, dims: &[usize]) -> Array {
         let (numbers, map) = match kept(&numbers, dims) {
             Some((rows, map)) => (rows.into_iter().map(|i| numbers[i]).collect(), map),
@@ -99,7 +99,7 @@ fn kept(numbers: &[f64], dims: &[usize]) -> Option<(Vec<usize>, RowMap)> {
     /// An axis of the value.
     struct Loop {
         size: usize,
-        /// The distance of neighbours along the axis.
+        /// The distance of neighbours along the axis, in elements.
         stride: usize,
         /// True if numbers along the axis differ.
         differs: bool,
@@ -253,7 +253,8 @@ impl Draft {
         (node.op, node.tensors) = (op, tensors.into());
     }
 
-    /// Replaces `value` by `other`, which is computed before all readers, in nodes and outputs.
+    /// Replaces `value` by `other` in the inputs of all nodes and in the graph's outputs. `other`
+    /// must be computed before the nodes that read `value`.
     pub(crate) fn redirect(&mut self, value: usize, other: usize) {
         for node in self.graph.nodes.to_mut() {
             if node.inputs.contains(&value) {

@@ -31,7 +31,7 @@ pub(crate) struct GoldenVectors {
 const SYNTHETIC: usize = 32;
 
 /// The largest number of bytes of the baked inputs, except that two vectors are always baked. It
-/// keeps small networks on images small.
+/// keeps the program small if a small network reads large images.
 const MOST_BYTES: usize = 1 << 19;
 
 /// The largest number of given vectors that are baked. All of them are verified.
@@ -41,12 +41,12 @@ const MOST: usize = 64;
 const MOST_REPORTED: usize = 5;
 
 /// The largest number of multiply-adds and values for the scores of all vectors. Large networks get
-/// fewer vectors, so that a bake takes about a second.
+/// fewer vectors, but at least two, so that a bake takes about a second.
 const BUDGET: u64 = 1 << 29;
 
-/// Random vectors from a fixed seed, over the raw range that the input scaling implies. The inputs
-/// of the network go from 0 to 1, or with mean and std from −2 to 2. `scaling` is that before any
-/// folding.
+/// Random vectors from a fixed seed, over the raw range that the input scaling implies. The scaled
+/// inputs go from 0 to 1, or with mean and std from −2 to 2. `scaling` is the scaling of the inputs
+/// before it is folded into the first layer.
 pub(crate) fn synthetic(
     network: &Network,
     weights: &[Vec<f32>],

@@ -8,7 +8,7 @@ use crate::registry::{Kernel, KernelSources, Library, PlanRecipe};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The library's file in messages.
+/// The library's path as messages show it.
 const LIBRARY: &str = "kernels/library.json";
 
 /// Reads the library below `root`, with the sources by path. A `.cl` file that no kernel uses is a

@@ -77,7 +77,7 @@ pub(crate) const MOST_ELEMENTS: usize = (1 << 29) - 1;
 /// The largest number of wrong cells of one file that are reported one by one.
 const MOST_CELLS: usize = 5;
 
-/// Reads files, and remembers which.
+/// Reads files, and keeps the paths of those that it could read.
 pub(crate) struct Files<'f> {
     /// The folder that paths in messages are relative to.
     pub(crate) root: &'f Path,
@@ -235,7 +235,7 @@ pub(crate) fn read_records(
 /// A file of numbers, and the size that it must have.
 struct DataFile<'d> {
     path: &'d Path,
-    /// `None`: any number of rows.
+    /// The number of rows that the file must have. `None` allows any number.
     rows: Option<usize>,
     cols: usize,
     /// The place that names the file.
@@ -346,7 +346,8 @@ impl DataFile<'_> {
         }
         match wrong {
             0 => Ok(FileMatrix { rows, cols, data }),
-            // One line with a comma too many says nothing about the columns, most lines do.
+            // If fewer than half of the lines have a wrong number of columns, `cols` is taken as
+            // right.
             _ => Err((2 * ragged < rows).then_some(MatrixSize { rows, cols })),
         }
     }

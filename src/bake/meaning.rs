@@ -123,7 +123,8 @@ impl MeaningReader<'_, '_> {
             );
         }
         for (key, names) in [("labels", labels), ("features", features)] {
-            // Files of expected labels may have blanks around them.
+            // Labels are compared without blanks around them, because files of expected labels may
+            // have such blanks.
             let mut seen = HashSet::new();
             if let Some(twice) = names.iter().find(|name| !seen.insert(name.trim())) {
                 let blanks =
@@ -317,7 +318,8 @@ impl MeaningReader<'_, '_> {
             (Shape { h: 1, w: 1, .. }, last) => {
                 output(Kind::Classes, last.unwrap_or(FinalActivation::Softmax))
             }
-            // The pixels of an image are numbers, not classes.
+            // An image as output has the kind `values`, because its pixels are numbers, not
+            // classes.
             (_, last) => output(Kind::Values, last.unwrap_or(FinalActivation::None)),
         }
     }
@@ -382,8 +384,8 @@ impl MeaningReader<'_, '_> {
         Some((order, transform))
     }
 
-    /// One number for all values of a record or one for each, from a list that may have one for
-    /// each channel.
+    /// Returns one number for all values of a record, or one for each value. If `list` has one for
+    /// each channel, they are repeated. A list of another length is reported and returned as it is.
     fn per_value(
         &mut self,
         i: &Object<'_>,

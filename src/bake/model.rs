@@ -33,7 +33,7 @@ pub(crate) struct ReadModel {
 /// The facts that a front end knows of a model. Shapes and draft are `None` after a mistake.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFacts {
-    /// The folder that paths count from.
+    /// The folder that relative paths in the model's keys start from.
     pub(crate) folder: PathBuf,
     /// The name of the network, unless the key `name` gives another.
     pub(crate) name: String,
@@ -62,7 +62,8 @@ pub(crate) struct ModelFacts {
     pub(crate) keys_in: String,
 }
 
-/// Inputs so many times as large as the golden vectors are taken for wrong, not for measured.
+/// Inputs this many times as large as those of the golden vectors are taken for mistakes, not for
+/// measurements.
 const NEAR: f32 = 1e6;
 
 /// True if a record overflows whose numbers are [`NEAR`] times as large as those of the golden
@@ -94,8 +95,8 @@ fn overflows_near(
         .any(|score| !score.is_finite())
 }
 
-/// Reads the keys of `o` and makes a network of the model. `before` is the number of mistakes of
-/// others: nothing is made behind mistakes of this model.
+/// Reads the keys of `o` and makes a network of the model. `before` is the number of mistakes that
+/// do not belong to this model. If there are more, no network is made.
 pub(crate) fn finish(
     settings: &Settings,
     facts: ModelFacts,
@@ -137,8 +138,8 @@ pub(crate) fn finish(
     let made = check_finite(&network, &given, &golden)
         .and_then(|()| replace(&mut network, &mut golden, &draft, transform, &given));
     let mut tensors = made.map_err(|e| mistakes.add(o.place(), e)).ok()?;
-    // Folding makes the weights of 8-bit images so small that halves would lose digits. With such
-    // weights the program scales the records.
+    // Folding makes the weights of 8-bit images so small that halves would lose digits. With
+    // weights as halves or bytes, the program scales the records.
     if settings.weights == Precision::F32 {
         fold_scaling(&mut network, &mut tensors, &mut golden, draft);
     }
@@ -264,7 +265,8 @@ fn first_difference(given: &[f32], found: &[f32]) -> Option<usize> {
     given.iter().zip(found).position(|(&a, &b)| !close(a, b))
 }
 
-/// Folds the scaling of the input into the first layer, where the scores stay what they are.
+/// Folds the scaling of the input into the first layer, if rounding changes no golden score by more
+/// than its bound.
 fn fold_scaling(
     network: &mut Network,
     tensors: &mut Tensors,
@@ -301,12 +303,12 @@ fn tolerance(network: &Network, tensors: &Tensors, golden: &GoldenVectors) -> f3
     }
 }
 
-/// The size of the largest number.
+/// Returns the largest magnitude of `numbers`.
 fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().fold(0.0f32, |most, v| most.max(v.abs()))
 }
 
-/// How large raw inputs may be before sums overflow. `largest` is the largest of the golden
+/// Returns how large raw inputs may be before sums overflow. `largest` is the largest of the golden
 /// vectors.
 ///
 /// # Errors

@@ -16,19 +16,21 @@ const LARGEST: f64 = f32::MAX as f64;
 /// The largest network input, so that it stays finite after any rounding.
 const MOST: f64 = LARGEST * 0.999;
 
-/// The size of the row's sum. It is farther beyond the range than rounding errors.
+/// The size that a search gives to the sum of its row. It exceeds the range by more than rounding
+/// errors.
 const BEYOND: f64 = 1.01 * LARGEST;
 
 /// The number of rows of a layer that are tried, from the largest weights on.
 const ROWS: usize = 8;
 
-/// The number of steps that make the other values of a record smaller.
+/// The largest number of steps of the search for one row. Each step makes the sums of other rows
+/// smaller.
 const STEPS: usize = 60;
 
 /// The largest number of multiply-adds of the search.
 const BUDGET: usize = 1 << 31;
 
-/// The effect of a record.
+/// The effect of a record on the network's sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Verdict {
     /// True if some sum overflows in every order of its terms.
@@ -212,14 +214,14 @@ pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> O
         })
 }
 
-/// The largest sizes of the numbers that a node computes.
+/// Upper bounds for the magnitudes of the numbers that a node computes.
 struct Sizes {
     values: Vec<f64>,
-    /// The largest sum on the way to the values.
+    /// The bound for partial sums on the way to the values.
     sum: f64,
 }
 
-/// The largest sizes of a node's values, from those of its inputs.
+/// Returns bounds for the magnitudes of a node's values and partial sums, from those of its inputs.
 fn largest_sum(
     network: &Network,
     tensors: &[Vec<f32>],
@@ -332,7 +334,7 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
         }
         Op::Pool { .. } => sizes[node.inputs[0]].clone(),
         Op::Resample { .. } => {
-            // Every channel grows as a channel of ones does.
+            // Resampling multiplies the bound of each channel by that of a channel of ones.
             let one = |shape| Shape { c: 1, ..shape };
             let (from, to) = (one(shape_of(&node.inputs[0])), one(shape));
             let arrays = magnitudes(graph, tensors, node);
@@ -374,7 +376,8 @@ fn by_channel(values: &[f64], shape: Shape) -> Vec<f64> {
         .collect()
 }
 
-/// The largest sizes of an operation's values, from those of its inputs and of its arrays.
+/// Returns bounds for the magnitudes of an operation's values, from those of its inputs and from
+/// its arrays' magnitudes.
 fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape) -> Vec<f64> {
     let (values, input) = inputs[0];
     let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
@@ -433,13 +436,15 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
 struct Search<'a> {
     network: &'a Network,
     layers: Vec<ChainLayer<'a>>,
-    /// The number of steps that are left.
+    /// The number of steps that all further searches together may still take.
     left: usize,
-    /// The first record whose overflow shows in other ways too.
+    /// The first record that overflows, but not
+    /// [`by_activation_only`](Verdict::by_activation_only). It is used if there is no better one.
     second_best: Vec<f32>,
 }
 
-/// For each layer the values that are above 0.
+/// For each layer up to the searched one: which arguments of an activation are above 0, so that a
+/// ReLU lets them pass. Empty for an affine layer.
 type Masks = Vec<Vec<bool>>;
 
 impl Search<'_> {
@@ -471,7 +476,7 @@ impl Search<'_> {
 
     /// A record as [`Search::layer`] wants it, with a sum of `sign` · ∞ in row `row`. The search
     /// begins at the inputs that take the sum farthest, scaled to just beyond the range. Then it
-    /// goes downhill on the sizes of all that the other rows add to later sums.
+    /// goes downhill on the sizes of the parts that other rows add to sums of later layers.
     fn row(&mut self, target: usize, row: usize, sign: f64) -> Option<Vec<f32>> {
         let (network, transform) = (self.network, &self.network.transform);
         let most: Vec<f64> = (0..network.width)
@@ -525,7 +530,8 @@ impl Search<'_> {
         let (mut input, mut values) = (vec![0.0; self.network.width], Vec::new());
         let affine = |l: &ChainLayer<'_>| matches!(l, ChainLayer::Affine { .. });
         let deep = self.layers[..target].iter().any(affine);
-        // The direction depends on the ReLUs that are open, and these on the direction.
+        // The direction depends on the ReLUs that let values pass, and these on the direction. So
+        // it is computed again with the ReLUs that it opens.
         for _ in 0..if deep { 3 } else { 1 } {
             let slopes = self.slopes(target, unit.to_vec(), &masks);
             let farthest = |(s, &m): (&f64, &f64)| if *s == 0.0 { 0.0 } else { s.signum() * m };
@@ -668,7 +674,8 @@ impl Bounded {
     }
 }
 
-/// Judges a record of raw inputs, whatever the order of its sums.
+/// Judges the effect of a record of raw inputs. The verdict holds for any order of the terms of
+/// each sum.
 fn judge(network: &Network, layers: &[ChainLayer<'_>], raw: &[f32]) -> Verdict {
     let read = |(i, &x): (usize, &f32)| f64::from(network.transform.apply(i, x.into()) as f32);
     let read = raw.iter().enumerate().map(read);

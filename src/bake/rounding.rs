@@ -15,11 +15,12 @@ pub(crate) struct Rounding {
     pub(crate) weights: String,
     /// The largest change of a score.
     pub(crate) score: f64,
-    /// `None` where there are too few vectors.
+    /// The vectors whose class changes. `None` for weights as bytes, if too few vectors were given
+    /// to tell.
     pub(crate) classes: Option<ClassChanges>,
 }
 
-/// The number of vectors whose class changes.
+/// The number of vectors whose class changes, and that of all compared vectors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClassChanges {
     pub(crate) changed: usize,
@@ -192,15 +193,16 @@ fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32
 
 /// The magnitudes of the numbers that a layer's weights are multiplied with.
 struct Columns {
-    /// One for each column of an affine layer, or for each input channel of a convolution.
+    /// A mean magnitude for each column of an affine layer, or for each input channel of a
+    /// convolution.
     sizes: Vec<f32>,
-    /// `None` for an affine layer.
+    /// The window of a convolution. `None` for an affine layer.
     window: Option<GroupedWindow>,
 }
 
 /// The window and the groups of a convolution. They decide which input channel a weight reads.
 struct GroupedWindow {
-    /// Elements of the window.
+    /// The number of elements of the window.
     taps: usize,
     groups: usize,
 }
@@ -212,7 +214,8 @@ impl Columns {
             Op::Convolution { .. } => channels(value, shape),
             _ => value.clone(),
         };
-        // Other records may be large where golden vectors are almost zero.
+        // No size is below an eighth of their mean, because other records may be large where golden
+        // vectors are almost zero.
         let least = sizes.iter().sum::<f32>() / sizes.len().max(1) as f32 / 8.0;
         let sizes = sizes.into_iter().map(|size| size.max(least)).collect();
         let window = match node.op {
@@ -228,7 +231,7 @@ impl Columns {
         Columns { sizes, window }
     }
 
-    /// The magnitudes for the columns of row `row` of `rows`.
+    /// Returns the magnitude that belongs to each weight of row `row`, in a layer of `rows` rows.
     fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
         let Some(GroupedWindow { taps, groups }) = self.window else {
             return self.sizes.clone();

@@ -1,4 +1,4 @@
-//! Large arrays of equal weights of layers, as an unrolled loop has them, are stored once.
+//! Stores equal large weight arrays of several layers once. An unrolled loop has such arrays.
 
 use crate::ir::graph::{Node, Role, Tensor, Tensors};
 use crate::ir::network::Network;

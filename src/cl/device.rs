@@ -1,4 +1,5 @@
-//! Devices, their properties and limits. Each device is asked once.
+//! The OpenCL devices, with their properties and limits. The driver is asked once for each device,
+//! when the devices are listed. Only [`Device::details`] asks later.
 
 use std::cell::OnceCell;
 use std::ffi::c_void;
@@ -13,7 +14,7 @@ use super::loader::{
     ClLibrary, Handle, handles, info_bytes, info_fixed, info_text, platforms, starting,
 };
 
-/// All devices of all platforms.
+/// The devices of all platforms, and the errors of those that are left out.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// The devices, in the order of the INDEX that users see.
@@ -27,7 +28,7 @@ pub(crate) struct Devices {
 pub(crate) enum DeviceKind {
     Gpu,
     Cpu,
-    /// For example a DSP.
+    /// An accelerator, for example a DSP.
     Accelerator,
     /// Any other device. It may not accept kernels in OpenCL C.
     Custom,
@@ -47,11 +48,11 @@ impl fmt::Display for DeviceKind {
 /// The kind of a device's local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LocalMemory {
-    /// Storage of its own, faster than global memory.
+    /// Local memory is storage of its own, faster than global memory.
     Dedicated,
-    /// A part of global memory: copying into it gains nothing (Mali).
+    /// Local memory is a part of global memory, so copying into it gains nothing (Mali).
     Global,
-    /// No local memory (custom devices).
+    /// The device has no local memory (some custom devices).
     None,
 }
 
@@ -74,15 +75,15 @@ pub(crate) struct Properties {
     pub(super) library: &'static ClLibrary,
     pub(super) raw: Handle,
     pub(super) platform: Handle,
-    /// The number of the device among those of all platforms.
+    /// The device's position in [`Devices::devices`], from 0.
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) vendor: String,
-    /// CL_DEVICE_VERSION.
+    /// The text of CL_DEVICE_VERSION, such as `OpenCL 1.2 v1.r12p0`.
     pub(crate) version: String,
     /// Major and minor number of `version`; (0, 0) if it does not parse.
     pub(crate) opencl: (u32, u32),
-    /// CL_DEVICE_OPENCL_C_VERSION.
+    /// The text of CL_DEVICE_OPENCL_C_VERSION. Empty if the driver has no answer.
     pub(crate) c_version: String,
     /// The version of the driver.
     pub(crate) driver: String,
@@ -103,7 +104,7 @@ pub(crate) struct Properties {
     pub(crate) max_alloc: u64,
     /// The origin of a sub-buffer must be a multiple of this number of bytes.
     pub(crate) mem_align: usize,
-    /// Highest clock in MHz.
+    /// The highest clock in MHz, or 0 if the driver does not tell it.
     pub(crate) max_clock: u32,
     /// True if the device has images.
     pub(crate) images: bool,
@@ -119,7 +120,7 @@ pub(crate) struct Properties {
     pub(crate) timer_resolution: usize,
     /// True if the low byte of a number comes first, as in the baked constants.
     pub(crate) little_endian: bool,
-    /// Names separated by blanks.
+    /// The names of the device's extensions, separated by blanks.
     pub(crate) extensions: String,
     /// NVIDIA's compute capability as (major, minor), if the device has
     /// cl_nv_device_attribute_query.
@@ -135,12 +136,12 @@ pub(crate) struct Properties {
 pub(crate) struct Details {
     /// Bytes of the cache of global memory.
     pub(crate) cache: Option<u64>,
-    /// The accesses that are cached, in words.
+    /// The accesses that this cache serves, in words: none, of reads, or of reads and writes.
     pub(crate) cache_kind: Option<&'static str>,
     /// Bytes of a cache line.
     pub(crate) cache_line: Option<u32>,
-    /// For each type the vector width that the driver prefers, and that of the hardware. 0: there
-    /// is no such type.
+    /// For each element type its name, the vector width that the driver prefers and that of the
+    /// hardware, in elements. A width of 0 means that the device lacks the type.
     pub(crate) vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
@@ -202,7 +203,7 @@ fn platform_text(
     })
 }
 
-/// Asks one device, and checks every answer.
+/// Asks the driver for the properties of one device.
 struct Questions {
     library: &'static ClLibrary,
     raw: Handle,
@@ -303,7 +304,7 @@ impl Device {
         let name = q.text(CL_DEVICE_NAME)?;
         q.name = format!("device {index} ({name})");
         let version = q.must(q.text(CL_DEVICE_VERSION));
-        // Some OpenCL 1.0 platforms and emulators do not know this question.
+        // Some OpenCL 1.0 platforms and emulators do not know CL_DEVICE_OPENCL_C_VERSION.
         let c_version = q.text(CL_DEVICE_OPENCL_C_VERSION).unwrap_or_default();
         let extensions = q.must(q.text(CL_DEVICE_EXTENSIONS));
         let images = q.must(q.flag(CL_DEVICE_IMAGE_SUPPORT));
@@ -334,7 +335,7 @@ impl Device {
             local_mem_kind: local_memory(q.must(q.uint(CL_DEVICE_LOCAL_MEM_TYPE))),
             global_mem: q.must(q.ulong(CL_DEVICE_GLOBAL_MEM_SIZE)),
             max_alloc: q.must(q.ulong(CL_DEVICE_MAX_MEM_ALLOC_SIZE)),
-            // The driver counts in bits.
+            // The driver gives this alignment in bits.
             mem_align: (q.must(q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)) as usize / 8).max(1),
             max_clock: q.uint(CL_DEVICE_MAX_CLOCK_FREQUENCY).unwrap_or(0),
             images,
@@ -463,7 +464,8 @@ fn local_memory(kind: u32) -> LocalMemory {
     }
 }
 
-/// Returns (1, 2) for `OpenCL 1.2 v1.r12p0` and for `OpenCL C 1.2 v1.r12p0`.
+/// Parses a version: (1, 2) for `OpenCL 1.2 v1.r12p0` and for `OpenCL C 1.2 v1.r12p0`. A text
+/// without a version gives (0, 0).
 fn parse_version(text: &str) -> (u32, u32) {
     let number = |t: &str| {
         let (major, minor) = t.split_once('.')?;

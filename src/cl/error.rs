@@ -25,7 +25,7 @@ impl fmt::Debug for ClError {
 pub(crate) struct Failed {
     /// The entry point, for example `clBuildProgram`.
     pub(crate) call: &'static str,
-    /// The code that it returned.
+    /// The error code that the call returned.
     pub(crate) code: i32,
     /// The name of the buffer, kernel or other object; may be empty.
     pub(crate) object: String,
@@ -118,7 +118,8 @@ impl fmt::Display for ClError {
         let detail = self.detail.trim_end();
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
             write!(f, "\n{detail}")?;
-            // PoCL writes only this line if it cannot write its cache.
+            // If PoCL cannot write its cache, its build log has only lines that say that the device
+            // failed to build the program.
             return if detail
                 .lines()
                 .all(|line| line.ends_with(" failed to build the program"))
@@ -151,8 +152,8 @@ impl From<ClError> for crate::error::Error {
     }
 }
 
-/// The advice if PoCL has no device or builds nothing. Its device is the CPU, which is always
-/// there.
+/// The advice if PoCL has no device or builds nothing. PoCL's device is the CPU, which is always
+/// there, so its cache is the likely cause.
 const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \
     XDG_CACHE_HOME/pocl, else HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
     write to";

@@ -10,7 +10,7 @@ use super::error::{ClError, check, made};
 use super::memory::{ALIGN, Access, Element, MapMode, MemoryObject, unmap};
 use super::queue::Queue;
 
-/// Values in a pixel.
+/// The number of values in a pixel.
 const CHANNELS: usize = 4;
 
 /// The type of a pixel's four values. Every device with images has all three (OpenCL 1.1, table of
@@ -186,7 +186,7 @@ fn create(
         }
         None => {
             let create = queue.api().clCreateImage2D;
-            // SAFETY: as above.
+            // SAFETY: the format is valid for the call; there is no host pointer.
             unsafe { create(context, flags, format, width, height, 0, no_host, code) }
         }
     }
@@ -207,7 +207,7 @@ impl fmt::Debug for Image2d {
 /// A mapped image, until [`MappedImage::unmap`] or drop. Meanwhile no kernel can be launched on it.
 pub(crate) struct MappedImage {
     image: Image2d,
-    /// Null after the unmap.
+    /// The start of the mapped image in host memory. Null after the unmap.
     pointer: *mut u8,
     row_pitch: usize,
     mode: MapMode,
@@ -249,7 +249,7 @@ impl MappedImage {
         unsafe { self.pointer.add(y * self.row_pitch).cast() }
     }
 
-    /// Unmaps the image; drop ignores an error.
+    /// Unmaps the image and returns the driver's error, which drop would ignore.
     pub(crate) fn unmap(mut self) -> Result<(), ClError> {
         self.give_back()
     }

@@ -73,7 +73,8 @@ macro_rules! api {
                     },)*
                     $($may: {
                         let found = symbol(library, concat!(stringify!($may), "\0"));
-                        // SAFETY: as above; the type is an `Option`.
+                        // SAFETY: this is opencl-sys's type for the entry point of this name, an
+                        // `Option`. A null address, of a missing entry point, is its `None`.
                         unsafe { std::mem::transmute::<*const c_void, types::$may_type>(found) }
                     },)*
                 };
@@ -89,7 +90,8 @@ macro_rules! api {
     };
 }
 
-/// Returns the address of an entry point, or null. Its name ends with a zero.
+/// Returns the address of an entry point, or null if the library has none of this name. `name` ends
+/// with a zero byte.
 fn symbol(library: &Dl, name: &str) -> *const c_void {
     // SAFETY: an address is read, nothing is called. The library is never unloaded.
     unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_or(ptr::null(), |found| *found)
@@ -194,7 +196,8 @@ impl fmt::Debug for ClLibrary {
     }
 }
 
-/// Returns the plain names, then each name in each folder.
+/// Returns the libraries to try: the plain names of [`NAMES`], then each name in each of
+/// [`FOLDERS`].
 fn search_list() -> Vec<String> {
     let names = || NAMES.split_whitespace();
     let full = FOLDERS
@@ -273,7 +276,7 @@ pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
     })
 }
 
-/// The most platforms, and the most devices of a platform.
+/// The most platforms, and the most devices of a platform, that a driver may report.
 const MOST: usize = 1024;
 
 /// Returns the handles that a clGet…IDs call lists. The first call already has room for some of
@@ -307,7 +310,7 @@ fn loader_message(path: &str, error: &libloading::Error) -> String {
     escape::line(text).into_owned()
 }
 
-/// A library that was tried.
+/// A library that was tried, with the reason why it cannot be used.
 #[derive(Clone)]
 struct Attempt {
     path: String,
@@ -401,10 +404,11 @@ pub(super) struct Handle {
 // SAFETY: OpenCL handles may be used from every thread. The one exception is clSetKernelArg on a
 // shared kernel. Only `ClKernel::bind` calls it, which owns the kernel.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: several threads may use a handle at once, with the exception that `Send` explains.
 unsafe impl Sync for Handle {}
 
-/// The most bytes of an answer; build logs are the longest.
+/// The most bytes that a driver may report for an answer. The longest answers are build logs and
+/// program binaries.
 pub(super) const LONGEST: usize = 16 << 20;
 
 /// Spare bytes behind an answer, for drivers that write more than the size that they report.
@@ -429,7 +433,8 @@ pub(super) fn info_bytes(
     Ok(bytes)
 }
 
-/// Returns a text of several lines, without the closing zero and with control characters escaped.
+/// Returns the text, possibly of several lines, that a clGet…Info call gives. The closing zero and
+/// blanks at both ends are cut off, and control characters are escaped.
 pub(super) fn info_lines(
     call: &'static str,
     object: &str,
@@ -441,7 +446,8 @@ pub(super) fn info_lines(
     Ok(escape::lines(text.to_string_lossy().trim()).into_owned())
 }
 
-/// Returns a text of one line: a name or a version. Line ends and tabs become blanks.
+/// Returns the text of a clGet…Info call as one line, for a name or a version. Line ends and tabs
+/// become blanks.
 pub(super) fn info_text(
     call: &'static str,
     object: &str,

@@ -40,7 +40,7 @@ pub(crate) enum BufferHome {
 /// The host's access to a mapped buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapMode {
-    /// The host only reads.
+    /// The host only reads the mapped memory.
     Read,
     /// The host reads results of the device and may change them.
     ReadWrite,
@@ -72,7 +72,8 @@ mod sealed {
     impl Sealed for i8 {}
 }
 
-/// Element types of host views. Every bit pattern is a value, and the alignment is at most 4.
+/// A number type in which the host may view mapped memory. Every bit pattern is a value, and the
+/// alignment is at most 4.
 pub(crate) trait Element: Copy + sealed::Sealed + 'static {}
 
 /// Returns the bytes of numbers, as they stand in memory.
@@ -89,7 +90,7 @@ impl Element for u16 {}
 impl Element for u8 {}
 impl Element for i8 {}
 
-/// The alignment that every mapped pointer is checked for.
+/// The alignment in bytes that every mapped pointer is checked for.
 pub(super) const ALIGN: usize = 4;
 
 /// A cl_mem, which is released with its last user.
@@ -97,10 +98,10 @@ pub(super) struct MemoryObject {
     queue: Queue,
     raw: Handle,
     name: String,
-    /// The buffer of a sub-buffer.
+    /// The buffer that contains this memory, if this memory is a sub-buffer.
     parent: Option<Arc<MemoryObject>>,
-    /// True if any part of the memory is mapped; unused in sub-buffers. Only read and written under
-    /// the queue's lock.
+    /// True if any part of the memory is mapped. A sub-buffer uses the flag of its parent instead.
+    /// Only read and written under the queue's lock.
     mapped: AtomicBool,
 }
 
@@ -215,7 +216,7 @@ impl ClBuffer {
         })
     }
 
-    /// Returns the part of this buffer from byte `origin` on, a multiple of the device's
+    /// Returns the `bytes` bytes of this buffer from byte `origin` on, a multiple of the device's
     /// `mem_align`. The part keeps the whole buffer alive, and counts as mapped while any part of
     /// the buffer is.
     pub(crate) fn sub_buffer(
@@ -294,7 +295,8 @@ impl ClBuffer {
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
-    /// Writes several arrays by one map, each from its byte on. The rest becomes undefined.
+    /// Writes several arrays by one map. A part is the first byte in the buffer, and the bytes to
+    /// write from there on. The rest becomes undefined.
     pub(crate) fn upload_parts<'d>(
         &self,
         parts: impl Iterator<Item = (usize, &'d [u8])>,
@@ -340,7 +342,7 @@ impl ClBuffer {
         check(code, CALL, self.name())
     }
 
-    /// Reads from byte `offset` on, and waits for the read.
+    /// Copies the buffer's contents from byte `offset` on into `data`, and waits for the copy.
     pub(crate) fn read<T: Element>(&self, offset: usize, data: &mut [T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueReadBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
@@ -431,7 +433,7 @@ impl ClBuffer {
         }
     }
 
-    /// Enqueues the unmap. No reference into the region may be left.
+    /// Enqueues the unmap of `region`. No reference into the region may be left.
     fn unmap(&self, region: Region, event: Option<&mut Event>) -> Result<(), ClError> {
         let lock = self.queue().lock_maps();
         unmap(&self.memory, region.pointer.as_ptr(), event, &lock)
@@ -474,7 +476,7 @@ impl fmt::Debug for ClBuffer {
     }
 }
 
-/// Mapped memory of a buffer.
+/// The bytes of a buffer that are mapped for the host, from the start of the buffer on.
 #[derive(Clone, Copy)]
 struct Region {
     pointer: NonNull<u8>,
@@ -484,7 +486,7 @@ struct Region {
 // SAFETY: a mapped pointer is ordinary memory of the process. The owner of the region decides who
 // uses it.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the owner of the region decides which thread uses it.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -501,7 +503,8 @@ impl Region {
     /// # Safety
     /// The map is complete, for writing, and not undone for `'a`, and nobody else uses it in `'a`.
     unsafe fn slice_mut<'a, T: Element>(self) -> &'a mut [T] {
-        // SAFETY: as above.
+        // SAFETY: as for `slice`, and the bytes may be written. The caller promises that this is
+        // the only view.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.pointer.as_ptr().cast(),
@@ -511,7 +514,7 @@ impl Region {
     }
 }
 
-/// Unmaps a buffer, even if `fill` panics.
+/// Unmaps a buffer at the latest when it is dropped, so also if the closure `fill` panics.
 struct Unmap<'a> {
     buffer: &'a ClBuffer,
     region: Option<Region>,
@@ -539,7 +542,7 @@ pub(crate) struct MappedBuffer {
     mode: MapMode,
     state: MapState,
     staging: Option<Staging>,
-    /// The event of the copy that still reads the staging memory.
+    /// The event of the last copy from the staging memory to the buffer. The next map waits for it.
     sent: Option<Handle>,
 }
 
@@ -571,7 +574,8 @@ impl MappedBuffer {
     /// Makes an unmapped buffer for a device with memory of its own. The host's view is page-locked
     /// memory at a fixed address. A map to read is a copy into the view, the unmap of a map to
     /// write is a copy out of it. The view keeps what the host wrote: a map of [`MapMode::Write`]
-    /// shows that, not the results of kernels. With [`MapMode::ReadWrite`] the view is read only.
+    /// shows that, not the results of kernels. With [`MapMode::ReadWrite`] the host's changes to
+    /// the view do not reach the device.
     pub(crate) fn staged(buffer: ClBuffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
         let memory = ClBuffer::new(
@@ -679,7 +683,8 @@ impl MappedBuffer {
         self.buffer.bytes
     }
 
-    /// Returns true if the host's view is memory of its own.
+    /// Returns true if the buffer was made by [`staged`](Self::staged), so that the host's view is
+    /// memory of its own.
     pub(crate) fn is_staged(&self) -> bool {
         self.staging.is_some()
     }
@@ -774,7 +779,7 @@ impl MappedBuffer {
     }
 
     /// Mapped (or Pending) → Unmapped: enqueues the unmap. Later commands may use the buffer. A
-    /// staged buffer sets no event: it keeps that of its copy.
+    /// staged buffer leaves `event` as it is, and keeps the event of its copy.
     pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;

@@ -151,7 +151,7 @@ fn advice(root: &Path, node: &Path) -> String {
     });
     let group = named.unwrap_or_else(|| about.gid().to_string());
     match about.mode() & 0o060 {
-        // Not for root's group: whoever is in it is as good as root.
+        // Nobody is told to join root's group, because its members are as good as root.
         0o060 if about.gid() != 0 => format!(
             "it belongs to the group {group}; sudo usermod -aG {group} USER, then log in again (a \
              systemd service: SupplementaryGroups={group})"

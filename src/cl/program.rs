@@ -265,8 +265,8 @@ pub(crate) enum Argument<'a> {
     U32x16([u32; 16]),
     Buffer {
         buffer: &'a ClBuffer,
-        /// The number of bytes from its start that the kernel may touch. A smaller buffer is
-        /// refused.
+        /// The number of bytes from the buffer's start that the kernel may touch. A smaller buffer
+        /// is refused.
         bytes: usize,
     },
     Image(&'a Image2d),
@@ -372,7 +372,8 @@ impl ClKernel {
 
     /// Returns the most work-items in a work-group of this kernel on this device
     /// (CL_KERNEL_WORK_GROUP_SIZE). NVIDIA's driver reports 256 for every kernel (seen on an H200),
-    /// but runs kernels that were compiled for larger work-groups in those.
+    /// but runs kernels in the larger work-groups that they were compiled for. So the larger number
+    /// counts on NVIDIA.
     pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
         let limit = self
             .info(CL_KERNEL_WORK_GROUP_SIZE)
@@ -380,7 +381,7 @@ impl ClKernel {
         if self.context().device().compute_capability.is_none() {
             return Ok(limit);
         }
-        // The sizes of three dimensions.
+        // The driver answers with the size in each of three dimensions.
         const SIZE: usize = size_of::<usize>();
         let sizes = self.info::<{ 3 * SIZE }>(CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         let compiled = sizes

@@ -277,8 +277,8 @@ pub(crate) struct Times {
     pub(crate) end: u64,
 }
 
-/// A place for the event of one command, or empty. The event is released once: when the next event
-/// takes its place, by [`Event::release`] or by drop.
+/// Holds the event of one command, or none. The event is released once: when the event of another
+/// command replaces it, by [`Event::release`] or by drop.
 #[derive(Default)]
 pub(crate) struct Event {
     held: Option<HeldEvent>,
@@ -302,7 +302,7 @@ impl Event {
         Event { held: None }
     }
 
-    /// Returns true if the place holds an event.
+    /// Returns true if the event of a command is held.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
@@ -325,8 +325,8 @@ impl Event {
         }
     }
 
-    /// Returns an error if the command is known to have failed. Does not wait. An empty place is no
-    /// error.
+    /// Returns an error if the command is known to have failed. Does not wait. Without an event
+    /// there is no error.
     pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
         let Some(held) = &self.held else {
             return Ok(());
@@ -373,7 +373,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Returns the place where a call leaves its event, or null if no event is wanted.
+/// Returns `place`, where a call leaves its event, or null if `event` is false.
 pub(super) fn wanted(event: bool, place: &mut cl_event) -> *mut cl_event {
     if event { place } else { ptr::null_mut() }
 }
@@ -391,8 +391,8 @@ pub(super) fn wait_event(
     let waited = check(code, "clWaitForEvents", object);
     match event_status(queue, event) {
         Ok(status @ ..0) => Err(ClError::new(command, status, object)),
-        // A positive status means not done. A driver has just not updated it, since its wait for
-        // this event is over.
+        // A positive status means that the command is not done. But the wait is over, so the driver
+        // has only not updated the status.
         Ok(_) => waited,
         Err(unknown) => waited.and(Err(unknown)),
     }

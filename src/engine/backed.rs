@@ -1,5 +1,5 @@
-//! A device engine backed by the host engine. The host compares every N-th batch (`--verify N`).
-//! Under `auto` it takes over when the device fails.
+//! A device engine backed by the host engine. The host computes every N-th batch too and compares
+//! the answers (`--verify N`). Under `auto` it takes over when the device fails.
 //!
 //! The input of a batch is kept here in plain order until the batch is answered, so that the host
 //! can read it too. Records are therefore decoded by the reading thread and copied once more.
@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex};
 /// The largest accepted difference of device and host, in units of one engine's error bound.
 pub(super) const MOST: f64 = 2.0;
 
-/// Starts the host engine for batches of the given size, which is the device's.
+/// A function that starts the host engine. Its argument is the number of records in a batch, which
+/// is that of the device.
 pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error> + Send + Sync>;
 
 /// The duties of the host engine.
@@ -70,7 +71,8 @@ impl Kept {
         (self.start_host)(self.batch)
     }
 
-    /// Copies the input of a slot into an engine.
+    /// Copies the first `records` records that were submitted in a slot into the same slot of
+    /// `engine`.
     pub(crate) fn fill(
         &self,
         engine: &mut dyn Engine,
@@ -92,7 +94,7 @@ pub(crate) struct BackedEngine {
     kept: Arc<Kept>,
     diagnose: Diagnose,
     duties: Duties,
-    /// True after the device has failed. It is given no further batches.
+    /// True after the device has failed. The device is then given no further batches.
     failed: bool,
     /// The input of each slot. `submit` shares it with `kept`, which drops its reference before the
     /// slot is filled again.
@@ -166,7 +168,8 @@ impl BackedEngine {
             .map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
     }
 
-    /// Hands a slot to the host after the device has failed, if taking over is its duty.
+    /// Hands a slot to the host after the device has failed, if the duties say so. Otherwise
+    /// returns the device's error.
     #[cold]
     fn take_over(&mut self, slot: usize, error: Error) -> Result<(), Error> {
         if !self.duties.take_over || !matches!(error.kind(), ErrorKind::Device { .. }) {
@@ -182,7 +185,8 @@ impl BackedEngine {
         }
         self.begin_on_host(slot)
             .map_err(|e| Error::from(ErrorKind::Both([error, e])))?;
-        // Set only after the host has started: without a host the device answers what it has.
+        // Set only after the host has started. If the host cannot start, the device still answers
+        // the batches that it has computed.
         self.failed = true;
         self.submitted[slot].on_host = true;
         Ok(())
@@ -236,7 +240,7 @@ impl BackedEngine {
         ))
     }
 
-    /// The engine that has the answers of a slot.
+    /// Returns the engine that has the answers of a slot: the host, or the device.
     fn answering(&self, slot: usize) -> &dyn Engine {
         match &self.host {
             Some(host) if self.submitted[slot].on_host => host.as_ref(),
@@ -245,7 +249,7 @@ impl BackedEngine {
     }
 }
 
-/// Copies the input of a slot into an engine and starts it.
+/// Copies the first `records` records of `input` into a slot of `engine`, and submits the slot.
 fn begin(
     engine: &mut dyn Engine,
     input: &KeptRecords,

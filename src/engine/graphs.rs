@@ -47,7 +47,7 @@ struct Case {
 }
 
 impl Case {
-    /// Runs batches of several sizes, alternating the slots.
+    /// Runs batches of several sizes in alternating slots, and compares the answers with float64.
     fn run(&mut self, engine: &mut dyn Engine, what: &str) {
         let most = engine.batch();
         let describe = || {
@@ -285,8 +285,8 @@ fn right_under_every_plan(case: &Case, record: &[f32], what: &str) {
     }
 }
 
-/// Padding rows stay finite behind functions that are not, since weights of 0 do not make 0 of an
-/// infinity.
+/// Padding rows stay finite behind functions that are infinite at 0. The next layer multiplies
+/// these rows by weights of 0, and 0 times an infinity is NaN.
 #[test]
 fn functions_leave_padding_rows_finite() {
     for (function, scaled) in [(Math::Reciprocal, false), (Math::Log, true)] {
@@ -304,7 +304,8 @@ fn functions_leave_padding_rows_finite() {
     }
 }
 
-/// The host writes an image of the input where the plan says, also where layers read a copy of it.
+/// The input is an image that a layer and an element-wise sum both read. The host must write it
+/// where the plan says, even if the layer reads a copy of it.
 #[test]
 fn an_image_that_a_layer_and_a_sum_read() {
     let shape = Shape { c: 3, h: 3, w: 5 };
@@ -387,8 +388,8 @@ fn rows_of_padding_hold_nothing_of_other_records() {
     }
 }
 
-/// Two operands are equal values transposed twice. The copies that put them in place share a
-/// constant.
+/// The operands of the sum are a transposed value, and a second transposition of it that changes
+/// nothing.
 #[test]
 fn values_that_are_turned_twice() {
     let mut b = EdgeGraph::new(Shape { c: 16, h: 4, w: 4 }, 5);

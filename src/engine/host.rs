@@ -35,7 +35,8 @@ impl HostEngine {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
         let rows = |role| plan.buffer(role).map_or(0, |i| plan.buffers[i].padded_rows);
-        // Places have the plan's numbers, so that steps know them by the same numbers.
+        // `hidden` has the padded rows of each buffer of the plan, and 0 for a buffer that is not
+        // hidden. So a `Place::Hidden` has the number of the plan's buffer.
         let of_hidden = |b: &plan::Buffer| match b.role {
             BufferRole::Hidden => b.padded_rows,
             _ => 0,
@@ -68,7 +69,7 @@ impl HostEngine {
         self.team.instruction_set()
     }
 
-    /// Threads, the caller's included.
+    /// Returns the number of threads, the caller's included.
     pub(crate) fn threads(&self) -> usize {
         self.team.threads()
     }
@@ -85,7 +86,8 @@ impl Engine for HostEngine {
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        // A decoder writes a record's numbers one after the other.
+        // A decoder writes a record's numbers one after the other, so the features must be
+        // contiguous.
         self.rows.are_neighbours() && self.team.deferred(slot).push(index, decode, bytes)
     }
 
@@ -125,7 +127,8 @@ impl Engine for HostEngine {
     }
 }
 
-/// The rows of a record's elements in a buffer.
+/// Returns the row of each element of a record, in the buffer with this role. Empty if the plan has
+/// no such buffer.
 fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
     plan.buffer(role).map_or(Vec::new(), |i| {
         plan.buffers[i].map.rows().map(|row| row as u32).collect()
@@ -161,12 +164,12 @@ pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
         .try_for_each(|s| step(plan, s, &mut |_| Values::default()).map(drop))
 }
 
-/// The plan's steps; takes the model's constants.
+/// Makes the host's steps from the plan. Moves the constants out of the model.
 fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
     let Model {
         plan, constants, ..
     } = model;
-    // Steps may share a constant: the last step that uses it takes it without a copy.
+    // Steps may share a constant. The last step that uses it takes it, the others take copies.
     let later = |i: usize, c: usize| {
         plan.steps[i + 1..]
             .iter()
@@ -186,7 +189,8 @@ fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
         .collect()
 }
 
-/// One step; `constant` gives the values of the plan's constants.
+/// Makes the host's step for a step of the plan. `constant` returns the values of the plan's
+/// constant with a given number.
 fn step(
     plan: &Plan,
     step: &plan::Step,
@@ -197,7 +201,7 @@ fn step(
         BufferRole::Hidden => Place::Hidden(i),
         BufferRole::Scores | BufferRole::Classes => Place::Scores,
     };
-    // Operands come last, in the order of their operation.
+    // The last arguments of a step are its operands, in the order that its operation states.
     let operands = step.operation.parameters().len().min(step.args.len());
     let (sizes, operands) = step.args.split_at(step.args.len() - operands);
     let mut reading = Reading {
@@ -222,17 +226,17 @@ fn step(
     })
 }
 
-/// An action, and the plan's buffers that it reads and writes.
+/// An action, with the numbers of the plan's buffers that it reads and writes.
 type Read = Result<(Action, usize, usize), Error>;
 
 /// A plan's step that is being turned into a host step.
 struct Reading<'a> {
     plan: &'a Plan,
     step: &'a plan::Step,
-    /// Arguments before the operands.
+    /// The step's arguments before its operands, such as sizes.
     sizes: &'a [Arg],
     operands: &'a [Arg],
-    /// Gives the values of a constant.
+    /// Returns the values of the plan's constant with this number.
     constant: &'a mut dyn FnMut(usize) -> Values,
 }
 
@@ -341,7 +345,7 @@ impl Reading<'_> {
         };
         let array = floats((self.constant)(taps));
         let ((_, read), (_, written)) = (geometry.input, geometry.output);
-        // `admits` has no numbers.
+        // `admits` checks a plan without the values of its constants.
         let taps = match array.is_empty() {
             true => Taps::default(),
             false => Taps::read(&array, (read, written), geometry.window.size)
@@ -457,7 +461,8 @@ impl Reading<'_> {
                 };
                 Action::Convolution(dense, geometry)
             }
-            // Element by element of the window, the channels side by side.
+            // Weights that are not in panels are those of a depthwise convolution. They stand
+            // window element by window element, with the channels side by side.
             None => {
                 let weights = scaled(of, floats(weights), &scales);
                 let weights = Some((Weights::new(Values::F32(weights))?, biases));
@@ -502,7 +507,8 @@ impl Reading<'_> {
         ))
     }
 
-    /// The biases of `rows` rows, and the scales that stand beside them.
+    /// Returns the biases of `rows` rows, and the quantization scales that are stored beside them.
+    /// There are no scales if the constant has none.
     fn biases(&mut self, constant: usize, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
         let c = &self.plan.constants[constant];
         let values = floats((self.constant)(constant));
@@ -574,7 +580,7 @@ mod tests {
         }
     }
 
-    /// What `--max-memory` counts is what the engine allocates, and not much more.
+    /// The memory that `--max-memory` counts is what the engine allocates, or not much more.
     #[test]
     fn memory_is_counted_as_it_is_allocated() {
         let baked = crate::baked::network();

@@ -44,7 +44,8 @@ impl KeptRecords {
         self.deferred.push(index, decode, bytes)
     }
 
-    /// Ends the batch.
+    /// Ends the batch for the records that were given as bytes. If none was, no record needs
+    /// decoding.
     pub(super) fn submit(&mut self) {
         self.deferred.submit();
     }
@@ -59,8 +60,8 @@ impl KeptRecords {
         &self.values[records.start * self.width..records.end * self.width]
     }
 
-    /// Copies or decodes records into a slot of an engine. `buffer` has room for the numbers of a
-    /// record, if any was given as bytes.
+    /// Copies or decodes the range `records` into a slot of an engine, from its record 0 on.
+    /// `buffer` has room for the numbers of a record, if any was given as bytes.
     pub(super) fn copy(
         &self,
         records: Range<usize>,

@@ -2,7 +2,8 @@
 //!
 //! A batch lives in one of [`SLOTS`] slots. The stream fills one slot while the engine computes the
 //! other. The calls for a batch are `record` for each record, `submit`, `collect`, and `answer` for
-//! each record. Then the slot is free again. No engine allocates after its construction.
+//! each record. Then the slot is free again. An engine allocates what it needs for batches when it
+//! is constructed.
 
 pub(crate) mod backed;
 pub(crate) mod cache;
@@ -70,7 +71,8 @@ pub(crate) struct RecordMut<'a> {
 }
 
 impl<'a> RecordMut<'a> {
-    /// Takes the record's column offset and the row offsets of its features.
+    /// Makes the record at column offset `offset` of `data`. `rows` has the offsets of its
+    /// features.
     pub(crate) fn new(data: &'a mut [f32], rows: &'a RecordRows, offset: usize) -> Self {
         RecordMut { data, rows, offset }
     }
@@ -125,7 +127,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Takes the record's column offset and the row offsets of its scores.
+    /// Makes the record at column offset `offset` of `data`. `rows` has the offsets of its scores.
     pub(crate) fn new(data: &'a [f32], rows: &'a [u32], offset: usize) -> Self {
         Record { data, rows, offset }
     }
@@ -227,8 +229,8 @@ pub(crate) trait Engine {
     /// The answer for record `index` of a collected slot.
     fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
 
-    /// Runs the plan once on the input that slot 0 holds, and waits. Transfers nothing. Used by
-    /// benchmarks.
+    /// Runs the plan once on the input that slot 0 holds, and waits. After the first call, the
+    /// OpenCL engine copies nothing between host and device. So benchmarks time the kernels alone.
     fn resident(&mut self, records: usize) -> Result<(), Error> {
         self.submit(0, records)?;
         self.collect(0)

@@ -91,8 +91,8 @@ impl Model {
             few: None,
             ..recipe.clone()
         };
-        // If the batch fits `few.records`, the plan is that variant alone. Without `few` it is the
-        // full plan.
+        // If the batch fits `few.records`, the plan is the variant for few records alone. Under a
+        // recipe without `few` it is the full plan.
         let (full, last) = (
             self.recipe.few.as_ref().map(|_| alone(&self.recipe)),
             separate.as_ref().map(alone),
@@ -213,8 +213,8 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
             .is_ok_and(|r| r == recipe)
 }
 
-/// Repacks the constants of plan `from` for `plan`. Also returns the number of constants that
-/// differ.
+/// Repacks the constants of plan `from` for `plan`. Also returns the number of constants that were
+/// repacked because no constant of `from` equals them.
 fn laid_out(
     plan: &Plan,
     from: &Plan,

@@ -47,9 +47,9 @@ use std::time::Duration;
 /// The results that the host reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The network's output values.
+    /// True for the network's output values.
     pub(crate) scores: bool,
-    /// The index of the largest score.
+    /// True for the index of the largest score.
     pub(crate) classes: bool,
 }
 
@@ -61,7 +61,8 @@ struct Slot {
     /// One event for each step's launch, to check how it ended. The events are unused if launches
     /// are not checked.
     events: Vec<Event>,
-    /// The event of unmapping the input.
+    /// The event of the command that unmaps the input and so gives it to the device. Not used for
+    /// staged input.
     handed: Event,
     /// The number of records of the last launched batch.
     records: usize,
@@ -99,12 +100,12 @@ pub(crate) struct OpenClEngine {
     timeline: Option<Timeline>,
 }
 
-/// Offsets in the input buffer of a slot.
+/// Offsets in the input buffer of a slot, in floats.
 struct InputPlaces {
     records: Vec<u32>,
-    /// The features of a record.
+    /// The offset of each feature from that of its record.
     features: RecordRows,
-    /// The padding rows of a record.
+    /// The offsets of the rows that hold no feature, from that of a record.
     padding: Vec<u32>,
 }
 
@@ -126,10 +127,10 @@ impl InputPlaces {
     }
 }
 
-/// Offsets in the score buffer of a slot.
+/// Offsets in the score buffer of a slot, in floats.
 struct ScorePlaces {
     records: Vec<u32>,
-    /// The scores of a record.
+    /// The offset of each score from that of its record.
     rows: Vec<u32>,
 }
 
@@ -141,7 +142,8 @@ impl ScorePlaces {
     }
 }
 
-/// Returns the offsets of a buffer's rows and columns, and those of the elements of its map.
+/// Returns the offsets of the rows and columns of the buffer with this role, and the row offset of
+/// each element of a record. All are empty if the plan has no such buffer.
 fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
     let Some(i) = plan.buffer(role) else {
         let (rows, cols) = (Vec::new(), Vec::new());
@@ -153,7 +155,7 @@ fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
     (offsets, elements)
 }
 
-/// Converts the times of the queue's commands to the host's clock.
+/// Adds the queue's commands to the trace, with their times converted to the host's clock.
 struct Timeline {
     track: Track,
     clocks: Clocks,
@@ -162,7 +164,7 @@ struct Timeline {
     flying: [(usize, u64, u64); SLOTS],
 }
 
-/// The number of measurements that compare the two clocks.
+/// The number of measurements that compare the device's clock with the host's.
 const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
@@ -201,7 +203,8 @@ impl OpenClEngine {
         &self.plan
     }
 
-    /// The reason why the engine does not run the plan of its model, if it does not.
+    /// Returns what the engine leaves out of its model's plan and the device's limit that forbids
+    /// it. `None` if the engine runs the model's plan.
     pub(crate) fn instead(&self) -> Option<&str> {
         self.instead.as_deref()
     }
@@ -276,8 +279,8 @@ impl OpenClEngine {
 }
 
 impl OpenClEngine {
-    /// Gives a slot's buffers to the device. Clears the columns after the last record and unmaps
-    /// the buffers.
+    /// Gives a slot's input and results to the device. Before, it clears the input columns after
+    /// the last record, and resets results that the host has mapped.
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot {
             input,
@@ -463,7 +466,8 @@ impl OpenClEngine {
 /// arithmetic does not produce. As a class it is out of range.
 const UNWRITTEN: u32 = 0xFFFF_FFFE;
 
-/// Lets `clear` reset results that the host has mapped, and gives them to the device.
+/// Gives results to the device. Before, `clear` resets them through the host's map. Staged results
+/// are not cleared here, because [`OpenClEngine::clear_results`] resets them by a copy.
 fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
     if results.is_staged() {
         return if results.is_mapped() {
@@ -473,7 +477,7 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
         };
     }
     if !results.is_mapped() {
-        // Only before the first batch and after `resident`.
+        // Results are unmapped here only before the first batch and after `resident`.
         results.enqueue_map()?;
         results.wait()?;
     }
@@ -481,7 +485,8 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
     results.enqueue_unmap(None)
 }
 
-/// Makes the buffer that results in the device's own memory are reset from.
+/// Makes the buffer that results in the device's own memory are reset from. `None` for unified
+/// memory.
 fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
@@ -656,7 +661,8 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 .copied()
                 .zip(model.constants.iter().map(model::bytes)),
         )?;
-        // The kernels of other steps take only their own constants.
+        // Steps that do not take the buffer of all constants take sub-buffers of it, one for each
+        // constant.
         let parts = starts.iter().zip(model.plan.constants.iter());
         let parts = parts.map(|(&start, c)| {
             Ok(Resident::Buffer(all.sub_buffer(
@@ -861,7 +867,8 @@ impl Engine for OpenClEngine {
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         let input = &mut self.slots[slot].input;
         if !input.is_mapped() {
-            // Only after `resident`. A batch ends with its input mapped again.
+            // The input is unmapped here only after `resident`. A batch ends with its input mapped
+            // again.
             input.enqueue_map()?;
             input.wait()?;
         }
@@ -893,7 +900,8 @@ impl Engine for OpenClEngine {
             timeline.flying[slot] = (records, before, timeline.track.now());
         }
         self.queue.flush()?;
-        // Enqueued while the device works on the batch. The next batch's flush submits it.
+        // The reset of the results is enqueued while the device works on the batch. The next
+        // batch's flush submits it.
         self.clear_results(slot)
     }
 

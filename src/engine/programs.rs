@@ -287,8 +287,8 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// Such options let a compiler assume that there is no infinity and no NaN. Overflows are
-    /// detected by them.
+    /// No plan has compiler options that assume finite numbers. Overflows are detected by
+    /// infinities and NaN.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {

@@ -12,8 +12,8 @@ use std::fmt;
 pub(crate) struct SelfTestReport {
     /// The number of compared answers.
     pub(crate) records: usize,
-    /// The largest error of a score, in units of its bound (1e-4 of the score). Above 1 the test
-    /// fails.
+    /// The largest error of a score, in units of its bound, which is 1e-4 · max(1, |score|). Above
+    /// 1 the test fails.
     pub(crate) excess: f64,
     /// The largest absolute error of a score.
     pub(crate) error: f64,
@@ -92,7 +92,8 @@ pub(crate) fn run(
     golden: &Golden<'_>,
 ) -> Result<SelfTestReport, Error> {
     let mut report = SelfTestReport::default();
-    // The first answers of each variant of the plan. The variants add in different orders.
+    // The first scores of each golden vector: those of the full plan, and those of its variant for
+    // few records. The two add in different orders.
     let mut answers: [Vec<f32>; 2] = Default::default();
     let few = engine.few();
     for records in [

@@ -37,7 +37,7 @@ pub(crate) enum Trial {
     Wrong(String),
 }
 
-/// Everything that a trial depends on.
+/// Everything that the result of a trial depends on, as texts.
 #[derive(Clone, Debug)]
 pub(crate) struct TrialKey {
     parts: Vec<String>,

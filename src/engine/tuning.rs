@@ -39,7 +39,8 @@ impl TuningRecord {
     }
 }
 
-/// The host's name among devices. Names of OpenCL devices are longer.
+/// The name of the host in tuning records. The names of OpenCL devices are longer, because they end
+/// with the number of compute units.
 const HOST: &str = "host";
 
 /// Returns a device's name with its compute units, and its driver. `None` is the host.

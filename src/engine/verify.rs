@@ -219,7 +219,8 @@ mod tests {
         )
     }
 
-    /// A scale's summands are placed as its factors are. The error names the node, value and step.
+    /// The summands of a scale step are read by the map of its factors, which is wrong for them.
+    /// The error names the node, value and step.
     #[test]
     fn numbers_of_other_elements_are_found() {
         let (right, inputs, scores) = scaled();
@@ -253,7 +254,7 @@ mod tests {
         );
     }
 
-    /// Wrongly packed weights make the golden vectors fail.
+    /// One changed bias makes the golden vectors fail.
     #[test]
     fn wrong_weights_are_found() {
         let (mut model, inputs, scores) = scaled();

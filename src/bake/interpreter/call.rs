@@ -13,10 +13,11 @@ pub(super) struct Axes {
     pub(super) x: usize,
 }
 
-/// The decoded geometry argument (`kernels/common/geometry.cl`).
+/// The decoded geometry argument of an image operation (`kernels/common/geometry.cl`).
 #[derive(Clone, Copy)]
 pub(super) struct DecodedGeometry {
-    /// First row, rows from pixel to pixel and rows from line to line, for operand and result.
+    /// For operand and result: the row of the first pixel, the rows from one pixel to the next, and
+    /// those from one line to the next.
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
     /// Height and width of operand, result and window, then stride and dilation along both axes.
@@ -25,10 +26,11 @@ pub(super) struct DecodedGeometry {
     pub(super) window: Axes,
     pub(super) stride: Axes,
     pub(super) dilation: Axes,
-    /// The border at top and left, then at bottom and right.
+    /// The operand's border: at top and left in `before`, at bottom and right in `after`.
     pub(super) before: Axes,
     pub(super) after: Axes,
-    /// Channels and outputs of a group, then outputs of all groups.
+    /// The input channels and the output channels of a group, then the output channels of all
+    /// groups.
     pub(super) group_channels: usize,
     pub(super) group_outputs: usize,
     pub(super) outputs: usize,
@@ -68,7 +70,8 @@ impl DecodedGeometry {
         first + pixel / self.to.x * line + pixel % self.to.x * step
     }
 
-    /// Returns the row of the first channel of the operand's pixel at the same place.
+    /// Returns the row of the first channel of the operand's pixel at the place of pixel `pixel` of
+    /// the result.
     pub(super) fn read(&self, pixel: usize) -> usize {
         let [first, step, line] = self.input;
         first + pixel / self.to.x * line + pixel % self.to.x * step
@@ -97,18 +100,21 @@ impl DecodedGeometry {
     }
 }
 
-/// The decoded argument of `kernels/common/moved.cl`.
+/// A decoded map from elements to the rows where a kernel reads and writes them
+/// (`kernels/common/moved.cl`).
 #[derive(Clone, Copy)]
 pub(super) struct DecodedMap {
     words: [usize; 16],
 }
 
 impl DecodedMap {
-    /// Returns the element and the row of a work-item. A row without a source has no element.
+    /// Returns the element that a work-item computes, and its row in the result. The element is
+    /// `None` for a row without a source.
     pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
         let w = &self.words;
         let by_rows = w[3] > 0;
-        // The kernel's unsigned difference wraps for a row before the first and misses all loops.
+        // In the kernel the difference is unsigned. For a row before the first it wraps to a number
+        // that is in no loop.
         let mut rest = if by_rows {
             (item as u32).wrapping_sub(w[1] as u32) as usize
         } else {
@@ -127,7 +133,7 @@ impl DecodedMap {
         }
     }
 
-    /// Returns the row or number in the source where an element is read.
+    /// Returns the row of the operand, or the index in the array, from which `element` is read.
     pub(super) fn from(&self, element: usize) -> usize {
         let w = &self.words;
         let (first, second) = (w[11].max(1), w[13].max(1));
@@ -136,14 +142,14 @@ impl DecodedMap {
     }
 }
 
-/// The arguments before the operands.
+/// The decoded arguments of a kernel that come before its operands.
 #[derive(Default)]
 pub(super) struct DecodedArguments {
     sizes: Vec<(LeadingArgument, usize)>,
     params: [f32; 2],
-    /// The constant for rows without a source.
+    /// The number that a gather writes to rows without a source.
     pub(super) value: f64,
-    /// The maps of the first and the second array.
+    /// The map of a gather, or the maps of a scale's factors and summands.
     pub(super) moved: Vec<DecodedMap>,
     image: Option<DecodedGeometry>,
     /// The words of a product's argument.
@@ -151,6 +157,8 @@ pub(super) struct DecodedArguments {
 }
 
 impl DecodedArguments {
+    /// Decodes the arguments before the operands, which must be of the `expected` kinds.
+    ///
     /// # Errors
     /// An argument is missing or of another type than the kernel takes.
     fn new<'a>(
@@ -206,7 +214,7 @@ pub(super) struct Call<'p> {
     /// The weight format that the kernel is compiled for.
     pub(super) stored: Precision,
     items: WorkItems,
-    /// The work-items of a work-group.
+    /// The work-items of a work-group. `None` if the step does not set its size.
     group: Option<WorkItems>,
     records: usize,
 }
@@ -308,12 +316,14 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns the parameter and the argument of an operand.
+    /// Returns the parameter of the operation that is called `name`, and the step's argument for
+    /// it.
     pub(super) fn operand(&self, name: &str) -> Option<(&'static Parameter, Arg)> {
         self.operands.iter().find(|(p, _)| p.name == name).copied()
     }
 
-    /// Returns the value of a `-D` option of the step or of the kernel's library entry.
+    /// Returns the value of the `-D` option `name` of the step, or else of the kernel's library
+    /// entry.
     pub(super) fn option(&self, name: &str) -> Option<String> {
         let of_step = self.options.split_whitespace().find_map(|option| {
             let (found, value) = option
@@ -326,10 +336,11 @@ impl<'p> Call<'p> {
         of_step.or_else(|| entry.map(|d| d.value.to_string()))
     }
 
-    /// Returns an option that is a whole number.
+    /// Returns the whole number in the `-D` option `name`, or `None` if the step and the kernel's
+    /// entry do not set it.
     ///
     /// # Errors
-    /// The option has another value.
+    /// The option is no whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
         let number = |text: String| {
             text.parse()
@@ -338,10 +349,10 @@ impl<'p> Call<'p> {
         self.option(name).map(number).transpose()
     }
 
-    /// Returns an option that is a whole number.
+    /// As [`number`](Self::number), for an option that must be there.
     ///
     /// # Errors
-    /// The option is missing or has another value.
+    /// The option is missing or is no whole number.
     pub(super) fn known(&self, name: &str) -> Result<usize, String> {
         self.number(name)?
             .ok_or_else(|| format!("the kernel is compiled without -D{name}"))
@@ -401,7 +412,8 @@ impl<'p> Call<'p> {
         self.items.rows
     }
 
-    /// Returns the number of partial results of `h` rows each, which is 1 without shared work.
+    /// Returns the number of partial results, of `h` rows each, that work-groups compute for one
+    /// result. It is 1 if work-groups do not share the common dimension.
     pub(super) fn parts(&self, h: usize) -> usize {
         match (self.kernel.restrictions.tile, self.group) {
             (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {
@@ -411,10 +423,10 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns how many of the rows the work-items compute.
+    /// Returns how many of the `rows` rows of a result the work-items compute.
     ///
     /// # Errors
-    /// Work-items write behind the last row.
+    /// Work-items would write behind the last row, and the kernel does not check that.
     pub(super) fn rows(&self, rows: usize) -> Result<usize, String> {
         let r = &self.kernel.restrictions;
         let reached = match (r.tile, self.group) {
@@ -449,7 +461,7 @@ impl<'p> Call<'p> {
         let (_, scale) = r.scale;
         match (r.tile, self.group) {
             _ if self.host => pixels,
-            // Each record has its own work-groups.
+            // In a kernel for few records, each record has its own work-groups.
             (Some((_, x)), Some(group)) if self.kernel.of_few() => {
                 let (groups, each) = (self.items.columns / group.columns, pixels.div_ceil(x));
                 pixels.min(groups.saturating_sub(column * each) * x)

@@ -29,7 +29,7 @@ impl Memory {
         }
     }
 
-    /// Returns the index of a cell's number.
+    /// Returns the index in `numbers` of a cell's number.
     fn place(&self, cell: usize) -> usize {
         cell % self.columns * (self.numbers.len() / self.columns) + cell / self.columns
     }
@@ -46,7 +46,7 @@ impl Memory {
 /// The cells of a buffer for one record.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
-    /// Index of the memory.
+    /// The index of the memory with these cells, among all memories of the device.
     pub(super) memory: usize,
     /// The first cell of the buffer.
     pub(super) start: usize,
@@ -66,9 +66,9 @@ enum Rows {
 
 /// A method to find the rows of a column in memory.
 enum Way<'m> {
-    /// Index of the first number, and distance from row to row.
+    /// Index of the first row's number in the memory, and distance from row to row.
     Even(usize, usize),
-    /// First cell, and distance of each row from it.
+    /// First cell of the column, and distance of each row from it.
     Each(usize, &'m [u32]),
     /// [`Matrix::cell`] finds and checks each row.
     Checked,
@@ -126,7 +126,7 @@ impl Matrix {
         })
     }
 
-    /// Returns the cell of a row.
+    /// Returns the cell of a row, or an error if it is outside the buffer.
     fn cell(&self, column: usize, row: usize) -> Result<usize, String> {
         let Column { first, span } = &self.columns[column];
         let cell = first

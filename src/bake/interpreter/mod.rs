@@ -50,9 +50,9 @@ const TOLERANCE: f64 = 1e-6;
 /// A batch of which the interpreter computes some records.
 #[derive(Debug, PartialEq)]
 struct Run {
-    /// Records of the batch.
+    /// The number of records of the batch.
     records: usize,
-    /// The columns that are computed.
+    /// The columns of the records that the interpreter computes.
     columns: Vec<usize>,
     /// True if each hidden buffer has memory of its own, as on a device that shares none with the
     /// host. Otherwise hidden buffers share the arena.
@@ -83,7 +83,8 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     few.into_iter()
         .for_each(|few| run(few, &[0, few - 1], false));
     if cheap {
-        // The smallest batch for the full plan, and a single record for the variant.
+        // The smallest batch that the full plan computes, one record more than the variant for few
+        // records takes. Then one record, the smallest batch of that variant.
         run(few.map_or(1, |few| few + 1).min(full), &[0], true);
         few.into_iter().for_each(|_| run(1, &[0], true));
     }
@@ -142,9 +143,9 @@ fn near(found: f64, expected: f64) -> bool {
 
 /// A difference between a plan and its network.
 struct Wrong {
-    /// Index of the record in the run.
+    /// The index of the wrong record in [`Run::columns`].
     record: usize,
-    /// The step that failed, if one did.
+    /// The step that could not be executed. `None` if a score or a class is wrong.
     step: Option<usize>,
     text: String,
 }
@@ -374,7 +375,7 @@ fn wrong_number<'a>(
     })
 }
 
-/// Returns the elements that a gather copies.
+/// Returns the map of the rows that a gather moves, or `None` if the step is no gather.
 fn gathered(step: &Step) -> Option<&Moved> {
     step.args.iter().find_map(|a| match a {
         Arg::Moved(moved) if step.operation == Operation::Gather => Some(moved),
@@ -382,7 +383,8 @@ fn gathered(step: &Step) -> Option<&Moved> {
     })
 }
 
-/// Returns the last buffer that a step writes, without the classes.
+/// Returns the buffer of a step's result: the last one among its arguments that does not hold
+/// classes.
 fn written(plan: &Plan, step: &Step) -> Option<usize> {
     step.args.iter().rev().find_map(|a| match *a {
         Arg::Buffer(i) if plan.buffers[i].role != BufferRole::Classes => Some(i),

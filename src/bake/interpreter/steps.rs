@@ -20,7 +20,7 @@ pub(super) const PADDING: f64 = 1234.5;
 /// The class of a record with a score that is not finite.
 const REFUSED: f64 = u32::MAX as f64;
 
-/// A device that executes a plan for some records of a batch.
+/// A simulated device that executes a plan for some records of a batch.
 pub(super) struct Machine<'p> {
     plan: &'p Plan,
     library: &'p Library,
@@ -30,7 +30,7 @@ pub(super) struct Machine<'p> {
     memories: Vec<Memory>,
     /// True if each hidden buffer has its own memory instead of a part of the arena.
     apart: bool,
-    /// Records of the batch.
+    /// The number of records of the batch.
     records: usize,
     /// The columns of the records that are computed.
     columns: Vec<usize>,
@@ -46,7 +46,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// Returns the sums of all rows for each column, over the terms in `range`.
+    /// Returns for each column the sums of products of all rows, over the terms in `range`.
     fn sums(&self, columns: &[Vec<f64>], range: std::ops::Range<usize>) -> Vec<Vec<f64>> {
         let rows = self.weights.len() / self.depth.max(1);
         let part: Vec<f32>;
@@ -83,7 +83,7 @@ impl Layer {
             .collect()
     }
 
-    /// Returns the results of all rows for each column.
+    /// Returns the results of all rows for each column: sums, then scale, bias and activation.
     fn results(&self, columns: &[Vec<f64>], activation: Activation) -> Vec<Vec<f64>> {
         let mut all = self.sums(columns, 0..self.depth);
         for values in &mut all {
@@ -101,7 +101,7 @@ impl Layer {
 }
 
 impl<'p> Machine<'p> {
-    /// Returns a device with nothing but constants in memory.
+    /// Returns a simulated device with nothing but constants in memory.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -210,7 +210,8 @@ impl<'p> Machine<'p> {
         )
     }
 
-    /// Writes a record's values into the rows that the map of buffer `i` gives.
+    /// Writes the values of the n-th computed record into the rows that the map of buffer `i`
+    /// gives. The other rows get [`PADDING`].
     pub(super) fn put(&mut self, i: usize, n: usize, values: &[f64]) -> Result<(), String> {
         let (matrix, map) = (self.declared(i)?, self.plan.buffers[i].map);
         if map.len() != values.len() || map.end() > matrix.rows {
@@ -225,7 +226,7 @@ impl<'p> Machine<'p> {
         matrix.write(&mut self.memories, n, &rows)
     }
 
-    /// Returns a record's column of buffer `i`.
+    /// Returns all rows of the n-th computed record in buffer `i`.
     pub(super) fn column(&self, i: usize, n: usize) -> Result<Vec<f64>, String> {
         self.declared(i)?.read(&self.memories, n)
     }
@@ -276,7 +277,7 @@ impl<'p> Machine<'p> {
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
 
-    /// Returns operand `name` for all records.
+    /// Returns the rows of operand `name` for each computed record.
     fn read(
         &self,
         call: &Call<'_>,
@@ -353,7 +354,7 @@ impl<'p> Machine<'p> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
         };
-        // The last panel is stored with all its rows.
+        // The constant has all rows of its last panel, also those behind the last row of the layer.
         let (granule, _) = layout.granularity();
         let padded = rows.next_multiple_of(granule);
         layout
@@ -408,7 +409,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the layout in which the kernel reads `a`.
+    /// Returns the layout in which the kernel reads its weights, operand `a`.
     fn layout_of_weights(&self, call: &Call<'_>) -> Result<Layout, String> {
         let Some((parameter, Arg::Constant(i))) = call.operand("a") else {
             return Err("operand a is no constant".into());
@@ -515,7 +516,7 @@ impl<'p> Machine<'p> {
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
         let parts = call.parts(h);
-        // An image of weights has all rows of its constant.
+        // If the kernel reads the weights as an image, it has all padded rows of the constant.
         let high = if image { c.padded.0.max(h) } else { h };
         let mut weights = self.weights(call, "a", &layout, (high, l))?;
         weights.truncate(h * l);
@@ -613,7 +614,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Writes the result of a narrow layer with operand `x`, without an activation.
+    /// Writes the result of a layer with few outputs: weights `a2`, biases `bias2`, operand `x`, no
+    /// activation.
     fn narrow(
         &mut self,
         call: &Call<'_>,
@@ -666,7 +668,7 @@ impl<'p> Machine<'p> {
         self.narrow(call, &middle, h, l)
     }
 
-    /// Returns a number of the buffer of all constants.
+    /// Returns the number at `byte` of the buffer that holds all constants.
     fn number_of_all(&self, precision: Precision, byte: usize) -> Result<f32, String> {
         let bytes = self.all.get(byte..byte + precision.bytes());
         let bytes = bytes
@@ -747,8 +749,8 @@ impl<'p> Machine<'p> {
     fn layers(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (layers, classes) = (call.known("LAYERS")?, call.known("CLASSES")?);
         let (few, lanes) = (call.kernel.of_few(), 4);
-        // Options for full batches count vectors of four records, and a row of 16 records has four
-        // of them. Options for few records count rows.
+        // Options for full batches count vectors of four records, and each row of 16 records has
+        // four such vectors. Options for few records count rows.
         let unit = if few { 1 } else { lanes };
         let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
         if few {
@@ -903,7 +905,8 @@ impl<'p> Machine<'p> {
         self.write(call, call.size(LeadingArgument::Height), |n, result| {
             let rows = result.len();
             let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
-            // Sums of neighbouring pixels are adjacent in memory, so some are written together.
+            // The sums of neighbouring pixels are adjacent in memory. Therefore each output is
+            // written for up to 16 pixels in turn.
             for pixels in pixels.chunks(16) {
                 let first: Vec<usize> = pixels.iter().map(|&pixel| image.written(pixel)).collect();
                 if let Some(end) = first
@@ -1079,7 +1082,8 @@ impl<'p> Machine<'p> {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
         let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
-        // Returns the window elements along an axis that are inside the image with its border.
+        // Counts the window elements along an axis that do not end behind the image with its
+        // border.
         let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
             (0..size)
                 .filter(|k| at * stride + k * dilation < all)
@@ -1147,7 +1151,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/scale`: factors and summands, or slopes for negative values.
+    /// `kernels/scale`: multiplies each element by a factor and adds a summand, or multiplies
+    /// negative elements by a slope.
     fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
         let &[factors_of, summands_of] = &call.leading.moved[..] else {
             return Err("it takes two maps".into());
@@ -1155,7 +1160,7 @@ impl<'p> Machine<'p> {
         let rows = self.plan.buffers[buffer(call, "r")?].padded_rows;
         let h = call.size(LeadingArgument::Height).unwrap_or(rows);
         let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
-        // A PReLU of the host engine has the same constant in both operands.
+        // A PReLU of the host engine has the same constant as `factors` and as `bias`.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
             (true, Some((_, a)), Some((_, b))) => a == b,
             _ => call.option("PRELU").is_some(),
@@ -1389,7 +1394,7 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Returns the buffer of an operand.
+/// Returns the number of the buffer that is operand `name`.
 fn buffer(call: &Call<'_>, name: &str) -> Result<usize, String> {
     match call.operand(name) {
         Some((_, Arg::Buffer(i))) => Ok(i),
@@ -1397,7 +1402,7 @@ fn buffer(call: &Call<'_>, name: &str) -> Result<usize, String> {
     }
 }
 
-/// Writes a row of a result.
+/// Writes `number` into `row` of a result. An error if there is no such row.
 fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     let rows = result.len();
     let place = result
@@ -1407,7 +1412,7 @@ fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number of rows that a step of the host engine moves or fills.
+/// Returns the number of rows that a gather moves or fills, if `arg` is its map.
 fn moved_items(arg: &Arg) -> Option<usize> {
     if let Arg::Moved(moved) = arg {
         Some(moved.items())

@@ -31,7 +31,7 @@ use std::time::Duration;
 const MOST_FILES: usize = 100;
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The resolution of the time of last use. It is coarse to spare flash memory.
+/// The time of a blob's last use is renewed only if it is older than this, to spare flash memory.
 const USED: Duration = Duration::from_secs(24 * 3600);
 
 /// The suffix of the marker of a bad blob.
@@ -86,8 +86,8 @@ pub(crate) struct Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        // Removed before it is unlocked, so that a process that locks the file then sees that it is
-        // gone.
+        // The marker is removed before it is unlocked. So a process that locks it afterwards sees
+        // that it is gone.
         if let Some((path, _file)) = self.marker.take() {
             let _ = fs::remove_file(path);
         }
@@ -201,7 +201,7 @@ impl Blobs {
         })
     }
 
-    /// Marks a blob as bad if the process that was loading it has died.
+    /// Marks blobs of the key's driver as bad if the process that was loading them has died.
     fn condemn(&self, key: &Key) {
         for name in self.folder.names(&key.driver) {
             let Some((blob, FileKind::Loading)) = kind_of(&name) else {
@@ -230,8 +230,8 @@ impl Blobs {
         if all.len() as u64 > MOST_BYTES {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        // A driver that refuses its own binaries would otherwise rewrite the memory card at each
-        // start.
+        // If a driver refuses its own binaries, each start stores the same bytes again. This check
+        // spares the memory card.
         let there = self
             .folder
             .open(&key.name)
@@ -296,7 +296,7 @@ impl Blobs {
         self.folder.at(&[name, end].concat())
     }
 
-    /// A path in the folder, for messages.
+    /// Returns the path of a file in the folder, whose name is `name` and `end`, for messages.
     fn shown(&self, name: &str, end: &str) -> String {
         crate::escape::path(&self.at(name, end))
     }
@@ -342,7 +342,7 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     Some((blob, kind))
 }
 
-/// The lines between the key and the driver's bytes.
+/// Returns the lines of a blob between the key and the driver's `bytes`: length and checksum.
 fn tail(bytes: &[u8]) -> String {
     format!(
         "bytes {}\nchecksum {:016x}\n\n",
@@ -395,7 +395,7 @@ mod tests {
         }
         let path = blobs.folder.at(&key.name);
         let whole = fs::read(&path).unwrap();
-        // Every truncation, every changed byte, and a byte after the end.
+        // The wrong files: each truncation, each changed byte, and a byte after the end.
         let mut wrong: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
         wrong.extend((0..whole.len()).map(|i| {
             let mut bytes = whole.clone();
@@ -458,7 +458,8 @@ mod tests {
         assert_eq!(f.names().len(), 6);
         drop(several);
         assert_eq!(f.names(), [&*key.name]);
-        // A dead process: its lock is released and its file stays.
+        // Imitates a process that dies while it loads a blob: its lock is released and its marker
+        // stays.
         let die = |key: &Key| {
             blobs.store(key, b"x").unwrap();
             let (_, mut loading) = blobs.load(key).unwrap();
@@ -480,7 +481,7 @@ mod tests {
         let same = |text| Key::new(&[("device", "a")], &[("options", text)]);
         blobs.store(&same("1"), b"y").unwrap();
         blobs.load(&same("1")).unwrap();
-        // With a second bad blob this driver gets none. Another driver does.
+        // With a second bad blob, no blob of this driver is loaded. Those of another driver are.
         die(&same("2"));
         assert!(blobs.load(&same("1")).is_err());
         let other = self::key("b");

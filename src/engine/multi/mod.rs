@@ -60,7 +60,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The size of a slot in full batches of all members.
+/// The number of full batches of each member that a slot has room for.
 const BATCHES: usize = 4;
 
 /// The limit for the bytes of a slot's numbers. A slot still holds a batch of each member.
@@ -101,7 +101,8 @@ impl Silence {
     }
 }
 
-/// Waits on a condition for at most a tick. Also returns true if the whole tick passed.
+/// Waits on a condition for at most a tick, or without a limit if there is no watchdog. Also
+/// returns true if the whole tick passed.
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
     let Some(tick) = watchdog::tick() else {
         return (
@@ -144,9 +145,9 @@ struct WorkerControl {
 enum WorkerState {
     Building,
     Built(Result<MemberFacts, Error>),
-    /// The engine is not needed, or not yet.
+    /// The thread waits until it shall work or end.
     Waiting,
-    /// Works as the member with this index.
+    /// The thread works as the member with this index.
     Working(Arc<Shared>, usize),
     Ended,
 }
@@ -195,7 +196,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // A working thread has already been told to quit.
+        // `MultiEngine` has told a working thread to quit before it drops its members.
         self.control.set(WorkerState::Ended);
         self.thread.take().into_iter().for_each(Thread::join);
     }
@@ -356,7 +357,7 @@ impl WorkerShared {
     }
 }
 
-/// The data of a member's thread. Other threads read only its times.
+/// The data of a member's thread. Other threads read only the times of its engine.
 struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
     /// A buffer for a record that is not contiguous in the engine's layout.
@@ -374,10 +375,11 @@ struct QueueState {
     full: bool,
     /// The time when the last full slot was done.
     done: Option<Instant>,
-    /// The member that measures its speed, while no other member runs.
+    /// The member that measures its speed at the start. Others wait for it before they measure
+    /// theirs.
     measuring: Option<usize>,
     quit: bool,
-    /// The failure of the last member.
+    /// The failure of the last member that was left. It ends the stream.
     failure: Option<Failure>,
 }
 
@@ -399,11 +401,11 @@ impl Failure {
 
 struct SubmittedSlot {
     input: Option<Arc<KeptRecords>>,
-    /// The records that no member has taken.
+    /// The slot's records that no member has taken yet.
     open: Range<usize>,
-    /// The records of failed members.
+    /// The records that failed members had taken. They wait for another member.
     returned: Vec<Range<usize>>,
-    /// The number of records without an answer.
+    /// The number of the slot's records without an answer.
     left: usize,
 }
 
@@ -416,26 +418,27 @@ impl SubmittedSlot {
 
 /// The progress of a member.
 struct MemberState {
-    /// The speed; `None` until it is measured and after a failure.
+    /// The member's speed. `None` until it is measured and after a failure.
     pace: Option<Pace>,
     /// The member's chunks, indexed by the slot of its own engine.
     chunks: [Option<RecordChunk>; SLOTS],
-    /// The expected end of the member's chunks.
+    /// The time when the member is expected to have computed its chunks.
     ends: Instant,
     asleep: bool,
     /// The number of signs of life: calls that the member has begun or ended.
     signs: u64,
     silence: Silence,
-    /// The time of the slowest chunk.
+    /// The time that the member's slowest chunk took.
     slowest: Option<Duration>,
     times: MemberTimes,
 }
 
-/// Records that a member should take.
+/// The number of records that a member should take now, maybe 0, and their slot.
 struct Offer {
     slot: usize,
     records: usize,
-    /// The time in microseconds after which the counted records should be done.
+    /// The microseconds from now until the waiting records of the slot, and half of those of the
+    /// next slot, should be done.
     horizon: f64,
 }
 
@@ -495,7 +498,8 @@ impl QueueState {
         fastest.map(|(i, _)| i)
     }
 
-    /// Returns the records that member `who` should take.
+    /// Returns the records that member `who` should take now. `None` if no record waits, if another
+    /// member computes alone, or before the speed of `who` is known.
     fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<Offer> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
@@ -555,7 +559,8 @@ impl Shared {
         }
     }
 
-    /// Waits until member `who` may run as the only one. Does not wait for a failed member.
+    /// Waits until no other member measures its speed, then marks `who` as the one that does. Does
+    /// not wait for a failed member.
     fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
         let runs = |state: &QueueState| {
@@ -635,7 +640,8 @@ impl Shared {
             state.members[who].asleep = true;
             let wake = &self.workers[who].wake;
             state = match offer {
-                // The other members should be done by then. If they are late, this one helps.
+                // By the offer's horizon the other members should be done. If they are late, this
+                // member wakes up and helps.
                 Some(Offer { horizon, .. }) => {
                     let until = Duration::from_micros(horizon.clamp(1e3, 1e7) as u64);
                     let woken = wake.wait_timeout(state, until);
@@ -779,8 +785,8 @@ impl Worker {
                         own.begin(place, stream.batch(chunk.slot));
                     }
                     self.prepare(&chunk, place, &input)?;
-                    // Dropped before the slot can be answered, because the stream then needs
-                    // exclusive access to it.
+                    // The reference to the slot's input is dropped before the slot can be answered.
+                    // The stream then needs exclusive access to the input.
                     drop(input);
                     let start = self.now();
                     self.with_engine(|engine, _| engine.submit(place, records))?;
@@ -832,8 +838,8 @@ impl Worker {
         // The first run is a warm-up, in which drivers compile or page in memory. For a driver in
         // this process it is a full batch. PoCL 3.1 stores a compiled kernel with the largest grid
         // that it has seen, and a larger grid adds a second entry. If both fit, several devices
-        // release each other's entries and an assertion ends the program. Only one member runs at a
-        // time, because `Party` needs the speed of each one alone.
+        // release each other's entries and an assertion ends the program. Only one member measures
+        // at a time, because `Party` needs the speed of each one alone.
         self.shared.begin_measuring(self.who);
         let first = if worker.in_process { worker.batch } else { 1 };
         for (run, records) in [first, 1, few].into_iter().enumerate() {

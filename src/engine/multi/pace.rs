@@ -10,7 +10,7 @@ pub(super) struct Pace {
     full: f64,
 }
 
-/// The weight of the newest measurement.
+/// The weight of the newest measurement. The earlier ones together have the rest of 1.
 const NEWEST: f64 = 0.5;
 
 /// A measurement that is off by more than this factor changes both ends of the line. The whole
@@ -135,17 +135,20 @@ pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> 
 pub(super) struct Party {
     /// The member that computes alone; `None` if all do.
     alone: Option<usize>,
-    /// Microseconds per record of the fastest member, measured while no other member ran.
+    /// Microseconds per record of the fastest member, as measured at the start, one member after
+    /// the other.
     best: f64,
-    /// Microseconds per record of all members, and of the fastest one alone.
+    /// Microseconds per record of all members, and of the fastest one alone. `None` if a trial has
+    /// yet to measure it.
     costs: [Option<f64>; 2],
-    /// Full slots since the last change. `us` and `records` are those of the counted slots.
+    /// Full slots since the last change. `us` and `records` are the time and the records of those
+    /// after the first [`Party::SETTLE`].
     slots: u32,
     us: f64,
     records: usize,
-    /// True while the other way is tried.
+    /// True while a trial compares the two ways: all members, and the fastest one alone.
     trying: bool,
-    /// The number of slots until the other way is tried.
+    /// The number of full slots that are computed one way before the next trial of the other way.
     stay: u32,
     /// `faster` counts trials in a row in which one member alone was faster. `slower` counts slots
     /// in a row that were far slower than in the trial.
@@ -165,7 +168,7 @@ impl Party {
     /// One member alone is chosen if its time is below this fraction of the time of all.
     const BETTER: f64 = 0.97;
     /// One member alone is tried if the time of all is above this fraction of the fastest member's
-    /// time when it ran alone.
+    /// time at the start.
     const CLEARLY: f64 = 0.8;
     /// The number of trials in a row that must agree, so that chance does not decide.
     const SURE: u32 = 2;
@@ -188,7 +191,7 @@ impl Party {
         }
     }
 
-    /// Reports a member's rate, in records per microsecond, measured while no other member ran.
+    /// Reports a member's rate at the start, in records per microsecond.
     pub(super) fn can_do(&mut self, rate: f64) {
         self.best = self.best.min(1.0 / rate);
     }
@@ -247,7 +250,8 @@ impl Party {
         {
             self.stay = (2 * self.stay).min(Party::LONGEST_STAY);
             self.trying = true;
-            // The current cost is known. A member that is alone already has to win only once more.
+            // The cost of the way in use is known. A member that is alone already has to win only
+            // once more.
             self.costs[way] = Some(cost);
             self.costs[1 - way] = None;
             self.faster = if way == 1 { Party::SURE - 1 } else { 0 };
@@ -255,7 +259,7 @@ impl Party {
         }
     }
 
-    /// All members take part again, for example after a failure.
+    /// Lets all members take part again and begins a new trial, for example after a failure.
     pub(super) fn begin_again(&mut self) {
         *self = Party {
             stay: self.stay,
@@ -347,7 +351,8 @@ mod tests {
             ),
             (0, 1, 101, 202)
         );
-        // A batch of one, and a full batch that is measured as faster than one record.
+        // Edge cases: a batch of one record, and a full batch that was measured as faster than one
+        // record.
         assert_eq!(Pace::new(1, 5.0, 1, 5.0).within(11.0), 2);
         let flat = Pace::new(100, 10.0, 25, 3.0);
         assert_eq!(
@@ -418,7 +423,7 @@ mod tests {
             [0, 1]
         );
         assert_eq!(share(&fast, 0.0, 370.0, 10), 40);
-        // With any numbers, some member takes a record.
+        // Whatever the number of records, at least one member takes some.
         for records in 1..400 {
             assert!(
                 shares(&[(fast.clone(), 77.7), (slow.clone(), 3.3)], records)

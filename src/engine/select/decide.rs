@@ -1,4 +1,4 @@
-//! The decision which engine, device and plan run the network.
+//! Decides which engine, device and plan run the network.
 
 use super::devices::{chosen, line, serves};
 use super::memory::threads;
@@ -20,7 +20,7 @@ pub(crate) struct Decision {
     /// The OpenCL device, or `None` for the host.
     pub(crate) device: Option<Device>,
     pub(crate) recipe: PlanRecipe,
-    /// The reasons, one line each.
+    /// The reasons for this device and plan, one line each.
     pub(crate) why: Vec<String>,
     /// A failure at start that made `auto` choose the host.
     pub(crate) warning: Option<String>,
@@ -160,8 +160,9 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
     })
 }
 
-/// The tuning record of a device (`None`: the host), unless the user asks for another plan. Adds a
-/// line to `why` for each record that is ignored.
+/// Returns the tuning record of a device (`None`: the host), unless the user asks for another plan.
+/// Adds a line to `why` for each record that is ignored. Under `--plan tuned` it is an error if
+/// there is no usable record.
 fn tuned(
     request: &Request,
     device: Option<&Device>,
@@ -215,7 +216,8 @@ fn host_class() -> Option<&'static DeviceClass> {
     baked::library().host_class(std::env::consts::ARCH)
 }
 
-/// Expected time of a batch of `records` records in microseconds.
+/// Returns the modelled time of a batch of `records` records on a device of `class`, in
+/// microseconds. `None` if the program lacks the class's plan or its number of steps.
 fn estimate(class: &DeviceClass, threads: usize, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
     let steps = baked::steps(&recipe.name)?;
@@ -259,7 +261,8 @@ fn by_records(
         let is_best = |d: &Device| tuning::identity(Some(d)) == best.device && serves(d);
         all.devices.into_iter().find(is_best)
     });
-    // Another driver, a device that is gone, or a CPU, which must be named: the estimate decides.
+    // The estimate decides if the driver is another one, if the device is gone, or if it is a CPU,
+    // which users must name.
     device
         .map(|d| on_device(request, d.clone(), vec![format!("{}: {rates}", line(&d))]))
         .transpose()
@@ -304,7 +307,8 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
         return on_host(request, vec![why], None);
     };
     let name = line(&device);
-    // A user who brings kernels wants to run them.
+    // A user who names kernel sources (`--kernels`) wants to run them, so no trial chooses the
+    // host.
     if request.tries && request.sources.folder.is_none() {
         let why =
             format!("{name}: to be tried: {batch} should take {us:.0} µs on it, {on_host_us}");
@@ -337,7 +341,8 @@ fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
         .map(|(us, d)| (us, d.clone()))
 }
 
-/// The decision by a device's first start: the remembered one, or one that is still to come.
+/// The decision by a device's first start. If the result of the first start is not stored, the
+/// returned decision asks for a trial.
 fn by_first_start(request: &Request, device: Device, why: String) -> Result<Decision, Error> {
     let on_it = on_device(request, device.clone(), vec![why])?;
     let on_host = on_host(request, Vec::new(), None)?;

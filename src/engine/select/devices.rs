@@ -100,7 +100,8 @@ pub(crate) fn choose(
                 .filter(units)
                 .filter(usable)
                 .collect();
-            // The best kind only. With --compute-units there must be one device of that kind.
+            // Only devices of the best kind match. With --compute-units there must be exactly one
+            // of them.
             let best = all.iter().map(|d| rank(d)).min();
             all.retain(|d| Some(rank(d)) == best);
             if compute_units.is_none() {
@@ -163,7 +164,7 @@ pub(super) fn serves(d: &Device) -> bool {
     matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.unusable().is_none()
 }
 
-/// One device on one line: index, name, compute units.
+/// Describes a device on one line: index, name, kind and compute units.
 pub(super) fn line(d: &Device) -> String {
     format!(
         "{}: {} ({}, {} compute units)",

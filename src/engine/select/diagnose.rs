@@ -1,4 +1,4 @@
-//! The first wrong step of a device, for programs with the lab.
+//! Finds the first step that a device computes wrongly. Programs without the lab do not search.
 
 use super::decide::Decision;
 #[cfg(feature = "lab")]

@@ -19,7 +19,8 @@ pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Err
     Ok(model)
 }
 
-/// The plan's own batches, or smaller ones that fit.
+/// Makes the model with the plan's own batches, or with smaller ones that `--max-memory` allows. An
+/// error if no batch fits, or if the user set a batch size that does not fit.
 fn within_memory(request: &Request, decision: &Decision) -> Result<Model, Error> {
     let (recipe, network, library) = (&decision.recipe, baked::network(), baked::library());
     let model = Model::baked(recipe, request.batch).map_err(Error::device)?;

@@ -1,5 +1,5 @@
-//! Which engine, device and plan run the network: the command line's wish, or the estimate of
-//! `auto`.
+//! Chooses the engine, device and plan that run the network, by the command line's wish. Under
+//! `auto` tuning records, a trial of the device or an estimate decide.
 //!
 //! | file       | what                                                              |
 //! |------------|-------------------------------------------------------------------|
@@ -100,7 +100,7 @@ mod tests {
             )
         };
         assert!(model.constants.iter().all(borrowed));
-        // Another batch is another plan.
+        // Another batch size needs another plan, which is made at start.
         let before = CALLS.get();
         start(&Request {
             batch: Some(7),

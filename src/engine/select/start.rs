@@ -1,4 +1,4 @@
-//! Starting what was decided: one engine, or several that share the records.
+//! Starts the decided engine, or several engines that share the records.
 
 use super::decide::{Decision, by_trial, decide, on_host};
 use super::devices::line;
@@ -67,13 +67,14 @@ pub(crate) fn start(request: &Request) -> Result<Running, Error> {
     Ok(running)
 }
 
-/// Decides what runs the network, and starts each device alone, one after the other.
+/// Decides what runs the network, and starts each device alone, one after the other. Hands each
+/// one, or the error of its start, to `visit`.
 pub(crate) fn each(
     request: &Request,
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
-    // The caller judges each device itself.
+    // There are no trials, because the caller judges each device itself.
     let request = &Request {
         tries: false,
         ..request.clone()
@@ -91,7 +92,8 @@ pub(crate) fn each(
                 .filter(|_| request.device.is_several());
             let running = alone(request, decision, phases.clone())
                 .map_err(|e| of_device(device.as_deref(), e));
-            // Several devices may run different plans. At least one must have read the folder.
+            // Several devices may run different plans. At least one of them must have read a file
+            // of the folder of `--kernels`.
             if let (true, Ok(running)) = (i == last, &running) {
                 request
                     .sources
@@ -192,7 +194,7 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
                 }
                 right => right,
             };
-            // A thread that the watchdog has abandoned stops here.
+            // If the watchdog has abandoned this thread, it stops here and stores no result.
             watchdog::beat("trial");
             key.remember(&trial);
             by_trial(&trial, &key, decision, *host)
@@ -297,8 +299,8 @@ fn build(
     group: usize,
     told: Arc<Mutex<Option<Told>>>,
 ) -> Build {
-    // A device's thread waits most of the time, so the host engine has all cores. Where it is in
-    // the way of other devices, that is measured (`engine::multi`).
+    // A device's thread waits most of the time, so the host engine has all cores. If it slows other
+    // devices down, `engine::multi` measures that and leaves members out.
     let threads = threads();
     let track = request.track.map(|track| track.member(group));
     Box::new(move || {
@@ -344,7 +346,7 @@ struct Started {
     device: String,
     plan: Plan,
     laid_out_again: usize,
-    /// The reason for another plan than the decided one.
+    /// The reason if the engine runs another plan or smaller batches than decided.
     instead: Option<String>,
 }
 
@@ -399,7 +401,7 @@ fn run_once(
                 phases.time("clock", || engine.trace(track))?;
             }
             let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
-            // A launch for each layer needs more.
+            // A plan with a launch for each layer needs more memory than the decided one.
             let needed = Memory::of(&plan, !device.unified_memory).total();
             if let Some(most) = request.max_memory.filter(|&most| most < needed) {
                 return Err(Error::limit(format!(

@@ -9,7 +9,7 @@ use crate::registry::EngineKind;
 /// The value of `--device`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWish {
-    /// The faster of host and GPU by the estimate.
+    /// The faster of host and GPU, by tuning records, a trial or the estimate.
     Auto,
     Host,
     /// Any OpenCL device: the first GPU, else the first accelerator, else the first CPU.
@@ -98,7 +98,8 @@ pub(crate) struct Request {
     pub(crate) grows: bool,
 }
 
-/// Returns true if the user named neither a device nor a plan that only one engine runs.
+/// Returns true if the user named no device, no number of compute units and no plan that only one
+/// engine runs.
 pub(crate) fn is_auto(request: &Request) -> bool {
     request.device == DeviceWish::Auto
         && request.compute_units.is_none()
