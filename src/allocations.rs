@@ -1,11 +1,11 @@
-//! Between the first and the last batch no thread allocates: a counting allocator around 10 000
-//! records, on both engines.
+//! Tests that no thread allocates between the first and the last batch of a run of 10 000 records.
+//! A counting allocator finds out. The runs use the host engine, the OpenCL engine, or both.
 //!
 //! Allocations of an OpenCL driver written in C are not counted. `program/devices.rs` counts the
 //! OpenCL objects that the program creates.
 //!
-//! The counter belongs to the whole process, so the test starts itself again in a process of its
-//! own.
+//! The counter belongs to the whole process. So the test starts itself again in a process that runs
+//! no other test.
 
 use crate::baked::{library, network};
 use crate::engine::Engine;
@@ -30,16 +30,18 @@ use std::time::{Duration, Instant};
 
 const RECORDS: usize = 10_000;
 
-/// An input that reads the counter after the first batch and before the last.
+/// An input in memory that notes the number of allocations so far: once early in the run, and at
+/// the last read.
 struct Watched {
     bytes: Vec<u8>,
     at: usize,
-    /// The bytes of a batch.
+    /// The most bytes that a read returns, a hundredth of the input.
     batch: usize,
     counted: Rc<Cell<Counted>>,
 }
 
-/// The counter after the first batch, and at the last read.
+/// The numbers of allocations so far. `first` is from the time when the first batch was answered,
+/// and `last` from the last read that returned bytes.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     first: u64,
@@ -51,8 +53,8 @@ impl Source for Watched {
         let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
         buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         let now = counting::allocations();
-        // The second batch is read when the first is done or being computed, the third when the
-        // first is answered.
+        // When the second batch is read, the first may still be computed. When the third is read,
+        // the first is answered.
         let mut counted = self.counted.get();
         if (2 * self.batch..3 * self.batch).contains(&self.at) {
             counted.first = now;
@@ -70,7 +72,7 @@ impl Source for Watched {
     }
 }
 
-/// Counts the bytes of the answers.
+/// An output that counts the bytes of the answers and drops them.
 struct Sink {
     bytes: u64,
 }
@@ -139,23 +141,24 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     threads_allocate_nothing();
 }
 
-/// The rows of a record in the cases with a time series.
+/// The number of rows of a record, in the cases with a time series.
 const WINDOW: usize = 8;
 
-/// A run of the stream.
+/// The options of one run of the stream.
 #[derive(Debug)]
 struct AllocationCase {
     format: Format,
     output: AnswerFormat,
     timed: bool,
     traced: bool,
-    /// Rows from the start of a record to the start of the next. `None` if the input is no time
-    /// series.
+    /// The number of rows from the start of a record to the start of the next. `None` if the input
+    /// is no time series.
     hop: Option<usize>,
 }
 
 impl AllocationCase {
-    /// The bytes of all records; for a time series in text, those of all their rows.
+    /// Returns an input with numbers for [`RECORDS`] records that do not overlap. In text, each row
+    /// of a time series is a line.
     fn input(&self) -> Vec<u8> {
         let width = network().width;
         let line = |n: usize, width: usize| {
@@ -230,7 +233,7 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
     assert!(first > 0);
     assert_eq!(last - first, 0, "{run}: allocations");
     if let Some(track) = track {
-        // The trace was at work.
+        // The trace has one `write` span and at least five spans in all for each batch.
         let text = track.json("{}", &[], Duration::from_secs(3600));
         let count = |part: &str| text.matches(part).count() as u64;
         assert_eq!(count("\"name\":\"write\""), summary.batches, "{run}");
@@ -238,9 +241,9 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
     }
 }
 
-/// Threads of the host engine allocate nothing from its construction on. The baked network may be
-/// too small for threads, so this is another one. Its batches are split by rows, split by records,
-/// or computed by the submitting thread.
+/// Checks that the threads of the host engine allocate nothing after its construction. The baked
+/// network may be too small for threads, so the test generates a larger one. Its batches are split
+/// by rows, split by records, or computed by the submitting thread.
 fn threads_allocate_nothing() {
     let (network, weights) = generated("300-1500-40-10:tanh", Kind::Classes).unwrap();
     let recipe = recipe("host", EngineKind::Host).unwrap();
@@ -263,7 +266,7 @@ fn threads_allocate_nothing() {
         }
         engine.submit(slot, records).unwrap();
         if batch % 10 == 9 {
-            // Lets the threads fall asleep.
+            // Lets the engine's idle threads fall asleep, so that the next batch has to wake them.
             std::thread::sleep(Duration::from_millis(2));
         }
         engine.collect(1 - slot).unwrap();

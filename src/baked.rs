@@ -1,5 +1,5 @@
-//! Reads the block of this program: network, plan, kernel library and sources. Constants and golden
-//! vectors are slices of the block.
+//! Reads the block of baked data in this program. Network, plan, kernel library and kernel sources
+//! are decoded once. Constants and golden vectors are slices of the block.
 
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
@@ -13,16 +13,16 @@ use std::sync::LazyLock;
 #[cfg(feature = "lab")]
 use std::sync::OnceLock;
 
-/// The sections that every start reads.
+/// The decoded sections of the block that every start needs.
 struct Head {
     block: Block,
     network: Network,
     golden_given: bool,
     range: Range,
     plan: Plan,
-    /// The offset of each constant of the plan in the section of constants.
+    /// The offset in bytes of each constant of the plan, in the section of constants.
     offsets: Cow<'static, [usize]>,
-    /// The number of steps of each plan of the library.
+    /// The name of each plan that the build tried, with the number of its steps for the network.
     steps: Cow<'static, [(Cow<'static, str>, usize)]>,
     library: Library,
 }
@@ -33,7 +33,8 @@ fn bytes() -> Result<&'static [u8], String> {
     Ok(linked::block())
 }
 
-/// Maps the block that was appended to the program's file.
+/// Maps the block that `mortonnet-bake` appended to the program's file. Fails if the file was cut
+/// or extended.
 #[cfg(feature = "appended")]
 fn bytes() -> Result<&'static [u8], String> {
     use crate::block::BlockSlot;
@@ -51,12 +52,12 @@ fn bytes() -> Result<&'static [u8], String> {
     slot.block(end).map_err(|e| format!("{e}; {REMOVED}"))
 }
 
-/// The message of a program without a network.
+/// The message of a finished program that `mortonnet-bake` has not put a network into.
 #[cfg(feature = "appended")]
 const EMPTY: &str =
     "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
 
-/// The advice for a network that is missing or damaged.
+/// The advice if the appended network is missing or damaged.
 #[cfg(feature = "appended")]
 const REMOVED: &str = "strip, UPX and copies that end early remove the network";
 
@@ -80,7 +81,8 @@ static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
 
 static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().sources());
 
-/// Checks the sections that every start needs. `main` calls this first.
+/// Decodes the sections that every start needs. `main` calls this before it parses the command
+/// line.
 ///
 /// # Errors
 /// The block is damaged or missing.
@@ -88,7 +90,7 @@ pub(crate) fn check() -> Result<(), Error> {
     HEAD.as_ref().map(drop).map_err(|why| damaged(why))
 }
 
-/// Checks all sections, constants and golden vectors included.
+/// Checks the hash of every section of the block, constants and golden vectors included.
 ///
 /// # Errors
 /// A section is damaged.
@@ -96,7 +98,7 @@ pub(crate) fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
-/// The error for a damaged or missing block.
+/// Returns the error for a block that is damaged or missing. `why` is the reason.
 pub(crate) fn damaged(why: &str) -> Error {
     #[cfg(feature = "appended")]
     if why == EMPTY {
@@ -120,16 +122,17 @@ pub(crate) fn network() -> &'static Network {
     &head().network
 }
 
-/// The plan that the constants are laid out for.
+/// Returns the baked plan. The constants in the block have its layouts.
 pub(crate) fn plan() -> &'static Plan {
     &head().plan
 }
 
-/// The library and sources of `bench --library`, which replace those of the block.
+/// The kernel library and sources of `bench --library`, which replace those of the block.
 #[cfg(feature = "lab")]
 static OTHER: OnceLock<(Library, KernelSources)> = OnceLock::new();
 
-/// Replaces the library of the block. Must be called once, before any device is opened.
+/// Replaces the kernel library and sources of the block. Must be called at most once, before any
+/// device is opened.
 #[cfg(feature = "lab")]
 pub(crate) fn put_library(library: Library, sources: KernelSources) {
     let _ = OTHER.set((library, sources));
@@ -148,12 +151,13 @@ pub(crate) fn golden_given() -> bool {
     head().golden_given
 }
 
-/// The size of inputs up to which no sum overflows.
+/// Returns the size of inputs up to which no sum of the network overflows f32.
 pub(crate) fn range() -> Range {
     head().range
 }
 
-/// The number of steps of the library's plan `name` for the network.
+/// Returns the number of steps that plan `name` has for the network. `None` if the build made no
+/// plan of that name.
 pub(crate) fn steps(name: &str) -> Option<usize> {
     let mut plans = head().steps.iter();
     plans
@@ -161,10 +165,11 @@ pub(crate) fn steps(name: &str) -> Option<usize> {
         .map(|(_, steps)| *steps)
 }
 
-/// The kernel sources without comments.
+/// Returns the kernel source files: path and text, without comments. They are those of the block,
+/// or of `bench --library`.
 ///
 /// # Errors
-/// Their section is damaged.
+/// The section of the sources is damaged.
 pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     #[cfg(feature = "lab")]
     if let Some((_, sources)) = OTHER.get() {
@@ -173,7 +178,8 @@ pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     SOURCES.as_ref().map_err(|why| damaged(why))
 }
 
-/// Constant `i` of [`plan`], padded and in the layout of the plan.
+/// Returns constant `i` of [`plan`], padded and in the plan's layout. It is a slice of the block,
+/// not a copy.
 pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
@@ -186,13 +192,14 @@ pub(crate) fn constant(i: usize) -> Values {
 
 /// The golden vectors of `--selftest`.
 pub(crate) struct Golden<'g> {
-    /// The number of vectors.
+    /// The number of golden vectors.
     pub(crate) count: usize,
-    /// Raw inputs, `count` × width.
+    /// The inputs before scaling, `count` × width.
     pub(crate) inputs: &'g [f32],
-    /// Scores, `count` × outputs.
+    /// The expected scores, `count` × outputs.
     pub(crate) scores: &'g [f32],
-    /// Raw inputs of records that overflow, records × width.
+    /// The inputs before scaling of further records, records × width. Their sums overflow f32, so a
+    /// device must refuse them.
     pub(crate) overflow: &'g [f32],
 }
 

@@ -5,7 +5,7 @@
 //! header     magic (8 bytes) · version (u32) · number of sections (u32) · bytes of the block (u64)
 //!            for each section: offset (u64) · bytes (u64) · SHA-256
 //!            SHA-256 of the header so far. It covers the sections, so it is the hash of the block.
-//! network    network with graph; whether the golden vectors came with it
+//! network    network with graph; whether the golden vectors came with it; bound of inputs
 //! plan       plan; where each constant starts in its section; steps of each plan of the library
 //! library    kernels, recipes, device classes
 //! sources    kernel sources: path, text
@@ -13,8 +13,8 @@
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
 //!
-//! [`crate::ir::wire`] has the encoding. At start the header is checked and the sections that are
-//! parsed. [`Block::verify`] checks all sections.
+//! [`crate::ir::wire`] has the encoding. At start the program checks the header and those sections
+//! that it decodes. [`Block::verify`] checks all sections.
 
 use crate::ir::network::{Network, Range};
 use crate::ir::plan::Plan;
@@ -26,17 +26,17 @@ use std::borrow::Cow;
 /// The first bytes of a block.
 const MAGIC: [u8; 8] = *b"mortonnt";
 
-/// The version of the format. The program reads no other version.
+/// The version of the block's format. The program reads no other version.
 pub(crate) const VERSION: u32 = 13;
 
 /// The block and its constants start at multiples of this many bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Other sections start at multiples of this many bytes.
+/// All sections except the constants start at multiples of this many bytes.
 const ALIGN: usize = 64;
 
-/// A section of the block. The first three have the types [`NetworkSection`], [`PlanSection`] and
-/// [`crate::registry::Library`], the sources are [`KernelSources`].
+/// A section of the block. The types of the first three are [`NetworkSection`], [`PlanSection`] and
+/// [`crate::registry::Library`]. The sources are [`KernelSources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Network,
@@ -45,16 +45,16 @@ pub(crate) enum Section {
     Sources,
     /// Constants in the layouts of the plan. Each begins at a page.
     Constants,
-    /// Golden inputs, records × width.
+    /// The inputs of the golden vectors as f32, records × width.
     GoldenInputs,
-    /// Golden scores, records × outputs.
+    /// The scores of the golden vectors as f32, records × outputs.
     GoldenScores,
-    /// Inputs of records that overflow, records × width.
+    /// The inputs of records whose sums overflow, as f32, records × width.
     GoldenOverflow,
 }
 
 impl Section {
-    /// All sections in the order of the block.
+    /// All sections, in the order in which they stand in the block.
     pub(crate) const ALL: [Section; 8] = [
         Section::Network,
         Section::Plan,
@@ -66,7 +66,7 @@ impl Section {
         Section::GoldenOverflow,
     ];
 
-    /// The name in messages.
+    /// Returns the section's name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Section::Network => "network",
@@ -81,12 +81,14 @@ impl Section {
     }
 }
 
-/// The network. True if its golden vectors came with it, false if the build computed them. The
-/// bound of inputs.
+/// The content of the section [`Section::Network`]: the network, a flag, and the size of inputs up
+/// to which no sum overflows. The flag is true if the golden vectors came with the network, false
+/// if the build computed them.
 pub(crate) type NetworkSection = (Network, (bool, Range));
 
-/// The plan. The offset of each constant in the section of constants. The number of steps of each
-/// plan of the library for the network.
+/// The content of the section [`Section::Plan`]: the plan, the offset in bytes of each of its
+/// constants in the section of constants, and a list. The list has the name of each plan that the
+/// build tried, with the number of its steps.
 pub(crate) type PlanSection = (
     Plan,
     (
@@ -95,16 +97,16 @@ pub(crate) type PlanSection = (
     ),
 );
 
-/// The bytes of a section's entry in the header.
+/// The size in bytes of a section's entry in the header: offset, length and SHA-256.
 const ENTRY: usize = 8 + 8 + HASH;
 
-/// The bytes of a SHA-256.
+/// The size of a SHA-256 in bytes.
 const HASH: usize = 32;
 
-/// The bytes of the header.
+/// The size of a block's header in bytes.
 const HEADER: usize = 24 + Section::ALL.len() * ENTRY + HASH;
 
-/// Writes a block. The sections are in the order of [`Section::ALL`].
+/// Returns a block with the given sections, which are in the order of [`Section::ALL`].
 pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     let mut entries = Vec::new();
@@ -141,18 +143,18 @@ fn parsed<T: Wire>(section: Section, bytes: &'static [u8]) -> Result<T, String> 
 /// The entry of a section in the header.
 pub(crate) struct SectionEntry {
     pub(crate) offset: usize,
-    /// The length of the section.
+    /// The length of the section in bytes.
     pub(crate) bytes: usize,
     /// The SHA-256 of the section.
     pub(crate) hash: &'static [u8],
 }
 
-/// A block with a valid header.
+/// A block whose header is valid. The hashes of its sections may not have been checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block(&'static [u8]);
 
 impl Block {
-    /// Checks magic, version, length and the header's hash.
+    /// Opens a block. Checks its magic, version and length, and the hash of its header.
     ///
     /// # Errors
     /// One of them is wrong.
@@ -184,13 +186,14 @@ impl Block {
         Ok(Block(bytes))
     }
 
-    /// The hash of the block in hexadecimal.
+    /// Returns the hash of the block in hexadecimal. It is the hash of the header, which contains
+    /// the hashes of all sections.
     pub(crate) fn hash(self) -> String {
         let Block(bytes) = self;
         hex(&bytes[HEADER - HASH..HEADER])
     }
 
-    /// The number of bytes.
+    /// Returns the size of the block in bytes.
     pub(crate) fn len(self) -> usize {
         let Block(bytes) = self;
         bytes.len()
@@ -206,14 +209,14 @@ impl Block {
         }
     }
 
-    /// The bytes of a section. The offsets are valid because the hash of the header is.
+    /// Returns the bytes of a section. Its offset is valid because the hash of the header is right.
     pub(crate) fn section(self, section: Section) -> &'static [u8] {
         let Block(block) = self;
         let SectionEntry { offset, bytes, .. } = self.entry(section);
         &block[offset..offset + bytes]
     }
 
-    /// Checks the hash of a section.
+    /// Checks that the bytes of a section have the hash that the header gives.
     fn check(self, section: Section) -> Result<(), String> {
         match *Sha256::digest(self.section(section)) == *self.entry(section).hash {
             true => Ok(()),
@@ -224,7 +227,7 @@ impl Block {
         }
     }
 
-    /// Checks and decodes a section.
+    /// Checks the hash of a section and decodes it.
     ///
     /// # Errors
     /// The section is damaged.
@@ -233,7 +236,7 @@ impl Block {
         parsed(section, self.section(section))
     }
 
-    /// Checks and decodes the kernel sources.
+    /// Checks the hash of the kernel sources and decodes them.
     ///
     /// # Errors
     /// The section is damaged.
@@ -241,7 +244,7 @@ impl Block {
         self.read(Section::Sources)
     }
 
-    /// Checks every section.
+    /// Checks the hash of every section.
     ///
     /// # Errors
     /// The first damaged section.
@@ -252,20 +255,22 @@ impl Block {
     }
 }
 
-/// The first bytes of a slot.
+/// The first bytes of a [`BlockSlot`].
 const SLOT_MAGIC: [u8; 8] = *b"mortslot";
 
-/// The bytes of a slot.
+/// The size of a [`BlockSlot`] in bytes.
 const SLOT: usize = 80;
 
-/// An appended block starts at a multiple of this many bytes in the file, the largest page of Linux
-/// on ARM.
+/// An appended block starts in the program's file at a multiple of this many bytes. It is the
+/// largest page of Linux on ARM.
 const FILE_PAGE: usize = 65536;
 
-/// The version of the package. A program and mortonnet-bake must be of the same version.
+/// The version of this package. A finished program and the `mortonnet-bake` that fills it must have
+/// the same version.
 const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 
-/// Stands in a program instead of a block and says where a block was appended to the file.
+/// The bytes that stand in a finished program where others have a linked block. They say where
+/// `mortonnet-bake` appended a block to the program's file.
 ///
 /// ```text
 /// magic (8 bytes) · version (u32) · 1 with the lab (u32)
@@ -274,7 +279,7 @@ const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 /// hash of the block (32 bytes)
 /// ```
 ///
-/// The slot is repeated behind the block at the end of the file, so that a file that was cut or
+/// A copy of these bytes follows the block at the end of the file. So a file that was cut or
 /// extended is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockSlot {
@@ -282,7 +287,7 @@ pub(crate) struct BlockSlot {
 }
 
 impl BlockSlot {
-    /// Returns the slot of a program without a network.
+    /// Returns the bytes of a slot without a block. `lab` says that the program has the lab.
     pub(crate) fn empty(lab: bool) -> Vec<u8> {
         let mut bytes = SLOT_MAGIC.to_vec();
         VERSION.put(&mut bytes);
@@ -292,7 +297,8 @@ impl BlockSlot {
         bytes
     }
 
-    /// Reads a slot. `None` if there is a block instead.
+    /// Reads the slot at the start of `bytes`. `None` if they do not begin with a slot, as a linked
+    /// block does not.
     pub(crate) fn parse(bytes: &[u8]) -> Option<BlockSlot> {
         let slot = BlockSlot {
             bytes: bytes.get(..SLOT)?.try_into().ok()?,
@@ -300,17 +306,17 @@ impl BlockSlot {
         (slot.bytes[..8] == SLOT_MAGIC).then_some(slot)
     }
 
-    /// Finds the slot in the file of a program. Returns its offset, too.
+    /// Finds the slot in the file `program`. Returns its offset in the file, and the slot.
     ///
     /// # Errors
-    /// There is no slot, or one of another version of this package.
+    /// There is no slot, or only one of another version of this package.
     pub(crate) fn find(program: &[u8]) -> Result<(usize, BlockSlot), String> {
         let windows = program.windows(SLOT_MAGIC.len()).enumerate();
         let slots: Vec<(usize, BlockSlot)> = windows
             .filter(|(_, window)| **window == SLOT_MAGIC)
             .filter_map(|(at, _)| Some((at, BlockSlot::parse(&program[at..])?)))
             .collect();
-        // The program's code contains the magic, too.
+        // The magic also stands in the program's code, so its first match need not be a slot.
         let fits = |slot: &BlockSlot| slot.version() == VERSION && slot.package() == PACKAGE;
         if let Some(&found) = slots.iter().find(|(_, slot)| fits(slot)) {
             return Ok(found);
@@ -337,26 +343,28 @@ impl BlockSlot {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Returns true if the program has the lab.
+    /// Returns true if the program that contains the slot has the lab.
     pub(crate) fn lab(&self) -> bool {
         self.bytes[12] == 1
     }
 
-    /// The offset and bytes of the block in the file. `None` if no block was appended.
+    /// Returns the offset of the appended block in the file, and its size, both in bytes. `None` if
+    /// no block was appended.
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
         let (offset, bytes) = (u64_at(&self.bytes, 32), u64_at(&self.bytes, 40));
         (offset > 0).then_some((offset, bytes))
     }
 
-    /// The bytes of the whole file, given the offset and bytes of the block.
+    /// Returns the size in bytes that the whole file must have, for the offset and the size of its
+    /// block.
     pub(crate) fn file_bytes((offset, bytes): (u64, u64)) -> u64 {
         offset + bytes.next_multiple_of(ALIGN as u64) + SLOT as u64
     }
 
-    /// Takes the block out of `end`, the file from the block's offset on.
+    /// Returns the block at the start of `end`, which is the file from the block's offset on.
     ///
     /// # Errors
-    /// There is no such block.
+    /// `end` does not have the block of this slot, with a copy of the slot at its end.
     pub(crate) fn block<'b>(&self, end: &'b [u8]) -> Result<&'b [u8], String> {
         let bytes = u64_at(&self.bytes, 40) as usize;
         let there = end.len() >= bytes
@@ -370,7 +378,7 @@ impl BlockSlot {
         }
     }
 
-    /// Returns the file of `program` with a block appended.
+    /// Returns a copy of the file `program` with `block` appended and the slot filled.
     ///
     /// # Errors
     /// The program has no slot, or already has a block.
@@ -400,7 +408,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
         .fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-/// Writes bytes in hexadecimal.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -475,7 +483,7 @@ mod tests {
         assert_eq!(place, (FILE_PAGE as u64, block.len() as u64));
         assert_eq!(BlockSlot::file_bytes(place), file.len() as u64);
         assert_eq!(filled.block(&file[FILE_PAGE..]), Ok(&block[..]));
-        // The rest of the program does not change.
+        // Filling the slot changes no other byte of the program.
         let outside = |f: &[u8]| [&f[..at], &f[at + SLOT..program.len()]].concat();
         assert_eq!(outside(&file), outside(&program));
         for wrong in [

@@ -8,7 +8,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// An error that ends the program. Boxed, so that results stay small.
+/// An error with a message for the user. Boxed, so that a `Result` stays small. It ends the
+/// program, unless it is about a bad record and `--on-error mark` is set.
 pub(crate) struct Error {
     kind: Box<ErrorKind>,
 }
@@ -21,11 +22,11 @@ impl fmt::Debug for Error {
 
 #[derive(Debug)]
 pub(crate) enum ErrorKind {
-    /// The command line is wrong: exit code 2.
+    /// The command line is wrong. The exit code is 2.
     Usage(String),
     /// An input, or a record of it, cannot be used.
     Input {
-        /// `FILE:LINE:FIELD` or `FILE: record N`.
+        /// The place of the mistake, such as `FILE:LINE:FIELD` or `FILE: record N`.
         place: String,
         message: String,
     },
@@ -36,32 +37,33 @@ pub(crate) enum ErrorKind {
         /// The cause, for example a [`ClError`](crate::cl::ClError) with call, code and object.
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
-    /// Limits of a device do not allow a plan. The message names all of them.
+    /// Limits of a device, or a requested limit, do not allow a plan. The message names them.
     Limit(String),
     /// Reading or writing failed.
     Io {
-        /// The file, or `stdin` / `stdout`.
+        /// The name of the file that was read or written, or `stdin` or `stdout`.
         place: String,
         source: io::Error,
     },
-    /// A requested check failed (`--selftest`, `--expect`), or records have no answer.
+    /// A check failed (`--selftest`, `--expect`, the hash of the block), or bad records were
+    /// answered with an error.
     Check(String),
-    /// Two errors, one after the other. Both are printed; the first one decides the exit code.
+    /// Two errors, one after the other. Both are printed. The first one decides the exit code.
     Both([Error; 2]),
     /// The reader of stdout closed it. The program ends silently with exit code 0.
     ClosedOutput,
-    /// SIGINT or SIGTERM came, and everything read is answered. The program ends silently by that
-    /// signal.
+    /// SIGINT or SIGTERM came, and every record read so far is answered. The program prints no
+    /// error and ends by that signal.
     Stopped,
 }
 
 impl Error {
-    /// A wrong command line.
+    /// Makes the error of a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         ErrorKind::Usage(message.into()).into()
     }
 
-    /// An error of the input at `place`.
+    /// Makes the error of an input that cannot be used at `place`.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
         ErrorKind::Input {
             place: place.into(),
@@ -70,7 +72,7 @@ impl Error {
         .into()
     }
 
-    /// An I/O error on `place`.
+    /// Makes the error of a failed read or write. `place` is the file, or `stdin` or `stdout`.
     pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
         ErrorKind::Io {
             place: place.into(),
@@ -79,7 +81,7 @@ impl Error {
         .into()
     }
 
-    /// A failure of a device without a source.
+    /// Makes the error of a failed device that no other error caused.
     pub(crate) fn device(what: impl Into<String>) -> Self {
         ErrorKind::Device {
             what: what.into(),
@@ -88,8 +90,8 @@ impl Error {
         .into()
     }
 
-    /// A failure of a device because of `source`. `what` stands in front of the source's message,
-    /// unless it is empty.
+    /// Makes the error of a device that failed because of `source`. The message is `what`, a colon
+    /// and the message of `source`. If `what` is empty, it is only the message of `source`.
     pub(crate) fn caused(
         what: &str,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -106,12 +108,13 @@ impl Error {
         .into()
     }
 
-    /// A limit of a device, or a requested limit, that does not allow a plan.
+    /// Makes the error of a limit that does not allow a plan. The limit is the device's or was
+    /// requested.
     pub(crate) fn limit(what: impl Into<String>) -> Self {
         ErrorKind::Limit(what.into()).into()
     }
 
-    /// A check that failed.
+    /// Makes the error of a failed check.
     pub(crate) fn check(what: impl Into<String>) -> Self {
         ErrorKind::Check(what.into()).into()
     }
@@ -129,8 +132,8 @@ impl Error {
         matches!(*self.kind, ErrorKind::ClosedOutput | ErrorKind::Stopped)
     }
 
-    /// Joins the errors of two things that ended one after the other. A silent end gives way to an
-    /// error.
+    /// Joins the results of two pieces of work, of which `then` ended later. Of two errors both are
+    /// kept, unless the first is a silent end. Then only the second is kept.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
             (Err(first), Err(then)) if !first.is_silent() => {
@@ -141,7 +144,9 @@ impl Error {
         }
     }
 
-    /// Returns the exit code: 0 for a silent end, 2 for a wrong command line, 1 for the others.
+    /// Returns the exit code: 0 if stdout was closed, 2 for a wrong command line, 1 for all other
+    /// errors. Of two errors the first decides. A run that a signal stopped normally ends by that
+    /// signal instead.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind() {
             ErrorKind::ClosedOutput => 0,
@@ -168,7 +173,7 @@ impl fmt::Display for Error {
             | ErrorKind::Check(m) => f.write_str(m),
             ErrorKind::Input { place, message } => write!(f, "{place}: {message}"),
             ErrorKind::Io { place, source } => write!(f, "{place}: {source}"),
-            // The second error gets a line that begins like that of the first.
+            // The caller prints `mortonnet: ` in front of the first error only.
             ErrorKind::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
             ErrorKind::ClosedOutput => f.write_str("stdout was closed"),
             ErrorKind::Stopped => f.write_str("stopped by a signal"),
@@ -176,8 +181,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// A message on stderr, with nothing in it that a terminal obeys; where stderr is closed there is
-/// nobody to tell.
+/// Prints a message on stderr, with characters escaped that a terminal would obey. If stderr is
+/// closed, the message is lost.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "mortonnet: {}", escape::lines(message));
 }

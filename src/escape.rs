@@ -54,7 +54,7 @@ fn escaped(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
     let mut found = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if acts(c) && !keep(c) {
-            // Not `escape_debug`, which does not escape marks of writing direction.
+            // Gives `\t`, `\r`, `\n` or `\u{…}`. `escape_debug` would write a zero as `\0`.
             let _ = write!(found, "{}", c.escape_default());
         } else {
             found.push(c);

@@ -1,4 +1,4 @@
-//! The program. All of it is in the library beside it, whose one public function this calls.
+//! The program `mortonnet`. All its code is in the library crate, whose function `main` it calls.
 
 fn main() -> std::process::ExitCode {
     mortonnet::main()

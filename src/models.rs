@@ -16,10 +16,11 @@ use crate::registry::EngineKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Classes and scores, one per record.
+/// The class and the scores of each record. The class is `None` if the network computes none.
 type ModelAnswers = Vec<(Option<u32>, Vec<f64>)>;
 
-/// Runs `tests/needs NAME` and returns the folder that it made.
+/// Runs the script `tests/needs NAME`, which installs what a test needs. Returns the folder that it
+/// prints.
 pub(crate) fn needs(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs");
     let made = std::process::Command::new(script)
@@ -34,7 +35,7 @@ pub(crate) fn needs(name: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
-/// A network with its weights, and records.
+/// A network with its weights, and the records that tests compute with it.
 struct TestedModel {
     network: Network,
     tensors: Tensors,
@@ -54,7 +55,7 @@ impl TestedModel {
         }
     }
 
-    /// Computes the answers in float64.
+    /// Returns the answers to all records, computed in float64 without an engine.
     fn reference(&self) -> ModelAnswers {
         let scores = self
             .records
@@ -65,7 +66,8 @@ impl TestedModel {
             .collect()
     }
 
-    /// Runs an engine in batches of at most `batch` records, with both slots in turn.
+    /// Returns the answers of an engine. It gets batches of at most `batch` records, in both slots
+    /// in turn.
     fn run(&self, engine: &mut dyn Engine, batch: usize) -> ModelAnswers {
         let mut answers = ModelAnswers::new();
         for (turn, part) in self.records.chunks(batch.min(engine.batch())).enumerate() {
@@ -121,7 +123,8 @@ impl TestedModel {
     }
 }
 
-/// The answers of another program.
+/// The answers that an engine is compared with. They come from another program, or from the network
+/// itself in float64.
 struct ExpectedAnswers {
     scores: Vec<Vec<f64>>,
     /// The scores after the final activation.
@@ -130,7 +133,7 @@ struct ExpectedAnswers {
 }
 
 impl ExpectedAnswers {
-    /// The answers of the network itself in float64.
+    /// Makes the expected answers from the network itself in float64.
     fn of(given: &TestedModel) -> ExpectedAnswers {
         let (classes, scores): (_, Vec<Vec<f64>>) = given.reference().into_iter().unzip();
         let mut results = scores.clone();
@@ -144,9 +147,10 @@ impl ExpectedAnswers {
         }
     }
 
-    /// Compares classes, scores and results, and adds differences to `failed`. The arguments of
-    /// `bound` are the largest value of all records, the values of the record, and the value
-    /// itself. Returns the largest error in units of the bound.
+    /// Compares classes, scores and results. Adds each wrong class to `failed`, and the worst value
+    /// if it is off by more than its bound. The arguments of `bound` are the largest expected value
+    /// of all records, the expected values of the record, and the expected value. Returns the
+    /// largest error in units of the bound.
     fn compare(
         &self,
         given: &TestedModel,
@@ -197,12 +201,12 @@ impl ExpectedAnswers {
     }
 }
 
-/// The largest absolute value.
+/// Returns the largest absolute value; 0 for an empty slice.
 fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, v| most.max(v.abs()))
 }
 
-/// Networks of frameworks, with the files that exporters make of them.
+/// The folders of networks that frameworks trained, with the files that exporters made of each.
 const TRAINED: [(&str, &[&str]); 8] = [
     ("sklearn-digits", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-wine", &["network.json", "skl2onnx.onnx"]),
@@ -223,13 +227,13 @@ const TRAINED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// All records get the class of the framework, and its scores and probabilities within
-/// 1e-4 · max(1, |value|), in float64 and on the host.
+/// Tests that all records get the class of the framework, and its scores and probabilities within
+/// 1e-4 · max(1, |value|). The network is computed in float64 and on the host engine.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_frameworks_give_what_their_frameworks_give() {
     let root = needs("exporters");
-    // Frameworks that tests/needs could not install.
+    // The file `missing` lists the frameworks that tests/needs could not install.
     let missing = std::fs::read_to_string(root.join("missing")).unwrap_or_default();
     let mut failed = Vec::new();
     for (name, files) in TRAINED {
@@ -279,10 +283,10 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Networks with the shapes of MLPerf Tiny, read from either format. They run on the host and on
-/// PoCL under every plan, record by record and in a batch. Classes are those of ONNX Runtime, and
-/// values are within 1e-4 of its largest value. Compared with float64, values are within 1e-4 of
-/// the record's largest value, or of 1.
+/// Tests networks with the shapes of MLPerf Tiny, read from ONNX and from TensorFlow Lite. They run
+/// on the host and on PoCL under every plan, record by record and in a batch. Classes are those of
+/// ONNX Runtime, and values are within 1e-4 of its largest value. Compared with float64, values are
+/// within 1e-4 of the record's largest value, or of 1.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
@@ -337,7 +341,8 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
                         Some(batch),
                     );
                     let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
-                    // The model with a launch per layer, if one launch for all layers is possible.
+                    // If all layers of the model run in one launch, the model with a launch for
+                    // each layer is checked, too.
                     let single = model.simpler().last().map(|(_, simpler)| simpler);
                     for model in [Some(model), single].iter().flatten() {
                         let place = format!("{}, batches of {batch}", model.plan.name);

@@ -1,4 +1,5 @@
-//! Puts networks into finished programs. All of it is in the library beside it, as of `mortonnet`.
+//! The program `mortonnet-bake`, which puts networks into finished programs. All its code is in the
+//! library crate, whose function `bake` it calls.
 
 fn main() -> std::process::ExitCode {
     mortonnet::bake()

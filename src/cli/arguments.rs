@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// A command: its name in messages, and the function that takes its arguments. `take` asks for
-/// every option that the command uses, given or not. Messages learn from that who uses an option.
+/// every option that the command uses, given or not. So [`users`] can find out which commands use
+/// an option.
 pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) take: fn(&mut Arguments) -> Result<Command, Error>,
@@ -26,7 +27,7 @@ impl CommandSpec {
     }
 }
 
-/// An option as it was given.
+/// An option that the command line gives.
 pub(super) struct GivenOption {
     /// The long name, without dashes.
     pub(super) name: &'static str,
@@ -36,9 +37,9 @@ pub(super) struct GivenOption {
 
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// In the order of the line.
+    /// The options in the order of the command line.
     pub(super) options: Vec<GivenOption>,
-    /// Files, or the names of kernels.
+    /// The arguments that are no options: files, or the names of kernels.
     pub(super) values: Vec<OsString>,
     /// Names of the options that the command has asked for, and [`VALUES`].
     asked: Vec<&'static str>,
@@ -57,7 +58,7 @@ impl Arguments {
         self.options.iter().any(|o| o.name == option)
     }
 
-    /// A note for each option that was given with different values. The last value holds.
+    /// Returns a note for each option that was given with different values. The last value holds.
     pub(super) fn repeated(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for (i, first) in self.options.iter().enumerate() {
@@ -79,7 +80,7 @@ impl Arguments {
         notes
     }
 
-    /// Takes an option without a value.
+    /// Takes an option that has no value. Returns true if it was given.
     pub(super) fn flag(&mut self, option: &'static str) -> bool {
         self.asked.push(option);
         self.has(option)
@@ -99,8 +100,8 @@ impl Arguments {
             .map(|o| o.value.clone().into())
     }
 
-    /// Takes an option and parses its value with `read`. Of several values all must be valid, and
-    /// the last one holds.
+    /// Takes an option and parses its value with `read`. If it was given more than once, all values
+    /// must be valid, and the last one holds.
     pub(super) fn parse<T>(
         &mut self,
         option: &'static str,
@@ -148,7 +149,8 @@ impl Arguments {
         sources
     }
 
-    /// Lets `spec` take the arguments. `all` are the commands that messages may name.
+    /// Returns the command `spec`, which takes the arguments. `all` are the commands that messages
+    /// may name.
     ///
     /// # Errors
     /// An argument has a wrong value, or the command does not use it.
@@ -184,18 +186,19 @@ impl Arguments {
     }
 }
 
-/// Names of the commands that use an option.
+/// Returns the names of the commands that use an option.
 pub(super) fn users(option: &str, all: &[&CommandSpec]) -> Vec<&'static str> {
     let uses = |spec: &&&CommandSpec| {
         let mut nothing = Arguments::default();
-        // An error about a missing option comes after the command has asked for all of them.
+        // An error does not matter: a command asks for all its options before it reports a missing
+        // one.
         let _ = (spec.take)(&mut nothing);
         nothing.asked.contains(&option)
     };
     all.iter().filter(uses).map(|spec| spec.name).collect()
 }
 
-/// The error for an option that `spec` does not use. It names the commands that do.
+/// Returns the error for an option that `spec` does not use. It names the commands that do.
 fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
     let mut users = users(option, all);
     users.retain(|user| user.strip_prefix("--") != Some(option));
@@ -209,8 +212,8 @@ fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
     })
 }
 
-/// The error for an unknown option. It suggests an option that begins with `name`, or one of which
-/// at most a third of the letters differ.
+/// Returns the error for an unknown option. It suggests an option that begins with `name`, or one
+/// of which at most a third of the letters differ.
 pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
     let rank = |option: &'s str| {
         (
@@ -227,7 +230,7 @@ pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Err
     Error::usage(format!("there is no option --{name}{meant}; see --help"))
 }
 
-/// The Levenshtein distance of two words, in bytes.
+/// Returns the Levenshtein distance of two words, in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -243,12 +246,12 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The error for a line that lexopt cannot parse.
+/// Returns the error for a command line that lexopt cannot parse.
 pub(super) fn usage(e: lexopt::Error) -> Error {
     Error::usage(format!("{e}; see --help"))
 }
 
-/// The error for a wrong value of an option.
+/// Returns the error for a wrong value of an option. `e` says what is wrong.
 pub(super) fn named(option: &str, e: &str) -> Error {
     Error::usage(format!("--{option}: {e}"))
 }
@@ -271,7 +274,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Parses a number of seconds, at most a day.
+/// Parses a number of seconds from 0 to 86400, a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse()

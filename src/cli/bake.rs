@@ -1,5 +1,6 @@
-//! `mortonnet-bake` puts a model into a finished program and needs no compiler. It reads what the
-//! build reads, with the same code and messages. The kernel library is that of its own block.
+//! The program `mortonnet-bake`. It puts a model into a finished program and needs no compiler. It
+//! reads the same model files as the build, with the same code and messages. It takes the kernel
+//! library from the block that it contains itself.
 
 use super::arguments::{Arguments, unknown, usage};
 use super::help;
@@ -49,12 +50,12 @@ UPX remove the network; the program reports that when it starts.
 Exit codes: 0 success, 1 a mistake in the model or an I/O error, 2 wrong command line.
 ";
 
-/// A CPU that programs are written for.
+/// A kind of CPU that finished programs are for.
 struct TargetCpu {
     name: &'static str,
-    /// The name that Rust uses.
+    /// The name of the CPU in Rust (`target_arch`).
     arch: &'static str,
-    /// `e_machine` of the ELF header.
+    /// The field `e_machine` in the ELF header of programs for this CPU.
     machine: u16,
 }
 
@@ -78,7 +79,7 @@ impl TargetCpu {
 pub(super) struct BakeOptions {
     model: PathBuf,
     output: PathBuf,
-    /// An index into [`TARGETS`].
+    /// The index of the CPU in [`TARGETS`]. `None` without `--target`.
     target: Option<usize>,
     plan: Option<String>,
     sizes: Option<String>,
@@ -133,7 +134,8 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
     }))
 }
 
-/// Finds the finished program of a target.
+/// Returns the path of the finished program for a target. It lies beside this program or in
+/// `../lib/mortonnet`.
 fn program_of(target: usize) -> Result<PathBuf, Error> {
     let name = format!("mortonnet-{}", TARGETS[target].name);
     let own = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
@@ -151,7 +153,8 @@ fn program_of(target: usize) -> Result<PathBuf, Error> {
     })
 }
 
-/// Returns the target of a program's file.
+/// Returns the index in [`TARGETS`] of the CPU that an ELF file is for. `None` for other files and
+/// CPUs.
 fn target_of(program: &[u8]) -> Option<usize> {
     let machine = program
         .get(18..20)
@@ -161,13 +164,14 @@ fn target_of(program: &[u8]) -> Option<usize> {
         .position(|t| t.machine.to_le_bytes() == *machine)
 }
 
-/// Returns true if both paths lead to one file, also through links.
+/// Returns true if both paths lead to the same existing file, also through links.
 fn same_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino()));
     matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Writes an executable file atomically. A program that runs from the old file is not disturbed.
+/// Writes an executable file atomically: under another name, which is then renamed. A program that
+/// runs from the old file is not disturbed.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path
         .file_name()
@@ -196,7 +200,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
     }
 }
 
-/// The finished program that a network is put into.
+/// A finished program, which a network is put into.
 struct FinishedProgram {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -304,7 +308,8 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the golden vectors on the baked network. Records that overflow are left to `--selftest`.
+/// Runs the golden vectors through the baked network, on the host engine of this machine. Records
+/// that overflow are left to `--selftest`.
 fn verify(made: &Baked) -> Result<(), Error> {
     let constant = |i: usize| made.constants.read(&made.plan, i);
     let nothing = |e: String| Error::check(format!("nothing was written: {e}"));

@@ -1,4 +1,4 @@
-//! The command that classifies records.
+//! The options of the command that classifies records, which is the program's main command.
 
 use super::arguments::{self, Arguments};
 use super::session::Session;
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Classify {
-    /// Input files. `-`, or no file, is stdin.
+    /// The input files. `-` stands for stdin. No file also means stdin.
     pub(crate) files: Vec<PathBuf>,
-    /// `None` to detect the format.
+    /// The format of the input. `None` to detect it.
     pub(crate) format: Option<Format>,
-    /// The window and hop of a time series.
+    /// The window and hop of a time series. `None` if the input is none.
     pub(crate) rows: Option<SeriesRows>,
-    /// Number of fields at the start of each line that are copied to its answer.
+    /// The number of fields at the start of each line that are copied to its answer.
     pub(crate) keys: usize,
-    /// `None` for the network's default.
+    /// The format of answers. `None` for the network's default.
     pub(crate) output: Option<AnswerFormat>,
-    /// File of expected classes.
+    /// The file of expected classes.
     pub(crate) expect: Option<PathBuf>,
-    /// Accuracy below which the exit code is 1, from 0 to 1.
+    /// The accuracy, from 0 to 1, below which the exit code is 1.
     pub(crate) min_accuracy: Option<f64>,
-    /// File of expected scores.
+    /// The file of expected scores.
     pub(crate) expect_scores: Option<PathBuf>,
-    /// Allowed error of a score, relative to max(1, |expected|).
+    /// The allowed error of a score, relative to max(1, |expected|). `None` for the default.
     pub(crate) tolerance: Option<f64>,
-    /// True to answer a bad record with an error mark and go on.
+    /// True to answer a bad record with an error mark and go on. False to stop at it.
     pub(crate) mark: bool,
-    /// Compare every so many batches with the host. 0 compares none.
+    /// The host compares one batch in so many, beginning with the first. 0 compares none.
     pub(crate) verify: u64,
-    /// Limit of a driver's call, zero for no limit. `None` for the default.
+    /// The limit of a driver's call. Zero means no limit, `None` the default.
     pub(crate) timeout: Option<Duration>,
     pub(crate) profile: Option<ProfileOption>,
     pub(crate) verbose: bool,

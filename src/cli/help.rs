@@ -1,15 +1,15 @@
-//! Pages of `--help`. The parser and `docs/CLI.md` take the options from the pages, so an option is
-//! described in one place.
+//! The options of a page of `--help`. The parser and `docs/CLI.md` take the options from the pages,
+//! so an option is described in one place.
 //!
 //! An option has a line like `  -f, --format FMT        input format: csv | f32  [csv]`. The
 //! meaning begins at a fixed column, the values follow `: `, and the default is in brackets.
 
 use std::ffi::OsString;
 
-/// The column of the meaning, counted from 0.
+/// The column at which the meaning of an option begins, counted from 0.
 const ABOUT: usize = 26;
 
-/// An option of a page.
+/// An option as a page of `--help` describes it.
 #[derive(Clone, Copy)]
 pub(super) struct OptionSpec {
     /// The option as it is typed, for example `-f, --format FMT`.
@@ -17,14 +17,14 @@ pub(super) struct OptionSpec {
     about: &'static str,
 }
 
-/// The options that a page describes. `--help` and `--version` are not among them, because they
-/// replace the command.
+/// Returns the options that a page describes. `--help` and `--version` are not among them, because
+/// they replace the command.
 pub(super) fn options(page: &'static str) -> impl Iterator<Item = OptionSpec> {
     let options = page.lines().filter_map(OptionSpec::of_line);
     options.filter(|option| !["help", "version"].contains(&option.name()))
 }
 
-/// Returns the option that `arg` names.
+/// Returns the option that `arg` names. `None` for an unknown option.
 pub(super) fn find(
     mut options: impl Iterator<Item = OptionSpec>,
     arg: &lexopt::Arg,
@@ -33,7 +33,7 @@ pub(super) fn find(
 }
 
 impl OptionSpec {
-    /// Returns the option that a line of a page describes.
+    /// Returns the option that a line of a page describes. `None` for any other line.
     pub(super) fn of_line(line: &'static str) -> Option<OptionSpec> {
         let (syntax, about) = line.split_at_checked(ABOUT)?;
         let syntax = syntax.trim();
@@ -42,7 +42,7 @@ impl OptionSpec {
             .then_some(OptionSpec { syntax, about })
     }
 
-    /// The long name without dashes, and the rest of the syntax.
+    /// Returns the long name without dashes, and the rest of the syntax.
     fn long(self) -> (&'static str, &'static str) {
         let long = self.syntax.split_once("--").map_or("", |(_, long)| long);
         long.split_at(long.find([' ', '[']).unwrap_or(long.len()))
@@ -70,7 +70,8 @@ impl OptionSpec {
         }
     }
 
-    /// The meaning, the text of the values (`csv | f32`), and the default.
+    /// Returns the meaning, the text of the values (`csv | f32`), and the default. The default is
+    /// empty for an option without one.
     pub(super) fn parts(self) -> (&'static str, Option<&'static str>, &'static str) {
         let (text, default) = match self.about.split_once("  [") {
             Some((text, default)) => (text, default.trim_end_matches(']')),
@@ -82,8 +83,9 @@ impl OptionSpec {
         }
     }
 
-    /// Takes the option's value from the parser that has just returned its name. The value is empty
-    /// for an option without one. `--name` alone has the first value of an option `--name[=VALUE]`.
+    /// Takes the option's value from the parser, which has just returned the option's name. The
+    /// value is empty for an option that takes none. The value of an option `--name[=VALUE]` may be
+    /// left out. Then it is the first value that the page lists.
     pub(super) fn value(self, parser: &mut lexopt::Parser) -> Result<OsString, lexopt::Error> {
         let (_, argument) = self.long();
         if argument.is_empty() {

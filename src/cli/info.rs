@@ -16,7 +16,7 @@ use crate::registry::PlanRecipe;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The line of `--version`, for example `mortonnet 0.1.0, digits 0123456789abcdef`.
+/// Returns the line of `--version`, for example `mortonnet 0.1.0, digits 0123456789abcdef`.
 pub(crate) fn version() -> String {
     format!(
         "mortonnet {}, {} {}",
@@ -26,14 +26,14 @@ pub(crate) fn version() -> String {
     )
 }
 
-/// The page of `--info`.
+/// Returns the page of `--info`.
 ///
 /// # Errors
 /// The baked data is damaged.
 pub(crate) fn page(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let mut s = String::new();
-    // Names and labels of the model may have line breaks.
+    // Names and labels of the model may have line breaks, which are escaped.
     let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
     describe_network(&mut row);
     describe_golden(&mut row);
@@ -113,8 +113,8 @@ fn describe_golden(row: &mut impl FnMut(&str, String)) {
     row("range", baked::range().to_string());
 }
 
-/// The demands of every plan of the library, for single records and for batches of `batch` records
-/// or the plan's size.
+/// Returns the demands of every plan of the library that can run the network. A plan has two
+/// entries: for single records, and for batches of `batch` records or of the plan's own size.
 fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
     let host = (std::env::consts::ARCH, select::threads());
     let of = move |(recipe, batch)| {
@@ -131,7 +131,7 @@ fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit
         .filter_map(of)
 }
 
-/// Writes the table of what each plan needs.
+/// Writes the table of the memory, launches, programs and modelled time of each plan.
 fn write_fits(s: &mut String, request: &Request) {
     let row = |name: &str, numbers: [String; 8], class: &str| {
         let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>11}")).collect();
@@ -178,7 +178,7 @@ fn write_fits(s: &mut String, request: &Request) {
     }
 }
 
-/// The page as JSON. Keys may be added but not removed.
+/// Returns the page of `--info` as JSON. Later versions may add keys, but remove none.
 ///
 /// # Errors
 /// The baked data is damaged.
@@ -215,15 +215,14 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         fits,
         names(&n.labels),
         names(&n.features),
-        // An unknown bound is null.
+        // The bound is null if it is not known.
         Some(baked::range().up_to)
             .filter(|&r| r > 0.0)
             .map_or("null".into(), |r| format!("{r:e}"))
     ))
 }
 
-/// The table of [`write_fits`], memory and time of every possible plan, as JSON objects with
-/// commas between.
+/// Returns the table of [`write_fits`] as JSON objects with commas between them.
 fn fits_json(batch: Option<usize>) -> String {
     let plans: Vec<String> = table(batch)
         .map(|(recipe, fit)| {
@@ -261,7 +260,7 @@ fn line(s: &mut String, name: &str, text: &str) {
     let _ = writeln!(s, "{name:<10}{text}");
 }
 
-/// Describes the plan that would run on one device.
+/// Returns lines about the plan that would run on one device, with the reasons and the memory.
 fn decided(request: &Request, decision: Decision) -> String {
     let mut s = String::new();
     decision
@@ -306,7 +305,7 @@ fn input(n: &Network) -> String {
     text
 }
 
-/// Appends the names of several inputs or outputs.
+/// Appends the names of several inputs or outputs. Appends nothing if the network has only one.
 fn several(text: &mut String, values: &[Value]) {
     if !values.is_empty() {
         *text += ": ";
@@ -362,7 +361,8 @@ fn layers(n: &Network) -> String {
     text
 }
 
-/// Describes sizes, layouts, bytes and steps of a plan.
+/// Returns lines about the sizes, constants and steps of a plan. `again` constants are laid out
+/// again at start.
 fn plan(p: &Plan, again: usize) -> String {
     let mut s = String::new();
     let _ = writeln!(
@@ -413,7 +413,7 @@ fn plan(p: &Plan, again: usize) -> String {
     s
 }
 
-/// Appends the line of a step.
+/// Appends the line about a step of a plan.
 fn describe_step(s: &mut String, p: &Plan, step: &Step) {
     let _ = write!(s, "  step      {:<24}", step.kernel);
     if step.options.adds {
@@ -439,7 +439,7 @@ fn describe_step(s: &mut String, p: &Plan, step: &Step) {
     let _ = writeln!(s, "  {} flop a record", step.flop);
 }
 
-/// Describes the number of work-items along a dimension.
+/// Returns a text for the number of work-items along a dimension of a launch.
 fn items(extent: Extent) -> String {
     match extent {
         Extent::Fixed(n) => n.to_string(),

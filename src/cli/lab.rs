@@ -1,4 +1,4 @@
-//! The commands of the lab.
+//! The command line of the lab: the commands `bench` and `tune`.
 
 use super::Command;
 use super::arguments::{Arguments, CommandSpec, named, number, usage};
@@ -95,7 +95,7 @@ Example:
   mortonnet tune -d 0 --save plan.json
 ";
 
-/// The options of the lab's commands.
+/// Returns the options of `bench` and `tune`.
 pub(super) fn options() -> impl Iterator<Item = OptionSpec> {
     help::options(BENCH_HELP).chain(help::options(TUNE_HELP))
 }
@@ -116,7 +116,7 @@ pub(super) static COMMANDS: [CommandSpec; 7] = [
     CommandSpec::new("tune", tune),
 ];
 
-/// Returns the subcommand that `value` names.
+/// Returns the subcommand that `value` names. `None` if it is another word, such as a file.
 pub(super) fn subcommand(value: &OsStr) -> Result<Option<Subcommand>, Error> {
     Ok(match value.to_str() {
         Some("bench") => Some(Subcommand::Bench),
@@ -200,7 +200,7 @@ fn check(arguments: &mut Arguments) -> Result<Command, Error> {
     })))
 }
 
-/// Takes the options that every bench of kernels has.
+/// Takes the options that all forms of `bench` for kernels have.
 fn kernels(arguments: &mut Arguments) -> Result<KernelBench, Error> {
     Ok(KernelBench {
         names: names(arguments)?,
@@ -306,7 +306,8 @@ fn names(arguments: &mut Arguments) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// One device: a list shares records among devices, which is not what is measured.
+/// Takes the device to measure. A list of devices is an error, because they would share the
+/// records.
 fn target(arguments: &mut Arguments, action: &str) -> Result<BenchTarget, Error> {
     let (device, compute_units) = arguments.device()?;
     match device.is_several() {
@@ -371,7 +372,7 @@ fn sizes(arguments: &mut Arguments) -> Result<Option<BenchSizes>, Error> {
     })
 }
 
-/// Takes sizes of square products and images.
+/// Takes `--sizes` for square products and images. Empty if the option is not given.
 fn square(arguments: &mut Arguments) -> Result<Vec<usize>, Error> {
     match sizes(arguments)? {
         Some(BenchSizes::Rectangle(..)) => Err(named(
@@ -388,7 +389,7 @@ pub(super) fn take_block(arguments: &mut Arguments) -> Result<Command, Error> {
     Ok(Command::Block)
 }
 
-/// Returns the baked data as text.
+/// Returns the baked data as text, for `--info=block`.
 pub(super) fn block() -> Result<String, Error> {
     crate::lab::block::text(baked::block()).map_err(|why| baked::damaged(&why))
 }

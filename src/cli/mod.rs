@@ -1,5 +1,5 @@
-//! The command line, a contract that scripts rely on. A command line asks for one command and has
-//! only options that this command uses.
+//! The command line, which scripts rely on. It asks for one command, and has only options that this
+//! command uses.
 
 mod arguments;
 #[cfg(feature = "bake")]
@@ -37,7 +37,7 @@ const SYNOPSIS: &str = "\
 mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
 ";
 
-/// The part of `--help` behind the synopsis.
+/// The page of `--help`, without its first lines that list the commands.
 const HELP: &str = "
 Input:
   -f, --format FMT        input format: csv | f32 | u8 | idx | npy  [detected, else csv]
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Classify(Box<Classify>),
     SelfTest(SelfTest),
     ListDevices {
-        /// True to list everything that plans depend on.
+        /// True to list all properties of the devices that plans depend on.
         verbose: bool,
     },
     Info {
@@ -114,7 +114,8 @@ pub(crate) enum Command {
     Version,
 }
 
-/// The commands outside the lab. An option selects the command that has its name.
+/// The commands outside the lab. An option with a command's name selects that command. Without such
+/// an option the first command runs.
 static COMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("classifying records", classify::take),
     CommandSpec::new("--selftest", selftest::take),
@@ -123,12 +124,12 @@ static COMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("--info", take_info),
 ];
 
-/// The options of all commands.
+/// Returns the options of all commands.
 fn options() -> impl Iterator<Item = OptionSpec> {
     help::options(HELP).chain(lab::options())
 }
 
-/// All commands, in the order in which messages list them.
+/// Returns all commands, in the order in which messages list them.
 fn commands() -> Vec<&'static CommandSpec> {
     COMMANDS.iter().chain(&lab::COMMANDS).collect()
 }
@@ -155,7 +156,7 @@ impl Command {
                     }
                 }
                 (Value(value), _) => arguments.values.push(value),
-                // Help and version win over the rest of the line, even if the rest is wrong.
+                // Help and version end the parsing, so mistakes behind them do not matter.
                 (Short('h') | Long("help"), _) => {
                     let page = subcommand.map(lab::help).map(String::from);
                     let own = || format!("{SYNOPSIS}{}{HELP}", lab::SYNOPSIS);
@@ -212,7 +213,8 @@ impl Command {
     }
 }
 
-/// Returns the command that the last option with a command's name selects, or classification.
+/// Returns the command that the last option with a command's name selects. Without such an option
+/// it is the command that classifies records.
 fn selected(arguments: &Arguments) -> &'static CommandSpec {
     let named = arguments.options.iter().rev().find_map(|given| {
         let whole = format!("--{}={}", given.name, given.value.to_string_lossy());
@@ -224,7 +226,7 @@ fn selected(arguments: &Arguments) -> &'static CommandSpec {
 }
 
 /// Runs a command that uses devices and has no records to save. If a driver hangs, the command ends
-/// with an error, and says what the user can do.
+/// with an error, to which `advice` is appended.
 fn watched(advice: &'static str, work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watch(move |ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());
@@ -251,8 +253,8 @@ pub fn main() -> ExitCode {
 /// Prints the error that ended the program, if it has a message, and returns the exit code.
 fn end(result: Result<(), Error>) -> u8 {
     match (result, signal::stop()) {
-        // The exit status names the signal. A shell then ends its loop, and systemd counts the exit
-        // as clean.
+        // The program ends by the signal, so its exit status names it. A shell then ends its loop,
+        // and systemd counts the exit as clean.
         (Ok(()), Some(stop)) => signal::die(stop),
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => 0,
@@ -265,7 +267,8 @@ fn end(result: Result<(), Error>) -> u8 {
     }
 }
 
-/// Starts the watchdog. It calls `hung` and exits with the result if a driver's call hangs.
+/// Starts the watchdog. If a driver's call hangs, the watchdog calls `hung` and exits with the
+/// returned code.
 fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> Result<(), Error> {
     watchdog::watch(hung).map_err(|e| Error::caused("cannot start a thread", e))
 }
@@ -292,7 +295,7 @@ fn take_info(arguments: &mut Arguments) -> Result<Command, Error> {
     })
 }
 
-/// Takes the options that select device, plan and batch.
+/// Takes the options that select device, plan and batch, and makes a request of them.
 fn request(arguments: &mut Arguments) -> Result<Request, Error> {
     let (device, compute_units) = arguments.device()?;
     Ok(Request {
@@ -313,7 +316,7 @@ fn request(arguments: &mut Arguments) -> Result<Request, Error> {
     })
 }
 
-/// Prints the OpenCL devices. With `all`, prints everything that plans depend on.
+/// Prints the OpenCL devices. With `all`, also prints all their properties that plans depend on.
 ///
 /// # Errors
 /// There is no device. The printed page says why.
@@ -333,7 +336,8 @@ pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
     failed.map_or(Ok(()), |what| Err(Error::device(what)))
 }
 
-/// Prints warnings. With `verbose`, prints device, plan, reasons and where the kernels came from.
+/// Prints the warnings of start-up on stderr. With `verbose`, also prints device, reasons, and the
+/// origin of the kernels.
 fn introduce(verbose: bool, running: &Running) {
     running.warnings.iter().for_each(|warning| say(warning));
     if verbose {

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct SelfTest {
     pub(crate) verbose: bool,
-    /// Limit of a driver's call, zero for no limit. `None` for the default.
+    /// The limit of a driver's call. Zero means no limit, `None` the default.
     pub(crate) timeout: Option<Duration>,
     pub(crate) request: Request,
 }
@@ -54,7 +54,8 @@ impl SelfTest {
         }
     }
 
-    /// Tests one device. Returns a line that reports success, or one that reports wrong results.
+    /// Tests one device. The inner result is a line about the device: `Ok` if it passed, `Err` if
+    /// its results are wrong.
     fn test(&self, mut running: Running) -> Result<Result<String, String>, Error> {
         introduce(self.verbose, &running);
         let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;

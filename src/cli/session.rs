@@ -1,4 +1,4 @@
-//! A run of records through an engine. The run has an end even if the driver hangs.
+//! A run of records through an engine. If a driver hangs, the run still ends.
 
 use super::classify::{Classify, ProfileOption};
 use super::{end, introduce, watch};
@@ -23,22 +23,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The inputs of a run with their names. An input is opened when its turn comes.
+/// The inputs of a run with their names. An input is opened when the previous one has ended.
 type OpenedInputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
 
-/// A run. If the driver hangs, the first thread hangs with it, and the watchdog's thread finishes
-/// the run. Everything that this takes is here and lives as long as the program.
+/// A run. If the driver hangs, the thread that called it hangs too, and the watchdog's thread
+/// finishes the run. A session has everything that this needs and lives as long as the program.
 pub(super) struct Session {
     classify: Classify,
-    /// The request of the command line, with what the outputs need.
+    /// The request of the command line. It also asks the engine for the scores, classes and times
+    /// that the outputs need.
     request: Request,
     start: Instant,
-    /// Numbers in a row of the input.
+    /// The count of numbers of a record, or of a row of a time series.
     row_width: usize,
     pipeline: Mutex<Pipeline<'static, 'static, Stdout, FileSource, OpenedInputs>>,
-    /// `None` until an engine has started.
+    /// The engine that runs the records. `None` until it has started.
     started: Mutex<Option<StartedEngine>>,
-    /// The result of the run, `None` until it is known.
+    /// The result of the run, profile and comparisons included. `None` until it is known.
     end: Mutex<Option<Result<(), Error>>>,
 }
 
@@ -46,7 +47,8 @@ pub(super) struct Session {
 struct StartedEngine {
     facts: Facts<'static>,
     took: Duration,
-    /// The inputs of unanswered batches, if the host takes over from a device that hangs.
+    /// The inputs of the batches that are not answered yet, for the host. `None` if the host does
+    /// not take over from a device that hangs.
     kept: Option<Arc<Kept>>,
 }
 
@@ -59,7 +61,8 @@ fn leaked<T>(value: T) -> &'static mut T {
 }
 
 impl Session {
-    /// Prepares a run. OpenCL is not touched and no record is read.
+    /// Prepares a run. Reads the files of expected answers, but no record, and does not call
+    /// OpenCL.
     pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
         let spec = OutputSpec::of(network());
         let output = classify
@@ -130,7 +133,7 @@ impl Session {
         }))
     }
 
-    /// Classifies all records of the inputs.
+    /// Starts an engine and answers all records of the inputs.
     pub(super) fn run(&'static self) -> Result<(), Error> {
         self.classify
             .timeout
@@ -142,12 +145,13 @@ impl Session {
         self.go(watchdog::call(|| select::start(&self.request))?)
     }
 
-    /// Returns true if the host takes over from a device that fails.
+    /// Returns true if the host engine takes over from a device that fails.
     fn takes_over(&self) -> bool {
         select::is_auto(&self.request) && self.request.sources.folder.is_none()
     }
 
-    /// Puts the host behind the engine if it has to take over or to verify.
+    /// Puts the host engine behind a device's engine, if it has to take over or to verify. Also
+    /// returns the kept inputs of batches, if it takes over.
     fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
         let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
@@ -181,7 +185,8 @@ impl Session {
             sizes,
         )?;
         let kept = duties.take_over.then(|| engine.kept());
-        // The backed engine diagnoses wrong steps itself, when it compares answers.
+        // The backed engine diagnoses wrong steps itself, when it compares its answers with the
+        // host's.
         let diagnose = Box::new(|_: &[f32]| String::new());
         Ok((
             Running {
@@ -193,7 +198,7 @@ impl Session {
         ))
     }
 
-    /// Runs all records through a started engine.
+    /// Runs all records through a started engine, then reports.
     fn go(&'static self, running: Running) -> Result<(), Error> {
         introduce(self.classify.verbose, &running);
         let (running, kept) = self.backed(running)?;
@@ -209,7 +214,8 @@ impl Session {
                 "reading {what} from the terminal, one a line; --help says more"
             ));
         }
-        // Until here no record was read, and a signal ends the program at once.
+        // Up to here no record was read, and a signal ended the program at once. From here on it
+        // ends the run.
         signal::serve_stops();
         let took = self.start.elapsed();
         self.request
@@ -234,7 +240,7 @@ impl Session {
             members,
         };
         let started = StartedEngine { facts, took, kept };
-        // SIGUSR1 prints the table, also during a run that writes a trace at its end.
+        // SIGUSR1 prints a table. It prints JSON only if the profile at the end is JSON.
         let wanted = self.classify.profile.as_ref().map(|p| p.format);
         let format = wanted
             .filter(|f| *f == ProfileFormat::Json)
@@ -253,12 +259,12 @@ impl Session {
         let result = stream::run(&self.pipeline, engine.as_mut());
         let result = self.finish(result.map(drop), &started, engine.measured());
         *lock(&self.end) = Some(result);
-        // A driver may also hang when it is closed.
+        // A driver may also hang when the engine is closed. The result is known by then.
         watchdog::call(|| drop(engine));
         lock(&self.end).take().unwrap_or(Ok(()))
     }
 
-    /// Finishes a run whose driver hangs.
+    /// Finishes a run whose driver has not answered for `ticks` ticks of the watchdog.
     #[cold]
     fn hung(&'static self, ticks: u32) -> Result<(), Error> {
         const ADVICE: &str = "the device or its driver hangs; --timeout allows more";
@@ -304,13 +310,15 @@ impl Session {
             None => (Err(error()), Measurements::default()),
         };
         if result.is_err() {
-            // Print the earlier answers. An error of stdout counts less than that of the device.
+            // Writes the earlier answers. An error of stdout is dropped, because the device's error
+            // matters more.
             let _ = lock(&self.pipeline).stream.writer.flush();
         }
         self.finish(result, &started, measured)
     }
 
-    /// Writes the profile and compares the answers with the expected ones.
+    /// Writes the profile and compares the answers with the expected ones. Returns `result`, with
+    /// the errors of both added.
     fn finish(
         &self,
         mut result: Result<(), Error>,
@@ -340,7 +348,8 @@ impl Session {
             };
             let text = report::text(*format, started.facts, measured, Some(times), totals);
             result = Error::first(result, write_profile(file.as_deref(), &text));
-            // A trace on stderr says so itself, and nothing may stand behind it.
+            // A trace that was written to stderr contains this count itself, and nothing may stand
+            // behind it.
             let dropped = self
                 .request
                 .track
@@ -382,7 +391,7 @@ impl Session {
     }
 }
 
-/// Returns the shape of the input, with the window and the keys of the command line.
+/// Returns the form of a record in the input, with the window and the keys of the command line.
 fn input_shape(classify: &Classify) -> Result<InputShape<'static>, String> {
     let record = InputShape {
         keys: classify.keys,
@@ -394,7 +403,7 @@ fn input_shape(classify: &Classify) -> Result<InputShape<'static>, String> {
     }
 }
 
-/// Reports that an input ends with rows that make no record.
+/// Reports on stderr that an input ends with rows that make no record.
 fn report_left(input: &str, rows: usize) {
     let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
     say(&format!(
@@ -402,7 +411,7 @@ fn report_left(input: &str, rows: usize) {
     ));
 }
 
-/// Reports the accuracy of `--expect`. An accuracy below `least` is an error.
+/// Reports the accuracy of `--expect` on stderr. An accuracy below `least` is an error.
 fn compare(expected: &ExpectedClasses, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
@@ -415,7 +424,7 @@ fn compare(expected: &ExpectedClasses, least: Option<f64>) -> Result<(), Error> 
     }
 }
 
-/// Reports the comparison of `--expect-scores`. A score beyond the tolerance is an error.
+/// Reports the comparison of `--expect-scores` on stderr. A score beyond the tolerance is an error.
 fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     let agreement = expected.finish()?;
     if !agreement.complete() {

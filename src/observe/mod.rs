@@ -1,4 +1,5 @@
-//! Clocks, the profile of a run, its trace, and their text.
+//! Measures a run: the times of its parts, its trace, a device's clock, and the text of all of
+//! them.
 
 pub(crate) mod clocks;
 pub(crate) mod profile;

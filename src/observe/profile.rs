@@ -1,14 +1,15 @@
-//! Times of start-up and of the steps of a plan. Taking them does not allocate.
+//! The times of start-up, of the steps of a plan, and of devices that share a run. Recording the
+//! time of a step does not allocate.
 
 use crate::observe::trace::{Name, Track};
 use crate::sys::watchdog;
 use std::time::{Duration, Instant};
 
-/// Buckets per doubling: percentiles are exact to 1.6 %.
+/// The number of buckets for durations between n and 2n. Percentiles are exact to 1.6 %.
 const FINE: usize = 32;
 
-/// Durations in logarithmic buckets. The first duration is kept apart: drivers put work off until
-/// then.
+/// Durations, counted in logarithmic buckets. The first duration is kept apart, because drivers put
+/// work off until then.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     buckets: Box<[u32]>,
@@ -19,7 +20,7 @@ pub(crate) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        // Up to 2^42 ns (73 minutes). Longer durations count as that.
+        // Durations up to 2^46 ns (19 hours). Longer ones are counted in the last bucket.
         Histogram {
             buckets: vec![0; 42 * FINE].into(),
             first: None,
@@ -45,8 +46,8 @@ impl Histogram {
         self.buckets[Self::bucket(ns).min(self.buckets.len() - 1)] += 1;
     }
 
-    /// Returns the bucket of a duration. Below 2·FINE a bucket is a nanosecond wide. Above, each
-    /// doubling has FINE buckets.
+    /// Returns the index of a duration's bucket. Below 2·FINE ns a bucket is a nanosecond wide.
+    /// Above, each doubling has FINE buckets.
     fn bucket(ns: u64) -> usize {
         if ns < 2 * FINE as u64 {
             return ns as usize;
@@ -55,7 +56,7 @@ impl Histogram {
         shift * FINE + (ns >> shift) as usize
     }
 
-    /// Returns the middle of a bucket in nanoseconds.
+    /// Returns the middle of the durations of a bucket, in nanoseconds.
     fn middle(bucket: usize) -> f64 {
         if bucket < 2 * FINE {
             return bucket as f64;
@@ -85,7 +86,7 @@ impl Histogram {
     }
 
     /// Returns the duration that `share` (0 to 1) of the durations after the first do not exceed,
-    /// in microseconds.
+    /// in microseconds. `None` without such durations.
     pub(crate) fn percentile_us(&self, share: f64) -> Option<f64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -107,25 +108,26 @@ impl Histogram {
 pub(crate) struct Phases {
     /// Name and time of each phase. The times of phases of the same name are summed up.
     pub(crate) times: Vec<(&'static str, Duration)>,
-    /// Set by OpenCL engines.
+    /// The origins of the OpenCL programs. `None` if only the host engine started.
     pub(crate) origins: Option<Origins>,
     /// The trace that gets a span for each phase, if there is one.
     pub(crate) track: Option<Track>,
 }
 
-/// The origin of an OpenCL engine's programs: the cache or the compiler.
+/// Counts where an OpenCL engine's compiled programs came from: the cache or the compiler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
-    /// Number of programs taken from the cache folder.
+    /// The number of programs that were taken compiled from the cache folder.
     pub(crate) hits: usize,
-    /// Number of programs compiled.
+    /// The number of programs that the driver compiled.
     pub(crate) misses: usize,
-    /// Reasons to compile, faults of the cache, and changes that the device demanded.
+    /// Notes for the user: reasons to compile, faults of the cache, and changes to the plan that
+    /// the device demanded.
     pub(crate) notes: Vec<String>,
 }
 
 impl Origins {
-    /// Adds a note that is not there yet.
+    /// Adds a note, unless an equal one is there already.
     pub(crate) fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
@@ -137,7 +139,8 @@ impl Origins {
         if self.misses == 0 { "HIT" } else { "MISS" }
     }
 
-    /// Returns `HIT` or `MISS`, with the number of programs.
+    /// Returns a line with `HIT` or `MISS` and with the number of programs that came from the
+    /// cache.
     pub(crate) fn line(&self) -> String {
         let all = self.hits + self.misses;
         format!(
@@ -149,7 +152,7 @@ impl Origins {
 }
 
 impl Phases {
-    /// Runs `work` and adds its time to phase `name`.
+    /// Runs `work`, adds its time to phase `name`, and records it in the trace.
     pub(crate) fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         watchdog::beat(name);
         let start = Instant::now();
@@ -166,7 +169,7 @@ impl Phases {
             .for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
-    /// Adds the start-up of another engine.
+    /// Adds the phases and origins of another engine that was started.
     pub(crate) fn join(&mut self, other: Phases) {
         other
             .times
@@ -191,13 +194,14 @@ impl Phases {
 /// The times of one step of a plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepTimes {
-    /// From enqueueing to the hand-over to the device (OpenCL: queued to submit).
+    /// The times from enqueueing to the hand-over to the device (OpenCL: queued to submit).
     pub(crate) queued: Histogram,
-    /// From the hand-over to the start (OpenCL: submit to start).
+    /// The times from the hand-over to the start (OpenCL: submit to start).
     pub(crate) wait: Histogram,
-    /// From start to end.
+    /// The times from the start of the step to its end.
     pub(crate) run: Histogram,
-    /// Number of records that another variant of the plan computed.
+    /// The number of records of batches that another variant of the plan computed, without this
+    /// step.
     pub(crate) missed: u64,
 }
 
@@ -205,7 +209,8 @@ pub(crate) struct StepTimes {
 #[derive(Clone, Debug)]
 pub(crate) struct StepClock {
     pub(crate) steps: Vec<StepTimes>,
-    /// Time for decoding records that reached the engine as bytes, summed over its threads.
+    /// The time that the engine's threads spent decoding records that reached it as bytes, summed
+    /// up.
     pub(crate) decode: Duration,
 }
 
@@ -217,7 +222,7 @@ impl StepClock {
         }
     }
 
-    /// Adds a run of step `i`.
+    /// Adds the duration of one run of step `i`.
     pub(crate) fn record(&mut self, i: usize, run: Duration) {
         self.steps[i].run.record(run);
     }
@@ -233,16 +238,18 @@ impl StepClock {
     }
 }
 
-/// The part of a stream that one of several devices computed.
+/// The work of one of several devices that share a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberTimes {
     pub(crate) records: u64,
     pub(crate) batches: u64,
-    /// Time during which the device had a batch.
+    /// The time during which the device had work. It is counted from the time when the device took
+    /// a batch, or ended the batch before, until the batch was done.
     pub(crate) busy: Duration,
-    /// Time of `busy` spent decoding on the device's thread, if times are taken.
+    /// The time within `busy` that the device's thread spent decoding records. Zero if no times are
+    /// taken.
     pub(crate) decode: Duration,
-    /// The reason why the device no longer takes part.
+    /// The reason why the device no longer takes part. `None` while it does.
     pub(crate) failed: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The text of `--profile`. Every number was measured in this run.
+//! The text of `--profile`: a table, JSON or a trace. Every time in it was measured in this run.
 
 mod json;
 mod table;
@@ -10,7 +10,7 @@ use crate::observe::trace::DeviceOfTrace;
 pub(crate) use json::quoted;
 use std::time::Duration;
 
-/// The format of a profile.
+/// The format of `--profile`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProfileFormat {
     /// A table for people.
@@ -21,12 +21,12 @@ pub(crate) enum ProfileFormat {
     Trace,
 }
 
-/// Times of the whole run.
+/// The total times of a run, and its numbers of records and batches.
 #[derive(Clone, Copy)]
 pub(crate) struct Totals {
-    /// From the start of `main` until the first record could be read.
+    /// The time from the start of `main` until the first record could be read.
     pub(crate) startup: Duration,
-    /// From the start of `main` until the last result was written.
+    /// The time from the start of `main` until the profile is made, normally after the last result.
     pub(crate) elapsed: Duration,
     pub(crate) summary: Summary,
 }
@@ -34,32 +34,34 @@ pub(crate) struct Totals {
 /// The engine of a run, its plan and its start-up.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
-    /// The device in words.
+    /// A text that describes the device, for people.
     pub(crate) device: &'a str,
     pub(crate) plan: &'a Plan,
-    /// The number of constants that start-up had to store in another layout.
+    /// The number of constants whose baked layout the plan cannot use. Start-up stored them in
+    /// another.
     pub(crate) laid_out_again: usize,
     pub(crate) phases: &'a Phases,
-    /// The devices, if several share the records.
+    /// The devices of a run that several share. Empty for a single device.
     pub(crate) members: &'a [RunningMember],
 }
 
 /// One of several devices that share the records.
 pub(crate) struct RunningMember {
-    /// The device in words.
+    /// A text that describes the device, for people.
     pub(crate) device: String,
     pub(crate) plan: Plan,
-    /// Its number among the requested devices, started or not; also the number of its group in a
-    /// trace.
+    /// The device's number among the requested devices, which counts those that did not start. The
+    /// trace numbers groups in the same order.
     pub(crate) group: usize,
 }
 
-/// Everything that an engine measured.
+/// The times that an engine measured.
 #[derive(Default)]
 pub(crate) struct Measurements {
-    /// Times of the plan's steps, if they were taken.
+    /// The times of the plan's steps. `None` if none were taken, or if several devices share the
+    /// records.
     pub(crate) clock: Option<StepClock>,
-    /// One for each device, if several share the records.
+    /// The measurements of each device, if several share the records. Empty for a single device.
     pub(crate) members: Vec<MemberMeasurements>,
 }
 
@@ -70,7 +72,8 @@ pub(crate) struct MemberMeasurements {
     pub(crate) clock: Option<StepClock>,
 }
 
-/// Returns the profile of a run. `times`: of the stream, if they were taken.
+/// Returns the profile of a run as text. `times` are those of the stream. Without them the text is
+/// a table, whatever `format` is.
 pub(crate) fn text(
     format: ProfileFormat,
     running: Facts<'_>,
@@ -130,27 +133,28 @@ pub(crate) fn text(
     }
 }
 
-/// Everything that a profile prints, but the times of the stream.
+/// The facts and measurements that a profile prints, except the times of the stream.
 struct RunProfile<'a> {
     running: Facts<'a>,
     devices: Vec<DeviceProfile<'a>>,
     totals: Totals,
 }
 
-/// The only device of a run, or one of several.
+/// A device of a run, with its measurements.
 struct DeviceProfile<'a> {
     device: &'a str,
     plan: &'a Plan,
-    /// The number of its group in a trace.
+    /// The device's number among the requested devices, which selects its group in a trace.
     group: usize,
     records: u64,
-    /// Its part of the work, if several devices share it.
+    /// The device's records, batches and busy time, if several devices share the run. `None` for
+    /// the only device of a run.
     times: Option<MemberTimes>,
     clock: Option<StepClock>,
 }
 
 impl RunProfile<'_> {
-    /// The names of the plans, each once.
+    /// Returns the names of the devices' plans, each once, with ` + ` between them.
     fn plans(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for device in &self.devices {
@@ -161,7 +165,8 @@ impl RunProfile<'_> {
         names.join(" + ")
     }
 
-    /// Time that the engines' threads spent parsing.
+    /// Returns the time that engines' threads spent decoding records, summed over threads and
+    /// devices.
     fn decoding(&self) -> Duration {
         let clocks = self.devices.iter().flat_map(|d| &d.clock);
         let members = self.devices.iter().flat_map(|d| &d.times);
@@ -171,12 +176,12 @@ impl RunProfile<'_> {
             .sum()
     }
 
-    /// The share (0 to 1) of all records that `device` answered.
+    /// Returns the share (0 to 1) of the run's records that `device` answered.
     fn share(&self, device: &DeviceProfile<'_>) -> f64 {
         device.records as f64 / self.devices.iter().map(|d| d.records).sum::<u64>().max(1) as f64
     }
 
-    /// Records per second of the whole run, without start-up.
+    /// Returns the records per second of the whole run, without start-up.
     fn records_per_second(&self) -> f64 {
         let running = self.totals.elapsed.saturating_sub(self.totals.startup);
         self.totals.summary.records as f64 / running.as_secs_f64().max(1e-9)
@@ -184,13 +189,13 @@ impl RunProfile<'_> {
 }
 
 impl DeviceProfile<'_> {
-    /// Records per second while the device was busy.
+    /// Returns the device's records per second of its busy time, which `times` contains.
     fn records_per_second(&self, times: &MemberTimes) -> f64 {
         self.records as f64 / times.busy.as_secs_f64().max(1e-9)
     }
 
-    /// GFLOPS of a step over its runs. Records that another variant of the plan computed do not
-    /// count.
+    /// Returns the GFLOPS of a step with `flop` operations a record. Records that another variant
+    /// of the plan computed do not count. `None` for a step without operations or times.
     fn gflops(&self, flop: u64, times: &StepTimes) -> Option<f64> {
         let us = times.run.total_us();
         let records = self.records.saturating_sub(times.missed);
@@ -198,7 +203,7 @@ impl DeviceProfile<'_> {
     }
 }
 
-/// The sum of all runs of all steps, in microseconds.
+/// Returns the time of all runs of all steps, in microseconds.
 fn run_us(clock: &StepClock) -> f64 {
     clock.steps.iter().map(|t| t.run.total_us()).sum()
 }

@@ -4,43 +4,45 @@ use crate::ir::order::ascending;
 use crate::observe::trace::Track;
 use std::time::{Duration, Instant};
 
-/// The work of a run.
+/// The numbers of records and batches that a run has answered so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     /// Records answered, bad ones included.
     pub(crate) records: u64,
     pub(crate) batches: u64,
-    /// Bad records: answered with an error.
+    /// The number of bad records, which were answered with an error.
     pub(crate) marked: u64,
 }
 
-/// The summed times of a run, for profiles. Taking them does not allocate.
+/// The times of a run of the stream, summed over its batches, for profiles. Taking them does not
+/// allocate.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTimes {
-    /// System calls that read input which had arrived already.
+    /// The time of system calls that read input which had already arrived.
     pub(crate) read: Duration,
-    /// Finding records and, unless the engine's threads do it, decoding their numbers. Without
-    /// `read`.
+    /// The time of finding records. It includes the decoding of their numbers, unless the engine's
+    /// threads decode. It does not include `read`.
     pub(crate) parse: Duration,
-    /// Waiting for input to arrive.
+    /// The time of waiting for input to arrive.
     pub(crate) wait: Duration,
-    /// Handing batches to the engine and waiting for it. The rest of the computation runs at the
-    /// same time as `parse`.
+    /// The time of handing batches to the engine and of waiting for their answers. The engine also
+    /// computes during `parse`.
     pub(crate) engine: Duration,
-    /// Turning answers into text and writing it.
+    /// The time of turning answers into text and of writing it.
     pub(crate) write: Duration,
     pub(crate) batches: u64,
     pub(crate) records: u64,
-    /// One for each batch, from the start of its parsing until its answers are written.
+    /// The latency of each batch, from the start of its parsing until its answers are written.
     pub(crate) latencies: Latencies,
-    /// The latency of the first batch: drivers put work off until a kernel runs.
+    /// The latency of the first batch. It can be much longer than others, because drivers put work
+    /// off until a kernel runs.
     pub(crate) first: Option<Duration>,
     /// The trace that gets a span for each time, if there is one.
     pub(crate) track: Option<Track>,
 }
 
 impl StreamTimes {
-    /// Counts a batch whose parsing began at `started`.
+    /// Counts a batch whose answers are written. Its parsing began at `started`.
     pub(crate) fn answered(&mut self, records: usize, started: Option<Instant>) {
         self.batches += 1;
         self.records += records as u64;
@@ -52,15 +54,16 @@ impl StreamTimes {
     }
 }
 
-/// The last latencies of a run, so that percentiles are exact.
+/// The latencies of the newest [`KEPT`] batches of a run. Each is kept, so that percentiles are
+/// exact.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     nanoseconds: Vec<u64>,
-    /// The number of all latencies, also those that are no longer kept.
+    /// The number of latencies added so far, including those that newer ones have replaced.
     added: usize,
 }
 
-/// The number of latencies that are kept.
+/// The most latencies that are kept.
 const KEPT: usize = 1 << 16;
 
 impl Default for Latencies {

@@ -1,4 +1,4 @@
-//! The timeline of a run, for `--profile=trace`: spans of time on tracks. The end of the run writes
+//! The timeline of a run, for `--profile=trace`: spans of time on tracks. At its end the run writes
 //! them as Chrome's trace events, which Perfetto (<https://ui.perfetto.dev>) and chrome://tracing
 //! show.
 //!
@@ -26,31 +26,32 @@ pub(crate) const MOST: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Text(&'static str),
-    /// A step of the plan: its kernel's name.
+    /// A step of the plan, by its index. The trace shows the name of the step's kernel.
     Step(usize),
 }
 
-/// The span in which a device's clock is compared with the host's. Its `waited` field holds the
-/// error that remains.
+/// The name of the span in which a device's clock is compared with the host's. The span's `waited`
+/// holds the error that remains.
 pub(crate) const CLOCK: Name = Name::Text("clock");
 
-/// A span. Times are nanoseconds since the start of the program.
+/// A span of time on a track. Times are nanoseconds since the start of the program.
 #[derive(Debug)]
 struct TraceSpan {
     start: u64,
     end: u64,
     name: Name,
     group: u32,
-    /// [`QUEUE`], or the thread's number.
+    /// The number of the thread that did the work, or [`QUEUE`] for a command of the device's
+    /// queue.
     thread: u32,
-    /// The stream's batch, from 1; 0 if the span belongs to no batch.
+    /// The number of the stream's batch, from 1. It is 0 if the span belongs to no batch.
     batch: u32,
     records: u32,
-    /// Nanoseconds that a command of a device waited for its start.
+    /// The nanoseconds that a command of a device's queue waited for its start.
     waited: u32,
 }
 
-/// The number that stands for a device's queue among the threads.
+/// Stands for a device's queue in the field for a thread's number.
 const QUEUE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ struct Trace {
     book: Mutex<Book>,
 }
 
-/// The spans of a trace: the first ones, and how many more there were.
+/// The first spans of a trace, and the number of later ones that were dropped.
 #[derive(Debug)]
 struct Book {
     spans: Vec<TraceSpan>,
@@ -72,24 +73,25 @@ struct Book {
 struct TrackGroup {
     trace: &'static Trace,
     number: u32,
-    /// The stream's batch in each slot of the group's engine.
+    /// The number of the stream's batch that each slot of the group's engine holds.
     batches: [AtomicU32; SLOTS],
 }
 
-/// A group's access to its trace. Traces live as long as the program.
+/// Adds spans of one group, the program or a device, to the trace. Traces live as long as the
+/// program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Track {
     group: &'static TrackGroup,
 }
 
-/// The group of the main thread.
+/// The number of the program's group, which has the main thread.
 const PROGRAM: u32 = 0;
-/// The group of the only device, or of the first of several.
+/// The number of the group of the only device, or of the first of several.
 const FIRST: u32 = 1;
 
-/// The name and the plan of a device, for its group in the written trace.
+/// The name and the plan of a device, which the written trace shows.
 pub(crate) struct DeviceOfTrace<'a> {
-    /// The device's number among those that share a stream.
+    /// The device's number among the requested devices, from 0.
     pub(crate) group: usize,
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
@@ -120,7 +122,7 @@ impl Track {
         Track { group }
     }
 
-    /// Returns the track of device `index` of several, in the same trace.
+    /// Returns the track of device `index`, one of several, in the same trace.
     pub(crate) fn member(self, index: usize) -> Track {
         Track::new_group(self.group.trace, FIRST + index as u32)
     }
@@ -131,7 +133,7 @@ impl Track {
         self.group.batches[slot].store(batch, Relaxed);
     }
 
-    /// Returns the number of the stream's batch in a slot.
+    /// Returns the number of the stream's batch that a slot holds.
     pub(crate) fn batch(self, slot: usize) -> u32 {
         self.group.batches[slot].load(Relaxed)
     }
@@ -146,8 +148,8 @@ impl Track {
             .as_nanos() as u64
     }
 
-    /// Keeps a span of the calling thread, spent on `records` records of the batch in `slot`. With
-    /// 0 records it belongs to no batch.
+    /// Adds a span of the calling thread to the trace. The time was spent on `records` records of
+    /// the batch in `slot`, or on no batch if `records` is 0.
     pub(crate) fn span(
         self,
         name: Name,
@@ -157,7 +159,8 @@ impl Track {
         took: Duration,
     ) {
         let thread = thread::number();
-        // The main thread is the program's, also while it works for a device.
+        // Spans of the main thread stand in the program's group, even if they are work for a
+        // device.
         let group = if thread == self.group.trace.main {
             PROGRAM
         } else {
@@ -175,8 +178,8 @@ impl Track {
         });
     }
 
-    /// Keeps a command of the device's queue. `times` are on the host's clock, `waited` is in
-    /// nanoseconds.
+    /// Adds a command of the device's queue to the trace. `times` are nanoseconds of the host's
+    /// clock since the start of the program. `waited` is in nanoseconds.
     pub(crate) fn command(
         self,
         name: Name,
@@ -194,7 +197,7 @@ impl Track {
         });
     }
 
-    /// A span of the device's queue whose times and name are not set yet.
+    /// Returns a span of the device's queue. The caller sets its times and name.
     fn queue_span(self, slot: usize, records: usize) -> TraceSpan {
         let batch = if records > 0 { self.batch(slot) } else { 0 };
         TraceSpan {
@@ -223,13 +226,13 @@ impl Track {
         }
     }
 
-    /// Returns the number of spans that found no room.
+    /// Returns the number of spans that were dropped because the trace was full.
     pub(crate) fn dropped(self) -> u64 {
         self.book().dropped
     }
 
-    /// Writes the trace of the first `elapsed` of the run as JSON. `sums` is the object of
-    /// `--profile=json`.
+    /// Returns the trace as JSON, without spans that end later than `elapsed` after the start.
+    /// `sums` is the object of `--profile=json`.
     pub(crate) fn json(
         self,
         sums: &str,
@@ -293,7 +296,7 @@ mod tests {
         let start = Instant::now();
         let track = Track::new(start);
         let ns = Duration::from_nanos;
-        // Children end first; they may begin with their parent.
+        // A child ends before its parent, so it is added first. Both may begin at the same time.
         track.span(Name::Text("child"), 0, 0, start, ns(5));
         track.span(Name::Text("parent"), 0, 0, start, ns(9));
         let member = track.member(2);
@@ -304,7 +307,7 @@ mod tests {
             };
             s.spawn(work).join().unwrap()
         });
-        // The driver's times overlap, and what is not done when the run ends is left out.
+        // The driver's times of `one` and `two` overlap. `late` ends after the run and is left out.
         member.command(Name::Text("one"), 0, 0, 10..30, 4);
         member.command(Name::Text("two"), 0, 0, 20..40, 4);
         member.command(Name::Text("late"), 0, 0, 50..2_000_000_000, 4);

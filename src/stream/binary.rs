@@ -11,7 +11,7 @@ use crate::simd::deferred::Refusal;
 /// The formats of binary records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BinaryFormat {
-    /// Bytes without a header.
+    /// Unsigned bytes without a header.
     U8,
     /// Little-endian f32 without a header.
     F32,
@@ -27,17 +27,18 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(super) fn size(self) -> usize {
         self.dtype.size()
     }
 
-    /// Returns the element whose bytes these are.
+    /// Returns the element that `bytes` encode.
     pub(super) fn decode(self, bytes: &[u8]) -> f64 {
         self.dtype.decode(bytes, self.big_endian)
     }
 
-    /// Writes the numbers of a record. The error is the index of the first that is not finite.
+    /// Decodes a record into `values`, with the transform of `coding`. The error is the index of
+    /// the first number that is not finite.
     pub(super) fn decode_record(
         self,
         bytes: &[u8],
@@ -63,7 +64,8 @@ impl Elements {
     }
 }
 
-/// Returns the element type that the third byte of an idx file stands for.
+/// Returns the element type that `code`, the third byte of an idx file, stands for. `None` for
+/// other codes.
 pub(super) fn idx_type(code: u8) -> Option<Dtype> {
     Some(match code {
         0x08 => Dtype::U1,
@@ -80,11 +82,11 @@ pub(super) fn idx_type(code: u8) -> Option<Dtype> {
 pub(super) struct Binary {
     kind: BinaryFormat,
     elements: Elements,
-    /// The number of records that the header announces.
+    /// The number of records that the header announces. `None` for formats without a header.
     count: Option<u64>,
-    /// True behind the header; always true for formats without one.
+    /// True once the header was read. Always true for formats without a header.
     begun: bool,
-    /// The number of records found.
+    /// The number of records found so far.
     record: u64,
 }
 
@@ -108,7 +110,8 @@ impl Binary {
         }
     }
 
-    /// Returns the number of the record that was found last, from 1. 0 before the first.
+    /// Returns the number of the record that was found last, counted from 1. Returns 0 before the
+    /// first.
     pub(super) fn record(&self) -> u64 {
         self.record
     }
@@ -117,12 +120,12 @@ impl Binary {
         self.elements
     }
 
-    /// Returns true behind the header; always true for formats without one.
+    /// Returns true once the header was read. Always true for formats without a header.
     pub(super) fn begun(&self) -> bool {
         self.begun
     }
 
-    /// Finds the next record. The header must be read.
+    /// Finds the next record. Must be called after the header was read.
     pub(super) fn next<S: Source>(
         &mut self,
         buffer: &mut ReadBuffer<S>,
@@ -146,13 +149,13 @@ impl Binary {
             match buffer.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
-                // The buffer holds any record; a full one cannot be waited for.
+                // `Full` does not occur here, because the buffer has room for any record.
                 More::Ended | More::Full => return self.end(buffer, context),
             }
         }
     }
 
-    /// Returns [`Next::End`] if the input may end here, else the error.
+    /// Returns [`Next::End`] if the input may end after what was read, or else the error.
     pub(super) fn end<S: Source>(
         &self,
         buffer: &ReadBuffer<S>,
@@ -219,7 +222,8 @@ impl Binary {
     }
 }
 
-/// Returns the reason why number `i` (from 0) of a record, `raw` as it was read, is refused.
+/// Returns the reason why number `i` (from 0) of a record is refused. `raw` is the number before
+/// the transform.
 pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
     let message = match raw.is_finite() {
         false => format!("expected a finite number, found {raw}"),
@@ -232,7 +236,7 @@ pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
     }
 }
 
-/// Reads an idx header. Returns `None` if more bytes are needed.
+/// Decodes an idx header. Returns `None` if more bytes are needed.
 fn idx_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let Some(magic) = bytes.get(..4) else {
         return Ok(None);
@@ -272,7 +276,8 @@ pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
     })
 }
 
-/// Returns the number of records of an array of these sizes.
+/// Returns the number of records in an array of these sizes. An npy array of `width` numbers is one
+/// record, also without an axis for records.
 fn count(sizes: &[usize], width: usize, kind: BinaryFormat) -> Result<u64, String> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
     if let [first, rest @ ..] = sizes {

@@ -6,15 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Bytes that were read, but not yet used.
+/// A buffer of bytes that were read from a source. `data[start..end]` is not yet used.
 pub(super) struct ReadBuffer<S> {
     source: S,
     data: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The place of the last record in `data`; it stays valid until the next read.
+    /// The place in `data` of the record that was found last. It stays valid until the next read.
     record: Range<usize>,
-    /// The place in `data` of the last record's key. The key is the fields that are copied to the
+    /// The place in `data` of that record's key. The key is the fields that are copied to the
     /// answer, with a comma after each.
     key: Range<usize>,
     ended: bool,
@@ -26,13 +26,13 @@ pub(super) struct ReadBuffer<S> {
 /// The result of [`ReadBuffer::more`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum More {
-    /// There are more bytes, or the end was found.
+    /// The source was read. It gave more bytes or its end, or another process took the bytes.
     Read,
-    /// A read would have to wait.
+    /// Nothing was read, because a read would have to wait for input.
     NotReady,
-    /// The source has ended.
+    /// Nothing was read, because the source has ended.
     Ended,
-    /// The buffer is full.
+    /// Nothing was read, because the buffer is full of unused bytes.
     Full,
 }
 
@@ -53,7 +53,7 @@ impl<S: Source> ReadBuffer<S> {
         }
     }
 
-    /// Goes on with another source, in the same memory.
+    /// Replaces the source, and drops the bytes that were not used.
     pub(super) fn reopen(&mut self, source: S) {
         self.source = source;
         (self.start, self.end, self.ended) = (0, 0, false);
@@ -65,7 +65,8 @@ impl<S: Source> ReadBuffer<S> {
         self.track = track;
     }
 
-    /// Returns the time spent in reads since the last call.
+    /// Returns the time spent in reads since the last call of this. Waiting for input is not
+    /// included.
     pub(super) fn take_read_time(&mut self) -> Duration {
         std::mem::take(&mut self.read_time)
     }
@@ -74,12 +75,12 @@ impl<S: Source> ReadBuffer<S> {
         &self.data[self.start..self.end]
     }
 
-    /// Returns the bytes of the last record, without its key.
+    /// Returns the bytes of the record that was found last, without its key.
     pub(super) fn record(&self) -> &[u8] {
         &self.data[self.record.clone()]
     }
 
-    /// Returns the key of the last record.
+    /// Returns the key of the record that was found last.
     pub(super) fn key(&self) -> &[u8] {
         &self.data[self.key.clone()]
     }
@@ -88,13 +89,13 @@ impl<S: Source> ReadBuffer<S> {
         self.start += n;
     }
 
-    /// Consumes `taken` bytes. The first `length` of them are a record.
+    /// Consumes `taken` bytes. The first `length` of them are a record without a key.
     pub(super) fn found(&mut self, length: usize, taken: usize) {
         self.found_behind(0, length, taken);
     }
 
-    /// Consumes `taken` bytes. The first `length` of them are a record, whose first `key` bytes are
-    /// its key.
+    /// Consumes `taken` bytes. The first `key` of them are the key of a record, and the record goes
+    /// on up to byte `length`.
     pub(super) fn found_behind(&mut self, key: usize, length: usize, taken: usize) {
         self.key = self.start..self.start + key;
         self.record = self.start + key..self.start + length;
@@ -115,7 +116,7 @@ impl<S: Source> ReadBuffer<S> {
         self.ended
     }
 
-    /// Reads more bytes, unless that would have to wait.
+    /// Reads more bytes behind those that are there, unless that would have to wait.
     pub(super) fn more(&mut self) -> io::Result<More> {
         if self.ended {
             return Ok(More::Ended);
@@ -146,7 +147,7 @@ impl<S: Source> ReadBuffer<S> {
         }
     }
 
-    /// Makes room and reads once, behind the bytes that are there.
+    /// Moves the unused bytes to the front of `data`, and reads once behind them.
     fn read(&mut self) -> io::Result<()> {
         if self.start > 0 {
             self.data.copy_within(self.start..self.end, 0);
@@ -159,7 +160,8 @@ impl<S: Source> ReadBuffer<S> {
                 self.ended = n == 0;
                 Ok(())
             }
-            // Another process that shares the pipe or terminal was faster.
+            // Nothing was read, because another process that shares the pipe or terminal took the
+            // bytes.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(e) => Err(e),
         }

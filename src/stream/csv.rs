@@ -14,20 +14,20 @@ use std::cell::Cell;
 #[cfg(test)]
 mod tests;
 
-/// The most characters of a field that a message shows.
+/// The most characters of a field that an error message shows.
 const SHOWN: usize = 32;
 
-/// A reader of lines.
+/// A reader of records that are lines of text.
 pub(super) struct Csv {
-    /// The bytes of a byte order mark that is not skipped yet.
+    /// The number of bytes of a byte order mark that is not skipped yet.
     mark: usize,
-    /// The number of lines read.
+    /// The number of lines read so far.
     line: u64,
-    /// True behind the first line that is not blank, which may be a header.
+    /// True once the first line that is not blank was read. Only that line may be a header.
     begun: bool,
     /// The number of bytes of the unfinished line that were searched for a line end.
     searched: usize,
-    /// True if the unfinished line is too long: its rest is skipped.
+    /// True if the unfinished line does not fit into the buffer. The rest of the line is skipped.
     skipping: bool,
 }
 
@@ -42,7 +42,7 @@ impl Csv {
         }
     }
 
-    /// Returns the number of the last line, from 1.
+    /// Returns the number of the line that was read last, from 1.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
@@ -106,11 +106,12 @@ impl Csv {
         }
     }
 
-    /// Returns what `line` is, or `None` for a correct header.
+    /// Decides if `line` is a record or a header. Returns `None` for a correct header, and
+    /// [`Next::Bad`] or an error for a wrong one.
     ///
-    /// A header of the right length with other names than the features is always an error: the
-    /// columns of all records would be wrong. A header of another length is a bad record if bad
-    /// records are marked: each further record is judged by itself.
+    /// A header of the right length with other names than the features is always an error, because
+    /// the columns of all records would be wrong. A header of another length is a bad record if bad
+    /// records are marked, because the length of each later record is checked, too.
     fn header(&mut self, line: &[u8], context: &ReaderContext<'_>) -> Result<Option<Next>, Error> {
         if std::mem::replace(&mut self.begun, true) || !is_header(line, context.shape.features) {
             return Ok(Some(Next::Record));
@@ -167,7 +168,7 @@ impl Csv {
     }
 }
 
-/// Returns the line without its end.
+/// Returns a line without its line end (`\n` or `\r\n`).
 fn line(bytes: &[u8]) -> &[u8] {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
@@ -209,7 +210,7 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Writes the numbers of a line.
+/// Decodes the numbers of a line into `values`, with the transform of `coding`.
 pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result<(), Mistake> {
     if coding.plain() {
         numbers(line, coding, values, |_, x: f32| x)
@@ -218,7 +219,8 @@ pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result
     }
 }
 
-/// Writes the numbers of a line without the transform. `spare` has the length of `values`.
+/// Decodes the numbers of a line into `values`, without the transform. `spare` is scratch memory of
+/// the same length.
 pub(super) fn decode_raw(
     line: &[u8],
     coding: &Coding,
@@ -228,15 +230,17 @@ pub(super) fn decode_raw(
     let values = Cell::from_mut(values).as_slice_of_cells();
     numbers(line, coding, spare, |i, x: f64| {
         values[i].set(x);
-        // Numbers that do not fit f32 pass here: the transform may make them fit.
+        // Numbers that do not fit f32 pass here, because the transform may make them fit.
         if x.is_finite() { 0.0 } else { f32::NAN }
     })
 }
 
-/// The number of fields that are read one by one before vector code looks for whole numbers again.
+/// The number of fields that are read one by one before vector code is tried again. It reads runs
+/// of short whole numbers.
 const ONE_BY_ONE: usize = 32;
 
-/// Reads a number for each of `values`. `scaled` transforms number `i`.
+/// Decodes the fields of a line into `values`. The line must have as many fields. `scaled(i, x)`
+/// transforms number `i`.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
@@ -283,7 +287,8 @@ fn numbers<N: Number>(
         };
         values[i] = finite(i, scaled(i, value))?;
         i += 1;
-        // Skips the comma. At the end of the line, `at` is now beyond it: no field follows.
+        // Skips the comma. Behind the last field, `at` is now beyond the line's end, so no field
+        // follows.
         at = end + 1;
     }
     if at <= line.len() {
@@ -301,9 +306,9 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
     }
 }
 
-/// The piece of a line between two commas.
+/// A field of a line, between commas that are not inside quotes.
 pub(super) struct CsvField<'a> {
-    /// The field without blanks and quotes around it.
+    /// The text of the field without blanks and quotes around it.
     content: &'a [u8],
     /// The position of the comma behind the field, or the end of the line.
     end: usize,
@@ -343,7 +348,7 @@ impl<'a> CsvField<'a> {
         }
     }
 
-    /// Returns all fields of a line: at least one.
+    /// Returns all fields of a line. An empty line has one empty field.
     pub(super) fn all(line: &'a [u8]) -> impl Iterator<Item = CsvField<'a>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -373,7 +378,8 @@ const MISSING: [&[u8]; 8] = [
     b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf",
 ];
 
-/// Returns true if the first line is a header, in either of two cases:
+/// Returns true if the first line is a header. It is one in either of two cases, unless it is
+/// binary:
 ///
 /// - One of its fields is the name of a feature and no number. The build refuses networks whose
 ///   features are all numbers.
@@ -391,7 +397,8 @@ fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
     !is_binary(line) && (CsvField::all(line).any(named) || unnumbered())
 }
 
-/// Checks that a header has as many fields as a record has numbers, and the names of the features.
+/// Checks that a header has as many fields as a record has numbers, and that they are the names of
+/// the features.
 fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     let mut found = 0;
     for field in CsvField::all(line) {
@@ -413,9 +420,9 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// A mistake in a line. The message is only made if it is printed.
+/// A mistake in a line. Its message is made only if it is printed.
 pub(super) struct Mistake {
-    /// The number of the field, from 1.
+    /// The number of the wrong field, from 1. Key fields do not count.
     field: usize,
     what: MistakeKind,
 }
@@ -438,7 +445,7 @@ impl Mistake {
         Mistake { field, what }
     }
 
-    /// Returns the refusal of `line`, a record of `width` numbers.
+    /// Returns the reason why `line`, a record of `width` numbers, is refused.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
         let message = self.message(line, width, &[], coding.plain(), coding.rows, coding.keys);
         Refusal {
@@ -447,8 +454,8 @@ impl Mistake {
         }
     }
 
-    /// Returns the message. `plain`: numbers are not transformed. `rows`: the line is a row of a
-    /// time series. `keys`: the number of key fields in front of `line`.
+    /// Returns the message about this mistake. `plain`: numbers are not transformed. `rows`: the
+    /// line is a row of a time series. `keys`: the number of key fields in front of `line`.
     #[cold]
     fn message(
         &self,
@@ -514,7 +521,8 @@ impl Mistake {
     }
 }
 
-/// Returns the end of a message about a wrong number of numbers: the fields that do not count.
+/// Returns the end of a message about a wrong count of numbers. It names the key fields, which do
+/// not count. Empty without key fields.
 fn of_keys(keys: usize) -> String {
     match keys {
         0 => String::new(),
@@ -525,7 +533,8 @@ fn of_keys(keys: usize) -> String {
     }
 }
 
-/// Returns a hint if the features stand in another order, or behind other columns.
+/// Returns a hint if a header has all features, but in another order or behind other columns.
+/// Otherwise an empty text.
 fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -> String {
     let sorted = |names: &[Cow<'_, str>]| {
         let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
@@ -573,7 +582,8 @@ fn not_finite(text: &str, found: &str, plain: bool) -> String {
     }
 }
 
-/// Returns a hint if the line is binary, or if its numbers are not separated by commas.
+/// Returns a hint if the line is binary, or if its numbers are not separated by commas. Otherwise
+/// an empty text.
 fn advice(line: &[u8], what: MistakeKind, width: usize) -> &'static str {
     if is_binary(line) {
         return BINARY;
@@ -605,12 +615,12 @@ fn advice(line: &[u8], what: MistakeKind, width: usize) -> &'static str {
     }
 }
 
-/// Control characters do not occur in text.
+/// Returns true if `bytes` have control characters that do not occur in text.
 fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().any(|b| matches!(b, 0..=8 | 14..=31))
 }
 
-/// Returns a text in quotes, escaped and shortened.
+/// Returns a text in quotes for a message, escaped and cut to [`SHOWN`] characters.
 pub(super) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(SHOWN).collect();
     let mut quoted = format!("{cut:?}");
@@ -620,13 +630,13 @@ pub(super) fn shown(text: &str) -> String {
     quoted
 }
 
-/// Returns `1 record`, `2 records`.
+/// Returns a count with its noun, such as `1 record` or `2 records`.
 pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
 }
 
-/// Returns `1st`, `2nd`.
+/// Returns an ordinal number, such as `1st` or `2nd`.
 fn ordinal(n: usize) -> String {
     let ending = match (n % 10, n % 100) {
         (_, 11..=13) => "th",

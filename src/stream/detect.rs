@@ -1,13 +1,15 @@
-//! Detects the format of an input by its first bytes, and files that are passed by mistake.
+//! Detects the format of an input by its first bytes. Also detects files that are passed by
+//! mistake.
 //!
-//! Each function returns `None` if more bytes are needed to decide. `ended`: no more will come.
+//! A function that returns an `Option` gives `None` if it needs more bytes to decide. If `ended` is
+//! true, no more bytes will come.
 
 use super::binary::{self, BinaryFormat};
 use super::reader::Format;
 use crate::ir::npy;
 use std::fmt;
 
-/// The beginning of an input.
+/// The beginning of an input: its format, or a file that is passed by mistake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// Text, after a byte order mark of `mark` bytes.
@@ -24,12 +26,13 @@ pub(super) enum ForeignFile {
     Gzip,
     Zip,
     Utf16,
-    /// Compressed by another program: its name, and the command that unpacks.
+    /// A file that another program compressed: the program's name, and the command that unpacks the
+    /// file.
     Packed(&'static str, &'static str),
-    /// An image, a film or a sound.
+    /// An image, a film or a sound, with its description for a message.
     Media(&'static str),
     Other(&'static str),
-    /// A file with a header, although the format is raw records.
+    /// A file with a header, although the user has named a format without one.
     Headed(&'static str),
 }
 
@@ -37,7 +40,7 @@ const GZIP: &[u8] = b"\x1f\x8b";
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Beginnings that text never has, and raw records hardly ever.
+/// The first bytes of foreign files. Text never begins like this, and raw records hardly ever do.
 const FOREIGN: [(&[u8], ForeignFile); 16] = [
     (b"PK\x03\x04", ForeignFile::Zip),
     (b"\xfd7zXZ\0", ForeignFile::Packed("xz", "xz -dc")),
@@ -58,8 +61,8 @@ const FOREIGN: [(&[u8], ForeignFile); 16] = [
 ];
 
 impl ForeignFile {
-    /// Returns the message that refuses `file`. `format` is the option that the unpacked file
-    /// needs.
+    /// Returns the message that refuses `file`. `format` is the option with which the unpacked file
+    /// can be read.
     pub(super) fn advice(self, file: impl fmt::Display, format: &str) -> String {
         let next = format!("| mortonnet{format}");
         match self {
@@ -103,7 +106,8 @@ fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
     }
 }
 
-/// Returns the first entry of `table` whose beginning `bytes` have.
+/// Returns the kind of file in `table` whose first bytes `bytes` begin with. `Some(None)` if there
+/// is none.
 fn one_of(
     table: &[(&[u8], ForeignFile)],
     bytes: &[u8],
@@ -129,7 +133,8 @@ fn foreign(bytes: &[u8], ended: bool) -> Option<Option<ForeignFile>> {
     }
 }
 
-/// Detects how an input begins. `format` is the given one; `width`: numbers of a record.
+/// Detects the beginning of an input. `format` is the format that the user has named. `width` is
+/// the count of numbers of a record.
 pub(super) fn start(
     bytes: &[u8],
     ended: bool,
@@ -144,10 +149,11 @@ pub(super) fn start(
     }
 }
 
-/// Detects whether an input is raw records of `width` numbers. Decides after the first record at
-/// the latest and ignores bytes behind it: the decision must not depend on how fast they come.
+/// Detects if an input is raw records of `width` numbers or another file. Decides after the first
+/// record at the latest and ignores bytes behind it, so that the decision does not depend on how
+/// fast they come.
 fn raw(bytes: &[u8], ended: bool, kind: BinaryFormat, width: usize) -> Option<Start> {
-    // Three bytes of gzip's beginning, not two: a record may well begin with the first two.
+    // All three fixed bytes of gzip, because a raw record may well begin with the first two.
     const HEADED: [(&[u8], ForeignFile); 2] = [
         (b"\x1f\x8b\x08", ForeignFile::Gzip),
         (npy::MAGIC, ForeignFile::Headed("an npy")),
@@ -182,7 +188,7 @@ fn text(bytes: &[u8], ended: bool) -> Option<Start> {
     Some(Start::Text { mark })
 }
 
-/// Detects whether an input of a format that is text or has a header is another file.
+/// Detects the beginning of an input that the user says is csv, npy or idx. It may be another file.
 fn known(bytes: &[u8], ended: bool, format: Format) -> Option<Start> {
     let kind = match format {
         Format::Npy => BinaryFormat::Npy,
@@ -274,7 +280,7 @@ mod tests {
                 told(idx, kind),
                 Some(Start::Foreign(ForeignFile::Headed("an idx")))
             );
-            // An image that begins like an idx file, but whose sizes do not fit.
+            // These raw records begin like an idx file, but its sizes would not fit the network.
             assert_eq!(
                 told(b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x05rest", kind),
                 Some(Start::Binary(kind))
@@ -288,7 +294,7 @@ mod tests {
             raw(b"\x89PN", false, BinaryFormat::U8, 3),
             Some(Start::Binary(BinaryFormat::U8))
         );
-        // Bytes behind the first record do not matter: they may come later.
+        // Bytes behind the first record do not matter, because they may come later.
         assert_eq!(
             raw(b"RIFF....", false, BinaryFormat::U8, 3),
             Some(Start::Binary(BinaryFormat::U8))

@@ -1,4 +1,4 @@
-//! The classes that a run is compared with (`--expect`).
+//! Compares the classes of a run with those of a file (`--expect`).
 
 mod scores;
 
@@ -19,21 +19,23 @@ pub(crate) use scores::ExpectedScores;
 /// The first bytes of an idx file of labels: bytes, one dimension.
 const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 
-/// The expected classes of a run, and the number of records that have them so far.
+/// The expected classes of a run, and the number of records so far that were predicted so.
 #[derive(Debug)]
 pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
-    /// Set if the file's numbers can be labels of some classes and indices of others.
+    /// The reading of the names, for the report. Set only if another reading may have been meant,
+    /// because some label is a whole number other than the index of its class.
     reading: Option<NameReading>,
-    /// The classes if the names are read as indices. Set only if all names are labels and indices.
+    /// The classes if the names are read as indices. Set only if `reading` is, and all names can be
+    /// read both as labels and as indices.
     otherwise: Option<Vec<u32>>,
     right: u64,
     right_otherwise: u64,
     seen: u64,
 }
 
-/// The meaning of the names in a file.
+/// The way in which the names in a file are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameReading {
     Labels,
@@ -43,25 +45,27 @@ pub(crate) enum NameReading {
 #[derive(Debug)]
 enum Classes {
     One(Vec<u32>),
-    /// For `Multilabel`: the classes of each record in rising order.
+    /// The classes of each record of a `Multilabel` network, in rising order.
     Sets(Vec<Box<[u32]>>),
 }
 
-/// The number of records of a run that have the expected class.
+/// The result of a comparison with expected classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accuracy {
-    /// Records with the expected class.
+    /// The number of records with the expected class.
     pub(crate) right: u64,
     pub(crate) total: u64,
-    /// Set if the file's numbers can be labels of some classes and indices of others.
+    /// The reading of the names, for the report. Set only if another reading may have been meant,
+    /// because some label is a whole number other than the index of its class.
     pub(crate) reading: Option<NameReading>,
-    /// Records with the expected class if the names are read as indices. Set only if all names are
-    /// labels and indices.
+    /// The number of records with the expected class if the names are read as indices. Set only if
+    /// all names can be read both as labels and as indices.
     pub(crate) right_otherwise: Option<u64>,
 }
 
 impl Accuracy {
-    /// Returns the share of right records; 0 for a run without records.
+    /// Returns the share (0 to 1) of records with the expected class. Returns 0 for a run without
+    /// records.
     pub(crate) fn fraction(&self) -> f64 {
         if self.total == 0 {
             0.0
@@ -155,7 +159,7 @@ impl ExpectedClasses {
         })
     }
 
-    /// Compares the class of the next record.
+    /// Compares the prediction for the next record with the file.
     pub(crate) fn check(&mut self, verdict: Prediction<'_>) {
         let i = self.seen as usize;
         let right = match (&self.classes, verdict) {
@@ -170,7 +174,8 @@ impl ExpectedClasses {
         self.seen += 1;
     }
 
-    /// Returns the result; an error if the run had more or fewer records than the file.
+    /// Returns the result of the comparison. Returns an error if the run had more or fewer records
+    /// than the file.
     pub(crate) fn finish(&self) -> Result<Accuracy, Error> {
         let expected = match &self.classes {
             Classes::One(classes) => classes.len(),
@@ -187,8 +192,8 @@ impl ExpectedClasses {
     }
 }
 
-/// Reads a whole file. Of a file that is neither text nor idx labels it reads only a piece, since
-/// the file may be a device without an end.
+/// Reads a whole file. It stops early at a zero byte in text, or behind the announced number of idx
+/// labels, and such contents are refused later. The file may be a device without an end.
 fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
     const PIECE: u64 = 1 << 16;
     let mut bytes = Vec::new();
@@ -199,7 +204,7 @@ fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
             .strip_prefix(IDX_LABELS)
             .and_then(|rest| rest.first_chunk::<4>())
         {
-            // One label more than announced is already a mistake.
+            // One label more than announced is read, because that is already a mistake.
             Some(count) => bytes.len() > IDX_LABELS.len() + 4 + u32::from_be_bytes(*count) as usize,
             None => bytes[from..].contains(&0),
         };
@@ -244,7 +249,7 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
     )))
 }
 
-/// Returns true if some label is a number that could be the index of another class.
+/// Returns true if some label is a whole number other than the index of its class.
 pub(crate) fn numbers_differ(labels: &[Cow<'static, str>]) -> bool {
     let differs =
         |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
@@ -268,11 +273,11 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
 /// The classes of each line, for `Multilabel`.
 struct Sets {
     sets: Vec<Box<[u32]>>,
-    /// Set if another reading may have been meant.
+    /// Set if another reading of the names may have been meant.
     reading: Option<NameReading>,
 }
 
-/// Reads the classes of each line, which may have none.
+/// Reads the classes of each line. A line may have no class.
 fn sets<'t>(
     lines: impl Iterator<Item = &'t str>,
     place: &str,
@@ -309,27 +314,28 @@ fn sets<'t>(
 
 /// The name of a class in a file: a label or an index.
 struct ClassName<'a> {
-    /// The number of its line, from 1.
+    /// The number of the name's line, from 1.
     line: usize,
     text: Cow<'a, str>,
 }
 
-/// The classes that names stand for.
+/// The classes that the names in a file stand for.
 struct Meanings {
     classes: Vec<u32>,
     reading: NameReading,
-    /// The classes if the names are read as indices. Set only if all names are labels and indices.
+    /// The classes if the names are read as indices. Set only if all names can be read both as
+    /// labels and as indices.
     otherwise: Option<Vec<u32>>,
 }
 
 impl Meanings {
-    /// Returns the reading if another one may have been meant.
+    /// Returns the reading of the names if another one may have been meant.
     fn told(&self) -> Option<NameReading> {
         (self.reading == NameReading::Indices || self.otherwise.is_some()).then_some(self.reading)
     }
 }
 
-/// Reads names, all of them as labels or all as indices.
+/// Finds the classes of names. All names are read as labels, or else all as indices.
 fn meanings(
     names: &[ClassName<'_>],
     place: &str,
@@ -481,7 +487,8 @@ mod tests {
         assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
         let indices = "3 of 3 (the lines were read as class indices: not all of them are labels)";
         assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), indices);
-        // Classes as the program writes them, which are labels of other classes.
+        // These lines are class indices, as the program writes them. Here they are also labels of
+        // other classes.
         let both = "0 of 3 (the lines were read as labels; as class indices 3 of 3)";
         assert_eq!(run(b"1\n2\n1\n", &named, &[1, 2, 1]).unwrap(), both);
         // Labels that equal the indices, or are words, have only one reading.

@@ -48,40 +48,42 @@ use std::time::{Duration, Instant};
 
 /// Everything that a run needs, except its inputs and its engine.
 pub(crate) struct Stream<'a, 'w, W> {
-    /// The format of the inputs. `None`: each input's first bytes decide.
+    /// The format of the inputs. `None`: the first bytes of each input tell its format.
     pub(crate) format: Option<Format>,
     pub(crate) shape: InputShape<'a>,
     pub(crate) writer: &'a mut ResultWriter<'w, W>,
-    /// Called for each bad record: one that cannot be read, or whose scores are not finite. Its
-    /// answer is [`ERROR`], and the run goes on. A mistake that makes all later records doubtful
-    /// still ends the run: a wrong header, an input that ends inside a binary record. `None`: the
-    /// first bad record ends the run.
+    /// Called for each bad record, which is one that cannot be read or whose scores are not finite.
+    /// Its answer is [`ERROR`], and the run goes on. A mistake that makes all later records
+    /// doubtful still ends the run: a header with wrong names, or an input that ends inside a
+    /// binary record. `None`: the first bad record ends the run.
     pub(crate) bad: Option<&'a mut OnBadRecord<'a>>,
-    /// Called at the end of an input of a time series if rows are left that are part of no record.
+    /// Called at the end of an input of a time series, if its last rows are part of no record.
     pub(crate) left: Option<&'a mut OnRowsLeft<'a>>,
-    /// Classes to compare with.
+    /// The classes of `--expect`, which the predicted classes are compared with.
     pub(crate) expected: Option<&'a mut ExpectedClasses>,
-    /// Scores to compare with; the engine must hand them out.
+    /// The scores of `--expect-scores`, which the computed scores are compared with. The engine
+    /// must have been started for scores.
     pub(crate) expected_scores: Option<&'a mut ExpectedScores>,
-    /// Set if times are taken.
+    /// The sums of the run's times. `None` if no times are taken.
     pub(crate) times: Option<&'a mut StreamTimes>,
-    /// Called whenever SIGUSR1 asks for the progress. All batches are answered then.
+    /// Called whenever SIGUSR1 asks for the progress. All records read before are answered by then.
     pub(crate) asked: Option<&'a mut OnProgress<'a>>,
 }
 
-/// Takes the reason why a record is bad.
+/// A function that takes the reason why a record is bad.
 pub(crate) type OnBadRecord<'a> = dyn FnMut(&Error) + Send + 'a;
 
-/// Takes the name of an input and the number of rows left at its end.
+/// A function that takes the name of an input and the number of rows left at its end.
 pub(crate) type OnRowsLeft<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
-/// Takes the progress of a run.
+/// A function that takes the progress of a run: its engine, its times if they are taken, and its
+/// counts.
 pub(crate) type OnProgress<'a> =
     dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
 impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
-    /// Makes a run over all records of `inputs`: a name and a source each. An input is opened when
-    /// the previous one has ended. Records of several inputs share batches.
+    /// Makes a run over all records of `inputs`, each of which is a name and a source. An input is
+    /// opened when the previous one has ended. Records of several inputs share batches.
     pub(crate) fn over<S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
         self,
         inputs: I,
@@ -121,7 +123,7 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
         }
     }
 
-    /// Makes a run that ends at the first bad record and compares nothing.
+    /// Makes a stream that ends at the first bad record and compares its answers with nothing.
     #[cfg(test)]
     pub(crate) fn new(shape: InputShape<'a>, writer: &'a mut ResultWriter<'w, W>) -> Self {
         Stream {
@@ -151,11 +153,12 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
 /// The records of all inputs, one after the other.
 struct Feed<'a, S, I> {
     inputs: I,
-    /// The reader of the current input; its buffer serves all inputs.
+    /// The reader of the current input, whose buffer serves all inputs. `None` before the first
+    /// input.
     reader: Option<RecordReader<'a, S>>,
     /// True if the current input may have records left.
     open: bool,
-    /// The names of the inputs so far.
+    /// The names of the inputs opened so far.
     names: Vec<String>,
     format: Option<Format>,
     shape: InputShape<'a>,
@@ -165,7 +168,8 @@ struct Feed<'a, S, I> {
 }
 
 impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, I> {
-    /// Returns the reader of the current input; `None` behind the last.
+    /// Returns the reader of the current input. If that has ended, opens the next one. `None` if
+    /// there is no further input.
     fn reader(&mut self) -> Result<Option<&mut RecordReader<'a, S>>, Error> {
         if !self.open {
             let Some(input) = self.inputs.next() else {
@@ -189,28 +193,30 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
     }
 }
 
-/// The place of a record.
+/// The place of a record, for messages.
 #[derive(Clone, Copy)]
 struct RecordPlace {
-    /// The number of the input, from 0.
+    /// The number of the input that has the record, from 0.
     input: usize,
     position: Position,
 }
 
-/// The key fields of a slot's records, which stand in front of their answers.
+/// The key fields of a slot's records, which are copied to the answers. A key field is one of the
+/// first fields of a line (`--key`).
 struct RecordKeys {
-    /// The number of fields of a record.
+    /// The number of key fields of a record.
     fields: usize,
     bytes: Vec<u8>,
-    /// The end of each record's fields in `bytes`.
+    /// The end of each record's key fields in `bytes`.
     ends: Vec<usize>,
 }
 
 impl RecordKeys {
-    /// With this many bytes of keys a batch takes no further record.
+    /// A batch with this many bytes of keys takes no further record.
     const MOST: usize = 1 << 20;
 
-    /// Makes room for `records` keys of ordinary length. Longer keys allocate the first time.
+    /// Reserves memory for the keys of `records` records, 32 bytes a field. Longer keys allocate
+    /// when they first occur.
     fn reserve(&mut self, records: usize) {
         if self.fields > 0 {
             self.bytes
@@ -224,7 +230,7 @@ impl RecordKeys {
         self.ends.clear();
     }
 
-    /// Adds the key of the next record. A record without a key gets empty fields.
+    /// Adds the key of the next record. An empty `key` becomes empty fields.
     fn push(&mut self, key: &[u8]) {
         if self.fields > 0 {
             self.bytes.extend_from_slice(key);
@@ -241,13 +247,14 @@ impl RecordKeys {
     }
 }
 
-/// The records of a slot.
+/// The places, keys and mistakes of the records in one slot of the engine.
 struct BatchSlot {
     places: Vec<RecordPlace>,
     keys: RecordKeys,
-    /// The bad records found so far, by index and reason. The engine computes zeros for them.
+    /// The index of each record that could not be read, with the reason. The engine computes zeros
+    /// for it.
     bad: Vec<(usize, Error)>,
-    /// The time when the filling began, if times are taken.
+    /// The time when the slot's filling began, if times are taken.
     started: Option<Instant>,
 }
 
@@ -255,7 +262,7 @@ struct BatchSlot {
 enum Stop {
     /// The batch is full.
     Full,
-    /// The next record would have to be waited for.
+    /// The next record has not arrived yet, or the program was asked to stop.
     Idle,
     /// The last input has ended.
     End,
@@ -268,24 +275,24 @@ pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     pub(crate) stream: Stream<'a, 'w, W>,
     feed: Feed<'a, S, I>,
     slots: [BatchSlot; SLOTS],
-    /// The slot to fill.
+    /// The slot that is filled next.
     next: usize,
-    /// The end of the last filling, until it is dealt with.
+    /// The reason why the last filling of a slot ended. `None` once the run has acted on it.
     stop: Option<Stop>,
-    /// The slot that is being submitted.
+    /// The slot that is being submitted to the engine. `None` at other times.
     newest: Option<usize>,
-    /// The slot that was submitted before, and is not answered.
+    /// The slot that the engine computes: it was submitted, and its answers are not written yet.
     flying: Option<usize>,
     /// The number of batches submitted.
     submitted: u32,
-    /// The records of the largest batch computed.
+    /// The number of records of the largest batch computed so far.
     largest: usize,
     summary: Summary,
 }
 
-/// Answers all records by `engine`. Before an error is returned, every record read before it is
-/// answered. [`ErrorKind::Stopped`] is such an error: after SIGINT or SIGTERM nothing more is read,
-/// and an incomplete record is dropped.
+/// Answers the records of all inputs by `engine`. Before an error is returned, every record read
+/// before it is answered. [`ErrorKind::Stopped`] is such an error: after SIGINT or SIGTERM nothing
+/// more is read, and an incomplete record is dropped.
 pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -297,8 +304,8 @@ pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Er
     Runner { pipeline, engine }.run()
 }
 
-/// Continues a run, whose own engine hangs, on another engine. `fill(engine, slot, records)` copies
-/// an unanswered batch into the same slot of the new engine.
+/// Continues a run on another engine, because its own engine hangs. `fill(engine, slot, records)`
+/// copies an unanswered batch into the same slot of the new engine.
 pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -323,7 +330,7 @@ fn lock<P>(pipeline: &Mutex<P>) -> MutexGuard<'_, P> {
 
 type LockedPipeline<'r, 's, 'w, W, S, I> = MutexGuard<'r, Pipeline<'s, 'w, W, S, I>>;
 
-/// A pipeline, and the engine that only this thread uses.
+/// A run as one thread executes it: the shared pipeline, and the engine that only this thread uses.
 struct Runner<'r, P> {
     pipeline: &'r Mutex<P>,
     engine: &'r mut dyn Engine,
@@ -340,7 +347,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
             .as_ref()
             .is_err_and(|e| !matches!(e.kind(), ErrorKind::ClosedOutput))
         {
-            // Writes the answers before the error. A second error here is not reported.
+            // Writes the buffered answers, because the caller prints the error. An error of this
+            // write is not reported.
             let _ = p.stream.writer.flush();
         }
         result.map(|()| p.summary)
@@ -363,7 +371,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.add(start, "submit", slot, |t| &mut t.engine);
                     if let Err(e) = submitted {
                         p.newest = None;
-                        // The previous batch is computed: its answers are written.
+                        // The engine has the previous batch, so its answers are still written.
                         drop(self.answer(p, true)?);
                         return Err(e);
                     }
@@ -373,14 +381,15 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.flying = p.newest.take();
                     p.next = (slot + 1) % SLOTS;
                 }
-                // A driver may replace the signal handlers when it first compiles. Powers of two
-                // restore them soon after the first batches and rarely later, at no cost.
+                // A driver may replace the signal handlers when it first compiles. They are
+                // restored if the number of batches is a power of two: often at the beginning,
+                // rarely later, at no cost.
                 if p.summary.batches.is_power_of_two() {
                     signal::keep();
                 }
             }
             let asked = signal::asked();
-            // Answers everything before the stream waits for input.
+            // Writes all answers before the stream waits for input.
             if asked || !matches!(p.stop, Some(Stop::Full)) {
                 p = self.answer(p, true)?;
             }
@@ -399,8 +408,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         }
     }
 
-    /// Waits for the submitted slot, if there is one, and writes its answers. `flush`: hands them
-    /// to the system.
+    /// Waits for the batch that the engine computes, if there is one, and writes its answers.
+    /// `flush` hands all buffered answers to the system.
     fn answer(
         &mut self,
         mut p: LockedPipeline<'r, 's, 'w, W, S, I>,
@@ -452,7 +461,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         self.summary.records
     }
 
-    /// Reads records into the next slot.
+    /// Reads records into the next slot, until it is full or no record can be read without waiting.
     fn fill(&mut self, engine: &mut dyn Engine) -> Stop {
         let slot = self.next;
         let start = self.now();
@@ -520,14 +529,14 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(Stop::Full)
     }
 
-    /// Counts the answers of a slot in the times.
+    /// Counts the batch of a slot in the times, if times are taken.
     fn answered(&mut self, slot: Option<usize>) {
         if let (Some(slot), Some(times)) = (slot, &mut self.stream.times) {
             times.answered(self.slots[slot].places.len(), self.slots[slot].started);
         }
     }
 
-    /// Writes the answers of a slot.
+    /// Writes the answers of a slot, and compares them with the expected ones.
     fn write(&mut self, slot: usize, engine: &dyn Engine) -> Result<(), Error> {
         let Stream {
             writer,
@@ -563,7 +572,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
                         scores.check(writer.last_scores(&engine.answer(slot, i)));
                     }
                 }
-                // The record is wrong, not the run.
+                // Only this record is wrong, so the run goes on.
                 (Err(why), Some(bad)) if matches!(why.kind(), ErrorKind::Input { .. }) => {
                     bad(&why);
                     writer.mark(&why)?;
@@ -589,7 +598,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(())
     }
 
-    /// Reports the progress. No batch may be unanswered.
+    /// Reports the progress to `asked`. No batch may be unanswered.
     #[cold]
     fn tell(&mut self, engine: &mut dyn Engine) {
         self.settle();
@@ -599,7 +608,8 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         }
     }
 
-    /// Moves the time of reads, which happen while a slot is filled, from `parse` to `read`.
+    /// Moves the time of reads from the sum `parse` to the sum `read`. Reads happen while a slot is
+    /// filled, and that time is first counted as parsing.
     fn settle(&mut self) {
         if let (Some(times), Some(reader)) = (&mut self.stream.times, &mut self.feed.reader) {
             let read = reader.take_read_time();
@@ -608,13 +618,13 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         }
     }
 
-    /// Returns the time, if times are taken.
+    /// Returns the current time. `None` if no times are taken.
     fn now(&self) -> Option<Instant> {
         self.stream.times.is_some().then(Instant::now)
     }
 
-    /// Adds the time since `start` to a sum. It was spent on the records of `slot`; [`SLOTS`]: on
-    /// none.
+    /// Adds the time since `start` to a sum, and to the trace under `name`. It was spent on the
+    /// records of `slot`, or on no records if `slot` is [`SLOTS`].
     fn add(
         &mut self,
         start: Option<Instant>,

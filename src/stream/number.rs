@@ -1,10 +1,10 @@
-//! Parses numbers: a fast path for plain decimals, and the standard library for all others.
+//! Parses the numbers of CSV fields: a fast path for plain decimals, and the standard library for
+//! all others.
 //!
-//! The result has the same bits as that of `str::parse`. If m and 10^|e| are both exact in the
-//! type, m·10^e is rounded only once (Clinger, "How to read floating point numbers accurately",
-//! 1990).
+//! Both give the same bits. If m and 10^|e| are both exact in the type, m·10^e is rounded only once
+//! (Clinger, "How to read floating point numbers accurately", 1990).
 
-/// A decimal: (−1)^negative · mantissa · 10^exponent.
+/// A decimal number: (−1)^negative · mantissa · 10^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Decimal {
     negative: bool,
@@ -12,9 +12,9 @@ struct Decimal {
     exponent: i32,
 }
 
-/// The most digits that always fit u64.
+/// The most decimal digits that always fit u64.
 const DIGITS: usize = 19;
-/// Every whole number up to these is exact in f32 and f64.
+/// Every whole number up to these two bounds is exact in f32 and in f64.
 const EXACT_F32: u64 = 1 << 24;
 const EXACT_F64: u64 = 1 << 53;
 /// All powers of ten that are exact in f32.
@@ -30,13 +30,14 @@ pub(super) trait Number: Copy {
     /// True if the number is scaled before it is rounded to f32.
     const SCALED: bool;
 
-    /// Returns the decimal, rounded once; `None` if mantissa or power of ten is not exact.
+    /// Returns the decimal number, rounded once. `None` if that is not sure, because mantissa or
+    /// power of ten is not exact.
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
-    /// Converts a whole number below 2^24.
+    /// Converts a whole number below 2^24, which is exact.
     fn small(value: f32) -> Self;
 
-    /// Parses by the standard library.
+    /// Parses a number by the standard library.
     fn parse(text: &str) -> Option<Self>;
 }
 
@@ -93,13 +94,14 @@ impl Number for f32 {
     }
 }
 
-/// Returns the field of a line that starts at `at`, and its end, if it is a bare whole number below
-/// ten million: pixels and counters need no more.
+/// Returns the field that starts at `at` in a line, and its end. `None` unless it is a whole number
+/// below ten million, without a sign, and a comma follows. Pixels and counters need no more.
 #[inline(always)]
 pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     let mut value = 0u32;
     let mut end = at;
-    // Plain indices: the crate is compiled for size, so chains of iterators are not inlined.
+    // The loop uses plain indices. The crate is compiled for size, so chains of iterators are not
+    // inlined.
     while end < line.len() && end < at + 8 {
         let b = line[end];
         let digit = b.wrapping_sub(b'0');
@@ -113,7 +115,7 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         value = value * 10 + u32::from(digit);
         end += 1;
     }
-    // The end of the line, or a number that is too long: `quick` reads both.
+    // The line ends here, or the number is too long. `quick` reads both.
     None
 }
 
@@ -125,7 +127,7 @@ pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
     Some((N::quick(d.negative, d.mantissa, d.exponent)?, length))
 }
 
-/// Returns the number that the whole `text` is, by the standard library.
+/// Parses the whole `text` as a number, by the standard library. `None` if it is no number.
 pub(super) fn parse<N: Number>(text: &[u8]) -> Option<N> {
     N::parse(std::str::from_utf8(text).ok()?)
 }
@@ -142,10 +144,10 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
         let point = at + 1;
         at = digits(bytes, point, &mut mantissa);
         count += at - point;
-        // 100 and more digits are refused below.
+        // The exponent for 100 and more decimals is clamped. Such a number is refused below.
         exponent = -((at - point).min(100) as i32);
     }
-    // Leading zeros count too: so long a text is rare, and the slow path reads it.
+    // Leading zeros count, too. A number with so many is rare, and the slow path reads it.
     if count == 0 || count > DIGITS {
         return None;
     }
@@ -164,7 +166,7 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     ))
 }
 
-/// Returns true if there is a minus at `at`, and the position of the first digit.
+/// Returns true if there is a minus at `at`, and the position behind the sign, if there is one.
 #[inline(always)]
 fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     if at < bytes.len() && matches!(bytes[at], b'-' | b'+') {
@@ -174,11 +176,11 @@ fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     }
 }
 
-/// Appends the digits from `at` on to a number, which wraps if there are too many. Returns their
-/// end.
+/// Appends the digits from `at` on to `number`, which wraps if there are too many. Returns the
+/// position behind the digits.
 #[inline(always)]
 fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
-    // Plain indices, as in `small`.
+    // The loop uses plain indices for the same reason as that of `small`.
     while at < bytes.len() {
         let digit = bytes[at].wrapping_sub(b'0');
         if digit > 9 {
@@ -190,12 +192,13 @@ fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     at
 }
 
-/// Returns the exponent at `at` and its end. It has at most three digits.
+/// Returns the exponent at `at`, and the position behind it. `None` unless it has one to three
+/// digits.
 fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let (negative, from) = sign(bytes, at);
     let mut value = 0;
     let to = digits(bytes, from, &mut value);
-    // More digits may have wrapped to any number.
+    // The value of more digits may have wrapped.
     (to > from && to - from <= 3).then(|| {
         let value = value as i32;
         (if negative { -value } else { value }, to)
@@ -207,7 +210,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A number of the fast path is that of the whole text, with the standard library's bits.
+    /// Checks that the fast path, if it reads `text`, reads all of it, with the bits of the
+    /// standard library.
     fn agrees(text: &str) -> Result<(), TestCaseError> {
         if let Some((value, length)) = quick::<f32>(text.as_bytes()) {
             let expected = text.parse::<f32>().unwrap().to_bits();
@@ -260,7 +264,7 @@ mod tests {
             shift in 0i32..24,
             change in -1i64..=1,
         ) {
-            // (2m + 1) / 2 · 2^-shift: 25 bits, in the middle.
+            // The number (2m + 1) / 2 · 2^-shift needs 25 bits, so it is in the middle of two f32.
             let middle = (f64::from(m) + 0.5) * f64::from(-shift).exp2();
             let near = f64::from_bits((middle.to_bits() as i64 + change) as u64);
             agrees(&format!("{near}"))?;
@@ -291,7 +295,7 @@ mod tests {
             assert_eq!(length, text.len());
             assert_eq!(value.to_bits(), text.parse::<f32>().unwrap().to_bits());
         }
-        // The digits of the last exponent are 2^31: no i32 has that as its negative.
+        // The digits of the last exponent are 2^31, which does not fit i32.
         let others = ",-,.,e5,x,1e,1e+,1e1000,123456789012345678901,nan,inf,1e-2147483648";
         for text in others.split(',') {
             assert_eq!(quick::<f32>(text.as_bytes()), None, "{text}");

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 /// The content of one output line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerFormat {
-    /// The class as a number from 0.
+    /// The index of the class, from 0.
     Class,
     /// The name of the class.
     Label,
-    /// The network's last values.
+    /// The scores of a network that has classes, or the outputs of a network that computes values.
     Scores,
     /// The probability of each class.
     Probs,
@@ -52,19 +52,21 @@ impl AnswerFormat {
     }
 }
 
-/// The meaning of the network's last values.
+/// The meaning of the scores that the network computes for a record.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputSpec<'a> {
     pub(crate) kind: Kind,
-    /// From last values to probabilities ([`Kind::Values`]: to outputs).
+    /// The function that turns scores into probabilities. For [`Kind::Values`] it turns them into
+    /// outputs.
     pub(crate) activation: FinalActivation,
-    /// The probability above which `Binary` and `Multilabel` give a class.
+    /// The probability above which `Binary` and `Multilabel` networks choose a class.
     pub(crate) threshold: f64,
-    /// The number of last values.
+    /// The number of scores of a record.
     pub(crate) outputs: usize,
-    /// The names of the classes; empty if classes have only numbers.
+    /// The names of the classes. Empty if the classes have only numbers.
     pub(crate) labels: &'a [Cow<'static, str>],
-    /// The named outputs that the last values consist of; empty if there is only one output.
+    /// The network's named outputs, whose values follow each other in the scores. Empty if there is
+    /// only one output.
     pub(crate) named: &'a [Value],
 }
 
@@ -81,7 +83,7 @@ impl<'a> OutputSpec<'a> {
         }
     }
 
-    /// Returns the number of classes: two for `Binary`.
+    /// Returns the number of classes. A `Binary` network has two of them, but only one score.
     pub(crate) fn classes(&self) -> usize {
         if self.kind == Kind::Binary {
             2
@@ -91,10 +93,11 @@ impl<'a> OutputSpec<'a> {
     }
 }
 
-/// The line of a bad record; in JSON the key of the reason.
+/// The answer to a bad record. In JSON it is the key of the reason.
 pub(crate) const ERROR: &str = "error";
 
-/// Returns a usage error if the line of a bad record could be mistaken for a label.
+/// Returns the message of a usage error if the answer to a bad record could be mistaken for a
+/// label.
 pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     match output == AnswerFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(
@@ -104,7 +107,7 @@ pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<
     }
 }
 
-/// Returns a usage error if the network cannot give this output.
+/// Returns the message of a usage error if the network cannot give answers of this format.
 pub(crate) fn check(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
         return Ok(());
@@ -126,8 +129,8 @@ pub(crate) fn needs_scores(output: AnswerFormat, spec: &OutputSpec<'_>) -> bool 
     spec.kind != Kind::Classes || !matches!(output, AnswerFormat::Class | AnswerFormat::Label)
 }
 
-/// Returns true if the engine must find the arg-max. `expect`: the classes are compared with
-/// expected ones.
+/// Returns true if the engine must find the class, the index of the largest score. `expect` says
+/// that the classes are compared with expected ones.
 pub(crate) fn needs_argmax(output: AnswerFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
     spec.kind == Kind::Classes
         && (expect

@@ -1,4 +1,4 @@
-//! The reader of records: any format, from any source.
+//! Reads records of any format from any source.
 
 use super::binary::{self, Binary, BinaryFormat, Elements};
 use super::buffer::{More, ReadBuffer};
@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The least bytes of the buffer. A wide record gets room for 64 bytes a number.
+/// The smallest size of a reader's buffer in bytes. For wide records it has 64 bytes a number.
 const BUFFER: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 20 };
 
 /// The format of an input.
@@ -27,7 +27,7 @@ pub(crate) enum Format {
     Csv,
     /// Little-endian f32 without a header.
     F32,
-    /// Bytes without a header.
+    /// One unsigned byte a number, without a header.
     U8,
     /// The format of the MNIST files.
     Idx,
@@ -49,23 +49,24 @@ impl Format {
     }
 }
 
-/// The numbers that a record consists of, and their places in the input.
+/// The form of a record in the input: the count, names and scaling of its numbers, its rows, and
+/// its key fields.
 #[derive(Clone, Copy)]
 pub(crate) struct InputShape<'a> {
-    /// The number of numbers of a record, or of a row of a time series.
+    /// The count of numbers of a record. In a time series it is the count of numbers of a row.
     pub(crate) width: usize,
-    /// The names of the numbers. Empty: a header may have any names.
+    /// The names of the numbers, which a header must have. Empty: a header may have any names.
     pub(crate) features: &'a [Cow<'static, str>],
-    /// Applied to each number of a record before it is rounded to f32.
+    /// The scaling of each number of a record. It is applied before the number is rounded to f32.
     pub(crate) transform: &'a Transform,
     /// Set for a time series: the rows that form a record.
     pub(crate) rows: Option<SeriesRows>,
-    /// The number of key fields: they stand in front of a line's numbers and of its answer.
+    /// The number of key fields. They are the first fields of a line, and are copied to its answer.
     pub(crate) keys: usize,
 }
 
 impl<'a> InputShape<'a> {
-    /// Returns the input of `network`.
+    /// Returns the form of the records of `network`, without rows and key fields.
     pub(crate) fn of(network: &'a Network) -> Self {
         InputShape {
             width: network.width,
@@ -77,7 +78,8 @@ impl<'a> InputShape<'a> {
     }
 
     /// Splits the record into rows of a time series. A network names each number of each row
-    /// differently, so its features say nothing about a header and are left out.
+    /// differently. So if a record has several rows, its names say nothing about a header and are
+    /// left out.
     pub(crate) fn of_rows(self, rows: SeriesRows) -> Result<Self, String> {
         let width = self.width;
         if rows.window == 1 {
@@ -107,7 +109,8 @@ impl<'a> InputShape<'a> {
     }
 }
 
-/// Returns the end of a message about a wrong number of numbers: why a row has `width` of them.
+/// Returns the end of a message about a wrong count of numbers. It says why a row has `width`
+/// numbers. Empty if the input is no time series.
 pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
     rows.map_or(String::new(), |SeriesRows { window, .. }| {
         format!(
@@ -119,14 +122,14 @@ pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
 
 /// Turns the bytes of a record into the network's input.
 pub(super) struct Coding {
-    /// Applied to each number before it is rounded to f32.
+    /// The scaling of each number. It is applied before the number is rounded to f32.
     pub(super) transform: Transform,
-    /// The elements of binary records; `None` for text.
+    /// The type of the elements of binary records. `None` for text.
     pub(super) binary: Option<Elements>,
     pub(super) decoder: Decoder,
-    /// Set for a time series, for messages.
+    /// The rows of a time series, which messages name. `None` for other inputs.
     pub(super) rows: Option<SeriesRows>,
-    /// The number of key fields in front of the record's bytes, for messages.
+    /// The number of key fields in front of the record's bytes. Messages count them, too.
     pub(super) keys: usize,
 }
 
@@ -141,7 +144,8 @@ impl Coding {
         self.transform == Transform::Identity
     }
 
-    /// Writes the numbers of `bytes` without the transform. `spare` has the length of `values`.
+    /// Decodes the numbers of `bytes` into `values`, without the transform. `spare` is scratch
+    /// memory of the same length.
     pub(super) fn decode_raw(
         &self,
         bytes: &[u8],
@@ -197,12 +201,12 @@ impl Decode for Coding {
 pub(crate) enum Next {
     /// A whole record was found.
     Record,
-    /// A bad record was skipped, for this reason. Only if bad records are marked.
+    /// A bad record was skipped, for this reason. Occurs only if bad records are marked.
     Bad(Error),
-    /// There is no whole record, and the source is not ready. The caller answers what there is,
-    /// then calls [`RecordReader::wait`].
+    /// There is no whole record yet, and reading more would have to wait. The caller answers all
+    /// earlier records, then calls [`RecordReader::wait`].
     Idle,
-    /// The input has ended after a whole record.
+    /// The input has ended, and not inside a record.
     End,
 }
 
@@ -227,7 +231,7 @@ impl Position {
         }
     }
 
-    /// Returns the error that the record here is refused.
+    /// Returns the error for a refused record at this position of the input `place`.
     pub(super) fn refused(self, place: &str, refusal: Refusal) -> Error {
         let number = match self {
             Position::Line(_) => format!(":{}", refusal.number),
@@ -237,7 +241,7 @@ impl Position {
     }
 }
 
-/// Facts that the readers of all formats need.
+/// Facts about the input that the readers of all formats need.
 pub(super) struct ReaderContext<'a> {
     /// The name of the input in messages.
     pub(super) place: String,
@@ -256,7 +260,7 @@ impl ReaderContext<'_> {
         }
     }
 
-    /// Returns an error at record `record` (from 1).
+    /// Returns an error about record, or row, `record` (from 1) of a binary input.
     pub(super) fn at_record(&self, record: u64, message: impl Into<String>) -> Error {
         Error::input(self.position(record).within(&self.place), message)
     }
@@ -280,35 +284,36 @@ fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Coding {
     }
 }
 
-/// The reader of the input's format.
+/// The reader for the format of the current input.
 enum InputDecoder {
-    /// The format is not known yet.
+    /// The format is not known yet, because too few bytes were read.
     Start,
     Csv(Csv),
     Binary(Binary),
 }
 
-/// Finds records in a source. Allocates when it is made, for a file's header and for errors, but
-/// not for records.
+/// Finds and decodes records in a source. Allocates when it is made, for a file's header and for
+/// errors, but not for records.
 pub(crate) struct RecordReader<'a, S> {
     buffer: ReadBuffer<S>,
     context: ReaderContext<'a>,
     format: Option<Format>,
     decoder: InputDecoder,
     coding: Arc<dyn Decode>,
-    /// The current record, if its place in the batch is not contiguous.
+    /// Scratch memory for the numbers of one record or row. A record is decoded here if its place
+    /// in the batch is not contiguous.
     values: Box<[f32]>,
     series: Option<TimeSeries>,
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
-    /// Returns the bytes of its buffer, for records of `width` numbers.
+    /// Returns the size of a reader's buffer in bytes, for records of `width` numbers.
     pub(crate) fn bytes(width: usize) -> usize {
         BUFFER.max(64 * width)
     }
 
     /// Makes a reader of `source`, called `place` in messages. Without a `format` the first bytes
-    /// decide.
+    /// of the input tell it.
     pub(crate) fn new(
         source: S,
         place: String,
@@ -338,14 +343,16 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Goes on with another source, in the same buffer.
+    /// Replaces the source by the next input, and drops what is left in the buffer. The format is
+    /// detected again.
     pub(crate) fn reopen(&mut self, source: S, place: String) {
         self.buffer.reopen(source);
         self.context.place = place;
         self.decoder = InputDecoder::Start;
     }
 
-    /// Switches the marking of bad records on or off: on, they are skipped, off, they are errors.
+    /// Switches the marking of bad records on or off. If it is on, bad records are skipped. If it
+    /// is off, they are errors.
     pub(crate) fn set_mark(&mut self, mark: bool) {
         self.context.mark = mark;
     }
@@ -355,12 +362,13 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.buffer.set_timed(timed, track);
     }
 
-    /// Returns the time spent in reads since the last call, without waiting for input.
+    /// Returns the time spent in reads since the last call of this. Waiting for input is not
+    /// included.
     pub(crate) fn take_read_time(&mut self) -> Duration {
         self.buffer.take_read_time()
     }
 
-    /// Returns the position of the last record.
+    /// Returns the position of the record, or of the row of a time series, that was found last.
     pub(crate) fn position(&self) -> Position {
         match &self.decoder {
             InputDecoder::Start => Position::Record(0),
@@ -398,13 +406,13 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Returns the number of rows at the end of a time series that are part of no record. After
-    /// [`Next::End`].
+    /// Returns the number of rows at the end of a time series that are part of no record. Valid
+    /// after [`Next::End`].
     pub(crate) fn left(&self) -> usize {
         self.series.as_ref().map_or(0, TimeSeries::left)
     }
 
-    /// Finds the next record, or row of a record.
+    /// Finds the next record, or the next row of a time series.
     fn next(&mut self) -> Result<Next, Error> {
         loop {
             let begun = match &mut self.decoder {
@@ -437,31 +445,34 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Returns the result of an input that ends before its header does.
+    /// Returns the result for an input that ends inside its header.
     fn no_header(&self) -> Result<Next, Error> {
         match &self.decoder {
             InputDecoder::Binary(binary) => binary.end(&self.buffer, &self.context),
-            // `start` needs few bytes, and decides at the end.
+            // `start` needs fewer bytes than the buffer holds, and always decides at the end of an
+            // input.
             InputDecoder::Start | InputDecoder::Csv(_) => {
                 unreachable!("the start of text needs no header")
             }
         }
     }
 
-    /// Returns the bytes of the last record and their decoder. They stay until `advance` or `wait`.
-    /// `None` for a time series, whose rows are decoded as they come.
+    /// Returns the bytes of the record that was found last, and their decoder. The bytes stay in
+    /// the buffer until `advance` or `wait`. `None` for a time series, whose rows are decoded as
+    /// they come.
     pub(crate) fn record(&self) -> Option<(&Arc<dyn Decode>, &[u8])> {
         let bytes = self.buffer.record();
         self.series.is_none().then_some((&self.coding, bytes))
     }
 
-    /// Returns the key fields of the last record, with a comma behind each; nothing if its line has
-    /// too few. They stay as long as the record.
+    /// Returns the key fields of the record that was found last, with a comma behind each. Empty if
+    /// its line has too few fields. The fields stay in the buffer as long as the record.
     pub(crate) fn key(&self) -> &[u8] {
         self.buffer.key()
     }
 
-    /// Writes the numbers of the last record.
+    /// Decodes the record that was found last into `record`. For a time series this is the window
+    /// of its latest rows.
     pub(crate) fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
         if let Some(series) = &self.series {
             return series.write(&self.context.place, record);
@@ -482,12 +493,13 @@ impl<'a, S: Source> RecordReader<'a, S> {
         Err(self.position().refused(&self.context.place, refusal))
     }
 
-    /// Waits for more input, or for a signal. After [`Next::Idle`] only.
+    /// Waits for more input, or for a signal. Must be called after [`Next::Idle`] only.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
         self.buffer.wait().map_err(|e| self.context.io(e))
     }
 
-    /// Returns the reader of the format, once the bytes decide.
+    /// Returns the reader for the format of the input. `None` if more bytes are needed to tell the
+    /// format.
     fn start(&self) -> Result<Option<InputDecoder>, Error> {
         let width = self.context.shape.width;
         let found = detect::start(self.buffer.bytes(), self.buffer.ended(), self.format, width);
@@ -547,7 +559,7 @@ mod tests {
         }
     }
 
-    /// Features name the columns of a header only if a record is one row.
+    /// A shape of rows keeps the names of the features only if a record is one row.
     #[test]
     fn rows_share_the_numbers_of_a_record() {
         let features = ["a", "b", "c", "d"].map(Cow::from);

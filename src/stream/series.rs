@@ -1,5 +1,5 @@
-//! Time series: each record consists of the last rows of an input. A ring keeps the rows, so each
-//! number is decoded only once, even if several records contain it.
+//! Time series: each record consists of the latest rows of an input. A ring keeps these rows. So
+//! each number is decoded only once, even if several records contain it.
 
 use super::binary;
 use super::reader::{Coding, Position};
@@ -18,7 +18,7 @@ pub(crate) struct SeriesRows {
 
 struct KeptRow {
     position: Position,
-    /// Set for a bad row. All records that contain it are bad for this reason.
+    /// Set for a bad row. All records that contain the row are bad for this reason.
     bad: Option<BadRow>,
 }
 
@@ -28,7 +28,7 @@ struct BadRow {
     message: String,
 }
 
-/// The last rows of an input. Allocates when it is made and for bad rows, but not for others.
+/// The latest rows of an input. Allocates when it is made and for bad rows, but not for good ones.
 pub(super) struct TimeSeries {
     rows: SeriesRows,
     /// The number of numbers of a row.
@@ -36,17 +36,17 @@ pub(super) struct TimeSeries {
     coding: Coding,
     numbers: Ring,
     kept: Box<[KeptRow]>,
-    /// The place of the oldest row, which the next row replaces.
+    /// The index in the ring of the oldest row, which the next row replaces.
     next: usize,
-    /// Rows until the next record is complete.
+    /// The number of rows that must still come until the next record is complete.
     missing: usize,
-    /// Rows kept since the last record.
+    /// The number of rows kept since the last record was complete.
     fresh: usize,
 }
 
-/// The numbers of the rows.
+/// The numbers of the rows in the ring.
 enum Ring {
-    /// The input is not scaled.
+    /// The numbers of an input that is not scaled.
     Plain(Box<[f32]>),
     /// The numbers before scaling: a column can have another scale in each row of a record.
     Raw(Box<[f64]>),
@@ -77,7 +77,7 @@ impl TimeSeries {
         }
     }
 
-    /// Begins a new input, whose rows have this coding.
+    /// Begins a new input, whose rows have this coding. No record contains rows of two inputs.
     pub(super) fn begin(&mut self, coding: Coding) {
         self.coding = coding;
         (self.next, self.missing, self.fresh) = (0, self.rows.window, 0);
@@ -90,7 +90,7 @@ impl TimeSeries {
         skipped
     }
 
-    /// Decodes the next row. `spare` has room for its numbers.
+    /// Decodes the next row into the ring. `spare` is scratch memory for the numbers of a row.
     pub(super) fn decode(&mut self, bytes: &[u8], spare: &mut [f32]) -> Result<(), Refusal> {
         let at = self.next * self.width..(self.next + 1) * self.width;
         match &mut self.numbers {
@@ -102,11 +102,11 @@ impl TimeSeries {
         }
     }
 
-    /// Keeps the next row. Returns true if it completes a record.
+    /// Keeps the row that was decoded last, or a bad row. Returns true if it completes a record.
     pub(super) fn keep(&mut self, position: Position, bad: Option<Error>) -> bool {
         let bad = bad.map(|why| match why.into_kind() {
             ErrorKind::Input { place, message } => BadRow { place, message },
-            // Does not happen: errors of rows are input errors.
+            // Does not happen, because errors of rows are input errors.
             other => BadRow {
                 place: String::new(),
                 message: Error::from(other).to_string(),
@@ -123,7 +123,8 @@ impl TimeSeries {
         complete
     }
 
-    /// Writes the complete record. `place` is the name of the input.
+    /// Writes the record that was completed last. `place` is the name of the input. Returns an
+    /// error if one of its rows is bad, or if a scaled number does not fit f32.
     pub(super) fn write(&self, place: &str, record: &mut RecordMut<'_>) -> Result<(), Error> {
         let (newer, older) = self.kept.split_at(self.next);
         if let Some(bad) = older.iter().chain(newer).find_map(|row| row.bad.as_ref()) {

@@ -40,22 +40,22 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// stdin or a file, without a buffer of its own.
+/// The source of bytes that is stdin or a file. It has no buffer of its own.
 pub(crate) struct FileSource {
     file: File,
-    /// True for regular files, which are always ready.
+    /// True for regular files, of which a read never has to wait.
     regular: bool,
 }
 
 impl FileSource {
-    /// Opens stdin; an error if it was closed when the process began.
+    /// Opens stdin. Returns an error if it was closed when the process began.
     pub(crate) fn stdin() -> io::Result<Self> {
         was_open(0)?;
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// Opens the file at `path`. Does not wait for the writer of a FIFO: the first read does, which
-    /// a signal can end.
+    /// Opens the file at `path`. Does not wait for the writer of a FIFO. The first wait for input
+    /// does that, and a signal can end it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::new(
             OpenOptions::new()
@@ -97,7 +97,7 @@ impl Source for FileSource {
 #[cfg(test)]
 pub(crate) struct MemorySource {
     pieces: VecDeque<Vec<u8>>,
-    /// The number of bytes of the first piece that were read already.
+    /// The number of bytes of the first remaining piece that were read already.
     read: usize,
 }
 
@@ -126,7 +126,8 @@ impl Source for MemorySource {
             let n = left.len().min(buf.len());
             buf[..n].copy_from_slice(&left[..n]);
             self.read += n;
-            // A piece whose bytes are all read is no pause.
+            // A piece is removed with its last byte. Otherwise it would be an empty piece, which is
+            // a pause.
             if self.read == piece.len() {
                 self.pieces.pop_front();
                 self.read = 0;

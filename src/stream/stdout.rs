@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// stdout without a buffer of its own.
+/// The standard output. Each write goes to the system at once.
 pub(crate) struct Stdout {
     file: File,
 }
 
 impl Stdout {
-    /// Opens stdout; an error if it was closed when the process began.
+    /// Opens stdout. Returns an error if it was closed when the process began.
     pub(crate) fn new() -> io::Result<Self> {
         was_open(1)?;
         Ok(Stdout {
@@ -25,7 +25,8 @@ impl io::Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match io::Write::write(&mut self.file, bytes) {
-                // Another process that shares the pipe or terminal made it non-blocking.
+                // The output cannot take more now. It is non-blocking because a process that shares
+                // it made it so.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(self.file.as_fd()),
                 result => return result,
             }

@@ -1,5 +1,5 @@
-//! Numbers, lists and labels as text. Each function appends to a buffer and does not allocate if
-//! the buffer has room.
+//! Writes numbers, lists and labels as text. Each function appends to a buffer and does not
+//! allocate if the buffer has room.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -9,7 +9,7 @@ pub(super) fn numbers(b: &mut Vec<u8>, all: impl Iterator<Item = f32>) {
     list(b, all, number);
 }
 
-/// Writes items with commas between them; `item` writes one of them.
+/// Writes items with commas between them. `item` writes one item.
 pub(super) fn list<T>(
     b: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
@@ -47,7 +47,7 @@ pub(super) fn number(b: &mut Vec<u8>, x: f32) {
     };
 }
 
-/// Writes the name of class `c`; its number if it has none.
+/// Writes the name of class `c`, or its number if it has no name.
 pub(super) fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     match labels.get(c as usize) {
         Some(text) => b.extend_from_slice(text.as_bytes()),
@@ -55,7 +55,7 @@ pub(super) fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     }
 }
 
-/// Writes the name of class `c` as a JSON string; its number as a string if it has none.
+/// Writes the name of class `c` as a JSON string. If it has no name, the string has its number.
 pub(super) fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     b.push(b'"');
     match labels.get(c as usize) {
@@ -65,7 +65,7 @@ pub(super) fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) 
     b.push(b'"');
 }
 
-/// Writes the inside of a JSON string.
+/// Writes `text` with the escapes of a JSON string, without the quotes around it.
 pub(super) fn escaped(b: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Answers to text, one line a record.
+//! Writes answers as text, one line for each record.
 
 use super::csv::CsvField;
 use super::output::{AnswerFormat, ERROR, OutputSpec};
@@ -14,10 +14,10 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// Bytes that are collected before they are written.
+/// The number of buffered bytes at which they are written to the output.
 const BUFFER: usize = 1 << 16;
 
-/// The decision about a record.
+/// The class, or the set of classes, that the answer to a record gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prediction<'a> {
     Class(u32),
@@ -27,30 +27,31 @@ pub(crate) enum Prediction<'a> {
     None,
 }
 
-/// Writes one line for each record. Does not allocate after construction.
+/// Writes one line for each record. After construction only keys and bad records can allocate.
 pub(crate) struct ResultWriter<'a, W> {
     out: W,
     output: AnswerFormat,
     spec: OutputSpec<'a>,
     buffer: Vec<u8>,
-    /// The current record's probabilities or outputs; empty if nothing needs them.
+    /// The current record's probabilities or outputs: its scores after the final activation. Empty
+    /// if neither line nor prediction needs them.
     values: Vec<f64>,
     /// The current record's classes, for `Multilabel`.
     set: Vec<u32>,
-    /// Classes by probability, for `top`.
+    /// Scratch memory for `-o top=K`: classes, the likeliest first.
     order: Vec<u32>,
-    /// The fields in front of the current line, with a comma behind each.
+    /// The key fields that begin the current line, with a comma behind each.
     key: Vec<u8>,
     records: u64,
     marked: u64,
 }
 
 impl<'a, W: io::Write> ResultWriter<'a, W> {
-    /// Makes a writer to `out`. [`check`](super::check) must have passed.
+    /// Makes a writer to `out`. [`check`](super::check) must have accepted `output`.
     pub(crate) fn new(out: W, output: AnswerFormat, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
-        // Room behind a full buffer for the longest line: index, escaped label, probability and
-        // score of each class.
+        // The longest line has index, escaped label, probability and score of each class. It must
+        // have room in a buffer that is almost full.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
         let names: usize = spec.named.iter().map(|v| 8 + 6 * v.name.len()).sum();
         let line = 256 + 96 * classes + labels + names;
@@ -78,13 +79,14 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         self.marked
     }
 
-    /// Sets the fields that begin the next line: as they were read, with a comma behind each.
+    /// Sets the key fields that begin the next line. They are as they were read, with a comma
+    /// behind each.
     pub(crate) fn set_key(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
     }
 
-    /// Writes the key; in JSON the record's number and its key.
+    /// Writes the key fields. In JSON writes the record's number and the key fields.
     fn begin_line(&mut self) {
         let b = &mut self.buffer;
         if self.output != AnswerFormat::Json {
@@ -103,8 +105,9 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Writes the line of one record and returns the decision. `place` names the input record in
-    /// an error.
+    /// Writes the answer to one record and returns the prediction. If the record overflowed, writes
+    /// nothing and returns an error. `place` names the input and the position of the record, for
+    /// the error.
     pub(crate) fn write(
         &mut self,
         answer: Answer<'_>,
@@ -144,7 +147,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         })
     }
 
-    /// Writes the line of a bad record.
+    /// Writes the answer to a bad record. `why` is the reason, which only JSON contains.
     pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
         self.begin_line();
         let b = &mut self.buffer;
@@ -172,12 +175,13 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Returns the scores of the last record as `-o scores` writes them. `answer` is its answer.
+    /// Returns the scores of the record that was written last, as `-o scores` writes them. `answer`
+    /// is that record's answer.
     pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
         outputs(&self.spec, &self.values, answer, 0..answer.scores.len())
     }
 
-    /// Hands all buffered lines to the system. Dropping a writer does not.
+    /// Writes all buffered lines to the output. Dropping a writer does not.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.drain()?;
         self.out.flush().map_err(write_error)
@@ -185,12 +189,12 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
 
     fn drain(&mut self) -> Result<(), Error> {
         let result = self.out.write_all(&self.buffer);
-        // Also after an error: part of the buffer may be written already.
+        // The buffer is also cleared after an error, because part of it may be written already.
         self.buffer.clear();
         result.map_err(write_error)
     }
 
-    /// Fills `values` if the line or the decision needs them.
+    /// Fills `values` if the line or the prediction needs them.
     fn activate(&mut self, answer: &Answer<'_>) {
         let wanted = matches!(
             self.output,
@@ -208,8 +212,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Returns the class. For `Multilabel` puts the class indices into `set` and returns `None`.
-    /// Returns `None` for `Values`.
+    /// Returns the predicted class. For `Multilabel` puts the class indices into `set` and returns
+    /// `None`. Returns `None` for `Values`.
     fn decide(&mut self, answer: &Answer<'_>) -> Option<u32> {
         let threshold = self.spec.threshold;
         match self.spec.kind {
@@ -255,7 +259,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let k = k.min(classes);
         self.order.clear();
         self.order.extend(0..classes as u32);
-        // Different scores can have the same probability after rounding: compare the scores.
+        // Different scores can have the same probability after rounding, so the scores are
+        // compared.
         let binary = self.spec.kind == Kind::Binary;
         let key = |c: u32| {
             if binary {
@@ -268,7 +273,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             let by_key: Ordering = key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal);
             by_key.then(a.cmp(b))
         };
-        // K is small: a selection is as fast as a sort, and has kilobytes less code.
+        // A selection is as fast as a sort for a small K, and has kilobytes less code.
         for i in 0..k {
             let best = (i..classes).min_by(|&a, &b| likelier(&self.order[a], &self.order[b]));
             self.order.swap(i, best.unwrap_or(i));
@@ -321,8 +326,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 }
 
-/// Returns the values of a record that `which` selects. A network that computes values has its
-/// final activation applied (`values`); a classifier's scores stay as they are.
+/// Returns the outputs of a record whose indices are in `which`. If the network computes values,
+/// the final activation is applied to them. The scores of a classifier stay as they are.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],

@@ -23,7 +23,8 @@ pub(crate) fn file() -> io::Result<File> {
     })
 }
 
-/// Maps `bytes` bytes of `file` from `offset` on, a multiple of the page size, for the whole run.
+/// Maps `bytes` bytes of `file` read-only, for the rest of the run. `offset` is their place in the
+/// file, a multiple of the page size.
 pub(crate) fn map(file: &File, offset: u64, bytes: u64) -> io::Result<&'static [u8]> {
     let wide = || io::Error::other("it is too large");
     let length = usize::try_from(bytes).map_err(|_| wide())?;

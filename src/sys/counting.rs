@@ -7,7 +7,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of allocations of all threads so far.
+/// Returns the number of allocations and reallocations of all threads so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(SeqCst)
 }
@@ -16,18 +16,18 @@ pub(crate) fn allocations() -> u64 {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's promise is System's.
+        // SAFETY: the caller has promised what `System` demands.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is System's.
+        // SAFETY: the caller has promised what `System` demands.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's promise is System's.
+        // SAFETY: the caller has promised what `System` demands.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A bit for each of the descriptors 0 and 1 that was closed when the process began.
+/// A bit for each of the descriptors 0 and 1. It is set if the descriptor was closed when the
+/// process began.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// Sets `CLOSED` before Rust's runtime starts. The runtime opens /dev/null for a closed descriptor,
@@ -73,7 +74,8 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     )
 }
 
-/// Returns true if one of `entries` has an event.
+/// Waits up to `timeout` ms (-1: no limit) for an event of one of `entries`, and returns true if
+/// there is one. Also returns true if the poll fails. A signal does not end the wait.
 fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     loop {
         // SAFETY: the entries are valid and live through the call.
@@ -95,7 +97,8 @@ pub(crate) fn widen_pipe(fd: BorrowedFd<'_>) {
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
 }
 
-/// Returns the position of the first `byte` in `bytes`, by the C library's vector code.
+/// Returns the position of the first `byte` in `bytes`. The search is the C library's memchr, which
+/// is vector code.
 pub(crate) fn find(bytes: &[u8], byte: u8) -> Option<usize> {
     // SAFETY: the call reads only inside the slice. A result that is not null points into it.
     unsafe {
@@ -106,7 +109,8 @@ pub(crate) fn find(bytes: &[u8], byte: u8) -> Option<usize> {
 
 /// Returns the number of cores that this process may use (sched_getaffinity), at least 1.
 ///
-/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set.
+/// `std::thread::available_parallelism` is not used, because it also reads cgroup quotas, which
+/// boards do not set.
 pub(crate) fn cores() -> usize {
     // SAFETY: an all-zero set is valid. The call writes no more than its size.
     let count = unsafe {
@@ -133,7 +137,7 @@ pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     }
 }
 
-/// Returns the user whose rights this process has.
+/// Returns the effective user ID of this process.
 pub(crate) fn user() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }

@@ -8,7 +8,8 @@ unsafe extern "C" {
     static mortonnet_block_end: [u8; 0];
 }
 
-/// Returns the block, which begins at a page.
+/// Returns the block, which begins at a page. A program that `mortonnet-bake` fills has a
+/// [`BlockSlot`](crate::block::BlockSlot) there instead.
 pub(crate) fn block() -> &'static [u8] {
     let (start, end) = (&raw const mortonnet_block, &raw const mortonnet_block_end);
     // SAFETY: the symbols stand at both ends of the bytes that the assembler included. They are
@@ -16,7 +17,7 @@ pub(crate) fn block() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(start.cast(), end as usize - start as usize) }
 }
 
-/// Returns bytes of the block as floats.
+/// Returns bytes of the block as f32.
 ///
 /// # Panics
 /// If the bytes are not aligned, or are not whole floats.
@@ -30,13 +31,13 @@ pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     floats
 }
 
-/// Returns bytes as signed numbers.
+/// Returns bytes of the block as i8.
 pub(crate) fn signed(bytes: &[u8]) -> &[i8] {
     // SAFETY: every bit pattern is an i8.
     unsafe { bytes.align_to::<i8>() }.1
 }
 
-/// Returns bytes of the block as halves.
+/// Returns bytes of the block as half-precision floats, each as its 16 bits.
 ///
 /// # Panics
 /// If the bytes are not aligned, or are not whole halves.

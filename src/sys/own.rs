@@ -34,7 +34,7 @@ impl OwnFile {
         Ok(OwnFile { file, metadata })
     }
 
-    /// Reads the whole file; an error if it has more than `most` bytes.
+    /// Reads the whole file. Returns an error if it has more than `most` bytes.
     pub(crate) fn read(&self, most: u64) -> Result<OwnBytes, ReadError> {
         let mut bytes = Vec::new();
         // The file may have grown since it was opened, so the read has a limit too.
@@ -87,21 +87,21 @@ impl std::ops::Deref for OwnBytes {
     }
 }
 
-/// The reason why a file is not read.
+/// The reason why a file is not opened or not read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     /// There is no such file.
     Missing,
-    /// The message of any other reason.
+    /// Any reason other than a missing file, as a message.
     Refused(String),
 }
 
 /// The reason why others may have written a folder or a file.
 #[derive(Debug)]
 pub(crate) enum Foreign {
-    /// It belongs to this other user.
+    /// The owner is neither this user nor root, but the user with this ID.
     Owner(u32),
-    /// Its permissions allow others to write.
+    /// The permissions allow the group or all users to write. Holds the mode.
     Mode(u32),
 }
 
@@ -116,7 +116,7 @@ impl Foreign {
     }
 }
 
-/// Returns an error unless only this user and root could write the file.
+/// Returns an error unless only this user and root could write the file or folder.
 pub(crate) fn own(metadata: &Metadata) -> Result<(), Foreign> {
     match metadata.uid() {
         owner if owner != 0 && owner != user() => Err(Foreign::Owner(owner)),

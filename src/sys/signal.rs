@@ -15,19 +15,20 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 
-/// The signal that asked the program to stop, or 0.
+/// The last signal that asked the program to stop, or 0.
 static STOP: AtomicI32 = AtomicI32::new(0);
-/// The time of that signal, in [`ticks`].
+/// The time of the first signal that asked the program to stop, in [`ticks`].
 static SINCE: AtomicU32 = AtomicU32::new(0);
-/// True if a signal asked for the progress.
+/// True if SIGUSR1 came and [`asked`] has not returned it yet.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// The eventfd, or -1.
+/// The eventfd that each signal makes readable. It is -1 before [`serve_questions`].
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 const ALL: [c_int; 3] = [SIGUSR1, SIGINT, SIGTERM];
-/// A bit for each signal of `ALL` that is not ignored.
+/// A bit for each signal of `ALL` that was not ignored when the program started. Bit `n` is signal
+/// `n`.
 static HEARD: AtomicU32 = AtomicU32::new(0);
-/// A bit for each signal that has the handler.
+/// A bit for each signal that [`keep`] gives the handler.
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
 /// Makes SIGUSR1 ask for the progress ([`asked`]). A file that may not grow further (SIGXFSZ)
@@ -70,7 +71,7 @@ pub(crate) fn keep() {
         .for_each(handle);
 }
 
-/// Returns the first signal that asked for an end, if there was one.
+/// Returns the signal that asked for an end, if one came. Of several it is the last.
 pub(crate) fn stop() -> Option<c_int> {
     Some(STOP.load(SeqCst)).filter(|&signal| signal != 0)
 }
@@ -100,8 +101,8 @@ pub(super) fn wake() -> c_int {
     WAKE.load(SeqCst)
 }
 
-/// Makes the descriptor of `wake` unreadable until the next signal. Must be called before [`stop`]
-/// and [`asked`], so that no signal is missed.
+/// Makes the descriptor of [`wake`] unreadable until the next signal. Must be called before
+/// [`stop`] and [`asked`], so that no signal is missed.
 pub(super) fn awake() {
     let mut count = 0u64;
     // SAFETY: the call writes no more than 8 bytes. It fails instead of waiting.
@@ -119,8 +120,8 @@ fn is_ignored(signal: c_int) -> bool {
 
 fn handle(signal: c_int) {
     let handler: extern "C" fn(c_int) = note;
-    // SAFETY: as above, with an empty mask. The handler makes only calls that handlers may make.
-    // The call cannot fail for a valid signal.
+    // SAFETY: all-zero is a valid sigaction, with an empty mask. The handler makes only calls that
+    // handlers may make. The call cannot fail for a valid signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;

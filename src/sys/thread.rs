@@ -1,4 +1,4 @@
-//! Threads that start without allocating, and their numbers.
+//! Threads that do not allocate when they begin to run, and a number for each thread.
 
 use std::cell::Cell;
 use std::io;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-/// Returns the number of the calling thread: 1 for the first thread that asks.
+/// Returns the number of the calling thread. Threads are numbered from 1, in the order of their
+/// first calls of this.
 pub(crate) fn number() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
@@ -37,8 +38,8 @@ pub(crate) trait Serve: Send + Sync + 'static {
     fn serve(&self);
 }
 
-/// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run,
-/// which may be milliseconds after its start, in the middle of a stream that must not allocate.
+/// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run.
+/// That may be milliseconds after its start, in the middle of a stream that must not allocate.
 pub(crate) struct Thread {
     id: libc::pthread_t,
 }

@@ -1,10 +1,10 @@
 //! A watchdog over calls of a driver that may hang.
 //!
 //! One thread makes the calls of a run, one at a time, within [`call`]. The count of begun and
-//! ended calls is odd during a call. The watchdog's thread reads the count at every tick. If it
-//! stays the same for too long, the call hangs. Then the thread that changes the count first owns
-//! the run: the calling thread if the call returns, or the watchdog. If it is the watchdog, the
-//! calling thread waits for ever as soon as its call returns.
+//! ended calls is odd during a call. The watchdog's thread reads the count at every tick. If the
+//! count stays the same for too long, the call hangs. Then the thread that changes the count first
+//! owns the run. It is the calling thread if the call returns, or else the watchdog. If it is the
+//! watchdog, the calling thread waits for ever as soon as its call returns.
 //!
 //! Time is counted in ticks that the watchdog has slept, so a stopped process or a sleeping board
 //! is not taken for a hanging driver. Between calls the watchdog sleeps without ticks.
@@ -23,23 +23,26 @@ const TAKEN: u64 = u64::MAX;
 /// The number of calls of [`beat`].
 static BEATS: AtomicU64 = AtomicU64::new(0);
 
-/// The name of the work that the current call is part of.
+/// The name of the work that the current call is part of, such as `build`. It was given by
+/// [`beat`].
 static WORK: Mutex<&str> = Mutex::new("");
 
-/// The limit of a call in ms; 0: no limit.
+/// The limit of a driver's call in ms, from `--timeout`. 0 means no limit.
 static LIMIT: AtomicU32 = AtomicU32::new(10_000);
 
-/// True while calls are watched.
+/// True while the watchdog watches driver calls. False before [`watch`], after [`stop`], and always
+/// without a limit.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// True once calls belong to the stream: the slowest of them sets the time for later ones.
+/// True once calls belong to batches of the stream, not to start-up. The slowest of these calls
+/// sets the time that later ones may take.
 static STREAM: AtomicBool = AtomicBool::new(false);
 
-/// True if a batch as large as the current one was computed before. If not, the driver may have to
-/// compile, and gets more time.
+/// True if a batch at least as large as the current one was computed before. If not, the driver may
+/// have to compile, and gets more time.
 static WARM: AtomicBool = AtomicBool::new(false);
 
-/// The number of the watchdog's thread.
+/// The number of the watchdog's thread, from [`thread::number`].
 static TAKER: AtomicU32 = AtomicU32::new(0);
 
 /// True if a thread of this process hangs in a driver.
@@ -58,23 +61,24 @@ const FIRST: u32 = 6;
 
 /// Work at start during which drivers compile (Mali's when a kernel is created).
 const COMPILING: [&str; 2] = ["build", "kernels"];
-/// A call of that work may take this many times the limit: VC4CL needs 105 s for a kernel.
+/// A call of [`COMPILING`] work may take this many times the limit. VC4CL needs 105 s for a kernel.
 const COMPILE: u32 = 20;
 
-/// A call of the stream may take this many times as long as the slowest one so far.
+/// A call for a batch may take this many times as long as the slowest one so far, and at least the
+/// limit.
 const SLOWER: u32 = 10;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Sets the limit of a call; zero means none. Must be called before [`watch`].
+/// Sets the limit of a driver's call. Zero means no limit. Must be called before [`watch`].
 pub(crate) fn set_limit(limit: Duration) {
     let ms = limit.as_millis().min(u32::MAX.into()) as u32;
     LIMIT.store(if limit.is_zero() { 0 } else { ms.max(TICKS) }, SeqCst);
 }
 
-/// Returns the length of a tick; `None` if there is no limit.
+/// Returns the length of a tick, a tenth of the limit. `None` if there is no limit.
 pub(crate) fn tick() -> Option<Duration> {
     match LIMIT.load(SeqCst) {
         0 => None,
@@ -82,8 +86,8 @@ pub(crate) fn tick() -> Option<Duration> {
     }
 }
 
-/// Returns the number of ticks that a call may take. `slowest` are those of the slowest call before
-/// it, if there was one.
+/// Returns the number of ticks that a call may take. `slowest` is the number of ticks that the
+/// slowest earlier call took. `None` is for a call during which the driver may still compile.
 pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
     let first = || {
         if COMPILING.contains(&work()) {
@@ -104,7 +108,8 @@ pub(crate) fn silence(ticks: u32) -> String {
     format!("no answer for {seconds:.1} s")
 }
 
-/// Runs `work`, which may hang. If the watchdog takes the run meanwhile, this never returns.
+/// Runs `work`, which may hang in a driver. If the watchdog takes the run meanwhile, this never
+/// returns.
 pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     if !WATCHED.load(SeqCst) {
         return work();
@@ -160,7 +165,7 @@ fn end() {
 }
 
 /// Gives a sign of life from the current call, whose next part is `work`. If the watchdog owns the
-/// run, this never returns.
+/// run, this returns on the watchdog's thread only.
 pub(crate) fn beat(work: &'static str) {
     check();
     *locked(&WORK) = work;
@@ -168,7 +173,7 @@ pub(crate) fn beat(work: &'static str) {
     alive();
 }
 
-/// Gives a sign of life from the current call, which waits for another thread.
+/// Gives a sign of life from the current call, which waits for another thread of this program.
 pub(crate) fn alive() {
     let _ = CALLS.fetch_update(SeqCst, SeqCst, |n| {
         (n % 2 == 1 && n != TAKEN).then(|| n + 2)
@@ -185,7 +190,8 @@ pub(crate) fn work() -> &'static str {
     *locked(&WORK)
 }
 
-/// Marks the following calls as calls for a batch. `warm`: a batch as large was computed before.
+/// Marks the following calls as calls for one batch of the stream. `warm`: a batch at least as
+/// large was computed before.
 pub(crate) fn batch(warm: bool) {
     STREAM.store(true, SeqCst);
     WARM.store(warm, SeqCst);
@@ -210,7 +216,8 @@ pub(crate) fn exit(code: u8) {
     }
 }
 
-/// Finishes a run whose call hangs. Takes the number of ticks, and returns the exit code.
+/// A function that finishes a run whose driver call hangs. It takes the number of ticks that the
+/// call has lasted, and returns the exit code.
 type OnHang = Box<dyn Fn(u32) -> u8 + Send + Sync>;
 
 struct Watchdog {
@@ -252,8 +259,9 @@ impl Serve for Watchdog {
     }
 }
 
-/// Returns the whole ticks that a call lasted, of the `ticks` that began while it ran: all but the
-/// last. A call that ended before the watchdog looked has none.
+/// Returns the number of whole ticks that a call lasted. `ticks` is the number of ticks that began
+/// during the call. The last of them may not have been a whole one. A call that ended before the
+/// watchdog looked has none.
 fn whole(ticks: u32) -> u32 {
     ticks.saturating_sub(1)
 }

@@ -7,7 +7,7 @@ use crate::observe::times::StreamTimes;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Returns the whole object and a line end.
+/// Returns the profile as a JSON object and a line end.
 pub(super) fn text(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
     let mut s = start(profile, times);
     let mut steps: Vec<String> = Vec::new();
@@ -30,7 +30,8 @@ pub(super) fn text(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
     s
 }
 
-/// Network, device, number of records, and the times of start-up.
+/// Returns the beginning of the object: network, device, number of records, and the times of
+/// start-up.
 fn start(profile: &RunProfile<'_>, times: &StreamTimes) -> String {
     let (running, summary) = (&profile.running, profile.totals.summary);
     let mut s = format!(
@@ -72,7 +73,7 @@ fn kernel_cache(origins: &Origins) -> String {
     )
 }
 
-/// The work of a device that shares the records with others.
+/// Returns the JSON object of one of several devices that share the records.
 fn member(profile: &RunProfile<'_>, device: &DeviceProfile<'_>, times: &MemberTimes) -> String {
     format!(
         "{{\"device\":{},\"plan\":{},\"records\":{},\"batches\":{},\"share\":{},\"busy_us\":{},\
@@ -88,8 +89,8 @@ fn member(profile: &RunProfile<'_>, device: &DeviceProfile<'_>, times: &MemberTi
     )
 }
 
-/// Adds an object for each step of a device's plan. `member` is a key that all of them end with, or
-/// nothing.
+/// Adds a JSON object to `to` for each step of a device's plan. `member` is a key that ends each
+/// object, or an empty text.
 fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepClock, member: &str) {
     let all = run_us(clock);
     for (step, t) in device.plan.steps.iter().zip(&clock.steps) {
@@ -109,7 +110,7 @@ fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepCl
     }
 }
 
-/// The stream's times, and the end of the object.
+/// Appends the stream's times and latencies, and the end of the object.
 fn end(s: &mut String, profile: &RunProfile<'_>, times: &StreamTimes) {
     let latency = |percent| times.latencies.percentile(percent);
     let latency = |percent| latency(percent).map_or("null".into(), us);
@@ -139,12 +140,12 @@ fn histogram(h: &Histogram) -> String {
     )
 }
 
-/// A duration in microseconds.
+/// Returns a duration as a JSON number of microseconds.
 fn us(d: Duration) -> String {
     number(Some(ms(d) * 1e3))
 }
 
-/// Returns a JSON number, or `null` for none, NaN and infinities.
+/// Returns a JSON number with three decimals, or `null` for `None`, NaN and infinities.
 fn number(x: Option<f64>) -> String {
     x.filter(|x| x.is_finite())
         .map_or("null".into(), |x| format!("{x:.3}"))

@@ -6,7 +6,7 @@ use crate::observe::profile::{StepClock, StepTimes};
 use crate::observe::times::{StreamTimes, Summary};
 use std::fmt::Write;
 
-/// Returns the whole table. `times`: of the stream, if they were taken.
+/// Returns the profile as a table. `times` are those of the stream, if they were taken.
 pub(super) fn text(profile: &RunProfile<'_>, times: Option<&StreamTimes>) -> String {
     let mut s = String::new();
     start(&mut s, profile, times);
@@ -32,7 +32,7 @@ pub(super) fn text(profile: &RunProfile<'_>, times: Option<&StreamTimes>) -> Str
     s
 }
 
-/// Network, device, and the times of start-up.
+/// Appends network, device, plans, and the times of start-up.
 fn start(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>) {
     let (running, plans) = (&profile.running, profile.plans());
     let (model, device) = (&network().name, running.device);
@@ -59,7 +59,7 @@ fn start(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>) 
     }
 }
 
-/// The work of a device that shares the records with others.
+/// Appends the work of a device. Appends nothing for the only device of a run.
 fn work(s: &mut String, profile: &RunProfile<'_>, device: &DeviceProfile<'_>) {
     let Some(t) = &device.times else { return };
     let (name, plan, busy) = (device.device, &device.plan.name, ms(t.busy));
@@ -75,7 +75,7 @@ fn work(s: &mut String, profile: &RunProfile<'_>, device: &DeviceProfile<'_>) {
     }
 }
 
-/// One line for each step of a device's plan.
+/// Appends a table with a line for each step of a device's plan.
 fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
     let all = run_us(clock);
     let head = [
@@ -88,7 +88,7 @@ fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
          {share:>7}",
         "step (µs)"
     );
-    // A variant of the plan that had nothing to do has no lines.
+    // The steps of a variant of the plan that computed no batch have no lines.
     let idle = |t: &StepTimes| t.missed > 0 && t.run.count() == 0 && t.run.first_us().is_none();
     let steps = device.plan.steps.iter().zip(&clock.steps);
     for (step, t) in steps.filter(|(_, t)| !idle(t)) {
@@ -113,7 +113,7 @@ fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
     }
 }
 
-/// The stream's times, latencies and bad records.
+/// Appends the stream's times, latencies and bad records.
 fn stream(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>) {
     let Summary {
         records,
@@ -149,7 +149,8 @@ fn stream(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>)
     }
 }
 
-/// Microseconds with four digits, or a dash.
+/// Returns microseconds in at most six characters below 1000, without decimals above. A dash for
+/// `None`.
 fn us(x: Option<f64>) -> String {
     x.map_or("-".into(), |x| {
         if x >= 1000.0 {

@@ -8,10 +8,10 @@ use std::fmt::{Display, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Added to a group's number to get its queue's thread number, which no thread has.
+/// Added to a group's number to get the ID of its queue's track. No thread has so large a number.
 const QUEUE_IDS: u32 = 1 << 16;
 
-/// The process and the thread under which viewers show a track.
+/// The process ID and the thread ID under which viewers show a track.
 #[derive(Clone, Copy, PartialEq)]
 struct TrackIds {
     process: u32,
@@ -19,7 +19,8 @@ struct TrackIds {
 }
 
 impl TrackIds {
-    /// A thread works in one group only, but each group has a queue.
+    /// Returns the IDs of a span's track. A thread's number can be its ID, because it works in one
+    /// group only. Each group has a queue, so the ID of a queue depends on the group.
     fn of(span: &TraceSpan) -> TrackIds {
         TrackIds {
             process: span.group + 1,
@@ -32,7 +33,7 @@ impl TrackIds {
     }
 }
 
-/// See [`Track::json`](super::Track::json). `main` is the number of the main thread.
+/// Writes a trace for [`Track::json`](super::Track::json). `main` is the number of the main thread.
 pub(super) fn write(
     book: &Book,
     main: u32,
@@ -40,7 +41,8 @@ pub(super) fn write(
     devices: &[DeviceOfTrace<'_>],
     elapsed: Duration,
 ) -> String {
-    // Viewers want parents before children. Both may begin at the same time.
+    // Viewers want parents before children. Both may begin at the same time, so the longer span is
+    // first.
     let key = |s: &TraceSpan| {
         [
             u64::from(s.group) << 32 | u64::from(s.thread),
@@ -55,7 +57,8 @@ pub(super) fn write(
          \"traceEvents\":["
     );
     let (mut track, mut queue_end, mut last) = (None, 0, 0);
-    // Behind `elapsed` a device may still do work that the stream did not wait for.
+    // A device may still work after `elapsed`, and the stream did not wait for it. Such spans are
+    // left out.
     let elapsed = elapsed.as_nanos() as u64;
     let sorted = ascending(book.spans.iter().map(key)).into_iter();
     for span in sorted.map(|i| &book.spans[i]).filter(|s| s.end <= elapsed) {
@@ -74,7 +77,7 @@ pub(super) fn write(
         let mut times = span.start..span.end;
         if span.thread == QUEUE {
             // The commands of a queue run in order. Where the driver's times overlap, or the clock
-            // was set back, the later command gives way.
+            // was set back, the later command is shortened.
             times.start = times.start.max(queue_end);
             times.end = times.end.max(times.start);
             queue_end = times.end;
@@ -147,11 +150,11 @@ fn name_track(s: &mut String, ids: TrackIds, thread: u32, main: u32) {
         n if n == main => "main thread".into(),
         n => format!("thread {n}"),
     };
-    // The queue stands first: its number wraps to 0.
+    // The queue is shown first, because `QUEUE` + 1 wraps to 0.
     name_and_place(s, "thread", ids, &name, thread.wrapping_add(1));
 }
 
-/// Writes the events that name a process or a thread, and that say at which place it stands.
+/// Writes two events: the name of a process or thread, and the place where viewers show it.
 fn name_and_place(s: &mut String, what: &str, ids: TrackIds, name: &str, place: u32) {
     event(s, "M", ids, &format!("{what}_name"), 0);
     let _ = write!(s, ",\"args\":{{\"name\":{}}}}},", quoted(name));
@@ -159,7 +162,7 @@ fn name_and_place(s: &mut String, what: &str, ids: TrackIds, name: &str, place: 
     let _ = write!(s, ",\"args\":{{\"sort_index\":{place}}}}},");
 }
 
-/// Begins an event. Events that name a track ignore the time.
+/// Writes the beginning of an event. Viewers ignore the time of events that name a track.
 fn event(s: &mut String, kind: &str, ids: TrackIds, name: &str, time: u64) {
     let TrackIds { process, thread } = ids;
     let (name, time) = (quoted(name), us(time));
@@ -169,7 +172,7 @@ fn event(s: &mut String, kind: &str, ids: TrackIds, name: &str, time: u64) {
     );
 }
 
-/// Writes `end` in place of the list's last comma.
+/// Writes `end` behind a list. It replaces the comma behind the last entry.
 fn end_list(s: &mut String, end: &str) {
     if s.ends_with(',') {
         s.truncate(s.len() - 1);

@@ -1,4 +1,4 @@
-//! The scores that a run is compared with (`--expect-scores`).
+//! Compares the scores of a run with those of a file (`--expect-scores`).
 
 use super::same_length;
 use crate::engine::{RecordMut, RecordRows};
@@ -10,11 +10,11 @@ use crate::stream::source::{FileSource, Source};
 use std::fmt;
 use std::path::Path;
 
-/// The expected scores of a run, and the number of records that have them so far.
+/// The expected scores of a run, and the number of records so far whose scores agree.
 #[derive(Debug)]
 pub(crate) struct ExpectedScores {
     place: String,
-    /// The scores of one record behind those of the other, as `-o scores` writes them.
+    /// The scores of all records, one record after the other, as `-o scores` writes them.
     scores: Vec<f32>,
     /// The number of scores of a record.
     width: usize,
@@ -24,7 +24,7 @@ pub(crate) struct ExpectedScores {
     worst: Option<Difference>,
 }
 
-/// The difference between a score and the expected one.
+/// The difference between a computed score and the expected one, and its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Difference {
     /// |found − expected| / max(1, |expected|).
@@ -35,7 +35,7 @@ struct Difference {
     found: f32,
 }
 
-/// The number of records of a run that have the expected scores.
+/// The result of a comparison with expected scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Agreement {
     right: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Returns true if all records have the expected scores.
+    /// Returns true if the scores of all records are within the tolerance.
     pub(crate) fn complete(&self) -> bool {
         self.right == self.total
     }
@@ -78,7 +78,8 @@ impl fmt::Display for Agreement {
 }
 
 impl ExpectedScores {
-    /// The default tolerance: the bound that all kernels keep.
+    /// The default tolerance, relative to max(1, |expected|). It is the bound that all kernels
+    /// keep.
     pub(crate) const TOLERANCE: f64 = 1e-4;
 
     /// Reads a file with the scores of one record on each line, or an npy or idx file of them.
@@ -127,7 +128,7 @@ impl ExpectedScores {
         })
     }
 
-    /// Compares the scores of the next record.
+    /// Compares the computed scores of the next record with the file.
     pub(crate) fn check(&mut self, scores: impl Iterator<Item = f32>) {
         let record = self.seen;
         self.seen += 1;
@@ -155,12 +156,13 @@ impl ExpectedScores {
         self.right += u64::from(right);
     }
 
-    /// Counts a record without scores.
+    /// Counts a bad record, which has no scores and so does not agree.
     pub(crate) fn miss(&mut self) {
         self.seen += 1;
     }
 
-    /// Returns the result; an error if the run had more or fewer records than the file.
+    /// Returns the result of the comparison. Returns an error if the run had more or fewer records
+    /// than the file.
     pub(crate) fn finish(&self) -> Result<Agreement, Error> {
         same_length(
             &self.place,
@@ -200,7 +202,7 @@ mod tests {
                 [[1.0, 2.0], [-1000.0, 0.5]],
                 "2 of 2 within 0.0001; largest error 0.00e0, record 1, output 1",
             ),
-            // Relative above 1, absolute below.
+            // The error is relative for expected scores above 1, absolute below.
             (
                 1e-3,
                 [[1.0, 2.0], [-1000.5, 0.5]],
