@@ -67,7 +67,8 @@ impl RowMap {
         Some(map)
     }
 
-    /// The map with one loop each, as (turns, rows per turn), for the axes c, y and x.
+    /// Makes a map of three loops, one for each of the axes c, y and x, given as (turns, rows per
+    /// turn). Loops are merged where possible.
     pub(super) fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
         RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }

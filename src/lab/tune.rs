@@ -263,7 +263,8 @@ impl Tune {
         }
     }
 
-    /// An error if the folder of `--kernels` has no source of a kernel that is tried.
+    /// Returns an error if the folder of `--kernels` has a source for none of the kernels that
+    /// `variants` run. A folder for only some of them is fine.
     fn check_sources(&self, variants: &[Variant]) -> Result<(), Error> {
         let plan = |v: &Variant| planner::plan(network(), &v.recipe, library(), None).ok();
         let plans: Vec<Plan> = variants.iter().filter_map(plan).collect();
@@ -486,7 +487,7 @@ struct Choice {
     /// The candidate that the kept one is compared with: the fastest, or if that is kept, the
     /// fastest of the others.
     next: Option<usize>,
-    /// True if the fastest differs from the second fastest by more than both spreads.
+    /// True if the fastest differs from each other candidate by more than both spreads.
     sure: bool,
 }
 
@@ -505,7 +506,7 @@ fn choose(all: &[Candidate]) -> Option<Choice> {
     Some(Choice {
         kept,
         next: if kept == fastest { next } else { Some(fastest) },
-        sure: next.is_none_or(|next| !near(&next)),
+        sure: (0..all.len()).all(|i| i == fastest || !near(&i)),
     })
 }
 

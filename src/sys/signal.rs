@@ -141,6 +141,13 @@ fn ticks() -> u32 {
     (now.tv_sec as u32) << 3 | (now.tv_nsec >> 27) as u32
 }
 
+/// Returns true if a signal at tick `now` is a second one. It is a twin of the first one if that
+/// arrived at most one tick before, at `since`. A `since` of 0 means that the first signal's handler
+/// has not stored its tick yet.
+fn second(now: u32, since: u32) -> bool {
+    since != 0 && now.wrapping_sub(since) > 1
+}
+
 /// The handler, which may interrupt any code of any thread. It uses only atomics and calls that
 /// signal-safety(7) allows.
 extern "C" fn note(signal: c_int) {
@@ -153,7 +160,7 @@ extern "C" fn note(signal: c_int) {
             ASKED.store(true, SeqCst);
         } else if STOP.swap(signal, SeqCst) == 0 {
             SINCE.store(now, SeqCst);
-        } else if now.wrapping_sub(SINCE.load(SeqCst)) > 1 {
+        } else if second(now, SINCE.load(SeqCst)) {
             // The raised signal is blocked until this handler returns. It then ends the program.
             libc::signal(signal, SIG_DFL);
             libc::raise(signal);
@@ -161,5 +168,18 @@ extern "C" fn note(signal: c_int) {
         let one = 1u64;
         libc::write(wake(), (&raw const one).cast(), size_of_val(&one));
         *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_are_no_second_signal() {
+        for (now, since, expected) in [(9, 0, false), (9, 9, false), (9, 8, false), (9, 7, true)] {
+            assert_eq!(second(now, since), expected, "{now} {since}");
+        }
+        assert!(second(1, u32::MAX - 3), "ticks wrap around");
     }
 }

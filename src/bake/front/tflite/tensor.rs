@@ -35,7 +35,7 @@ const OTHERS: [(u8, &str); 12] = [
     (20, "UINT4"),
 ];
 
-/// Integers that stand for real numbers: (integer − zero point) · scale.
+/// The scales and zero points of integers. An integer stands for (integer − zero point) · scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quantised {
     /// One scale for all numbers, or one for each index along the axis.
@@ -64,7 +64,7 @@ pub(super) struct TfliteTensor<'b> {
     pub(super) dims: Vec<i32>,
     /// The sizes with -1 for those that are not fixed; may be empty.
     pub(super) signature: Vec<i32>,
-    /// The real numbers that its integers stand for. `None` if it is not quantized.
+    /// The scales and zero points of its integers. `None` if it is not quantized.
     pub(super) quantised: Option<Quantised>,
     /// The reason why the tensor cannot be used.
     refused: Option<&'static str>,
