@@ -93,7 +93,7 @@ impl Case {
                 }
                 if let Some(class) = answer
                     .class
-                    .filter(|_| !crate::ops::bound::too_close(&expected, 1.0))
+                    .filter(|_| !crate::ops::bound::too_close(&expected))
                 {
                     assert_eq!(Some(class), self.network.class(&expected), "{text}");
                 }

@@ -17,8 +17,8 @@ pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 
 }
 
 /// Returns true if the two largest scores are so close that rounding may swap them. Classes are not
-/// compared then. `tolerance` is the network's own factor of allowed differences.
-pub(crate) fn too_close(scores: &[f64], tolerance: f64) -> bool {
+/// compared then.
+pub(crate) fn too_close(scores: &[f64]) -> bool {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &s in scores {
         if s > first {
@@ -27,5 +27,5 @@ pub(crate) fn too_close(scores: &[f64], tolerance: f64) -> bool {
             second = s;
         }
     }
-    first - second <= 2.0 * tolerance * score_bound(first)
+    first - second <= 2.0 * score_bound(first)
 }

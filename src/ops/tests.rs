@@ -623,7 +623,7 @@ fn bounds_of_scores_grow_with_them() {
         (&[3.0, 1.0, 1.0, 2.0], false),
         (&[1.0], false),
     ] {
-        assert_eq!(too_close(scores, 1.0), close, "{scores:?}");
+        assert_eq!(too_close(scores), close, "{scores:?}");
     }
 }
 

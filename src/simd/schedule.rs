@@ -219,8 +219,9 @@ impl Schedule {
             return None;
         }
         let order = self.orders[job as usize % SLOTS].load(SeqCst);
-        // The order may be that of a later job, whose number of records has other phases. It is
-        // stored only after the ticket has left this job.
+        // A later job may have overwritten the order. Then `work.tiles` below would get this job's
+        // phase with the later job's number of records, for which that phase may not exist. A later
+        // order is stored only after the ticket has left this job.
         if self.ticket.load(SeqCst) != ticket {
             return None;
         }

@@ -30,11 +30,14 @@ import numpy as np
 import bounds
 from graph import Refused, Unfit
 from refusals import problems, stated
+from table import entries, print_table
 
 warnings.filterwarnings("ignore")
 RECORDS = 100
 LOOSE = 0.02
 """A bound above this part of an output's largest magnitude says too little."""
+FILLED_AT_A_TIME = 400
+"""The graphs that are drawn for the same empty entries of the table."""
 ALMOST = 1e37
 """Larger values may overflow float32. Records without a finite answer must be refused."""
 LOOSE_OF_INTEGERS = 0.5
@@ -210,17 +213,24 @@ def judged(g, feeds):
     return Drawn(g, format.written(g), feeds, values, errors, judge.reference)
 
 
-def draw(seed, index, formats, said):
-    """Graph `index` of `seed`. `said` counts why graphs were drawn again."""
+def drawn_once(seed, index, formats, attempt, wanted=None):
+    """An attempt to draw graph `index` of `seed`. Gives None if `wanted` has none of its entries."""
     from formats import module
 
+    random = np.random.default_rng([seed, index, attempt])
+    format = module(formats[index % len(formats)])
+    g = format.draw(random)
+    g.number = index
+    if wanted is not None and wanted.isdisjoint(entries(h for n in g.nodes for h in n.hits)):
+        return None
+    return judged(g, format.records(g, RECORDS, random))
+
+
+def draw(seed, index, formats, said):
+    """Graph `index` of `seed`. `said` counts why graphs were drawn again."""
     for attempt in range(200):
-        random = np.random.default_rng([seed, index, attempt])
-        format = module(formats[index % len(formats)])
         try:
-            g = format.draw(random)
-            g.number = index
-            return judged(g, format.records(g, RECORDS, random))
+            return drawn_once(seed, index, formats, attempt)
         except Unfit as e:
             said[f"drawn again: {str(e) or 'no valid node'}"] += 1
         except Refused:
@@ -426,27 +436,43 @@ class Worker:
 
     def __init__(self, arguments, folder, number):
         self.arguments = arguments
+        self.formats = arguments.formats.split(",")
         self.folder = pathlib.Path(folder) / str(number)
         self.folder.mkdir()
         self.tools = Tools(arguments, self.folder)
 
     def one(self, index, opencl):
-        a = self.arguments
         again = collections.Counter()
-        command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (
-            " --opencl 1" if opencl else ""
-        )
         try:
-            drawn = draw(a.seed, index, a.formats.split(","), again)
+            drawn = draw(self.arguments.seed, index, self.formats, again)
         except Refused as e:
             outcome = Outcome(again, None, opencl)
             outcome.counts["refused"], outcome.refusals, outcome.failure = (
                 1,
                 [normalised(str(e))],
-                "refused",
+                None if stated(str(e)) else "refused",
             )
-            outcome.text = f"\nFAILED {command}\n  the exporter: {e}"
+            outcome.text = f"\nFAILED {self.command(index, opencl)}\n  the exporter: {e}"
             return outcome
+        return self.compared(index, drawn, again, opencl)
+
+    def filling(self, index, wanted):
+        """Compares graph `index` if it has a wanted entry of the table. Else gives None."""
+        try:
+            drawn = drawn_once(self.arguments.seed, index, self.formats, 0, wanted)
+        except Exception:
+            # `draw` reports what is wrong with a rule.
+            return None
+        return drawn and self.compared(index, drawn, collections.Counter(), False)
+
+    def command(self, index, opencl):
+        a = self.arguments
+        return f"--seed {a.seed} --graph {index} --formats {a.formats}" + (
+            " --opencl 1" if opencl else ""
+        )
+
+    def compared(self, index, drawn, again, opencl):
+        a = self.arguments
         devices = ["host"] + (["opencl"] if opencl else [])
         outcome = Outcome(again, drawn, opencl)
         failed = failure(self.tools, drawn, devices)
@@ -462,7 +488,7 @@ class Worker:
         )
         outcome.failure = failed[0]
         outcome.text = (
-            f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-2500:]}\n{shown(smallest.g)}"
+            f"\nFAILED {self.command(index, opencl)}\n  {why[0]}: {why[1].strip()[-2500:]}\n{shown(smallest.g)}"
         )
         if a.save:
             save(pathlib.Path(a.save) / str(index), smallest)
@@ -480,6 +506,23 @@ def begin(arguments, folder, numbers):
 
 def one(index, opencl):
     return WORKER.one(index, opencl)
+
+
+def filling(index, wanted):
+    return WORKER.filling(index, wanted)
+
+
+def fill(pool, report, first, count, wanted):
+    """Draws `count` more graphs, and compares those with an entry of the table that no graph had
+    yet. Drawing is quicker than comparing."""
+    for start in range(first, first + count, FILLED_AT_A_TIME):
+        empty = frozenset(wanted - entries(report.hits))
+        if not empty:
+            break
+        numbers = range(start, min(start + FILLED_AT_A_TIME, first + count))
+        for outcome in pool.map(filling, numbers, [empty] * len(numbers), chunksize=20):
+            if outcome:
+                report.add(outcome)
 
 
 def save(folder, drawn):
@@ -521,13 +564,23 @@ def main():
         action="store_true",
         help="print how often each operation, attribute, rank and type occurred",
     )
+    p.add_argument(
+        "--fill",
+        type=int,
+        default=0,
+        help="draw so many more graphs, and compare those with an entry of the table that is still "
+        "empty  [0]",
+    )
     p.add_argument("--save", help="a folder for shrunk failures")
     p.add_argument("--most", type=int, default=20, help="stop after so many failures  [20]")
     p.add_argument("--as-drawn", action="store_true", help="do not shrink graphs that fail")
     p.add_argument("--kernels", help="a folder of kernels instead of the baked ones")
     p.add_argument("--bake", required=True), p.add_argument("--program", required=True)
     a = p.parse_args()
+    from formats import module
+
     formats = a.formats.split(",")
+    modules = [module(f) for f in formats]
     numbers = [a.graph] if a.graph is not None else range(a.first, a.first + a.graphs)
     report, start = Report(), time.monotonic()
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -553,6 +606,10 @@ def main():
                 if len(report.failures) >= a.most:
                     pool.shutdown(cancel_futures=True)
                     break
+            else:
+                if a.fill:
+                    wanted = {w for m in modules for w in m.promised()}
+                    fill(pool, report, a.first + a.graphs, a.fill, wanted)
     seconds, n = time.monotonic() - start, report.counts["graphs"]
     accepted = 100 - 100 * report.counts["refused"] / max(1, n)
     print(
@@ -570,10 +627,7 @@ def main():
             print(f"{title:12} {count:6}  {message}")
     empty = 0
     if a.table:
-        from formats import module
-        from table import print_table
-
-        empty = print_table(report.hits, [module(f) for f in formats])
+        empty = print_table(report.hits, modules)
     few = n >= 100 and accepted < 90
     if few:
         print("fewer than 90 % of the graphs were accepted")

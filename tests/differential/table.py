@@ -3,6 +3,13 @@
 import collections
 
 
+def entries(hits):
+    """The entries of these hits, with one for each operation that had only constants."""
+    hits = set(hits)
+    folded = {op for op, _, rank, _ in hits if rank == "constant"}
+    return hits | {(op, "constant", "", "") for op in folded}
+
+
 def print_table(hits, modules):
     """Prints a line for each operation and attribute; returns the entries without a hit."""
     ranks, kinds = (
@@ -27,9 +34,8 @@ def print_table(hits, modules):
             f"{op:22} sets "
             + ", ".join(f"{k}: {n}" for k, n in sorted(sets[op].items(), key=lambda i: int(i[0])))
         )
-    folded = {op for op, tag in ranks if "constant" in ranks[op, tag]}
-    hits = hits + collections.Counter({(op, "constant", "", ""): 1 for op in folded})
-    empty = [wanted for m in modules for wanted in m.promised() if not hits.get(wanted)]
+    found = entries(hits)
+    empty = [wanted for m in modules for wanted in m.promised() if wanted not in found]
     for wanted in empty:
         print("no hit:", *wanted)
     print(

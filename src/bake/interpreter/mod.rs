@@ -198,7 +198,7 @@ fn compare(
                 ));
             }
         }
-        let known = expected.iter().all(|x| x.is_finite()) && !too_close(expected, 1.0);
+        let known = expected.iter().all(|x| x.is_finite()) && !too_close(expected);
         if let (Some(classes), true) = (role(BufferRole::Classes), known) {
             let found = machine.column(classes, n).map_err(|text| wrong(n, text))?[0];
             let class = subject.network.class(expected);

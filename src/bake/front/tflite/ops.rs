@@ -78,7 +78,8 @@ const OF_INTEGERS: &str = "ABS ARG_MAX BROADCAST_TO CAST CONCATENATION EQUAL EXP
                            RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SELECT_V2 SHAPE SLICE SPLIT \
                            SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK";
 
-/// Computes the outputs of an operator.
+/// Returns the outputs of an operator. If all inputs are constants, the output is computed now.
+/// Otherwise the operator is added to the draft of the model, to be computed for each record.
 pub(super) fn compute(
     b: &mut Builder,
     node: &OperatorNode<'_>,
