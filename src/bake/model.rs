@@ -157,14 +157,7 @@ pub(crate) fn finish(
         let note = format!("{range}; the golden vectors have numbers up to {largest}");
         mistakes.note(o.place(), note);
     }
-    network.tolerance = tolerance(&network, &tensors, &golden);
-    if network.tolerance > 1.0 {
-        let note = format!(
-            "rounding to f32 changes its scores by more than 1e-4: checks allow {:.1e} of a score",
-            1e-4 * network.tolerance
-        );
-        mistakes.note(o.place(), note);
-    }
+    network.tolerance = tolerance(&network, &tensors, &golden, &o.place(), mistakes);
     network.hash = hash(&network, &tensors, &golden).into();
     Some(ReadModel {
         network,
@@ -290,17 +283,37 @@ fn fold_scaling(
     }
 }
 
-/// The most that checks may allow, in units of the bound.
+/// The most that checks may allow, in units of the bound. If f32 seems to round more away, checks
+/// allow 1 unit.
 const MOST_TOLERANCE: f64 = 100.0;
 
-/// The allowed difference of scores in units of the bound: 1, or more if f32 rounds more away. If
-/// that seems to be too much, the scores must be right to 1 unit.
-fn tolerance(network: &Network, tensors: &Tensors, golden: &GoldenVectors) -> f32 {
+/// Returns the allowed difference of scores in units of the bound: 1, or more if f32 rounds more
+/// away. A note says so.
+fn tolerance(
+    network: &Network,
+    tensors: &Tensors,
+    golden: &GoldenVectors,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> f32 {
     let noise = network.noise(tensors, &golden.inputs, &golden.scores);
-    match (1.0..=MOST_TOLERANCE).contains(&noise) {
-        true => noise as f32,
-        false => 1.0,
+    let share = 1e-4 * noise;
+    if noise > MOST_TOLERANCE {
+        let note = format!(
+            "rounding to f32 may change scores by {share:.0e} of their size: checks, which allow \
+             1e-4, may fail"
+        );
+        mistakes.note(place, note);
+        return 1.0;
     }
+    if noise > 1.0 {
+        let note = format!(
+            "rounding to f32 may change scores by more than 1e-4: checks allow {share:.1e} of a \
+             score"
+        );
+        mistakes.note(place, note);
+    }
+    noise.max(1.0) as f32
 }
 
 /// Returns the largest magnitude of `numbers`.

@@ -52,7 +52,7 @@ impl Size {
 
 impl Sizes {
     /// Parses names with their sizes, `NAME:SIZE,SIZE…`, and inputs with their numbers,
-    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may have colons and equals signs.
+    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may have both signs.
     pub(crate) fn parse(text: &str) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
         for part in text.split(';').filter(|part| !part.trim().is_empty()) {

@@ -76,7 +76,8 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
 /// Returns the end of a message about a wrong score in a batch of `records`. `step` describes the
 /// first step that is wrong for the record alone.
 fn blamed(step: Option<String>, records: usize) -> String {
-    const OURS: &str = "This is a mistake of mortonnet: please report it";
+    const OURS: &str = "This is a mistake of mortonnet, unless a note says that f32 rounds too \
+                        much away: please report it";
     match step {
         Some(step) => format!("{step}. {OURS}"),
         None if records > 1 => format!("alone the record is right. {OURS}"),

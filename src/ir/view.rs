@@ -420,8 +420,8 @@ mod tests {
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
-        /// A transposed map finds each element in the same row of the batch's matrix as before. Only
-    /// the order of the axes c, y and x changes. Transposing back gives the first map.
+        /// A transposed map finds each element in the same row of the batch's matrix as before.
+        /// Only the order of the axes c, y and x changes. Transposing back gives the first map.
         #[test]
         fn transposed_maps(shape in shape(), pixel in 5usize..7) {
             let map = RowMap::image(Image::dense(shape, pixel), shape);

@@ -66,7 +66,8 @@ fn put_network(s: &mut String, network: &Network, golden: std::fmt::Arguments) {
     } = network;
     let _ = writeln!(
         s,
-        "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}, tolerance {tolerance}\n\
+        "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}, \
+         tolerance {tolerance}\n\
          output {output:?}, labels {labels:?}\n\
          input {order:?}, {transform:?}, folded {folded}, features {features:?}\n\
          golden vectors given {golden}\n\

@@ -224,8 +224,7 @@ impl KernelBench {
         self.sources
             .check_for(&format!("bench {named}"), kernels.iter().copied())?;
         let mut live = LiveReport::new(&self.page, print)?;
-        // The program's signal handlers are installed before a driver starts. Drivers may install
-        // handlers of their own.
+        // The program's handlers come first. Drivers may install handlers of their own.
         signal::serve_stops();
         let device = self.target.device()?;
         let mut lab = Lab::new(&device, self.sources.clone())?;

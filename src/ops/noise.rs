@@ -22,9 +22,9 @@ const RECORDS: usize = 4;
 const SPREAD: f64 = 4.0;
 
 impl Network {
-    /// Estimates the largest difference of the first records' scores, in units of
-    /// [`score_bound`](super::bound::score_bound), that rounding to f32 makes. `raw` has raw inputs,
-    /// and `scores` the scores in float64.
+    /// Estimates the largest difference of the first records' scores that rounding to f32 makes, in
+    /// units of [`score_bound`](super::bound::score_bound). `raw` has raw inputs, and `scores` the
+    /// scores in float64.
     pub(crate) fn noise(&self, tensors: &[Vec<f32>], raw: &[f32], scores: &[f32]) -> f64 {
         let records = (raw.len() / self.width.max(1)).min(RECORDS);
         let inputs = raw.chunks_exact(self.width.max(1)).take(records);

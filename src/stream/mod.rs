@@ -8,6 +8,7 @@
 mod binary;
 mod buffer;
 mod csv;
+mod decimal;
 mod detect;
 mod expect;
 #[cfg(fuzzing)]

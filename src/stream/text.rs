@@ -1,6 +1,7 @@
 //! Writes numbers, lists and labels as text. Each function appends to a buffer and does not
 //! allocate if the buffer has room.
 
+use super::decimal;
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -40,6 +41,9 @@ pub(super) fn integer(b: &mut Vec<u8>, mut n: u64) {
 /// Writes the shortest text that reads back as the same f32. Very large and very small numbers get
 /// an exponent.
 pub(super) fn number(b: &mut Vec<u8>, x: f32) {
+    if decimal::append(b, x) {
+        return;
+    }
     // Writing to a Vec cannot fail.
     let _ = match x.abs() {
         0.0 | 1e-5..1e16 => b.write_fmt(format_args!("{x}")),

@@ -142,8 +142,8 @@ fn ticks() -> u32 {
 }
 
 /// Returns true if a signal at tick `now` is a second one. It is a twin of the first one if that
-/// arrived at most one tick before, at `since`. A `since` of 0 means that the first signal's handler
-/// has not stored its tick yet.
+/// arrived at most one tick before, at `since`. A `since` of 0 means that the handler of the first
+/// signal has not stored its tick yet.
 fn second(now: u32, since: u32) -> bool {
     since != 0 && now.wrapping_sub(since) > 1
 }

@@ -214,7 +214,7 @@ def judged(g, feeds):
 
 
 def drawn_once(seed, index, formats, attempt, wanted=None):
-    """An attempt to draw graph `index` of `seed`. Gives None if `wanted` has none of its entries."""
+    """An attempt to draw graph `index` of `seed`, or None if it has no entry that is wanted."""
     from formats import module
 
     random = np.random.default_rng([seed, index, attempt])
@@ -488,7 +488,8 @@ class Worker:
         )
         outcome.failure = failed[0]
         outcome.text = (
-            f"\nFAILED {self.command(index, opencl)}\n  {why[0]}: {why[1].strip()[-2500:]}\n{shown(smallest.g)}"
+            f"\nFAILED {self.command(index, opencl)}\n  {why[0]}: {why[1].strip()[-2500:]}\n"
+            f"{shown(smallest.g)}"
         )
         if a.save:
             save(pathlib.Path(a.save) / str(index), smallest)

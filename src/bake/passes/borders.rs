@@ -71,8 +71,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // The mean of a pooling without a border counts every padded element, as a padded mean
-            // does.
+            // Without a border of its own, the mean counts every padded element.
             Op::Pool {
                 kind: Pool::Mean,
                 window,

@@ -638,15 +638,7 @@ fn inputs(
         .map_err(|list| inputs::report(list, file, mistakes))
         .ok()
         .filter(|_| complete)?;
-    let mut left = Vec::new();
-    for (&i, constant) in graph.inputs.iter().zip(constants) {
-        match constant {
-            Some(constant) => {
-                known.insert(i, TfliteValue::Constant(Rc::new(constant)));
-            }
-            None => left.push(i),
-        }
-    }
+    let left = left_inputs(graph, constants, known);
     if let Some(other) = lives.iter().position(|l| l.records.is_some_and(|r| r > 0)) {
         let (name, shown) = (graph.called(left[other]), lives[other].shown());
         let mistake = format!(
@@ -695,6 +687,24 @@ fn inputs(
         order,
         supposed,
     })
+}
+
+/// Adds the inputs that became constants to `known`. Returns the tensors of those that are left.
+fn left_inputs(
+    graph: &Subgraph<'_>,
+    constants: Vec<Option<ConstantTensor>>,
+    known: &mut HashMap<i32, TfliteValue>,
+) -> Vec<i32> {
+    let mut left = Vec::new();
+    for (&i, constant) in graph.inputs.iter().zip(constants) {
+        match constant {
+            Some(constant) => {
+                known.insert(i, TfliteValue::Constant(Rc::new(constant)));
+            }
+            None => left.push(i),
+        }
+    }
+    left
 }
 
 /// The declarations of all inputs. An input with a mistake is left out, and the mistake is
