@@ -248,7 +248,8 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         }
         let part = if PRODUCTS { usize::MAX } else { PART };
         for _ in first..end {
-            let (mut x, mut w, mut left) = (top, weights, to - from);
+            // All columns of a window may be in the border, with `to` below `from`.
+            let (mut x, mut w, mut left) = (top, weights, to.saturating_sub(from));
             while left > 0 {
                 let count = left.min(part);
                 left -= count;
