@@ -1675,6 +1675,8 @@ def mixed(g, x):
     if op == "Gather":
         return node(g, op, x, stored(g, np.array([1, 0, 1])), axis=0)
     if op == "Reshape":
+        if len(g.shapes[x]) == 1:
+            raise Unfit
         return node(g, op, x, whole(g, [-1]))
     if op == "Slice":
         if g.version < 10:
