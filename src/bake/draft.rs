@@ -10,7 +10,7 @@ use crate::ir::view::RowMap;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Draft {
     pub(crate) graph: Graph,
-    /// The numbers of each of the graph's arrays, in its order.
+    /// The numbers of each array of the graph, in the order of `graph.tensors`.
     pub(crate) numbers: Vec<Vec<f64>>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct Array {
     pub(crate) cols: usize,
     /// The elements, row-major.
     pub(crate) numbers: Vec<f64>,
-    /// In an element-wise node: the row of the number for each element of the node's value. `None`:
-    /// one number for each channel, or one for each element.
+    /// In an element-wise node: the index in `numbers` for each element of the node's value.
+    /// `None`: one number for each channel, or one for each element.
     pub(crate) map: Option<RowMap>,
 }
 
@@ -93,8 +93,9 @@ impl Array {
     }
 }
 
-/// The indices of the numbers that [`Array::compressed`] keeps, and the map from the elements to
-/// them. `None` where the sizes do not match, or a map has not loops enough.
+/// Returns the indices of the numbers that [`Array::compressed`] keeps, and the map from the
+/// elements to them. `None` if there are not as many numbers as `dims` states, or if a [`RowMap`]
+/// has too few loops.
 fn kept(numbers: &[f64], dims: &[usize]) -> Option<(Vec<usize>, RowMap)> {
     /// An axis of the value.
     struct Loop {
@@ -189,8 +190,8 @@ impl Draft {
         })
     }
 
-    /// Adds a value that no node computes, in place of one that a mistake has left out. Mistakes
-    /// behind it are found that way; such a draft never becomes a network.
+    /// Adds a value that no node computes, in place of the value of a node with a mistake. So nodes
+    /// that read the value are checked too. Such a draft never becomes a network.
     pub(crate) fn assume(&mut self, name: &str, shape: Shape) -> usize {
         let values = self.graph.values.to_mut();
         values.push(Value {
@@ -204,7 +205,7 @@ impl Draft {
         self.graph.values[value].shape
     }
 
-    /// The node that computes `value`.
+    /// Returns the node that computes `value`; `None` for the graph's input and assumed values.
     pub(crate) fn producer(&self, value: usize) -> Option<&Node> {
         self.graph.producer(value).map(|i| &self.graph.nodes[i])
     }
@@ -232,8 +233,8 @@ impl Draft {
         ((y, x) == (0, 0)).then(|| (0..shape.c).map(|i| numbers[map.first + i * c]).collect())
     }
 
-    /// Gives node `i` another operation and other arrays. Its value keeps its shape until
-    /// [`Draft::sweep`].
+    /// Gives node `i` another operation and other arrays. The shape of the node's value stays as it
+    /// is until [`Draft::sweep`].
     pub(crate) fn change(&mut self, i: usize, op: Op, arrays: Vec<Array>) {
         let name = self.graph.nodes[i].name.clone();
         let first = self.numbers.len();

@@ -23,11 +23,11 @@ pub(crate) struct GoldenVectors {
     pub(crate) all: Vec<f32>,
     /// Records of raw inputs that overflow, one behind the other. A device must refuse them.
     pub(crate) overflow: Vec<f32>,
-    /// The size of inputs up to which sums do not overflow.
+    /// The magnitude of raw inputs up to which no sum overflows.
     pub(crate) range: Range,
 }
 
-/// The largest number of vectors of a network without `check`.
+/// The largest number of random golden vectors, for a network without the key `check`.
 const SYNTHETIC: usize = 32;
 
 /// The largest number of bytes of the baked inputs, except that two vectors are always baked. It
@@ -44,9 +44,9 @@ const MOST_REPORTED: usize = 5;
 /// fewer vectors, but at least two, so that a bake takes about a second.
 const BUDGET: u64 = 1 << 29;
 
-/// Random vectors from a fixed seed, over the raw range that the input scaling implies. The scaled
-/// inputs go from 0 to 1, or with mean and std from −2 to 2. `scaling` is the scaling of the inputs
-/// before it is folded into the first layer.
+/// Makes golden vectors of random inputs, from a fixed seed. The scaled inputs go from 0 to 1, or
+/// from −2 to 2 for a scaling with mean and std. `scaling` is the scaling of the inputs before it
+/// is folded into the first layer.
 pub(crate) fn synthetic(
     network: &Network,
     weights: &[Vec<f32>],
@@ -133,7 +133,7 @@ pub(crate) fn read(
     })
 }
 
-/// Compares given scores with those of the network. `None` if some differ.
+/// Reports given scores that differ from those of the network. `None` if there are any.
 fn verify(
     inputs: &FileMatrix,
     scores: &FileMatrix,

@@ -19,7 +19,8 @@ pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<J
     }
 }
 
-/// A value in which no object has a key twice. (serde_json's own type keeps the last of them.)
+/// A JSON value in which no object has a key twice. (serde_json's own type accepts such objects and
+/// keeps the last of equal keys.)
 struct Unique(Json);
 
 impl<'de> Deserialize<'de> for Unique {

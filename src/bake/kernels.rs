@@ -122,8 +122,8 @@ pub(crate) fn read_plan_file(
     })
 }
 
-/// Removes the plans that are replaced by another in a program without the lab, except the one that
-/// is `asked` for. Their devices get the other plan.
+/// Removes plans that name another plan to replace them in a program without the lab, except the
+/// plan that is `asked` for. Device classes with a removed plan get its replacement.
 pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     let left_out = |p: &PlanRecipe| !p.without_lab.is_empty() && p.name != asked;
     for class in library.devices.to_mut() {

@@ -93,7 +93,7 @@ impl Files<'_> {
         asked: &str,
         mistakes: &mut Mistakes,
     ) -> Option<Vec<u8>> {
-        // Reading a pipe or a device might never end.
+        // Only regular files are read: reading a pipe or a device might never end.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             mistakes.add(
                 asked,
@@ -144,8 +144,9 @@ pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> 
     }
 }
 
-/// The size of a matrix that cannot be read, for reasons that are reported. It is known where
-/// definition and data agree, so that the layers around the matrix are checked all the same.
+/// The error for a matrix that cannot be read, for reasons that are reported already. It has the
+/// size of the matrix if that is known, so that the layers around the matrix are checked all the
+/// same.
 pub(crate) type Unreadable = Option<MatrixSize>;
 
 /// Reads the matrix that the definition at `path` describes. `asked` is the place that names
@@ -238,7 +239,7 @@ struct DataFile<'d> {
     /// The number of rows that the file must have. `None` allows any number.
     rows: Option<usize>,
     cols: usize,
-    /// The place that names the file.
+    /// The place in a setting or a JSON that names the file, for messages.
     asked: &'d str,
 }
 

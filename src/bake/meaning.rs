@@ -33,8 +33,8 @@ pub(super) struct Meaning {
 }
 
 impl Meaning {
-    /// Reads the keys of `o`, with what the model itself says where a key is left out. `None`
-    /// after a mistake.
+    /// Reads the keys of the JSON object `o`. Where a key is left out, the facts of the model
+    /// itself count. `None` after a mistake.
     pub(super) fn read(
         o: &Object<'_>,
         facts: &ModelFacts,
@@ -107,8 +107,8 @@ impl MeaningReader<'_, '_> {
                 );
             }
         }
-        // The program takes a first line with the name of a feature for a header, unless that name
-        // is a number.
+        // The program knows a CSV header by a feature's name that is no number. So names that are
+        // all numbers are refused.
         if let (Some(first), true) = (
             features.first(),
             features.iter().all(|f| f.trim().parse::<f64>().is_ok()),
@@ -153,7 +153,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// The meaning of the output: the key `output`, or what the model itself says.
+    /// Returns the meaning of the output, from the key `output` or else from the model itself.
+    /// `None` after a mistake.
     fn output(&mut self) -> Option<Output> {
         let Some(value) = self.o.get("output") else {
             return self.facts.output.or_else(|| self.default_output());
@@ -267,7 +268,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// Checks that the kind of output has a threshold, and that it is a probability.
+    /// Checks a stated threshold. The kind of output must have one. It must be a probability,
+    /// unless the activation is stated as none.
     fn check_threshold(
         &mut self,
         out: &Object<'_>,
@@ -290,7 +292,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// The meaning of the output that follows from the last layer alone.
+    /// Returns the meaning of the output that follows from its shape and the final activation.
+    /// `None` after a mistake.
     fn default_output(&mut self) -> Option<Output> {
         let output = |kind, activation| {
             Some(Output {
@@ -324,7 +327,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// The key `input`: order and scaling of a record's values.
+    /// Returns the order and scaling of a record's values, from the key `input`. `None` after a
+    /// mistake.
     fn input(&mut self) -> Option<(InputOrder, Transform)> {
         let Some(value) = self.o.get("input") else {
             return Some((self.facts.order, Transform::Identity));

@@ -38,7 +38,7 @@ use sizes::Sizes;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The way settings are given, by which messages call them.
+/// The way in which settings are given. Messages name the settings accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// By variables of `cargo build`.
@@ -48,7 +48,7 @@ pub(crate) enum Names {
 }
 
 impl Names {
-    /// The model at `path`.
+    /// Returns the setting that names the model at `path`, for messages.
     pub(crate) fn model(self, path: &Path) -> String {
         match self {
             Names::Variables => format!("MORTONNET_MODEL={}", path.display()),
@@ -103,7 +103,7 @@ pub(crate) struct Baked {
     pub(crate) library: Library,
     pub(crate) sources: KernelSources,
     pub(crate) plan: Plan,
-    /// The size of each plan of the library for this network.
+    /// The number of steps that each plan of the library has for this network.
     pub(crate) steps: Vec<PlanSteps>,
     pub(crate) constants: Constants,
     pub(crate) golden: GoldenVectors,
@@ -123,7 +123,7 @@ pub(crate) struct PlanSteps {
 
 /// The constants of a plan in their layouts.
 pub(crate) struct Constants {
-    /// Each constant begins at a page.
+    /// The bytes of all constants. Each constant begins at a page boundary.
     pub(crate) bytes: Vec<u8>,
     /// The offset of each of the plan's constants.
     pub(crate) offsets: Vec<usize>,
@@ -268,7 +268,7 @@ pub(crate) fn bake_with(
 fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) -> Vec<PlanSteps> {
     let mut steps = Vec::new();
     for recipe in library.plans.iter() {
-        // A device that cannot run one launch for all layers runs a launch for each layer.
+        // Devices that cannot run all layers in one launch need this variant, so it is planned too.
         let layer_by_layer = library.layer_by_layer(recipe);
         for recipe in [Some(recipe), layer_by_layer.as_ref()]
             .into_iter()

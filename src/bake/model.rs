@@ -43,7 +43,7 @@ pub(crate) struct ModelFacts {
     /// The order of a record's values, unless the key `input` gives another.
     pub(crate) order: InputOrder,
     pub(crate) output_shape: Option<Shape>,
-    /// The function behind the last values, which is not in the draft.
+    /// The final activation, which is not in the draft, because scores are the values before it.
     pub(crate) last: Option<FinalActivation>,
     /// The meaning of the output, where the model itself states it.
     pub(crate) output: Option<Output>,
@@ -66,9 +66,9 @@ pub(crate) struct ModelFacts {
 /// measurements.
 const NEAR: f32 = 1e6;
 
-/// True if a record overflows whose numbers are [`NEAR`] times as large as those of the golden
-/// vectors: some of them, with either sign, and records of one size, whose signs are all the same
-/// or random.
+/// Returns true if the network overflows for a record [`NEAR`] times as large as the golden
+/// vectors. Tries some of these vectors with either sign, and records of one size, whose signs are
+/// all the same or random.
 fn overflows_near(
     network: &Network,
     tensors: &[Vec<f32>],
@@ -218,8 +218,8 @@ fn check_finite(
     ))
 }
 
-/// Replaces the graph by the one that passes made of it. Returns its numbers in f32, and computes
-/// the golden scores with them.
+/// Replaces the network's graph by that of `draft`, which passes have changed. Returns the numbers
+/// of its arrays in f32, and computes the golden scores with them.
 ///
 /// # Errors
 /// A score that differs from that of the network as given by more than rounding explains.
@@ -283,8 +283,8 @@ fn fold_scaling(
     }
 }
 
-/// The most that checks may allow, in units of the bound. If f32 seems to round more away, checks
-/// allow 1 unit.
+/// The largest tolerance of checks, in units of the error bound. If rounding to f32 is estimated to
+/// exceed it, the tolerance is 1, and a note warns that checks may fail.
 const MOST_TOLERANCE: f64 = 100.0;
 
 /// Returns the allowed difference of scores in units of the bound: 1, or more if f32 rounds more
@@ -346,8 +346,8 @@ fn range(
                 f32::MAX
             ));
         }
-        // The bound of a deep network may be below inputs that are known to be fine. Such a bound
-        // says nothing.
+        // The bound of a deep network may be below golden vectors, which do not overflow. Such a
+        // bound says nothing, and 0 stands for an unknown one.
         up_to = 0.0;
     }
     let near = up_to < NEAR * largest && overflows_near(network, tensors, golden, largest);

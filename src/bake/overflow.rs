@@ -35,12 +35,14 @@ const BUDGET: usize = 1 << 31;
 struct Verdict {
     /// True if some sum overflows in every order of its terms.
     overflows: bool,
-    /// True if activations make all infinities finite, so that only they can show the overflow.
+    /// True if a sum overflows, but activations make all infinities finite. The scores are then
+    /// ordinary, so the device must notice the overflow where it applies an activation.
     by_activation_only: bool,
 }
 
-/// Records of raw inputs that overflow, one behind the other. There is one for each affine layer
-/// whose overflow only the activation behind it shows, or else at most one other. Only chains of
+/// Returns records of raw inputs that overflow, one behind the other. They are
+/// [`by_activation_only`](Verdict::by_activation_only), at most one for each affine layer. If there
+/// are none, the result is at most one record that overflows in another way. Only chains of
 /// affine layers and activations are searched.
 pub(crate) fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     let Some(layers) = layers(network, tensors) else {
@@ -242,8 +244,9 @@ fn magnitudes(graph: &Graph, tensors: &[Vec<f32>], node: &Node) -> Vec<Vec<f32>>
     arrays.iter().map(magnitudes).collect()
 }
 
-/// By how much a partial sum can exceed the final value if all terms have one sign: by rounding,
-/// and in a mean by the number of its elements, because the division comes last.
+/// Returns the largest ratio of a partial sum to the final value if all terms have one sign. It is
+/// above 1 by rounding, and in a mean by the number of its elements, because the division comes
+/// last.
 fn partial_sum_ratio(op: Op) -> f64 {
     match op {
         Op::Pool {
@@ -312,7 +315,7 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
                     sum: f64::INFINITY,
                 };
             };
-            // The largest sums are those of pixels with the whole window inside the image.
+            // Only pixels with the whole window inside the image count: their sums are the largest.
             let (group, outputs) = (shape_of(&input).c / groups, shape.c / groups);
             let depth = tensors[weights].len() / shape.c.max(1);
             let rows = tensors[weights]
@@ -391,9 +394,9 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
                 Activation::Math(Math::Cos | Math::NotBelow) => 1.0,
                 _ => 0.0,
             };
-            // All others are monotone or even but the sine, which is at most 1, and GELU,
-            // HardSwish, SiLU and Mish. The values of these between the ends are at most 0.5 in
-            // size, and never larger than their argument.
+            // The others are largest at an end of the range from −x to x. Exceptions are the sine
+            // (at most 1), GELU, HardSwish, SiLU and Mish. These four are at most 0.5 in size
+            // between the ends, and never larger than their argument.
             let size = |&x: &f64| {
                 let ends = a.apply(x).abs().max(a.apply(-x).abs());
                 ends.max(x.min(1.0)).max(low)
@@ -443,12 +446,13 @@ struct Search<'a> {
     second_best: Vec<f32>,
 }
 
-/// For each layer up to the searched one: which arguments of an activation are above 0, so that a
-/// ReLU lets them pass. Empty for an affine layer.
+/// A mask for each layer up to the searched one. That of an activation tells which arguments are
+/// above 0, so that a ReLU lets them pass. That of an affine layer is empty.
 type Masks = Vec<Vec<bool>>;
 
 impl Search<'_> {
-    /// A record whose overflow in layer `target` only the activation behind it shows.
+    /// Searches for a record whose overflow in layer `target` activations make finite, so that no
+    /// score shows it. `None` if the search finds none.
     fn layer(&mut self, target: usize) -> Option<Vec<f32>> {
         let ChainLayer::Affine {
             inputs,
@@ -474,9 +478,9 @@ impl Search<'_> {
             .find_map(|sign| rows.iter().find_map(|&row| self.row(target, row, sign)))
     }
 
-    /// A record as [`Search::layer`] wants it, with a sum of `sign` · ∞ in row `row`. The search
-    /// begins at the inputs that take the sum farthest, scaled to just beyond the range. Then it
-    /// goes downhill on the sizes of the parts that other rows add to sums of later layers.
+    /// Searches for a record as [`Search::layer`] does, with a sum of `sign` · ∞ in row `row`. The
+    /// search begins at the inputs that take the sum farthest, scaled to just beyond the range.
+    /// Each step then reduces what other rows add to the sums of later layers.
     fn row(&mut self, target: usize, row: usize, sign: f64) -> Option<Vec<f32>> {
         let (network, transform) = (self.network, &self.network.transform);
         let most: Vec<f64> = (0..network.width)
@@ -546,8 +550,8 @@ impl Search<'_> {
         Some(input)
     }
 
-    /// The largest sizes that a unit of each value of layer `target` adds to the sums of the last
-    /// layer.
+    /// Returns for each value of layer `target` the largest magnitude that a unit of it adds to all
+    /// sums of the last layer together.
     fn shares(&self, target: usize) -> Vec<f64> {
         let mut shares = vec![1.0; self.network.outputs()];
         for layer in self.layers.iter().skip(target + 1).rev() {
@@ -568,8 +572,8 @@ impl Search<'_> {
         shares
     }
 
-    /// The derivatives by the network's inputs of a weighted sum of layer `target`'s values. ReLUs
-    /// are open as in `masks`; without masks all are.
+    /// Returns the derivatives by the network's inputs of the sum of layer `target`'s values times
+    /// `factors`. `masks` tells which ReLUs are open; without masks all are.
     fn slopes(&self, target: usize, factors: Vec<f64>, masks: &Masks) -> Vec<f64> {
         let mut slopes = factors;
         for (i, layer) in self.layers[..=target].iter().enumerate().rev() {
@@ -620,7 +624,7 @@ impl Search<'_> {
     }
 }
 
-/// Moves the inputs along the slopes until the row overflows again.
+/// Moves the inputs along the slopes of a row's sum until that sum overflows again.
 fn push_beyond(input: &mut [f64], slopes: &[f64], most: &[f64]) {
     let square: f64 = slopes.iter().map(|s| s * s).sum();
     for _ in 0..20 {

@@ -8,9 +8,9 @@ use crate::planner::fit::Fit;
 use crate::registry::EngineKind;
 
 impl Baked {
-    /// The lines that a build prints: the network (`why` it is this one where nobody asked for it),
-    /// its costs in a program of `block` bytes for architecture `arch`, notes, and the effect of
-    /// rounding.
+    /// Returns the lines that a build prints: the network, its costs in a program, notes, and the
+    /// effect of rounding. `why` tells why this network is baked, if nobody named one. `block` is
+    /// the number of baked bytes, `arch` the program's architecture.
     pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
         let (n, plan) = (&self.network, &self.plan);
         let mut shape = n.shape();

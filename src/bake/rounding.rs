@@ -40,7 +40,7 @@ impl fmt::Display for Rounding {
     }
 }
 
-/// The number of given vectors from which on their changes of class say something about others.
+/// The least number of given vectors whose changes of class say something about other records.
 const ENOUGH: usize = 200;
 
 /// Rounds the weights, and computes the golden scores anew with them. `None` for weights in f32.
@@ -168,7 +168,7 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) ->
     )
 }
 
-/// For each value of the graph the mean magnitudes of its elements over the golden vectors.
+/// Returns the mean magnitude of each element of each value of the graph over the vectors `inputs`.
 fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
     let graph = &network.graph;
     let mut sums: Vec<Vec<f64>> = graph

@@ -52,7 +52,8 @@ impl Size {
 
 impl Sizes {
     /// Parses names with their sizes, `NAME:SIZE,SIZE…`, and inputs with their numbers,
-    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may have both signs.
+    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may contain `:` and `=`, because
+    /// only the last sign counts.
     pub(crate) fn parse(text: &str) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
         for part in text.split(';').filter(|part| !part.trim().is_empty()) {
@@ -104,7 +105,7 @@ impl Sizes {
         Ok(())
     }
 
-    /// Returns what is stated here, and what `other` states of other names.
+    /// Returns these sizes and numbers, and those of `other` for names that are not stated here.
     pub(crate) fn or(&self, other: &Sizes) -> Sizes {
         let mut all = self.clone();
         let more = other.stated.iter().filter(|s| self.of(&s.name).is_none());
@@ -115,13 +116,13 @@ impl Sizes {
         all
     }
 
-    /// The sizes of an input or of a dimension.
+    /// Returns the sizes that are stated for an input or a dimension; `None` if there are none.
     pub(crate) fn of(&self, name: &str) -> Option<&[Size]> {
         let stated = self.stated.iter().find(|s| s.name == name)?;
         Some(&stated.sizes)
     }
 
-    /// The numbers of an input that becomes a constant.
+    /// Returns the numbers that are stated for an input that becomes a constant; `None` for others.
     pub(crate) fn constant(&self, name: &str) -> Option<&[f64]> {
         let stated = self.constants.iter().find(|c| c.name == name)?;
         Some(&stated.numbers)

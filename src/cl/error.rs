@@ -88,7 +88,8 @@ pub(super) fn made<T>(
     }
 }
 
-/// Checks a size or count that a driver reports, before so much is allocated.
+/// Returns a size or count that a driver reports, or an error if it exceeds `most`. A broken driver
+/// must not make the program allocate any amount.
 pub(super) fn reported(
     n: usize,
     most: usize,
@@ -118,8 +119,8 @@ impl fmt::Display for ClError {
         let detail = self.detail.trim_end();
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
             write!(f, "\n{detail}")?;
-            // If PoCL cannot write its cache, its build log has only lines that say that the device
-            // failed to build the program.
+            // A PoCL that cannot write its cache only logs that the device failed to build the
+            // program. So a build log of nothing but such lines gets the advice on the cache.
             return if detail
                 .lines()
                 .all(|line| line.ends_with(" failed to build the program"))
@@ -196,7 +197,7 @@ macro_rules! names {
     };
 }
 
-/// The name of an OpenCL 1.2 error code.
+/// Returns the name of an OpenCL 1.2 error code, or `None` for any other code.
 pub(crate) fn code_name(code: i32) -> Option<&'static str> {
     names!(code,
         CL_SUCCESS CL_DEVICE_NOT_FOUND CL_DEVICE_NOT_AVAILABLE CL_COMPILER_NOT_AVAILABLE

@@ -18,7 +18,7 @@ const CHANNELS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     Float,
-    /// Half precision: bits for the host, floats for kernels.
+    /// Half precision: the host writes the bits as `u16`, kernels read floats.
     Half,
     /// Signed bytes: whole numbers for host and kernels.
     Byte,

@@ -259,7 +259,7 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     let api =
         Api::load(&library).map_err(|name| Reason::Failed(format!("has no function {name}")))?;
     let _one_at_a_time = starting();
-    // An ICD loader without a driver must not hide a driver's own library further down the list.
+    // An ICD loader that finds no driver is refused: a driver's own library may stand further down.
     match platforms(&api) {
         Err(e) => Err(Reason::Failed(e.to_string())),
         Ok(platforms) if platforms.is_empty() => {

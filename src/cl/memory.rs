@@ -274,9 +274,8 @@ impl ClBuffer {
         &self.memory
     }
 
-    /// Maps the whole buffer, lets `fill` write it, and unmaps it. The slice has `bytes()` divided
-    /// by the element's size, rounded down, elements. Their old values may be lost. Waits for all
-    /// earlier commands.
+    /// Maps the whole buffer, lets `fill` write it, and unmaps it. `fill` gets as many elements as
+    /// fit in `bytes()` bytes. Their old values may be lost. Waits for all earlier commands.
     pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
         let (region, _) = self.map(MapMode::Overwrite, self.bytes, true)?;
         let mapped = Unmap {
@@ -295,8 +294,8 @@ impl ClBuffer {
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
-    /// Writes several arrays by one map. A part is the first byte in the buffer, and the bytes to
-    /// write from there on. The rest becomes undefined.
+    /// Writes several arrays by one map. Each part is an offset in bytes, and the bytes to write
+    /// from there on. Bytes of the buffer that no part covers become undefined.
     pub(crate) fn upload_parts<'d>(
         &self,
         parts: impl Iterator<Item = (usize, &'d [u8])>,
@@ -381,8 +380,9 @@ impl ClBuffer {
         Ok(())
     }
 
-    /// Maps the first `bytes` bytes and marks the memory as mapped. Returns the region and the
-    /// event that it has to wait for, which is null if `blocking`.
+    /// Maps the first `bytes` bytes and marks the memory as mapped. Returns the region, and the
+    /// event to wait for before the region is used. The event is null if `blocking`, because this
+    /// call then waits.
     fn map(
         &self,
         mode: MapMode,
@@ -572,10 +572,10 @@ impl MappedBuffer {
     }
 
     /// Makes an unmapped buffer for a device with memory of its own. The host's view is page-locked
-    /// memory at a fixed address. A map to read is a copy into the view, the unmap of a map to
-    /// write is a copy out of it. The view keeps what the host wrote: a map of [`MapMode::Write`]
-    /// shows that, not the results of kernels. With [`MapMode::ReadWrite`] the host's changes to
-    /// the view do not reach the device.
+    /// memory at a fixed address. A map to read copies the buffer into the view. The unmap after a
+    /// map to write copies the view to the buffer. A map of [`MapMode::Write`] copies nothing, so
+    /// the view then shows what the host wrote last, not the results of kernels. With
+    /// [`MapMode::ReadWrite`] the host's changes to the view do not reach the device.
     pub(crate) fn staged(buffer: ClBuffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
         let memory = ClBuffer::new(
@@ -727,7 +727,7 @@ impl MappedBuffer {
         check(code, CALL, self.buffer.name())
     }
 
-    /// Returns the call whose end the state Pending waits for.
+    /// Returns the name of the OpenCL call whose end the state Pending waits for, for errors.
     fn command(&self) -> &'static str {
         match (&self.staging, self.mode) {
             (None, _) => "clEnqueueMapBuffer",
@@ -778,8 +778,9 @@ impl MappedBuffer {
         Ok(times)
     }
 
-    /// Mapped (or Pending) → Unmapped: enqueues the unmap. Later commands may use the buffer. A
-    /// staged buffer leaves `event` as it is, and keeps the event of its copy.
+    /// Mapped (or Pending) → Unmapped: enqueues the unmap. Later commands may use the buffer.
+    /// `event` receives the event of the unmap. A staged buffer has no such command: it leaves
+    /// `event` as it is, and keeps the event of its copy for its next map.
     pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;

@@ -28,8 +28,8 @@ const FREEDRENO: &str = "mesa-opencl-icd with RUSTICL_ENABLE=freedreno";
 const RADEONSI: &str = "mesa-opencl-icd with RUSTICL_ENABLE=radeonsi, or rocm-opencl-icd";
 const INTEL: &str = "intel-opencl-icd, with ocl-icd-libopencl1";
 
-/// Nodes by name (`*` stands for a number), with the GPU and the usual source of its OpenCL
-/// library.
+/// Names of device nodes below `/dev` (`*` stands for a number), each with its GPU and the usual
+/// source of that GPU's OpenCL library.
 const NODES: [(&str, &str, &str); 10] = [
     ("mali*", "ARM Mali", MAKERS_MALI),
     ("kgsl-3d0", "Qualcomm Adreno", QUALCOMM),
@@ -43,7 +43,7 @@ const NODES: [(&str, &str, &str); 10] = [
     ("dri/renderD*", "", MESA),
 ];
 
-/// Kernel drivers of render nodes, with the GPU and the usual source of its OpenCL library.
+/// Linux drivers of render nodes, each with its GPU and the usual source of the OpenCL library.
 const DRIVERS: [(&str, &str, &str); 12] = [
     ("panfrost", "ARM Mali", PANFROST),
     ("panthor", "ARM Mali", PANFROST),
@@ -138,7 +138,8 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
     lines
 }
 
-/// Returns the way to get access to a node: by its group, if the group may use the node.
+/// Returns advice on how the user gets access to a device node: by joining its group, if the group
+/// may use the node, else by a udev rule.
 fn advice(root: &Path, node: &Path) -> String {
     let Ok(about) = fs::metadata(node) else {
         return "it is gone".into();

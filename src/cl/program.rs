@@ -68,7 +68,7 @@ impl Program {
     ) -> Result<Program, ClError> {
         const CALL: &str = "clCreateProgramWithSource";
         if source.is_empty() {
-            // OpenCL takes a length of 0 for a text that ends with a zero byte.
+            // Refused here, because for OpenCL a length of 0 means that a zero byte ends the text.
             return Err(ClError::new(CALL, CL_INVALID_VALUE, name).detail("the source is empty"));
         }
         let mut text = source.as_ptr().cast();
@@ -270,7 +270,7 @@ pub(crate) enum Argument<'a> {
         bytes: usize,
     },
     Image(&'a Image2d),
-    /// The number of bytes of a `__local` pointer.
+    /// A `__local` pointer to this number of bytes.
     #[cfg(test)]
     Local(usize),
 }
@@ -372,8 +372,8 @@ impl ClKernel {
 
     /// Returns the most work-items in a work-group of this kernel on this device
     /// (CL_KERNEL_WORK_GROUP_SIZE). NVIDIA's driver reports 256 for every kernel (seen on an H200),
-    /// but runs kernels in the larger work-groups that they were compiled for. So the larger number
-    /// counts on NVIDIA.
+    /// but runs kernels in the larger work-groups that they were compiled for. On NVIDIA the result
+    /// is therefore the larger of the reported and the compiled size.
     pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
         let limit = self
             .info(CL_KERNEL_WORK_GROUP_SIZE)
@@ -425,7 +425,8 @@ impl ClKernel {
     }
 }
 
-/// Returns the size and the value that clSetKernelArg takes for memory, and the memory.
+/// Returns the size and the pointer that clSetKernelArg takes for a buffer or image, and the memory
+/// object, which the bound kernel keeps alive.
 fn handle(memory: &Arc<MemoryObject>) -> (usize, *const c_void, Option<&Arc<MemoryObject>>) {
     let handle: *const cl_mem = memory.raw();
     (size_of::<cl_mem>(), handle.cast(), Some(memory))

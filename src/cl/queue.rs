@@ -78,7 +78,8 @@ pub(crate) struct Queue {
 struct QueueInner {
     context: Context,
     raw: Handle,
-    /// Locked from a look at the mapping states until the command that depends on them is enqueued.
+    /// Guards the mapping states of the queue's memory. A thread holds it from reading a state
+    /// until the command that depends on that state is enqueued.
     maps: Mutex<()>,
 }
 
@@ -210,7 +211,8 @@ impl Queue {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Locks the mapping states. Held until the command that depends on them is enqueued.
+    /// Locks the mapping states of the queue's memory. The caller holds the lock until the command
+    /// that depends on them is enqueued.
     pub(super) fn lock_maps(&self) -> MapLock<'_> {
         MapLock {
             _guard: self
@@ -257,8 +259,8 @@ pub(super) struct MapLock<'a> {
 impl Drop for QueueInner {
     fn drop(&mut self) {
         let api = self.context.api();
-        // SAFETY: created by clCreateCommandQueue, released once. After clFinish the driver's
-        // threads rest when the process ends.
+        // SAFETY: created by clCreateCommandQueue, released once. clFinish waits for the driver's
+        // threads, which must not be at work when the process ends.
         unsafe {
             (api.clFinish)(self.raw.pointer);
             (api.clReleaseCommandQueue)(self.raw.pointer);
@@ -313,9 +315,9 @@ impl Event {
         wait_event(&held.queue, held.raw.pointer, held.command, "")
     }
 
-    /// Returns the error of the command, on `object`. For commands whose end is known from a later
-    /// command of the queue, which succeeds even if an earlier kernel failed. Waits if the driver
-    /// reports that the command has not ended. Does not allocate.
+    /// Returns an error that names `object` if the command failed. The caller has waited for a
+    /// later command of the queue, which succeeds even if an earlier kernel failed. Waits if the
+    /// driver reports that the command has not ended. Does not allocate.
     pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
         let held = self.held("clGetEventInfo")?;
         match event_status(&held.queue, held.raw.pointer)? {
@@ -373,7 +375,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Returns `place`, where a call leaves its event, or null if `event` is false.
+/// Returns the pointer that a clEnqueue… call takes to store its event: `place`, or null if `event`
+/// is false because the caller wants no event.
 pub(super) fn wanted(event: bool, place: &mut cl_event) -> *mut cl_event {
     if event { place } else { ptr::null_mut() }
 }

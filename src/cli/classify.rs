@@ -32,7 +32,8 @@ pub(crate) struct Classify {
     pub(crate) tolerance: Option<f64>,
     /// True to answer a bad record with an error mark and go on. False to stop at it.
     pub(crate) mark: bool,
-    /// The host compares one batch in so many, beginning with the first. 0 compares none.
+    /// The value N of `--verify`: of each N batches, the host also computes the first and compares
+    /// the device's answers with its own. 0 compares none.
     pub(crate) verify: u64,
     /// The limit of a driver's call. Zero means no limit, `None` the default.
     pub(crate) timeout: Option<Duration>,

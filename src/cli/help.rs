@@ -42,7 +42,7 @@ impl OptionSpec {
             .then_some(OptionSpec { syntax, about })
     }
 
-    /// Returns the long name without dashes, and the rest of the syntax.
+    /// Returns the option's long name without dashes, and the text behind it, for example ` FMT`.
     fn long(self) -> (&'static str, &'static str) {
         let long = self.syntax.split_once("--").map_or("", |(_, long)| long);
         long.split_at(long.find([' ', '[']).unwrap_or(long.len()))

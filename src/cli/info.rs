@@ -113,8 +113,9 @@ fn describe_golden(row: &mut impl FnMut(&str, String)) {
     row("range", baked::range().to_string());
 }
 
-/// Returns the demands of every plan of the library that can run the network. A plan has two
-/// entries: for single records, and for batches of `batch` records or of the plan's own size.
+/// Returns the demands of every plan of the library that can run the network. A plan has an entry
+/// for single records. Unless `batch` is 1, it has one for batches of `batch` records, too. `None`
+/// stands for the plan's own size of batches.
 fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
     let host = (std::env::consts::ARCH, select::threads());
     let of = move |(recipe, batch)| {
@@ -215,7 +216,7 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         fits,
         names(&n.labels),
         names(&n.features),
-        // The bound is null if it is not known.
+        // The size of inputs up to which no sum overflows. It is null if it is not known.
         Some(baked::range().up_to)
             .filter(|&r| r > 0.0)
             .map_or("null".into(), |r| format!("{r:e}"))
@@ -361,8 +362,8 @@ fn layers(n: &Network) -> String {
     text
 }
 
-/// Returns lines about the sizes, constants and steps of a plan. `again` constants are laid out
-/// again at start.
+/// Returns lines about the sizes, constants and steps of a plan. `again` is the number of constants
+/// that are laid out again at start.
 fn plan(p: &Plan, again: usize) -> String {
     let mut s = String::new();
     let _ = writeln!(

@@ -225,8 +225,8 @@ fn selected(arguments: &Arguments) -> &'static CommandSpec {
     named.unwrap_or(&COMMANDS[0])
 }
 
-/// Runs a command that uses devices and has no records to save. If a driver hangs, the command ends
-/// with an error, to which `advice` is appended.
+/// Runs a command that uses devices but answers no records, so nothing must be saved if a driver
+/// hangs. The command then ends with an error, to which `advice` is appended.
 fn watched(advice: &'static str, work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watch(move |ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());

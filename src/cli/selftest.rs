@@ -54,8 +54,8 @@ impl SelfTest {
         }
     }
 
-    /// Tests one device. The inner result is a line about the device: `Ok` if it passed, `Err` if
-    /// its results are wrong.
+    /// Tests one device. Returns an error if the test could not be completed. The inner result is a
+    /// line about the device: `Ok` if it passed, `Err` if its results are wrong.
     fn test(&self, mut running: Running) -> Result<Result<String, String>, Error> {
         introduce(self.verbose, &running);
         let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;

@@ -47,8 +47,8 @@ pub(super) struct Session {
 struct StartedEngine {
     facts: Facts<'static>,
     took: Duration,
-    /// The inputs of the batches that are not answered yet, for the host. `None` if the host does
-    /// not take over from a device that hangs.
+    /// Copies of the inputs of all batches that are not answered yet. If the device hangs, the host
+    /// computes them again. `None` if the host does not take over.
     kept: Option<Arc<Kept>>,
 }
 
@@ -150,8 +150,9 @@ impl Session {
         select::is_auto(&self.request) && self.request.sources.folder.is_none()
     }
 
-    /// Puts the host engine behind a device's engine, if it has to take over or to verify. Also
-    /// returns the kept inputs of batches, if it takes over.
+    /// Puts the host engine behind a device's engine, if the host has to take over from the device
+    /// or to verify its results. Also returns the copies of inputs that are kept for taking over.
+    /// They are `None` if the host does not take over.
     fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
         let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
@@ -185,8 +186,8 @@ impl Session {
             sizes,
         )?;
         let kept = duties.take_over.then(|| engine.kept());
-        // The backed engine diagnoses wrong steps itself, when it compares its answers with the
-        // host's.
+        // The backed engine itself finds the wrong step when the device's answers differ from the
+        // host's. So this function returns an empty text.
         let diagnose = Box::new(|_: &[f32]| String::new());
         Ok((
             Running {
@@ -259,7 +260,7 @@ impl Session {
         let result = stream::run(&self.pipeline, engine.as_mut());
         let result = self.finish(result.map(drop), &started, engine.measured());
         *lock(&self.end) = Some(result);
-        // A driver may also hang when the engine is closed. The result is known by then.
+        // If a driver hangs when the engine is closed, the watchdog returns the result in `end`.
         watchdog::call(|| drop(engine));
         lock(&self.end).take().unwrap_or(Ok(()))
     }
@@ -348,8 +349,8 @@ impl Session {
             };
             let text = report::text(*format, started.facts, measured, Some(times), totals);
             result = Error::first(result, write_profile(file.as_deref(), &text));
-            // A trace that was written to stderr contains this count itself, and nothing may stand
-            // behind it.
+            // The message is printed only if the trace is in a file. A trace on stderr must be the
+            // last text there, and has the number of dropped spans in it.
             let dropped = self
                 .request
                 .track
@@ -373,7 +374,7 @@ impl Session {
                 .as_ref()
                 .is_err_and(|e| matches!(e.kind(), ErrorKind::Stopped))
             {
-                // A signal ended the run, and every record that was read has its line.
+                // After a signal the count is no error, so that the program ends by that signal.
                 say(&count);
             } else {
                 result = Error::first(result, Err(Error::check(count)));

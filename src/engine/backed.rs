@@ -16,7 +16,8 @@ use crate::ops::bound::excess;
 use crate::sys::{memory, watchdog};
 use std::sync::{Arc, Mutex};
 
-/// The largest accepted difference of device and host, in units of one engine's error bound.
+/// The largest accepted difference of device and host, in units of the error bound of one engine.
+/// Both engines may be off by one unit.
 pub(super) const MOST: f64 = 2.0;
 
 /// A function that starts the host engine. Its argument is the number of records in a batch, which
@@ -49,7 +50,7 @@ struct Batch {
     first: u64,
     /// True if the host checks this batch.
     compared: bool,
-    /// True if the host computes the batch and has its answers.
+    /// True if the host computes this batch instead of the device and has its answers.
     on_host: bool,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct BackedEngine {
     kept: Arc<Kept>,
     diagnose: Diagnose,
     duties: Duties,
-    /// True after the device has failed. The device is then given no further batches.
+    /// True after the device has failed. All later batches go to the host.
     failed: bool,
     /// The input of each slot. `submit` shares it with `kept`, which drops its reference before the
     /// slot is filled again.
@@ -151,7 +152,7 @@ impl BackedEngine {
         Arc::clone(&self.kept)
     }
 
-    /// Starts a slot on the host engine, which is started itself on first use.
+    /// Starts a slot on the host engine. The first call starts the engine itself, unless `new` has.
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
         let host = match &mut self.host {
             Some(host) => host,
@@ -185,8 +186,8 @@ impl BackedEngine {
         }
         self.begin_on_host(slot)
             .map_err(|e| Error::from(ErrorKind::Both([error, e])))?;
-        // Set only after the host has started. If the host cannot start, the device still answers
-        // the batches that it has computed.
+        // Set only now that the host has started. If the host could not start, the device would
+        // still answer the batches that it has computed.
         self.failed = true;
         self.submitted[slot].on_host = true;
         Ok(())

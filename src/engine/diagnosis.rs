@@ -20,8 +20,8 @@ use crate::registry::{EngineKind, PlanRecipe};
 use crate::sys::watchdog;
 
 /// Returns a sentence with the first node that `device` computes wrongly under `plan`, and its
-/// error. Runs `records`, or the golden vectors if there are none. Starts the engine once for each
-/// node.
+/// error. Compares on `records`, or on the golden vectors if `records` is empty. Starts the engine
+/// once for each node.
 pub(crate) fn first_wrong(
     device: &Device,
     plan: &PlanRecipe,
@@ -71,8 +71,8 @@ pub(crate) fn first_wrong(
     Ok("each step is right by itself: memory that steps share, the arg-max, or chance".into())
 }
 
-/// Returns the first score on which two engines differ, in a full batch. The batch repeats the
-/// records `given`, or the golden vectors if there are none.
+/// Returns a description of the first score on which two engines differ in a full batch. `None` if
+/// they agree. The batch repeats the records `given`, or the golden vectors if `given` is empty.
 fn difference(
     device: &mut dyn Engine,
     host: &mut dyn Engine,
@@ -94,7 +94,7 @@ fn difference(
         engine.submit(0, records)?;
         engine.collect(0)
     };
-    // A step that fails to run counts as wrong.
+    // A device that fails to run this part of the network counts as wrong.
     if let Err(failed) = run(device) {
         return Ok(Some(failed.to_string()));
     }

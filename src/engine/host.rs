@@ -29,14 +29,14 @@ pub(crate) struct HostEngine {
 }
 
 impl HostEngine {
-    /// Starts the engine with at most `threads` threads in all (the caller's is one of them).
-    /// `timed` keeps the time of every step.
+    /// Starts the engine with at most `threads` threads, of which the caller's is one. If `timed`,
+    /// the engine keeps the time of every step.
     pub(crate) fn new(mut model: Model, threads: usize, timed: bool) -> Result<HostEngine, Error> {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
         let rows = |role| plan.buffer(role).map_or(0, |i| plan.buffers[i].padded_rows);
-        // `hidden` has the padded rows of each buffer of the plan, and 0 for a buffer that is not
-        // hidden. So a `Place::Hidden` has the number of the plan's buffer.
+        // `hidden` has an entry for each buffer of the plan, so that `Place::Hidden` can use the
+        // plan's numbers. An entry is the buffer's padded rows, or 0 if the buffer is not hidden.
         let of_hidden = |b: &plan::Buffer| match b.role {
             BufferRole::Hidden => b.padded_rows,
             _ => 0,
@@ -127,8 +127,8 @@ impl Engine for HostEngine {
     }
 }
 
-/// Returns the row of each element of a record, in the buffer with this role. Empty if the plan has
-/// no such buffer.
+/// Returns the rows of a record's elements in the buffer with this role, in the elements' order.
+/// Empty if the plan has no such buffer.
 fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
     plan.buffer(role).map_or(Vec::new(), |i| {
         plan.buffers[i].map.rows().map(|row| row as u32).collect()
@@ -169,7 +169,7 @@ fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
     let Model {
         plan, constants, ..
     } = model;
-    // Steps may share a constant. The last step that uses it takes it, the others take copies.
+    // Steps may share a constant. The last step that uses it moves it, earlier steps clone it.
     let later = |i: usize, c: usize| {
         plan.steps[i + 1..]
             .iter()
@@ -226,7 +226,7 @@ fn step(
     })
 }
 
-/// An action, with the numbers of the plan's buffers that it reads and writes.
+/// An action of the host engine, with the indices of the plan's buffers that it reads and writes.
 type Read = Result<(Action, usize, usize), Error>;
 
 /// A plan's step that is being turned into a host step.
@@ -345,7 +345,7 @@ impl Reading<'_> {
         };
         let array = floats((self.constant)(taps));
         let ((_, read), (_, written)) = (geometry.input, geometry.output);
-        // `admits` checks a plan without the values of its constants.
+        // `admits` checks a plan with empty constants, which hold no taps to read.
         let taps = match array.is_empty() {
             true => Taps::default(),
             false => Taps::read(&array, (read, written), geometry.window.size)
@@ -422,7 +422,7 @@ impl Reading<'_> {
             scales,
             panel,
             columns: self.step.problem.l,
-            // Padding rows may hold NaN where a record overflowed: they are not summed.
+            // Only rows with data are summed: padding rows may hold NaN where a record overflowed.
             inputs: self.plan.buffers[from].rows,
             activation: self.step.activation,
         };
@@ -507,8 +507,8 @@ impl Reading<'_> {
         ))
     }
 
-    /// Returns the biases of `rows` rows, and the quantization scales that are stored beside them.
-    /// There are no scales if the constant has none.
+    /// Returns the biases of `rows` rows, and the quantization scales that the plan stored beside
+    /// them. Without stored scales the second list is empty.
     fn biases(&mut self, constant: usize, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
         let c = &self.plan.constants[constant];
         let values = floats((self.constant)(constant));

@@ -16,8 +16,8 @@ pub(super) struct KeptRecords {
 }
 
 impl KeptRecords {
-    /// Allocates room for `records` records of `width` numbers. `defer` takes the bytes of at most
-    /// `deferred` of them.
+    /// Allocates room for `records` records of `width` numbers. [`KeptRecords::defer`] takes the
+    /// bytes of at most `deferred` of them.
     pub(super) fn new(records: usize, width: usize, deferred: usize) -> KeptRecords {
         KeptRecords {
             width,
@@ -27,7 +27,7 @@ impl KeptRecords {
         }
     }
 
-    /// Gives access to the records of a slot that is not submitted.
+    /// Gives access to a slot's records, to write the next ones.
     ///
     /// # Errors
     /// Another engine still reads them.
@@ -44,13 +44,14 @@ impl KeptRecords {
         self.deferred.push(index, decode, bytes)
     }
 
-    /// Ends the batch for the records that were given as bytes. If none was, no record needs
-    /// decoding.
+    /// Ends the batch: the records that were given as bytes are decoded from now on. If none was
+    /// given since the last call, no record needs decoding.
     pub(super) fn submit(&mut self) {
         self.deferred.submit();
     }
 
-    /// The first record, from record `from` on, whose bytes were refused, with the reason.
+    /// Returns the first record, from record `from` on, whose bytes the decoder refused, with the
+    /// reason.
     pub(super) fn refused(&self, from: usize) -> Option<(usize, Refusal)> {
         self.deferred.refused(self.width, from)
     }
@@ -60,8 +61,8 @@ impl KeptRecords {
         &self.values[records.start * self.width..records.end * self.width]
     }
 
-    /// Copies or decodes the range `records` into a slot of an engine, from its record 0 on.
-    /// `buffer` has room for the numbers of a record, if any was given as bytes.
+    /// Copies or decodes the range `records` into a slot of `engine`, from record 0 of that slot
+    /// on. `buffer` has room for the numbers of a record, if any was given as bytes.
     pub(super) fn copy(
         &self,
         records: Range<usize>,

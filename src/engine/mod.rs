@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 pub(crate) use crate::ir::plan::{NAN_CLASS, SLOTS};
 
-/// The offsets of a record's features in a batch buffer, counted from the record's own offset.
+/// Offsets of a record's features in a batch buffer, counted from the offset of the record itself.
 pub(crate) struct RecordRows {
     rows: Vec<u32>,
     neighbours: bool,
@@ -197,8 +197,8 @@ pub(crate) trait Engine {
         0
     }
 
-    /// The input of record `index` (`< batch()`) of a free slot. The caller sets every feature
-    /// before `submit`.
+    /// Returns the input of record `index` (`< batch()`) of a free slot, for the caller to write.
+    /// The caller sets every feature before `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
 
     /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]. A thread of the
@@ -214,8 +214,8 @@ pub(crate) trait Engine {
         false
     }
 
-    /// The first record, from record `from` on, of a collected slot whose bytes were refused, with
-    /// the reason. That record has no valid answer; later records have theirs.
+    /// Returns the first record, from record `from` on, of a collected slot whose bytes could not
+    /// be decoded, with the reason. That record has no valid answer; later records have theirs.
     fn refused(&self, _slot: usize, _from: usize) -> Option<(usize, Refusal)> {
         None
     }
@@ -257,8 +257,8 @@ pub(crate) trait Engine {
         }
     }
 
-    /// The work of each device and the times of its plan's steps, if several devices share the
-    /// records.
+    /// Returns the work of each device and the times of its plan's steps, if several devices share
+    /// the records.
     fn members(&mut self) -> Vec<MemberMeasurements> {
         Vec::new()
     }

@@ -83,16 +83,17 @@ impl Model {
     }
 
     /// Returns simpler versions of this model for a device whose limits forbid it, smallest change
-    /// first, each with its description. The first has no variant for few records, the second
-    /// launches each layer separately, the third does both.
+    /// first, each with its description. The first lacks the variant for few records. The second
+    /// launches each layer separately. The third does both. Versions with the same steps as this
+    /// model are left out.
     pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
         let separate = baked::library().layer_by_layer(&self.recipe);
         let alone = |recipe: &PlanRecipe| PlanRecipe {
             few: None,
             ..recipe.clone()
         };
-        // If the batch fits `few.records`, the plan is the variant for few records alone. Under a
-        // recipe without `few` it is the full plan.
+        // A recipe with `few` gives the variant for few records alone if the whole batch fits in
+        // it. So `few` is removed from the recipe to get the full plan.
         let (full, last) = (
             self.recipe.few.as_ref().map(|_| alone(&self.recipe)),
             separate.as_ref().map(alone),
@@ -129,8 +130,9 @@ impl Model {
         })
     }
 
-    /// Makes a model for the host engine from a plan and its constants. A host plan is used as it
-    /// is. For another plan, the constants are repacked for the host's own plan.
+    /// Makes a model for the host engine from a plan and its constants. A plan of the host engine
+    /// is used as it is. For a plan of OpenCL, the network is planned again for the host, and the
+    /// constants are repacked.
     #[cfg(any(test, feature = "bake"))]
     pub(crate) fn for_host(
         network: &Network,
@@ -213,8 +215,8 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
             .is_ok_and(|r| r == recipe)
 }
 
-/// Repacks the constants of plan `from` for `plan`. Also returns the number of constants that were
-/// repacked because no constant of `from` equals them.
+/// Returns the constants of `plan`, made from the constants of the plan `from`. Equal ones are
+/// copied, the others are repacked. Also returns the number of repacked constants.
 fn laid_out(
     plan: &Plan,
     from: &Plan,
@@ -255,7 +257,7 @@ pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     tensors
 }
 
-/// Returns the recipe called `name`, which must be for `engine`.
+/// Returns the recipe called `name`. A recipe that is not for `engine` is an error.
 pub(crate) fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
     let recipe = baked::library().plan(name)?;
     if recipe.engine == engine {

@@ -61,15 +61,15 @@ struct Slot {
     /// One event for each step's launch, to check how it ended. The events are unused if launches
     /// are not checked.
     events: Vec<Event>,
-    /// The event of the command that unmaps the input and so gives it to the device. Not used for
-    /// staged input.
+    /// The event of the command that unmaps the input and so gives it to the device. Staged input
+    /// has no such command.
     handed: Event,
     /// The number of records of the last launched batch.
     records: usize,
 }
 
-/// The largest number of scores whose arg-max the host computes, on a device with memory of its
-/// own.
+/// The largest number of scores whose arg-max the host computes. The host does so only for a device
+/// with memory of its own.
 const FEW_SCORES: usize = 64;
 
 /// A launch with its work-group in the order of the OpenCL dimensions.
@@ -105,7 +105,7 @@ struct InputPlaces {
     records: Vec<u32>,
     /// The offset of each feature from that of its record.
     features: RecordRows,
-    /// The offsets of the rows that hold no feature, from that of a record.
+    /// The offsets of the padding rows, which hold no feature, from the offset of the record.
     padding: Vec<u32>,
 }
 
@@ -142,8 +142,9 @@ impl ScorePlaces {
     }
 }
 
-/// Returns the offsets of the rows and columns of the buffer with this role, and the row offset of
-/// each element of a record. All are empty if the plan has no such buffer.
+/// Returns the offsets of the rows and columns of the buffer with this role, in floats. Also
+/// returns the offset of each element from that of its record. All are empty if the plan has no
+/// such buffer.
 fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
     let Some(i) = plan.buffer(role) else {
         let (rows, cols) = (Vec::new(), Vec::new());
@@ -159,8 +160,8 @@ fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
 struct Timeline {
     track: Track,
     clocks: Clocks,
-    /// The last submitted batch of each slot: its records, and the host's times before and after
-    /// the calls that enqueued it.
+    /// The last submitted batch of each slot: its number of records, and the host's times before
+    /// and after the calls that enqueued the batch.
     flying: [(usize, u64, u64); SLOTS],
 }
 
@@ -333,8 +334,8 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// Fails if no kernel has written the class or the first score of a record. Other unwritten
-    /// scores show up as NaN.
+    /// Returns an error if no kernel has written the class or the first score of a record. Other
+    /// unwritten scores show up as NaN.
     fn written(&self, slot: usize) -> Result<(), Error> {
         let Slot {
             scores,
@@ -406,9 +407,9 @@ impl OpenClEngine {
         Ok(())
     }
 
-    /// Checks how each command of a batch ended, after a wait with the result `waited`. Records the
-    /// launches' times if they are measured, and releases the events. The error of a launch has
-    /// priority over the error of the wait.
+    /// Checks how each command of a batch ended. `waited` is the result of the wait for the batch.
+    /// Keeps the launches' times if they are measured, and releases the events. The error of a
+    /// launch has priority over the error of the wait.
     fn end(&mut self, slot: usize, waited: Result<(), Error>) -> Result<(), Error> {
         let Slot {
             events,
@@ -418,8 +419,8 @@ impl OpenClEngine {
             ..
         } = &mut self.slots[slot];
         if waited.is_err() {
-            // The wait may have been for a command that never ran, so this does not wait for the
-            // events.
+            // The wait may have failed for a command that never ran. Waiting for the events could
+            // then take forever, so they are only asked.
             let failed = |(event, kernel): (&Event, &BoundKernel)| event.failed(kernel.name());
             return events
                 .iter()
@@ -466,8 +467,8 @@ impl OpenClEngine {
 /// arithmetic does not produce. As a class it is out of range.
 const UNWRITTEN: u32 = 0xFFFF_FFFE;
 
-/// Gives results to the device. Before, `clear` resets them through the host's map. Staged results
-/// are not cleared here, because [`OpenClEngine::clear_results`] resets them by a copy.
+/// Gives results to the device. `clear` first resets them through the host's map. It is not called
+/// for staged results, because [`OpenClEngine::clear_results`] resets those by a copy.
 fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
     if results.is_staged() {
         return if results.is_mapped() {
@@ -485,8 +486,8 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
     results.enqueue_unmap(None)
 }
 
-/// Makes the buffer that results in the device's own memory are reset from. `None` for unified
-/// memory.
+/// Makes the buffer of [`UNWRITTEN`] values, from which results in the device's own memory are
+/// reset. `None` for unified memory, where the host resets them.
 fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
@@ -707,9 +708,10 @@ fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
-/// Creates the hidden buffers of a plan; `None` for its other buffers. They are parts of one arena.
-/// On a device with memory of its own each is a separate buffer. NVIDIA's driver would wait 6 µs
-/// between kernels with overlapping sub-buffers (measured on an H200).
+/// Creates the hidden buffers of a plan; `None` stands for its other buffers. With unified memory
+/// they are parts of one arena. On a device with memory of its own each is a separate buffer.
+/// NVIDIA's driver would wait 6 µs between kernels with overlapping sub-buffers (measured on an
+/// H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
     let new = |name: &str, bytes| {
         ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)
@@ -732,8 +734,8 @@ fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
         .collect()
 }
 
-/// Returns the number of columns of buffer `i` to initialise. A step for few records writes only
-/// the columns of its records, but the next step reads whole granules.
+/// Returns the number of columns of buffer `i` to fill with zeros at start. A step for few records
+/// writes only the columns of its records, but the next step reads whole granules.
 fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);

@@ -22,7 +22,8 @@ struct Built {
     source: String,
     options: String,
     program: Program,
-    /// The kernel that proved that the program works. The first step that needs one takes it.
+    /// The kernel that proved that the driver accepts the program. The first step to need it takes
+    /// it.
     spare: Option<ClKernel>,
     key: Key,
     /// True if the program was compiled and is not in the cache folder yet.
@@ -191,7 +192,8 @@ impl Programs {
             .collect()
     }
 
-    /// Returns true if `store` has programs for the cache folder.
+    /// Returns true if `store` would write a program: one was compiled, and there is a cache
+    /// folder.
     pub(super) fn new_for_cache(&self) -> bool {
         self.blobs.is_ok() && self.built.iter().any(|b| b.new)
     }
@@ -287,8 +289,8 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// No plan has compiler options that assume finite numbers. Overflows are detected by
-    /// infinities and NaN.
+    /// No plan's compiler options assume that all numbers are finite. Overflows are detected by
+    /// infinities and NaN, so these must survive.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {
@@ -339,7 +341,7 @@ mod tests {
                 assert!(a <= 7 && b <= 5 && x % a == 0 && y % b == 0);
             }
         }
-        // A broken driver may report 0. The loop must still end.
+        // A broken driver may report a limit of 0. The loop that shrinks the sizes must still end.
         assert_eq!(shrunk(free, (4, 8), 0, &limits(0, (0, 0))), (1, 1));
         // Kernels with tiles or local memory keep their size. Builds without the lab have only the
         // kernels of plans.

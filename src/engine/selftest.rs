@@ -22,7 +22,8 @@ pub(crate) struct SelfTestReport {
     /// The number of records whose class was not compared, because rounding could swap the two best
     /// scores.
     pub(crate) close: usize,
-    /// The number of answers that changed with the batch, within one variant of the plan.
+    /// The number of answers that differ from an earlier answer for the same record in another
+    /// batch, within one variant of the plan.
     pub(crate) unstable: usize,
     /// The number of overflowing records that were refused.
     pub(crate) refused: usize,
@@ -68,9 +69,9 @@ impl fmt::Display for SelfTestReport {
     }
 }
 
-/// Returns the end of a message for a failure of the host engine itself. `host` is its report, if
-/// the message does not contain it yet. Every release is tested with the host engine, so the
-/// network is to blame.
+/// Returns the end of a message for a failure of the host engine itself. `host` is the host's
+/// report, or `None` if the message contains it already. The text blames the network, because every
+/// release is tested with the host engine.
 pub(crate) fn blamed(host: Option<&SelfTestReport>) -> String {
     let too = host.map_or(String::new(), |report| {
         format!("the host engine fails as well: {report}; ")
@@ -92,8 +93,8 @@ pub(crate) fn run(
     golden: &Golden<'_>,
 ) -> Result<SelfTestReport, Error> {
     let mut report = SelfTestReport::default();
-    // The first scores of each golden vector: those of the full plan, and those of its variant for
-    // few records. The two add in different orders.
+    // The first scores found for each golden vector, by the full plan and by the variant for few
+    // records. The two add in different orders, so only scores of one variant are compared.
     let mut answers: [Vec<f32>; 2] = Default::default();
     let few = engine.few();
     for records in [

@@ -18,7 +18,7 @@ pub(crate) struct Sources {
     /// True if programs are always compiled, and neither read from the cache folder nor stored in
     /// it.
     pub(crate) uncached: bool,
-    /// True after any clone of this value has read a file of the folder.
+    /// True after this value or any clone of it has read a file of the folder.
     read: Arc<AtomicBool>,
 }
 
@@ -31,9 +31,9 @@ impl Sources {
         }
     }
 
-    /// Returns the source of `kernel` after the files that its operation's kernels share. The
-    /// source is checked against the kernel's registry entry. A `#line` before each file names it
-    /// in compiler logs.
+    /// Returns the text to compile for `kernel`: the files that the kernels of its operation share,
+    /// then its own source, which is checked against its registry entry. A `#line` before each file
+    /// names the file in compiler logs.
     pub(crate) fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
         kernel
@@ -48,7 +48,8 @@ impl Sources {
         Ok(all)
     }
 
-    /// Returns the name and text of `path`, a file below `kernels/` that `kernel` includes.
+    /// Returns the name for compiler logs and the text of `path`, a source of `kernel` below
+    /// `kernels/`. A file in the folder replaces the baked one.
     fn file(&self, kernel: &Kernel, path: &str) -> Result<(String, Cow<'static, str>), Error> {
         let edited = self
             .folder
@@ -99,8 +100,9 @@ impl Sources {
         )))
     }
 
-    /// Checks that the folder has a source of one of these kernels, which `user` runs. An edited
-    /// kernel that does not run must not look like one that changes nothing.
+    /// Checks that the folder has a source of one of `kernels`, those that `user` (a plan or
+    /// command, for messages) runs. An edited kernel that does not run must not look like one that
+    /// changes nothing.
     pub(crate) fn check_for<'k>(
         &self,
         user: &str,
@@ -120,7 +122,8 @@ impl Sources {
         }
     }
 
-    /// Checks that `user` has read a file of the folder.
+    /// Checks that a file of the folder was read, if there is a folder. `user` names the plan in
+    /// the error.
     pub(crate) fn check_read(&self, user: &str) -> Result<(), Error> {
         match &self.folder {
             Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),

@@ -44,8 +44,8 @@ pub(crate) struct TrialKey {
 }
 
 impl TrialKey {
-    /// Describes a device and the host, each with its plan and the limits of `--batch` and
-    /// `--max-memory`.
+    /// Makes the key of a device and the host, each with its plan, under the limits of `--batch`
+    /// and `--max-memory`.
     pub(crate) fn new(
         device: &Device,
         plan: &PlanRecipe,

@@ -39,11 +39,12 @@ impl TuningRecord {
     }
 }
 
-/// The name of the host in tuning records. The names of OpenCL devices are longer, because they end
-/// with the number of compute units.
+/// The name of the host in tuning records. No OpenCL device has this name, because the names of
+/// devices end with the number of compute units.
 const HOST: &str = "host";
 
-/// Returns a device's name with its compute units, and its driver. `None` is the host.
+/// Returns the two texts that identify a device in tuning records: its name with its compute units,
+/// and its driver. For the host (`None`) they are [`HOST`], and its threads and architecture.
 pub(crate) fn identity(device: Option<&Device>) -> (String, String) {
     match device {
         Some(d) => (
@@ -70,8 +71,8 @@ fn file_name((device, driver): &(String, String)) -> String {
 }
 
 /// Returns the tuning record for a device (`None`: the host) with this model, library and driver.
-/// Its plan must run there in batches of `batch`, or else of the record's own size. The reason for
-/// ignoring a record becomes a line of `notes`.
+/// The record's plan must run there in batches of `batch`, or of the size in the record if `batch`
+/// is `None`. A record that is ignored gives `None`, and its reason becomes a line of `notes`.
 pub(crate) fn record(
     device: Option<&Device>,
     batch: Option<usize>,
@@ -97,7 +98,7 @@ pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
     let names = folder.names(&host[..host.len() - HASH]);
-    // Longer names are files that are still being written.
+    // Longer names are records that another process is still writing, so they are skipped.
     let names = names
         .iter()
         .filter(|name| name.len() == host.len() && **name != host);
@@ -108,7 +109,8 @@ pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
         .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
 }
 
-/// Returns the cache folder, if it may be used.
+/// Returns the cache folder. `None` if there is none, or if other users may write to it, which
+/// `notes` then says.
 fn folder(notes: &mut Vec<String>) -> Option<Folder> {
     let folder = Folder::named().ok()?;
     match folder.check() {
@@ -240,7 +242,7 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     Ok((recipe, device, median_us))
 }
 
-/// Parses the kernels of a record. They must be kernels of the plan, in the plan's order.
+/// Parses the kernels that a record lists: some or all of those of the plan `base`, in its order.
 fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
     let index = |name: &str| library().kernel(name).map(|(i, _)| i);
     let mut of_plan = base.kernels.iter();

@@ -11,14 +11,14 @@ use crate::ir::values;
 use crate::ops::bound::score_bound;
 use crate::planner::contents::BufferContents;
 
-/// The limit for the multiply-adds of the largest batch.
+/// The limit for the multiply-adds that one batch of `verify` computes.
 const MOST: u64 = 1_000_000_000;
 
-/// A batch that is not a multiple of any instruction set's tile, so it has full tiles and a rest.
+/// A batch size that no instruction set's tile divides, so both full tiles and a partial tile run.
 const TILES_AND_REST: usize = 13;
 
-/// The batch sizes that `verify` runs: one record, tiles and a rest, and the largest within
-/// [`MOST`].
+/// Returns the batch sizes that `verify` runs: one record, [`TILES_AND_REST`], and the largest
+/// within [`MOST`].
 fn batches(model: &Model) -> Vec<usize> {
     let macs = (model.network.flop() / 2).max(1);
     let most = usize::try_from(MOST / macs)
@@ -74,7 +74,7 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
 }
 
 /// Returns the end of a message about a wrong score in a batch of `records`. `step` describes the
-/// first step that is wrong for the record alone.
+/// first step that goes wrong when the record runs alone. `None` if no step does.
 fn blamed(step: Option<String>, records: usize) -> String {
     const OURS: &str = "This is a mistake of mortonnet, unless a note says that f32 rounds too \
                         much away: please report it";
@@ -88,7 +88,8 @@ fn blamed(step: Option<String>, records: usize) -> String {
     }
 }
 
-/// Returns a description of the first step whose value for one record is wrong.
+/// Runs one record of raw inputs step by step, and returns a description of the first step whose
+/// value is wrong. `None` if no wrong value is found.
 fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     let Model { network, plan, .. } = model;
     let mut tensors = vec![Vec::new(); network.graph.tensors.len()];

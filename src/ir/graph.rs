@@ -63,7 +63,7 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// The input, or a value that is computed for each record.
+/// A value of the graph: an input of the network, or the result of a node. Each record has its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     /// The name in messages: the name of the node that computes the value, or `input`.
@@ -96,7 +96,7 @@ impl Role {
     }
 }
 
-/// An array of weights, a row-major matrix. The numbers are kept in [`Tensors`].
+/// A constant array of a node, such as weights, as a row-major matrix. [`Tensors`] has the numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
     /// The name of the node, for messages.
@@ -104,15 +104,15 @@ pub(crate) struct Tensor {
     pub(crate) role: Role,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// The index of the number that each element of the node's value uses. `None` if the node does
-    /// not work element by element.
+    /// Maps each element of the node's value to the index of the number in this array that it is
+    /// computed with. `None` if the node does not work element by element.
     pub(crate) map: Option<RowMap>,
     /// The [`spread`] of the columns of weights, 0 if it was not computed.
     pub(crate) spread: usize,
 }
 
-/// Returns log2, rounded up, of the largest column maximum over the smallest, by absolute values.
-/// Returns [`COLUMN_OF_ZEROS`] if a column has only zeros.
+/// Takes the largest absolute value of each column, and returns log2 of the largest of these maxima
+/// divided by the smallest, rounded up. Returns [`COLUMN_OF_ZEROS`] if a column has only zeros.
 pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     let mut most = vec![0.0f32; cols];
     for row in array.chunks_exact(cols.max(1)) {

@@ -174,9 +174,10 @@ impl Layout {
         }
     }
 
-    /// The row and the column parts of all indices as nested loops from the outermost in. A loop
-    /// has a number of turns and the step of the index per turn. Loops are merged where possible,
-    /// so equal placements have equal loops. The matrix must fit.
+    /// Returns two lists of nested loops, the outermost first: those of the row parts of indices,
+    /// and those of the column parts. A loop is its number of turns and what a turn adds to the
+    /// index. Loops are merged where possible, so equal placements have equal loops. The matrix
+    /// must fit.
     fn loops(&self, rows: usize, cols: usize) -> [Vec<(usize, usize)>; 2] {
         let mut loops = [Vec::new(), Vec::new()];
         let (mut y, mut x, mut order) = (rows, cols, self.outer);
@@ -234,8 +235,9 @@ impl Layout {
         (p % 4 == 0 && panels).then_some(p)
     }
 
-    /// The number of columns whose multiples `n` are prefixes of the memory: the first `n` columns
-    /// are the first `n · rows` elements. `None` if the outermost chunks stand row by row.
+    /// Returns the number of columns at which a prefix of the memory may end: for each multiple `n`
+    /// of it, the first `n` columns are the first `n · rows` elements. `None` if the outermost
+    /// chunks stand row by row.
     pub(crate) fn column_prefix(&self) -> Option<usize> {
         let (_, columns) = self.granularity();
         (self.outer == Order::C).then_some(columns)

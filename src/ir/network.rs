@@ -137,7 +137,7 @@ pub(crate) enum InputOrder {
 }
 
 impl InputOrder {
-    /// Returns the element (in the order c, y, x) of the network's input for value `i` of a record.
+    /// Returns the index in the network's input (in the order c, y, x) of value `i` of a record.
     pub(crate) fn element(self, shape: Shape, i: usize) -> usize {
         match self {
             InputOrder::Chw => i,
@@ -186,13 +186,13 @@ impl Precision {
     }
 }
 
-/// The size of inputs up to which no sum overflows f32.
+/// The largest absolute value of inputs for which no sum overflows f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Range {
     /// The bound of raw inputs. `f32::MAX` if no sum ever overflows, 0 if no bound is known.
     pub(crate) up_to: f32,
-    /// True if golden vectors overflow when multiplied by a million. Real inputs may then overflow,
-    /// too.
+    /// True if a score overflows for golden vectors times a million, or for other inputs of that
+    /// size. Real inputs may then overflow, too.
     pub(crate) near: bool,
 }
 
@@ -244,8 +244,8 @@ pub(crate) struct Network {
     pub(crate) tolerance: f32,
     /// The inputs of a model with several, in the order in which a record has them. Else empty.
     pub(crate) inputs: Cow<'static, [Value]>,
-    /// The outputs of a model with several, in the order in which the last value has them. Else
-    /// empty.
+    /// The outputs of a model with several, in the order of their elements in the last value. Empty
+    /// for a model with one output.
     pub(crate) outputs: Cow<'static, [Value]>,
 }
 
@@ -401,7 +401,7 @@ mod tests {
             values
         };
         let near = |a: [f64; 2], b: [f64; 2]| (a[0] - b[0]).abs().max((a[1] - b[1]).abs()) < 1e-12;
-        // e^1000 is not finite.
+        // e^1000 is not finite, so the softmax must subtract the maximum first.
         assert!(near(
             applied(FinalActivation::Softmax, [1000.0, 1000.0 + 3f64.ln()]),
             [0.25, 0.75]

@@ -141,7 +141,7 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
         )
     })?;
     let (dtype, big_endian) = dtype(&fields.descr)?;
-    // Both orders are the same if at most one size is above 1.
+    // With at most one size above 1, Fortran order is C order, so such an array is accepted.
     if fields.fortran && fields.shape.iter().filter(|&&n| n > 1).count() > 1 {
         return Err(
             "expected an array in C order, found Fortran order: save np.ascontiguousarray(array)"

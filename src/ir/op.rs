@@ -34,7 +34,7 @@ pub(crate) enum Op {
         first: usize,
         size: usize,
     },
-    /// The value with the constant `value` around it.
+    /// The operand, surrounded by elements that have the constant `value`.
     Pad {
         padding: Padding,
         value: Float,
@@ -458,7 +458,7 @@ impl Activation {
             Activation::Clip { .. } => Activation::Clip { low: a, high: b },
             Activation::Elu { .. } => Activation::Elu { alpha: a, gamma: b },
             Activation::HardSigmoid { .. } => Activation::HardSigmoid { alpha: a, beta: b },
-            // A test fails if an activation with parameters ends here.
+            // A test fails if an activation that has parameters reaches this arm.
             without_parameters => without_parameters,
         }
     }
@@ -471,7 +471,7 @@ impl Activation {
     }
 }
 
-/// Facts about an activation that files and kernels share.
+/// The code, the name and the parameters by which files and kernels identify an activation.
 struct Facts {
     code: u32,
     name: &'static str,
@@ -529,7 +529,7 @@ pub(crate) enum Operation {
     Sobel,
     /// r[i] = number of work-items that ran before work-item i (the thesis, fig. 12.1)
     Order,
-    /// Measures the device by multiply-adds in registers, or by a copy.
+    /// Measures the speed of the device: multiply-adds in registers, or a copy in memory.
     Probe,
 }
 

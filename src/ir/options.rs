@@ -16,7 +16,8 @@ pub(crate) struct StepOptions {
     pub(crate) adds: bool,
     /// Layouts of the kernel's matrices, for kernels that support several.
     pub(crate) places: Places,
-    /// Distance between two rows of the operand in elements, if its layout has a constant one.
+    /// Distance from each row of the operand to the next, in elements. `None` if distances differ
+    /// or the kernel does not use them.
     pub(crate) row_step: Option<u32>,
     /// Rows of a panel of the weights. Only kernels for few records are compiled for it.
     pub(crate) panel: Option<usize>,
@@ -53,7 +54,8 @@ pub(crate) enum Places {
     Levels { from: Layout, to: Layout },
 }
 
-/// Sizes and offsets for a kernel that computes the whole network. Offsets count its vectors.
+/// Sizes and offsets for a kernel that computes the whole network. Offsets count vectors of the
+/// length that the kernel uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayersOptions {
     /// Number of classes, or 0 without an arg-max.

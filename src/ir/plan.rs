@@ -59,8 +59,8 @@ impl Constant {
         self.len() * self.precision.bytes()
     }
 
-    /// Returns the format of the weights that the constant belongs to. Biases with scales belong to
-    /// weights stored as bytes.
+    /// Returns `I8` for biases with scales, because they belong to weights stored as bytes. Returns
+    /// the constant's own format otherwise.
     pub(crate) fn weights(&self) -> Precision {
         if self.scales.is_some() {
             Precision::I8
@@ -109,7 +109,7 @@ pub(crate) enum BufferRole {
     Classes,
 }
 
-/// A matrix of activations with a column for each record.
+/// A buffer of the plan: a matrix of values with a column for each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Buffer {
     /// Name for messages and profiles.
@@ -117,7 +117,7 @@ pub(crate) struct Buffer {
     pub(crate) role: BufferRole,
     /// Rows of the matrix without the padding rows behind them.
     pub(crate) rows: usize,
-    /// The row of each element of the buffer's value.
+    /// Maps each element of the value that the buffer holds to its row of the matrix.
     pub(crate) map: RowMap,
     /// Rows of the matrix, padding rows included. The contents of padding rows are arbitrary but
     /// finite.
@@ -192,7 +192,8 @@ impl Extent {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
     Size(u32),
-    /// A float: alpha or beta of a scaled product, or the constant for rows without a source.
+    /// A float: alpha or beta of a scaled product, or the constant that a gather kernel writes into
+    /// rows without a source.
     Scalar(f32),
     /// The two parameters of an activation.
     Pair((f32, f32)),
@@ -319,7 +320,8 @@ impl Plan {
         })
     }
 
-    /// Returns the range of the steps for a batch of `n` records, and the granule of such batches.
+    /// Returns the range of the steps for a batch of `n` records, and the granule: such a batch is
+    /// rounded up to a multiple of so many records.
     pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
         match self.few {
             Some(few) if n <= few.records => (few.first..self.steps.len(), few.granule),
@@ -367,8 +369,8 @@ impl Plan {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
-    /// Returns the number of columns that a batch of `n` records occupies. It covers whole granules
-    /// and the columns that the last work-groups touch.
+    /// Returns the number of columns of each buffer that a batch of `n` records occupies. It
+    /// includes columns that the last work-groups touch, and is rounded up to whole granules.
     pub(crate) fn columns(&self, n: usize) -> usize {
         let (steps, granule) = self.variant(n);
         let extents = self.steps[steps]
@@ -565,8 +567,8 @@ mod tests {
         assert_eq!(alone.full().len(), 3);
     }
 
-    /// A batch of the variant occupies its own records. A full plan's batch occupies whole granules
-    /// and tiles, but never more than all columns.
+    /// A batch of few records occupies one column for each. A batch of the full plan occupies whole
+    /// granules and tiles, but never more columns than the buffers have.
     #[test]
     fn columns_that_batches_use() {
         let plan = plan(EngineKind::OpenCl);

@@ -93,7 +93,7 @@ impl Product {
         self.groups * self.rows * self.columns
     }
 
-    /// Returns the row behind the last row of each operand.
+    /// Returns for each operand one more than the last row that the product reads.
     pub(crate) fn ends(&self) -> [usize; 2] {
         let (g, i, j, k) = (
             self.groups - 1,

@@ -8,11 +8,12 @@
 /// The largest number of a quantized weight.
 pub(crate) const MOST: f32 = 127.0;
 
-/// Biases and scales are stored in panels of this many rows: the biases of the rows, then their
-/// scales. The number is a multiple of every kernel's vector length.
+/// A constant with biases and scales has panels of this many rows. Each panel has the biases of its
+/// rows, then their scales. The number is a multiple of every kernel's vector length.
 pub(crate) const BESIDE: usize = 16;
 
-/// Binary digits of a scale. Together with the 7 digits of a number, a product fits a float.
+/// Binary digits of a chosen scale. A whole number has 7, so its product with the scale has at most
+/// 23 and is exact as a float.
 const DIGITS: u32 = 16;
 
 /// A row of weights becomes zero if all its absolute values are smaller than this.
@@ -34,7 +35,7 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
                 number.abs() <= MOST && (number * scale - w).abs() <= error * w.abs()
             })
     };
-    // The quotient may differ from the original scale in the last bits.
+    // Division may miss the original scale by some last bits, so its neighbours are tried, too.
     let near = |scale: f32| {
         [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)))
     };
@@ -62,10 +63,10 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |most, w| w.abs().max(most))
 }
 
-/// Rounds a row to numbers times a scale. Weights that already are numbers times a scale keep them.
-/// Else several scales are tried. The error of each weight is multiplied by its column's entry in
-/// `sizes`, and the scale with the least sum of squares is chosen. A scale that is too small for
-/// the largest weights clips them, but rounds the other weights better.
+/// Rounds each weight of a row to a whole number times one scale. A row that already has this form
+/// keeps its whole numbers. Else several scales are tried. The error of each weight is multiplied
+/// by its column's entry in `sizes`, and the scale with the least sum of squares is chosen. A scale
+/// that is too small for the largest weights clips them, but rounds the other weights better.
 pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
     let largest = largest(row);
     if largest < LEAST {
@@ -155,7 +156,7 @@ mod tests {
             let weight = |&n: &i8| (f64::from(n) * f64::from(scale) * factor) as f32;
             let row: Vec<f32> = numbers.iter().map(weight).collect();
             let mut rounded = row.clone();
-            // With these sizes, the search for a scale would clip the largest weight.
+            // With these sizes, a search for a scale would clip the largest weight and fail.
             let size = |n: &i8| 1.0 / (1.0 + f32::from(n.unsigned_abs()));
             let sizes: Vec<f32> = numbers.iter().map(size).collect();
             round(&mut rounded, &sizes);

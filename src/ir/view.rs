@@ -9,9 +9,9 @@ use super::graph::Shape;
 use super::op::Window;
 use std::fmt;
 
-/// The row of each element of a value, as nested loops over the elements in the order (c, y, x).
-/// Also the index of the number that each element uses in an array, where a step of 0 repeats a
-/// number.
+/// Maps each element of a value to a row of its matrix, by nested loops over the elements in the
+/// order (c, y, x). Other maps of this type map each element to the index of the number of an array
+/// that it uses. There a step of 0 repeats a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
@@ -81,12 +81,12 @@ impl RowMap {
         )
     }
 
-    /// The map from the elements of a value to an array with one number for each channel.
+    /// Maps each element of a value to the number of its channel, in an array with one per channel.
     pub(crate) fn of_channels(shape: Shape) -> RowMap {
         RowMap::of_axes(0, [(shape.c, 1), (shape.h, 0), (shape.w, 0)])
     }
 
-    /// The map of `n` elements to an array with one number.
+    /// Maps each of `n` elements to the only number of an array.
     pub(crate) fn of_all(n: usize) -> RowMap {
         RowMap::of_axes(0, [(1, 0), (1, 0), (n, 0)])
     }
@@ -114,7 +114,7 @@ impl RowMap {
         })
     }
 
-    /// The row behind the last row of the map.
+    /// One more than the last row or index that the map gives.
     pub(crate) fn end(&self) -> usize {
         let loops = self.loops.iter().map(|&(n, step)| (n - 1) * step);
         self.first + loops.sum::<usize>() + 1
@@ -245,8 +245,8 @@ impl Moved {
             let [_, (middle, _), (inner, _)] = map.loops;
             [middle * inner, inner, 1]
         };
-        // Divisor, turns and weight of each loop. The kernel divides a work-item's number, which is
-        // a row if `filled` is above 0 and an element otherwise.
+        // Divisor, turns and weight of each loop. The kernel divides a work-item's number (a row if
+        // `filled` is above 0, else an element) and adds up the quotients, each times its weight.
         let mut loops = [(u32::MAX, 1, 0); 3];
         for ((to, &(n, step)), elements) in
             loops.iter_mut().zip(&self.to.loops).zip(within(&self.to))

@@ -28,7 +28,7 @@ impl ByteReader {
     }
 }
 
-/// A type that can be written as bytes.
+/// A type whose values can be written as bytes and read back.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
     /// Reads a value from the bytes that `put` wrote, and removes them from `from`.
@@ -91,7 +91,7 @@ impl Wire for usize {
         loop {
             let byte = u8::take(from)?;
             let bits = usize::from(byte & 0x7f);
-            // Too many bits for a size of this machine, or a last byte without bits.
+            // Refused are more bits than a size of this machine has, and a needless last byte of 0.
             if shift >= usize::BITS || bits << shift >> shift != bits || (byte == 0 && shift > 0) {
                 return Err(Damaged);
             }

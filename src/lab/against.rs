@@ -193,8 +193,8 @@ pub(crate) fn device(report: &Report) -> &str {
         .map_or("the other report", |(_, v)| v)
 }
 
-/// Returns the own section with a column `COLUMN / other` after each column that both reports
-/// measured. Its cells have the own value divided by the other's, in the rows that both have.
+/// Returns this run's section with a column `COLUMN / other` after each column that both reports
+/// measured. Its cells have this run's value divided by the other's, in the rows that both have.
 ///
 /// The ratios are texts, not measurements, because they have no unit and do not belong into the
 /// section's plot.

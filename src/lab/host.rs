@@ -63,7 +63,7 @@ pub(crate) fn origin() -> Vec<(String, String)> {
     ]
 }
 
-/// Returns an argument with the quotes that a shell needs.
+/// Returns an argument of the command line, in single quotes if a shell needs them.
 fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%×".contains(c);
     match !argument.is_empty() && argument.chars().all(plain) {
@@ -72,7 +72,7 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// Returns a date like `2026-11-23 19:21 UTC`. Boards seldom know their time zone.
+/// Returns a date like `2026-11-23 19:21 UTC`. Boards seldom know their time zone, so it is in UTC.
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years are counted from March, so that a leap day is the last day of its year. 400 years

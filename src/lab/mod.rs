@@ -224,7 +224,7 @@ impl KernelBench {
         self.sources
             .check_for(&format!("bench {named}"), kernels.iter().copied())?;
         let mut live = LiveReport::new(&self.page, print)?;
-        // The program's handlers come first. Drivers may install handlers of their own.
+        // The program's signal handlers are installed first, since drivers may install their own.
         signal::serve_stops();
         let device = self.target.device()?;
         let mut lab = Lab::new(&device, self.sources.clone())?;
@@ -480,8 +480,8 @@ impl Page {
     }
 }
 
-/// Returns the message about the kernels that were not timed. The wrong ones, those that the driver
-/// refused, and those that failed otherwise are three groups, each with its number.
+/// Returns the message about the kernels that were not timed. It lists three groups with their
+/// sizes: wrong results, kernels that the driver refused, and other failures.
 fn verdict(unsound: &[Unsound]) -> String {
     let group = |trouble: &Trouble| match trouble {
         Trouble::Wrong(_) => "computing something else",

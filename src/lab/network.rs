@@ -37,7 +37,7 @@ pub(crate) struct Harness {
     pub(crate) engine: Box<dyn Engine>,
     /// Name of the plan.
     pub(crate) plan: String,
-    /// Launches (or host steps) of a batch.
+    /// The number of launches for a batch, or of steps on the host.
     pub(crate) launches: usize,
     /// Floating-point operations of one record.
     pub(crate) flop: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Harness {
     batch: usize,
 }
 
-/// The network that a harness runs, and how it runs it.
+/// A network to measure, and how it runs: on which device, under which plan, in which batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) network: &'a Network,
@@ -78,7 +78,7 @@ pub(crate) type Refuses<'r> = &'r dyn Fn(BatchPrediction) -> Option<String>;
 /// Skips no batch, because the user asked for this network.
 const ANYTHING: Refuses = &|_| None;
 
-/// The times of a batch are predicted by running this part of its records: one in `PART`.
+/// The times of a batch are predicted by running one in `PART` of its records.
 const PART: usize = 8;
 
 impl Setting<'_> {
@@ -87,14 +87,14 @@ impl Setting<'_> {
         Model::new(network, self.weights, self.recipe, library(), batch).map_err(Error::device)
     }
 
-    /// Starts an engine. Returns it with the number of launches (or host steps) of a batch.
+    /// Starts an engine. Returns it and the number of launches (or host steps) for a batch.
     fn start(&self, model: &Model, wanted: Wanted) -> Result<(Box<dyn Engine>, usize), Error> {
         let Some(device) = self.device else {
             let engine = HostEngine::new(model.clone(), threads(), self.timed)?;
             return Ok((Box::new(engine), model.plan.full().len()));
         };
-        // Benchmarks start many variants of a plan. Their programs would push those of the baked
-        // network out of the cache on disk.
+        // Benchmarks start many variants of a plan. Their compiled programs are not cached on disk,
+        // where they would displace those of the baked network.
         let sources = self.sources.uncached();
         let mut phases = Phases::default();
         let engine = OpenClEngine::new(device, model, wanted, self.timed, &sources, &mut phases)?;
@@ -105,8 +105,8 @@ impl Setting<'_> {
 
 impl Harness {
     /// Starts a network, and checks the scores of a batch's first and last record against float64.
-    /// On a device `refuses` is asked before a whole batch runs. The plan has the arg-max if the
-    /// network's output is classes.
+    /// Before a device runs a whole batch, `refuses` may end the start with an error. The plan has
+    /// the arg-max if the network's output is classes.
     pub(crate) fn new(setting: Setting, refuses: Refuses) -> Result<Harness, Error> {
         let Setting {
             network,
@@ -161,8 +161,8 @@ impl Harness {
     /// Predicts the times of a batch from a part of its records. The longest launch is assumed to
     /// take the same share of the time as of the flop.
     fn predict(&mut self, model: &Model) -> Result<BatchPrediction, Error> {
-        // The part has more than `few()` records, since a plan may have other kernels for few
-        // records.
+        // At most `few()` records may run other kernels than a whole batch does, so more of them
+        // predict its time.
         let part = (self.batch / PART)
             .max(self.engine.few() + 1)
             .min(self.batch);
@@ -284,8 +284,8 @@ pub(crate) struct HostToHost {
     from_slot: Vec<f64>,
 }
 
-/// Returns the smallest time that at least this share of all times does not exceed. NaN if there
-/// are no times.
+/// Returns a quantile: the smallest of the times that is not less than this share of them. NaN if
+/// there are no times.
 pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -407,8 +407,8 @@ impl NetworkBench {
         print(&self.row(&values))
     }
 
-    /// Returns the device, or `None` for the host. If no device is asked for, it depends on the
-    /// plan's engine. Without a plan, it is the host.
+    /// Returns the device, or `None` for the host. If the user asked for no device, the engine of
+    /// the plan in `--plan` decides. Without that plan, it is the host.
     fn device(&self) -> Result<Option<Device>, Error> {
         match self.target.device {
             DeviceWish::Host => Ok(None),
@@ -480,7 +480,7 @@ fn json(name: &str, value: &str) -> String {
     }
 }
 
-/// Returns the number of runs that fit into about two seconds, at least `repeat`.
+/// Returns how many batches with resident input fit into about two seconds, but at least `repeat`.
 fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     let one = harness
         .resident(3)?
@@ -490,27 +490,27 @@ fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
-/// Decides whether the next network of the documents' tables still runs, and shows its name.
+/// Decides whether the tables' next network still runs, and shows its name on the terminal.
 pub(crate) struct Guard<'g> {
     pub(crate) budget: &'g Budget,
     /// The line on the terminal that names the running network.
     pub(crate) progress: Progress,
 }
 
-/// The most batches that a network of the tables runs: 50 timed ones, and those that predict the
-/// time and check the scores.
+/// The most batches that a network of the tables runs: 50 timed ones, five before them that warm up
+/// or find the number to time, and one that checks the scores.
 const BATCHES: f64 = 56.0;
 
 impl Guard<'_> {
     /// Returns the reason to skip a batch with these predicted times, or `None` to run it.
     fn refuses(&self, BatchPrediction { longest, all }: BatchPrediction) -> Option<String> {
-        // Timing takes two seconds, or less if fewer than that suffice for `BATCHES`. Slow networks
-        // run at least four batches.
+        // Timing is limited to about two seconds. Fast networks finish `BATCHES` earlier, and slow
+        // networks run at least four batches even if these take longer.
         self.budget
             .refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
     }
 
-    /// Shows `what` as the next step. An error if a signal stopped the run or its time is over.
+    /// Shows `what` in the line of progress. An error after a signal to stop, or if time is over.
     fn goes_on(&self, what: &str) -> Result<(), Error> {
         self.progress.show(what);
         let why = match stopped() {
@@ -767,7 +767,7 @@ impl NetworkTables<'_> {
         records: usize,
     ) -> Result<NetworkTimes, Error> {
         self.guard.goes_on("baseline, by plain loops")?;
-        // A part of the records predicts the time of all of them.
+        // One in 64 of the records predicts the time of all of them.
         let part = records.div_ceil(PART * PART);
         let start = Instant::now();
         sequential_steps(network, part, 1);
@@ -810,7 +810,7 @@ struct OneStep {
 }
 
 impl OneStep {
-    /// A step without times, labelled like `layer 2 matmul`.
+    /// Returns a step labelled like `layer 2 matmul`, to which times are added later.
     fn new(layer: usize, operation: &str) -> OneStep {
         OneStep {
             label: format!("layer {layer} {operation}"),
@@ -988,7 +988,7 @@ mod tests {
     fn pocl() -> Device {
         let library = ClLibrary::open().expect("the tests need OpenCL");
         let all = cl::devices(library).unwrap().devices;
-        // Oclgrind, a simulator, would take minutes.
+        // Oclgrind is left out: under this simulator the tests would take minutes.
         all.into_iter()
             .find(|d| !d.name.contains("clgrind"))
             .expect("the tests need PoCL")

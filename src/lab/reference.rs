@@ -15,7 +15,7 @@ pub(crate) fn fresh() -> Random {
     )
 }
 
-/// R = activation(alpha·A·B + beta·C + bias), all row major.
+/// The operands of the product R = activation(alpha·A·B + beta·C + bias), all row major.
 pub(crate) struct Product<'a> {
     pub(crate) real: Problem,
     /// The left operand, h × l.
@@ -24,7 +24,7 @@ pub(crate) struct Product<'a> {
     pub(crate) b: &'a [f32],
     /// The summand, h × w; not read if beta is 0.
     pub(crate) c: &'a [f32],
-    /// A summand of each of the h rows.
+    /// A value for each of the h rows, added to all elements of its row.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) alpha: f32,
     pub(crate) beta: f32,
@@ -37,8 +37,8 @@ const ALL_ROWS: usize = 96;
 
 impl Product<'_> {
     /// Returns the largest error of `found` (h × w) in units of the bound of each element, which is
-    /// 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp. Activations have slopes of at most 1. Their own
-    /// rounding is among the 4 ulp, and 2⁻²⁰ more for exp and tanh.
+    /// 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp. Activations have slopes of at most 1, so they make no
+    /// error larger. Their own rounding is among the 4 ulp, and 2⁻²⁰ more for exp and tanh.
     pub(crate) fn excess(&self, found: &[f32]) -> f64 {
         let Problem { h, w, l } = self.real;
         let mut random = Random::new(h as u64 * 31 + w as u64);
@@ -108,7 +108,7 @@ pub(crate) fn lost(found: f32) -> f64 {
 }
 
 /// Returns the largest error of `found` against `exact(index)`, in units of 4 · `relative` ·
-/// max(1, |exact|). A value whose exact one is not finite must not be finite either.
+/// max(1, |exact|). Where the exact value is infinite or NaN, the found one must be, too.
 pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
@@ -120,9 +120,10 @@ pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative:
     found.iter().enumerate().map(error).fold(0.0, f64::max)
 }
 
-/// Returns the result of the multiply-add probe: eight chains that start at x, x + 1, …, added up.
+/// Returns the sum that a kernel for the peak of multiply-adds computes, after `steps` in each of
+/// eight chains, which start at x, x + 1, ….
 pub(crate) fn probe(x: f32, steps: usize) -> f64 {
-    // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
+    // A chain repeats x·0.75 + 0.5. After n steps its value is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
     (0..8)
         .map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest)

@@ -192,7 +192,7 @@ pub(crate) struct Shown {
 pub(crate) fn measured(m: &Measured) -> Shown {
     let value = number(m.value);
     let spread = m.spread.map_or(String::new(), |spread| {
-        // The spread has the value's digits, unless one of them is extreme.
+        // The spread has the value's digits after the point, unless one of both is extreme.
         let digits = decimals(m.value);
         let plain = spread.abs() < 1e12 && !value.contains('e');
         format!(
@@ -554,7 +554,7 @@ fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> P
 
 // --- Markdown ---
 
-/// Returns true for letters, digits, and everything that is not ASCII.
+/// Returns true if a character is part of a word: a letter, a digit, or not ASCII.
 fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || !c.is_ascii()
 }

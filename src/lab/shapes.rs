@@ -145,8 +145,8 @@ impl NetworkBuilder {
         Ok(())
     }
 
-    /// Draws a layer's biases, and weights with which values keep their size. Returns the roles and
-    /// shapes of both arrays.
+    /// Draws a layer's random weights and biases. The weights are scaled so that results are about
+    /// as large as inputs. Returns the roles and shapes of both arrays.
     fn draw(&mut self, outputs: usize, inputs: usize) -> [(Role, usize, usize); 2] {
         let scale = (3.0 / inputs as f32).sqrt();
         self.tensors.push(
@@ -203,7 +203,7 @@ impl NetworkBuilder {
         self.relu()
     }
 
-    /// Adds two convolutions with a shortcut around them.
+    /// Adds a residual block: two convolutions, a shortcut around them, and the sum of both paths.
     fn residual(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
         let before = self.value;
         self.convolution(outputs, (3, 3), stride, 1)?;
@@ -218,7 +218,7 @@ impl NetworkBuilder {
         self.relu()
     }
 
-    /// Adds the mean of all pixels, and a layer with a score for each class.
+    /// Adds the mean of each channel's pixels, and an affine layer with a score for each class.
     fn classes(&mut self, classes: usize) -> Result<(), String> {
         let Shape { h, w, .. } = self.shape();
         self.node(

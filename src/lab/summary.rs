@@ -69,8 +69,8 @@ fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     found
 }
 
-/// Returns the fastest kernel of an operation in a section with a row for each kernel. Times at the
-/// first shape are compared, or for images pixels a second at the largest one.
+/// Returns the fastest kernel of an operation in a section with a row for each kernel. Kernels are
+/// compared by the time at the first shape, Sobel filters by the speed on the largest image.
 fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_>> {
     let images = operation == Operation::Sobel;
     if images != section.larger_is_better || section.rows_are != "kernel" {
@@ -100,7 +100,7 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_
         }
     }
     let (kernel, row, measured) = best?;
-    // The rate of an image is in a column of its own.
+    // The speed of a Sobel filter in pixels a second is in a column of its own.
     let size = &section.columns[column];
     let rate = format!("{size}, million pixels/s");
     let rate = section.columns.iter().position(|name| *name == rate);

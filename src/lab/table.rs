@@ -84,7 +84,7 @@ impl Row {
 /// there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
-    /// The row has no such value.
+    /// The row has no value in this column.
     Empty,
     Text(String),
     /// A value that was measured in this run.
@@ -120,7 +120,7 @@ pub(crate) struct Measured {
     pub(crate) spread: Option<f64>,
     /// Runs behind the median, without the first run.
     pub(crate) runs: u32,
-    /// The first run, in the section's unit.
+    /// The value of the first run, which the median leaves out, in the section's unit.
     pub(crate) first: Option<f64>,
     /// The value in percent of the measured peak of this device.
     pub(crate) percent: Option<f64>,

@@ -432,7 +432,7 @@ fn square(size: usize) -> Problem {
 /// Rows, columns and common dimension of a case so small that it needs no prediction.
 const SMALL: usize = 128;
 
-/// A case predicts nothing about cases of more than this many times its work.
+/// Before a case with more than this many times the work of all measured ones, a smaller one runs.
 const FAR: f64 = 8.5;
 
 /// The steepest growth of a case's time with its work, as an exponent. Times grow faster than the
@@ -518,8 +518,8 @@ impl<'a, 'p> Tables<'a, 'p> {
     pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
         let head = self.measure_peaks();
         self.live.head(head)?;
-        // Sizes that were asked for come first. Else cheap tables do, and sweeps over work-groups
-        // last, so that the time is spent on many tables.
+        // With `--sizes`, the tables at these sizes come first. Else cheap tables do, and sweeps
+        // over work-groups come last, so that many tables are finished in the time.
         if self.options.sizes.is_empty() {
             self.fixed()?;
             self.by_size()?;
@@ -630,7 +630,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                 let all = all.max(us * (repeats + 1) as f64 / 1e6);
                 self.budget.refuses(us, all)
             }
-            // The smaller case failed, so nothing is known about this one. It may take any time.
+            // The case of half the sizes failed, so this one may take any time. It is skipped.
             (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
             (None, _) => self.budget.refuses(0.0, 0.0),
         };
@@ -767,8 +767,8 @@ impl<'a, 'p> Tables<'a, 'p> {
     /// Measures a probe of the peak. Returns its problem and the microseconds of its shortest
     /// launch.
     ///
-    /// The problem has enough work-items to fill a small device, and enough work for the device's
-    /// clock. If that takes less than 2 ms, starting the launch is a part of it, and a copy may
+    /// The first problem has enough work-items to fill a small device, and takes long enough for
+    /// its clock. In a launch of less than 2 ms the start is a part of the time, and a copy may
     /// stay in a cache. Then 16 times as much work is measured.
     fn probe(&mut self, kernel: &'a Kernel) -> Option<(Problem, f64)> {
         let copy = copies(kernel);
@@ -1010,8 +1010,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Returns one cell in GFLOPS for these kernels in all work-group sizes of their sweeps. `over`
-    /// says which figure it has.
+    /// Returns one cell in GFLOPS for these kernels in all work-groups of their sweeps. `over` says
+    /// if the cell has the best work-group's median, the median of all launches, or the best one.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
         let real = cube(size);
         let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());

@@ -1,9 +1,10 @@
 //! `mortonnet tune` times every variant that can run the baked network here, host included, and
 //! stores the choice for later runs.
 //!
-//! A variant is a plan of the library, or such a plan with changes. It may keep only one of the
-//! plan's kernels for layers. A plan may have one for all layers in a launch, and one that takes
-//! each layer alone. It may also run one kernel in another work-group of the kernel's `sweep`.
+//! A variant is a plan of the library, or such a plan with changes. A change may keep only one of
+//! the plan's kernels for layers: the one that computes all layers in a launch, or the one that
+//! takes each layer alone. A change may also run one kernel in another work-group of the kernel's
+//! `sweep`.
 //!
 //! Each variant is checked first (a random batch and the golden vectors), then timed from records
 //! in plain order to classes. The fastest few are timed once more, in turns. Later runs use the
@@ -108,9 +109,9 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// Returns the variants of one engine that `admits` lets through, each list of steps once. Plans as
-/// they are come first, led by the one called `plan` and the baked one. A run that has little time
-/// has then compared plans. The changed versions of plans follow in the same order.
+/// Returns the variants of one engine that `admits` lets through, equal ones only once. Unchanged
+/// plans come first, so that a run of little time compares at least these. The one named `plan`
+/// leads them, then the baked one. Changed plans follow in the same order.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
@@ -144,8 +145,8 @@ fn variants_of(
     found
 }
 
-/// Returns a plan as it is, and its versions with only one of its kernels for layers. Then come
-/// versions of all these in which one kernel has another work-group.
+/// Returns the variants of a plan: the plan as it is, then with only one of its kernels for layers.
+/// Then each of these comes again with one kernel in another work-group.
 fn candidates(plan: &PlanRecipe, batch: Option<usize>) -> Vec<Variant> {
     let variant = |label: String, recipe: PlanRecipe| Variant {
         on_host: plan.engine == EngineKind::Host,
@@ -305,8 +306,8 @@ impl Tune {
         timed
     }
 
-    /// Stores the choice for the host and for the device. Returns the one that `--save` writes:
-    /// that of a device that was named, else the faster one.
+    /// Stores the choice for the host and for the device. Returns the one that `--save` writes: the
+    /// device's if the user named a device, else the faster one. `None` if no variant ran.
     fn remember<'t>(
         &self,
         timed: &'t [Timed],
@@ -343,8 +344,8 @@ impl Tune {
         saved
     }
 
-    /// Returns the device to tune, and a note. Without an OpenCL library `auto` tunes the host
-    /// alone, and the note gives the reason.
+    /// Returns the OpenCL device to tune, or `None` for the host alone. If `auto` finds no device,
+    /// a note for the report gives the reason.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
@@ -406,8 +407,8 @@ fn first_look(
     Ok(())
 }
 
-/// The device's plan and the baked one are timed again unless they take more than this many times
-/// as long as the slowest of [`FINALISTS`].
+/// The plan of the device's (or host's) class and the baked one are timed again if they are close:
+/// a record takes at most this many times as long as under the slowest of [`FINALISTS`].
 const CLOSE: f64 = 2.0;
 
 /// Ends the engines of all variants of the host and of the device, except the fastest ones and the
@@ -468,8 +469,8 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
-/// The least number of runs whose spread is trusted. With fewer runs it counts as at least a
-/// quarter of their time.
+/// The least number of runs whose measured spread is trusted. With fewer runs the spread counts as
+/// a quarter of the median, or more if more was measured.
 const ENOUGH: usize = 5;
 
 /// The time of a record under a variant, and the spread of such times.
@@ -491,9 +492,9 @@ struct Choice {
     sure: bool,
 }
 
-/// Chooses the fastest candidate, if it differs from all others by more than the spreads. Else it
-/// is the baked plan or the first one, among those that are too close to the fastest. So another
-/// run makes the same choice.
+/// Chooses the fastest candidate, if it differs from all others by more than the spreads. If not,
+/// it chooses the baked plan if that is too close to the fastest, else the first such candidate. So
+/// another run makes the same choice. `None` without candidates.
 fn choose(all: &[Candidate]) -> Option<Choice> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
     let fastest = (0..all.len()).min_by(order)?;
@@ -510,8 +511,8 @@ fn choose(all: &[Candidate]) -> Option<Choice> {
     })
 }
 
-/// Returns the variant that the host or the device uses from now on, and in words how sure the
-/// choice is.
+/// Returns the variant that the host or the device uses from now on, and words about how sure the
+/// choice is. `None` if no variant ran there.
 fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     let side = || timed.iter().filter(move |t| t.variant.on_host == on_host);
     let running: Vec<&Timed> = side().filter(|t| t.harness.is_some()).collect();

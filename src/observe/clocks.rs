@@ -137,7 +137,7 @@ mod tests {
                 "{i}: {found:?}"
             );
         }
-        // A driver that takes no times, and one whose times are nonsense.
+        // One driver takes no times, and the times of another contradict each other.
         assert_eq!(clocks.host(host(1, 2, 3), Times::default()), None);
         let nonsense = Times {
             queued: 9,

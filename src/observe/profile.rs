@@ -5,7 +5,8 @@ use crate::observe::trace::{Name, Track};
 use crate::sys::watchdog;
 use std::time::{Duration, Instant};
 
-/// The number of buckets for durations between n and 2n. Percentiles are exact to 1.6 %.
+/// The number of buckets between successive powers of two of ns. Percentiles are the middles of
+/// buckets, so they are wrong by at most 1.6 %.
 const FINE: usize = 32;
 
 /// Durations, counted in logarithmic buckets. The first duration is kept apart, because drivers put
@@ -86,7 +87,7 @@ impl Histogram {
     }
 
     /// Returns the duration that `share` (0 to 1) of the durations after the first do not exceed,
-    /// in microseconds. `None` without such durations.
+    /// in microseconds. It is the middle of a bucket. `None` if there are no such durations.
     pub(crate) fn percentile_us(&self, share: f64) -> Option<f64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -243,8 +244,8 @@ impl StepClock {
 pub(crate) struct MemberTimes {
     pub(crate) records: u64,
     pub(crate) batches: u64,
-    /// The time during which the device had work. It is counted from the time when the device took
-    /// a batch, or ended the batch before, until the batch was done.
+    /// The time during which the device had work, summed over its batches. A batch counts from the
+    /// time when the device took it, or ended the batch before if that was later, until its end.
     pub(crate) busy: Duration,
     /// The time within `busy` that the device's thread spent decoding records. Zero if no times are
     /// taken.

@@ -97,8 +97,9 @@ impl Activation {
         self.accuracy().bounded
     }
 
-    /// The error that computing the function in f32 adds, 0 without an exponential or the like. The
-    /// rounding of `x` and of the result is not included.
+    /// The error that computing the function in f32 adds, without the rounding of `x` and of the
+    /// result. It is 0 for functions that contain no exponential or the like, and for those whose
+    /// [`Activation::error`] is infinite.
     pub(crate) fn own_error(self) -> f64 {
         self.accuracy().own_error
     }

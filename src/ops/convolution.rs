@@ -60,8 +60,8 @@ pub(super) fn reference(
             .collect::<Vec<f64>>()
     };
     let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
-    // In a depthwise convolution no rows of weights share columns, so each channel is computed
-    // alone.
+    // In a depthwise convolution only one row of weights reads a channel. A matrix product with
+    // panels of several rows would not pay, so each channel is computed alone.
     if (group, outputs) == (1, 1) {
         for (input, result) in inputs.iter().zip(&mut results) {
             let planes = input

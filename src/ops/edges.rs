@@ -1,4 +1,4 @@
-//! Graphs for checks: every operation alone at its edges, and random graphs.
+//! Graphs for checks: each operation alone, with small and uneven sizes, and random graphs.
 
 use super::random::Random;
 use crate::ir::graph::{Graph, Role, Shape};
@@ -10,7 +10,7 @@ use crate::ir::taps::{Tap, Taps};
 /// A graph that is being built, with random constants.
 pub(crate) struct EdgeGraph {
     pub(crate) graph: Graph,
-    /// The numbers of the graph's arrays.
+    /// The contents of the graph's arrays, such as weights.
     pub(crate) tensors: Vec<Vec<f32>>,
     pub(crate) random: Random,
 }
@@ -43,7 +43,7 @@ impl EdgeGraph {
         let name = format!("{}[{}]", op.name(), self.graph.nodes.len());
         let value = self.graph.push(name, op, inputs, arrays)?;
         for &(role, rows, cols) in arrays {
-            // With these weights a sum is about as large as its terms.
+            // With these weights a sum of products is about as large as the inputs of the layer.
             let size = if role == Role::Weights {
                 (3.0 / cols as f32).sqrt()
             } else {
@@ -444,8 +444,8 @@ fn slices(cases: &mut EdgeCases) {
             g.push(Op::Concat(axis), &[sum, high, low], &[])
         });
     }
-    // A layer of a slice has weights of 0 for the other elements if they are few. Else the slice is
-    // copied.
+    // A layer of a slice reads the whole vector, with weights of 0 for elements outside of the
+    // slice, if these are few (n = 9). Otherwise the program copies the slice (n = 100).
     for n in [9, 100] {
         cases.add("slices of a vector", shape(n, 1, 1), |g| {
             let first = g.slice(0, Axis::C, 0, 4)?;

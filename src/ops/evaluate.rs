@@ -12,9 +12,9 @@ pub(super) struct Computed<'c> {
     /// The index in `Graph::values`.
     pub(super) value: usize,
     pub(super) numbers: &'c mut [f64],
-    /// The values that its node reads, with their shapes. Empty for an input.
+    /// The operands of the node that has computed the value, with shapes. Empty for an input.
     pub(super) operands: &'c [(&'c [f64], Shape)],
-    /// The arrays of its node.
+    /// The arrays of this node, such as weights.
     pub(super) arrays: &'c [&'c [f32]],
 }
 
@@ -138,7 +138,7 @@ impl Graph {
         inputs: Vec<Vec<f64>>,
         mut seen: impl FnMut(Computed<'_>),
     ) -> Vec<Vec<Vec<f64>>> {
-        // The node that reads a value last.
+        // For each value that is no output, the last node that reads it and so frees it.
         let mut last = vec![None; self.values.len()];
         for (i, node) in self.nodes.iter().enumerate() {
             node.inputs.iter().for_each(|&v| last[v] = Some(i));

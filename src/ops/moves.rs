@@ -114,8 +114,8 @@ pub(super) fn pad(
 ) -> Vec<f64> {
     let [channels, top, left] = padding.before;
     shaped(output, |c, y, x| {
-        // Indices in the border before the value wrap around, so they are too large, as are those
-        // behind.
+        // Indices in the border before the value wrap around to huge numbers. So one comparison
+        // finds them and those in the border behind the value.
         let (c, y, x) = (
             c.wrapping_sub(channels),
             y.wrapping_sub(top),

@@ -15,7 +15,7 @@ use crate::ir::op::Op;
 /// Half the distance from 1 to the next f32.
 const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// The records that are computed with random rounding.
+/// The largest number of records that are computed with random rounding.
 const RECORDS: usize = 4;
 
 /// A single engine may be further off than a random rounding by this factor.
@@ -87,8 +87,9 @@ impl Network {
     }
 }
 
-/// The sums of the squares of all terms, for an operation that adds up products. A sum of n terms
-/// whose signs are random is off by about √(n / 2 · sum of squares) roundings.
+/// Returns the sum of the squared terms for each number of the result, for an operation that adds
+/// up products. Then a sum of n terms with random signs is off by about √(n / 2 · sum of squares)
+/// roundings.
 fn squares(op: Op, computed: &Computed<'_>, shape: Shape) -> Option<Vec<f64>> {
     let squared = |numbers: &[f64]| numbers.iter().map(|x| x * x).collect::<Vec<f64>>();
     let operands: Vec<Vec<f64>> = computed.operands.iter().map(|(x, _)| squared(x)).collect();
@@ -111,7 +112,7 @@ mod tests {
     use crate::baked;
     use crate::ir::graph::{Graph, Role};
 
-    /// Two layers, the second of which subtracts two large numbers.
+    /// Returns the noise of two layers. The second subtracts two numbers that grow with `size`.
     fn noise(size: f32) -> f64 {
         let mut graph = Graph::new(Shape::vector(1));
         let arrays = [(Role::Weights, 2, 1), (Role::Biases, 2, 1)];

@@ -39,8 +39,8 @@ impl WindowAxis {
         } else {
             room / stride
         };
-        // With `ceil`, a window that would begin behind the image and the border before it is left
-        // out.
+        // With `ceil`, the last window may reach beyond the border. It is left out if it would
+        // begin behind the image.
         Ok(if ceil && steps * stride >= n + before {
             steps
         } else {

@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
     pub(crate) problem: Problem,
     /// Rows of the operand without padding.
     pub(crate) rows: usize,
-    /// Rows of a pair's first layer, else 0.
+    /// Padded rows of the result of a pair's first layer, 0 for other operations.
     pub(crate) middle: usize,
     /// Work-groups that share the common dimension and write a partial result each. For a
     /// `reducepair`, the parts that the previous step wrote.
@@ -80,7 +80,7 @@ impl Sizes {
     }
 }
 
-/// A kernel with the sizes and constants of one launch.
+/// A kernel, and the work-group, sizes and scalar arguments of one launch of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'k> {
     pub(crate) kernel: &'k Kernel,
@@ -91,7 +91,7 @@ pub(crate) struct Call<'k> {
     pub(crate) factors: (f32, f32),
     /// Parameters of the activation, 0 for those that it does not have.
     pub(crate) params: [f32; 2],
-    /// The constant for rows without a source.
+    /// The constant that a gather kernel writes into rows without a source.
     pub(crate) value: f32,
     /// A batch is rounded up to a multiple of this number of records. The number of work-items
     /// grows with each such multiple.

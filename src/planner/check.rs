@@ -84,7 +84,7 @@ impl Check<'_> {
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             self.say(step, "does not add a value that stands as its result");
         }
-        // A reduce step has the scales. The step before it reads the weights.
+        // A reduce step reads the scales of the weights that the step before it reads as bytes.
         let reads = |step, what: fn(&Constant) -> bool| plan.constants_of(step).any(what);
         let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
         let weighted = if reduces {
@@ -125,7 +125,7 @@ impl Check<'_> {
         }
     }
 
-    /// The bytes of buffer `i`, if it is in the arena.
+    /// Returns the bytes of the arena that buffer `i` takes, or `None` if it is not in the arena.
     fn range(&self, i: usize) -> Option<ArenaRange> {
         let buffer = &self.plan.buffers[i];
         (buffer.role == BufferRole::Hidden).then(|| ArenaRange {

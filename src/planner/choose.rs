@@ -11,12 +11,12 @@ use crate::ir::view::RowMap;
 use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
-/// Fewest columns of the weights for each part of a layer that work-groups share. With fewer the
-/// overhead exceeds the gain.
+/// Fewest columns of the weights for each part, if work-groups share the common dimension of a
+/// layer. With fewer the overhead exceeds the gain.
 const LEAST_PART: usize = 48;
 
-/// Most rows outside its operand that a layer reads, with weights of 0. Copying the operand instead
-/// would take a launch.
+/// Most rows of other values that a layer reads beside its operand, with weights of 0. If there are
+/// more, a launch copies the operand first, and the layer reads the copy.
 const MOST_SPARE: usize = 64;
 
 /// Most rows that an operand may span for each row that a copy of it would have. A layer reads a
@@ -130,8 +130,9 @@ impl<'l> Planner<'l> {
         self.view(self.network.graph.nodes[node].inputs[0]).matrix
     }
 
-    /// Returns the number of parts that the common dimension of a layer is split into. It gives the
-    /// kernel the work-groups that it wants, but no part is shorter than [`LEAST_PART`].
+    /// Returns the number of parts that the common dimension of a layer is split into. More parts
+    /// are used while there are at most `split` work-groups, and on average [`LEAST_PART`] columns
+    /// in a part.
     fn parts(&self, kernel: &Kernel, (outputs, inputs): (usize, usize)) -> usize {
         let r = &kernel.restrictions;
         let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else {

@@ -91,8 +91,8 @@ impl<'p> BufferContents<'p> {
         self.held.retain(|held| held.buffer != buffer);
     }
 
-    /// Returns an error if `moved` gives the rows of `buffer` wrong numbers of an array. The array
-    /// is constant `n` of `step` and array `tensor` of the graph.
+    /// Returns an error if `moved` gives rows of `buffer` wrong numbers of an array, or if the step
+    /// has no such array. The array is constant `n` of `step` and array `tensor` of the graph.
     pub(super) fn reads(
         &self,
         step: &Step,
@@ -194,8 +194,8 @@ impl<'p> BufferContents<'p> {
         for value in values {
             self.add(written, value, moved.to);
         }
-        // A concatenation or padding is complete when all parts are there. Each pixel of its image
-        // has an equal share of all rows, or only its channels.
+        // A concatenation or padding is complete when all parts are there. Its image may have
+        // pixels that share all rows of the buffer equally, or pixels of the channels alone.
         let Some(node) = self.network.graph.nodes.get(step.node) else {
             return;
         };

@@ -21,9 +21,9 @@ pub(crate) struct Memory {
 pub(crate) const LARGE: usize = 1 << 20;
 
 /// Returns true if the host engine computes a convolution with `outputs` channels in tiles of 2 × 2
-/// pixels (Winograd). Tiles need at least a quarter fewer multiplications than the direct method,
-/// including those outside the image. Channels must fill whole vectors. The weights grow by 16/9
-/// and must fit a core's second-level cache.
+/// pixels (Winograd). The window must be 3 × 3 with stride 1, and channels must fill whole vectors.
+/// All tiles together must need at least a quarter fewer multiplications than the direct method.
+/// The weights grow by 16/9 and must fit a core's second-level cache.
 pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
     let Geometry {
         input: (_, from),
@@ -121,8 +121,8 @@ impl Memory {
     }
 }
 
-/// Returns true if a step is no affine layer, activation or arg-max. A thread of the host engine
-/// then carries only a few records at once through the steps.
+/// Returns true if the plan has a step that is no affine layer, activation or arg-max. A thread of
+/// the host engine then carries only a few records at once through the steps.
 fn of_images(plan: &Plan) -> bool {
     let vectors = |s: &Step| {
         use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
@@ -162,7 +162,7 @@ pub(crate) fn bounded(
             too_many = middle
         }
     }
-    // Part granules need as much memory as whole ones.
+    // A part of a granule needs the memory of a whole one, so a multiple of granules is preferred.
     let whole = fitting / plan.granule * plan.granule;
     if whole > 0 && fits(whole) {
         whole

@@ -11,7 +11,7 @@ pub(super) struct Chain {
     pub(crate) nodes: Vec<usize>,
     /// The nodes that own arrays, and the activation that follows each.
     pub(crate) weighted: Vec<(usize, Activation)>,
-    /// The addition node behind the sums, and the value that it adds.
+    /// The addition node that the launch also computes, and the value that it adds to the sums.
     pub(crate) added: Option<(usize, usize)>,
 }
 

@@ -25,8 +25,8 @@ impl<'l> Planner<'l> {
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
-    /// Gives `matrix` the rows of `value` and of no other value. The rows of each pixel are padded
-    /// to a multiple of `multiple`.
+    /// Sizes `matrix` for `value` alone, and records the rows of its elements. The rows of each
+    /// pixel are padded to a multiple of `multiple`.
     pub(super) fn pixels(&mut self, matrix: usize, value: usize, multiple: usize) {
         let shape = self.shape(value);
         if shape.h * shape.w == 1 {
@@ -61,7 +61,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Returns the values whose pixels need more rows, and the multiple for the rows of a pixel.
+    /// Returns each value whose pixels need more padding, and the number that the rows of one of
+    /// its pixels must become a multiple of.
     pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
         let wider = |m: &Matrix| {
             let value = m.pixels_of.filter(|_| m.by_pixels && m.padded() > m.rows)?;
@@ -370,8 +371,8 @@ impl<'l> Planner<'l> {
         )
     }
 
-    /// Returns a draft with images and a window. Sizes that the kernels' argument cannot hold are a
-    /// mistake.
+    /// Returns a draft with images and a window. If the kernels' argument cannot hold a size,
+    /// reports a mistake and returns `None`.
     fn placed(
         &mut self,
         kernel: &'l Kernel,
@@ -427,7 +428,7 @@ impl<'l> Planner<'l> {
     }
 
     /// Drafts a step that multiplies each element by a factor, and adds a summand if the node has
-    /// some. Each array has its own map from elements to numbers.
+    /// some. Factors and summands have a map each, from elements to indices of the array.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let graph = &self.network.graph;
         let node = &graph.nodes[i];
@@ -449,7 +450,8 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// Drafts a step with two operands. The first has the rows and the layout of the result.
+    /// Drafts an element-wise operation on two values. The result has the rows and the layout of
+    /// the first.
     fn combine_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let node = &self.network.graph.nodes[i];
         let (first, second) = (node.inputs[0], node.inputs[1]);
@@ -585,7 +587,8 @@ fn layout_read(kernel: &Kernel) -> Option<&Layout> {
         .and_then(|b| b.representation.as_ref())
 }
 
-/// Returns the rows of a transposed or sliced value. The operand has shape `from` and rows `map`.
+/// Returns the rows of a transposed or sliced value, whose operand has shape `from` and rows `map`.
+/// `None` if the rows do not follow the axes.
 fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     match op {
         Op::Transpose(axes) => map.transposed(from, axes),

@@ -352,7 +352,8 @@ impl Matrix {
         }
     }
 
-    /// Returns the number of rows with padding, for one partial result or a matrix without them.
+    /// Returns the number of rows with padding. For partial results, call it on the matrix that has
+    /// the shape of each.
     fn padded(&self) -> usize {
         self.rows.next_multiple_of(self.row_multiple)
     }

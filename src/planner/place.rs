@@ -21,9 +21,9 @@ impl Planner<'_> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
-        // A part batch is a prefix of every buffer if all layouts keep records outermost. Otherwise
-        // every batch is padded to a full one. In a plan for few records a kernel touches only its
-        // own columns, so no full prefix is needed. Element-wise kernels are the exception.
+        // A smaller batch takes a prefix of each buffer if all layouts put records outermost. Else
+        // it is padded to a full batch. In a variant for few records no padding is needed, because
+        // kernels touch only their own columns, unless one works element by element.
         let by_elements = |d: &Draft<'_>| {
             d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine
         };
@@ -298,7 +298,7 @@ impl Planner<'_> {
     }
 
     /// Returns rows and columns of the weights of a convolution, padded for its kernel, or of the
-    /// taps of a resampling.
+    /// taps of a resampling. `None` for other operations.
     fn padded_weights(&self, d: &Draft<'_>) -> Option<(usize, usize)> {
         let &(node, _) = d.weighted.first()?;
         if d.kernel.operation == Operation::Resample {
@@ -493,7 +493,7 @@ fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
 }
 
 /// Returns the number of work-groups, out of 16, that ask the device's last cache to keep their
-/// weights for the next record. Returns `None` if the cache holds all weights.
+/// weights for the next record. `None` if it can keep all weights, or if the kernel never asks.
 fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     let r = &kernel.restrictions;
     let weights: usize = network.graph.tensors.iter().map(|t| t.rows * t.cols).sum();
@@ -501,8 +501,8 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
 }
 
-/// Returns the options that tell a kernel for any layout where the values of its operand and of its
-/// result are.
+/// Returns the options with the layouts of operand `b` and result `r`, for a kernel that is
+/// compiled for layouts. Returns no options for other kernels.
 fn places_of(kernel: &Kernel, [b, r]: [&Buffer; 2], alike: bool, columns: usize) -> StepOptions {
     use Operation::{Affine, Convolution, Layers};
     if !kernel.options_of_layouts() {

@@ -11,9 +11,9 @@ pub(crate) enum LeadingArgument {
     Height,
     /// The height of the result without padding.
     Rows,
-    /// The height of a pair's first layer.
+    /// The padded height of the result of a pair's first layer.
     Middle,
-    /// Rows of a second operand.
+    /// The padded rows of the second of two operands.
     Second,
     /// The number of partial sums that the previous layer left, which this kernel adds up.
     Parts,

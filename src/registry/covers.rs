@@ -213,7 +213,7 @@ impl Kernel {
     pub(crate) fn options_of_layouts(&self) -> bool {
         let any =
             |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
-        // The lab's checks give a repack fixed layouts, so its operands do not show this.
+        // A repack is named below, because the lab's checks give its operands fixed layouts.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }

@@ -86,8 +86,8 @@ impl Json {
     }
 }
 
-/// Writes JSON. Control characters in strings are left to the writer of messages, which replaces
-/// them.
+/// Writes JSON. Of the control characters in strings only `\n` is escaped. The writer of messages
+/// replaces the others.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let string = |s: &str| {
@@ -186,8 +186,8 @@ impl<'v> Object<'v> {
         format!("{}: {key}", self.place)
     }
 
-    /// Returns a converted member. `None` without such a member. One that does not convert is a
-    /// mistake.
+    /// Returns member `key`, converted. `None` if it is missing or does not convert. The latter is
+    /// reported as a mistake.
     fn typed<T>(
         &self,
         key: &str,

@@ -18,7 +18,8 @@ impl Mistakes {
     }
 }
 
-/// The most characters of a line of this module. A name in a file may be longer.
+/// The most characters of a mistake or note. A longer one is cut, because names in files may be
+/// long.
 pub(crate) const LONGEST: usize = 2000;
 
 /// Formats a line without control characters. The build prints it in a directive to cargo, which a

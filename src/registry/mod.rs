@@ -45,7 +45,8 @@ impl Operation {
 /// A matrix operand of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Operand {
-    /// The layout. `None` if the kernel takes any layout because it works element by element.
+    /// The layout. `None` if the kernel takes any layout, because it works element by element or is
+    /// compiled for the layouts of each step.
     pub(crate) representation: Option<Layout>,
     /// The number of rows is a multiple of this.
     pub(crate) row_align: usize,
@@ -83,11 +84,11 @@ pub(crate) struct Most {
     pub(crate) l: usize,
     /// Weights, h · l.
     pub(crate) weights: usize,
-    /// Affine layers of a repeated chain. This bound holds even if the plan then has no kernel for
-    /// the chain.
+    /// The number of affine layers in a chain. Unlike a bound on sizes, it holds even if the plan
+    /// then has no kernel for the chain.
     pub(crate) layers: usize,
-    /// Work-groups along the records. This bound holds even if the plan then has no kernel for the
-    /// problem.
+    /// Work-groups along the records. Unlike a bound on sizes, it holds even if the plan then has
+    /// no kernel for the problem.
     pub(crate) groups: usize,
     /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the
     /// largest value of a record must not meet weights that are much smaller than others.
@@ -122,7 +123,7 @@ pub(crate) struct Restrictions {
     pub(crate) a: Option<Operand>,
     /// The right operand: activations, l × w, a column per record.
     pub(crate) b: Option<Operand>,
-    /// The result, h × w. A kernel that works in place has no other operand.
+    /// The result, h × w. A kernel that works in place also reads its operand here.
     pub(crate) r: Option<Operand>,
     /// True if the kernel can read weights as halves, compiled with -DHALF_WEIGHTS=1.
     pub(crate) half: bool,
@@ -201,10 +202,10 @@ pub(crate) struct PlanRecipe {
     pub(crate) engine: EngineKind,
     /// Records of a full batch, before padding.
     pub(crate) batch: usize,
-    /// Codenames of kernels. A node is computed by the kernel that covers the longest chain from
-    /// the node on. The kernel must take the operand in its layout, and `most` must admit the
-    /// chain. Of equally long chains, that with the least work per work-group is chosen, then the
-    /// first. If no kernel admits the node, the shortest chain of one layer is chosen.
+    /// Codenames of kernels. Of those that admit a node and take its operand's layout, the kernel
+    /// with the longest chain computes it. Equals are ranked: kernels for few records come first,
+    /// then those with the least work per work-group, then the first in this list. If no kernel
+    /// admits the node, the shortest chain of at most one layer is chosen.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
     /// A variant for batches of few records.
     pub(crate) few: Option<FewRecords>,
@@ -399,7 +400,7 @@ impl Restrictions {
         }
     }
 
-    /// Orders a pair for rows and columns as dimensions 0 and 1 of the work-items.
+    /// Returns a pair for (rows, columns) in the order of the work-items' dimensions 0 and 1.
     pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first {
             (cols, rows)
@@ -551,8 +552,8 @@ impl Kernel {
     }
 
     /// Returns the compiler options for a step. They have the version of the language, the kernel's
-    /// constants, the fused activation, the work-group `local` (dimensions 0 and 1), and the step's
-    /// options.
+    /// constants and own options, the fused activation, and the format of `weights`. The work-group
+    /// `local` (dimensions 0 and 1) and the step's options follow.
     pub(crate) fn options(
         &self,
         activation: Activation,

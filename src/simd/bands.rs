@@ -31,13 +31,14 @@ pub(crate) struct BandLimits {
     /// The fewest bytes of a value between steps for which a band pays. Smaller values stay in the
     /// cache without one.
     least: usize,
-    /// The number of values by which arena and windows may exceed the arena that the plan counts.
+    /// The plan counts a number of values for the arena. Arena and windows together may have this
+    /// many more.
     pub(super) spare: usize,
 }
 
 impl BandLimits {
-    /// The limits of the program, each a quarter of a second-level cache of 1 MB. On a Xeon with
-    /// such a cache windows of 384 and of 512 KB were not faster.
+    /// The limits of the program. Each number of bytes is a quarter of a second-level cache of
+    /// 1 MB. On a Xeon with such a cache windows of 384 and of 512 KB were not faster.
     const OF_CACHE: BandLimits = BandLimits {
         windows: 1 << 18,
         weights: 1 << 18,
@@ -78,7 +79,8 @@ pub(super) fn limits() -> BandLimits {
     BandLimits::OF_CACHE
 }
 
-/// The fewest and the most lines of its last result that a band computes at a time.
+/// The parts of its last result that a band computes at a time: the fewest lines, and the most
+/// units. [`unit()`] gives the lines of a unit.
 const LINES: (usize, usize) = (2, 16);
 
 /// Consecutive steps that are computed together, some lines at a time. Each step but the first
@@ -205,8 +207,9 @@ pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
     bands
 }
 
-/// Returns true if step `i` can be in a band with the step before. Only step `i` reads that step's
-/// result, where it was written. The result is large enough to leave the cache.
+/// Returns true if step `i` can be in a band with the step before. Only step `i` may read the
+/// result of the step before, as an image of the same place and shape. This result must be large
+/// enough to leave the cache.
 fn chained(steps: &[HostStep], i: usize) -> bool {
     let (before, step) = (&steps[i - 1], &steps[i]);
     let Place::Hidden(_) = before.to else {
@@ -304,7 +307,7 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
         };
         let window = &geometry.window;
         let ((size, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
-        // The units of the step before may begin earlier and end later than what is needed.
+        // The step before computes whole units, which may exceed the needed lines at both ends.
         let reach = (counts[i] - 1) * stride + (size - 1) * dilation + 1;
         let spare = 2 * (unit(&steps[i - 1]) - 1);
         counts[i - 1] = (reach + spare).min(shape.h);

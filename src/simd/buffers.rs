@@ -130,7 +130,7 @@ pub(super) struct Undecoded {
 // outside of jobs.
 unsafe impl Sync for Undecoded {}
 
-/// The set of the free buffers among at most 64, with a bit for each.
+/// The set of the free indices of at most 64 buffers or workspaces, with a bit for each index.
 struct FreeSet {
     bits: AtomicU64,
 }
@@ -143,8 +143,8 @@ impl FreeSet {
         FreeSet { bits }
     }
 
-    /// Takes the lowest free index, until it is given back. `None` if all are taken. If other
-    /// threads have all other ones, a thread gets the one that it had before.
+    /// Takes the lowest free index out of the set and returns it. `None` if the set is empty. If
+    /// other threads hold all other indices, a thread gets the index that it had before.
     fn borrow(&self) -> Option<usize> {
         let lowest_taken = |free: u64| (free > 0).then(|| free & (free - 1));
         let before = self.bits.fetch_update(Acquire, Relaxed, lowest_taken);
@@ -156,8 +156,8 @@ impl FreeSet {
     }
 }
 
-/// Buffers for the input of a tile. The thread that decodes a tile's records borrows a buffer,
-/// which stays in its core's cache. A slot's input moves from core to core instead.
+/// Buffers for the decoded records of a tile. The thread that decodes them borrows a buffer, which
+/// stays in its core's cache. The buffer of a slot's input would move from core to core.
 pub(super) struct TileInputs {
     pub(super) buffers: Vec<Activations>,
     free: FreeSet,

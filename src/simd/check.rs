@@ -89,8 +89,8 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             let ((second, _), (output, to)) = (geometry.input, geometry.output);
             right(whole(output, to) <= written.min(read));
             right(!in_place && step.to != *other && images::end(second, to) <= rows.of(*other));
-            // If both operands have the same place, their padding is combined too, so it must
-            // exist.
+            // If both operands are laid out alike, the step also combines their padding. So the
+            // buffers must contain the padding.
             let all = Shape {
                 c: output.pixel,
                 ..to
@@ -150,7 +150,7 @@ fn image(step: &HostStep, geometry: &Geometry, rows: BufferRows<'_>) {
     right(whole(output, to) <= rows.of(step.to));
 }
 
-/// The row behind an image whose pixels are written with their padding.
+/// Returns the end of an image in its buffer, if the pixels are written with their padding.
 fn whole(image: Image, shape: Shape) -> usize {
     images::end(
         image,

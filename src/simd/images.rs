@@ -27,7 +27,7 @@ use std::ops::Range;
 /// first-level cache holds them beside the values.
 const ADDRESSES: usize = 1024;
 
-/// The number of strip values at a time. They take as many bytes as the addresses.
+/// The number of strip values at a time. They take as many bytes as the addresses of a 64-bit CPU.
 const STRIPS: usize = 2048;
 
 /// The largest number of windows at a time, before it is rounded up to whole micro-tiles.
@@ -783,7 +783,7 @@ pub(super) unsafe fn combine(
             };
         }
     };
-    // This quick way also computes padding. A division does not take it, because padding may be 0.
+    // This quick way also computes padding. Divisions do not take it: 0 / 0 in padding is NaN.
     if second == output && arithmetic != Arithmetic::Divide {
         let (first, end) = (lines.start * output.line, lines.end * output.line);
         let vectors = (end - first) / LANES * LANES;
@@ -850,7 +850,7 @@ pub(super) unsafe fn resample(
     Operands { x, result }: Operands,
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    // The row of each pixel that is read, and its weight.
+    // The index in `x` of each pixel that is read, and the pixel's weight.
     let mut terms = [(0, 0.0); MOST_TAPS * MOST_TAPS];
     for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
         let mut count = 0;
@@ -921,7 +921,7 @@ pub(super) unsafe fn softmax(
         };
         let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         to_pixel.fill(0.0);
-        // A sum of thousands of classes in f32 would be off by 1e-4 and more.
+        // The sum is an f64. In f32, a sum of thousands of classes would be off by 1e-4 and more.
         let mut sum = 0.0;
         for (to, v) in to_pixel.iter_mut().zip(from) {
             *to = libm::expf(v - most);
@@ -940,7 +940,7 @@ pub(super) unsafe fn softmax(
     }
 }
 
-/// The end of an image: the row after its last one.
+/// Returns the end of an image in its buffer: the index behind its last value, without padding.
 pub(super) fn end(image: Image, shape: Shape) -> usize {
     image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c
 }

@@ -1,5 +1,5 @@
-//! Steps that copy rows, or multiply rows and add to them. They are nested loops, whose innermost
-//! loop covers contiguous rows where the row maps have some.
+//! Steps that copy rows, or multiply rows by factors and add summands. Each step runs as nested
+//! loops. The innermost loop covers contiguous rows if the row maps have such rows.
 
 use super::buffers::Operands;
 use crate::ir::view::{Moved, RowMap};
@@ -14,7 +14,8 @@ struct Loops<const N: usize> {
     loops: Vec<Loop<N>>,
 }
 
-/// A loop with fewer turns costs more than its body. If possible, a longer one is the innermost.
+/// A loop with fewer turns than this costs more than its body. Such an innermost loop changes
+/// places with the loop around it, if that one has more turns.
 const SHORT: usize = 8;
 
 /// A loop that advances `N` indices together.
@@ -91,8 +92,8 @@ impl<const N: usize> Loops<N> {
     }
 
     /// Calls `work` for each iteration of all but the two innermost loops. Passes the indices at
-    /// which these two start, and the two loops. The last is not a short one if the other is
-    /// longer. `turns` are the turns of the outermost loop to make.
+    /// which these two start, and the two loops. Swaps them if the inner one is shorter than
+    /// [`SHORT`] and than the other. The outermost loop makes only `turns`.
     fn each(&self, turns: Range<usize>, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
         let none = Loop {
             turns: 1,
@@ -147,19 +148,20 @@ pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The elements that a step copies or computes, with their rows, and the rows without an element
-/// that it fills.
+/// The rows of the elements that a step copies or computes, as loops. Also the rows of the result
+/// that have no element, which the step fills with a value.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<const N: usize> {
     pieces: Vec<Loops<N>>,
     fills: Vec<Fills>,
-    /// All rows of the result below this one are written. If it is 0, only rows of elements are.
+    /// The step writes all rows of the result before this one, and from it on rows of elements.
     filled: usize,
-    /// True if fills also write rows of elements. So fills come first, and the step has one part.
+    /// True if a fill also writes the rows of elements. It must come before the elements, so the
+    /// step has only one part.
     fills_all: bool,
 }
 
-/// Number `part` of the `parts` parts of a step, which threads share.
+/// The part of a step that a thread computes, if several share the step: number `part` of `parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) part: usize,
@@ -169,7 +171,7 @@ pub(super) struct Share {
 impl Share {
     pub(super) const WHOLE: Share = Share { part: 0, parts: 1 };
 
-    /// The range of `n` consecutive things that is in this part.
+    /// Returns the range of this part, if `n` lines, pixels or the like are cut into `parts`.
     pub(super) fn of(self, n: usize) -> Range<usize> {
         n * self.part / self.parts..n * (self.part + 1) / self.parts
     }
@@ -271,7 +273,8 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// All rows of the result below this one are written. If it is 0, only rows of elements are.
+    /// Returns the first row that may stay unwritten. From it on, a step writes only rows of
+    /// elements.
     pub(super) fn filled(&self) -> usize {
         self.filled
     }
@@ -288,7 +291,8 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
-    /// Fills the part's rows without an element, or all rows, with `value`.
+    /// Fills the part's rows that have no element with `value`. Fills the rows of elements too if
+    /// `fills_all`.
     ///
     /// SAFETY: `result` is valid for the filled rows. No other thread touches those of the part.
     unsafe fn fill(&self, value: f32, share: Share, result: *mut f32) {
@@ -308,8 +312,8 @@ impl<const N: usize> Moves<N> {
     }
 }
 
-/// Cuts the elements into runs that no innermost loop of a map interrupts. Returns a loop for each
-/// run.
+/// Cuts the elements into runs of equal length, in each of which every map has a constant step.
+/// Returns the loops of each run: one, or none for a run of one element.
 fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     let innermost = maps.map(|m| m.loops[2]);
     let common = innermost.iter().fold(0, |n, &(turns, _)| gcd(n, turns));
@@ -350,8 +354,8 @@ pub(super) unsafe fn gather(
                 let from = x.add(from + i * outer.steps[1]);
                 match (to_step, from_step) {
                     (1, 1) => copy_run(from, to, n),
-                    // Interleaved channels, or every other channel: a constant step needs no
-                    // multiplication.
+                    // Writes or reads every other row, as with interleaved channels. A constant
+                    // step of 2 saves a multiplication for each row.
                     (2, 1) => (0..n).for_each(|k| *to.add(2 * k) = *from.add(k)),
                     (1, 2) => (0..n).for_each(|k| *to.add(k) = *from.add(2 * k)),
                     _ => (0..n).for_each(|k| *to.add(k * to_step) = *from.add(k * from_step)),

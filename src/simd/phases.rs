@@ -12,8 +12,8 @@ use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
 use std::ops::Range;
 
-/// The most parts of a record for each thread. With more, handing out parts would take longer than
-/// the threads' idle time at the end, which it saves.
+/// The most parts of a record for each thread. More parts would shorten the threads' idle time at
+/// the end. But handing out the parts would take longer than this saves.
 const PARTS: usize = 2;
 
 /// The least time of a part of a record in microseconds. It is many times the cost of handing out
@@ -82,8 +82,8 @@ pub(super) fn of_record(
             }
             (Action::Convolution(dense, _), pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile_records);
-                // Few tiles cannot be divided evenly, and each thread would read all of the
-                // weights.
+                // The split is by rows if there are few micro-tiles of pixels. These cannot be
+                // divided evenly, and each thread would read all weights.
                 let rows = if tiles < PARTS * threads {
                     by_rows(dense.biases.len() / kernels.lanes, 2)
                 } else {

@@ -43,8 +43,8 @@ pub(super) fn scratch(product: &Product, lanes: usize) -> usize {
     product.terms * (padded_columns(product, lanes) + rows) + ROWS * lanes
 }
 
-/// Computes the blocks of rows `units`. The last block of all also sets the rows of the result
-/// behind its last element to 0. The result has `rows` rows, with this padding.
+/// Computes the blocks of rows `units`. The call that gets the last block of the last group also
+/// sets the padding behind the result's last element to 0. With it, the result has `rows` values.
 ///
 /// SAFETY: both operands and the result are valid for the rows that the product names, the result
 /// for `rows`. `scratch` has the memory that [`scratch`] returns, and zeros for the padded columns.

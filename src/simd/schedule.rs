@@ -192,9 +192,9 @@ impl Schedule {
             let since = *idle.get_or_insert_with(Instant::now);
             let limit = if self.under_way() { SPIN_IN_JOB } else { SPIN };
             if since.elapsed() < limit {
-                // The wait until the thread looks for work again. A pause instruction on x86 takes
-                // as long as many on other CPUs. A step of a single record takes only a few times
-                // longer than this wait.
+                // The thread waits before it looks again. A pause instruction on x86 takes as long
+                // as many on other CPUs. The wait must be short, because a step of a single record
+                // takes only a few times longer.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
                 (0..pauses).for_each(|_| std::hint::spin_loop());
             } else {

@@ -61,7 +61,7 @@ pub(crate) enum Action {
     Windows {
         operation: WindowOp,
         /// Weights (floats) of all channels, element by element of the window, and a bias for each
-        /// channel. Only products have them.
+        /// channel. `None` for pooling.
         weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// The function that is applied to each element of the result.
         activation: Activation,
@@ -75,8 +75,8 @@ pub(crate) enum Action {
         other: Place,
         /// The function that is applied to each element of the result.
         activation: Activation,
-        /// The images of the second operand and of the result. The first operand has the place of
-        /// the result.
+        /// The images of the second operand and of the result. The first operand is laid out in its
+        /// buffer as the result is in its own.
         geometry: Geometry,
     },
     /// Multiplies rows by factors and adds summands. Without summands, multiplies only values below
@@ -84,7 +84,7 @@ pub(crate) enum Action {
     Scale {
         factors: Cow<'static, [f32]>,
         biases: Option<Cow<'static, [f32]>>,
-        /// The factor and the summand of each row.
+        /// For each row, the index of its factor in `factors` and of its summand in `biases`.
         moves: Moves<3>,
         /// The function that is applied to each element of the result.
         activation: Activation,
@@ -92,7 +92,7 @@ pub(crate) enum Action {
     /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.
     Resample {
         taps: Taps,
-        /// Places of operand and result.
+        /// The images of the operand and of the result.
         geometry: Geometry,
     },
     /// The matrix product of two computed values, in groups.
@@ -105,7 +105,7 @@ pub(crate) enum Action {
     },
     /// Softmax over the channels of each pixel, or its logarithm.
     Softmax {
-        /// Places of operand and result.
+        /// The images of the operand and of the result.
         geometry: Geometry,
         /// True for the logarithm.
         logarithm: bool,
@@ -118,7 +118,7 @@ pub(crate) enum Action {
     },
     /// An activation in place.
     Activate(Activation),
-    /// The index of the largest score. The number is that of the scores.
+    /// Finds the index of the largest score, the class. The field is the number of scores.
     ArgMax(usize),
 }
 

@@ -387,9 +387,9 @@ impl Arena {
                 continue;
             };
             let last = all.next_back().unwrap_or(first);
-            // True if only a window of the band holds the buffer's values. The result of the band's
-            // last step is in no window. The search for a wrong step cuts a plan short, so that
-            // nothing may read this result.
+            // True if only a window of the band holds the buffer's values. The last condition
+            // excludes the result of the band's last step, which is in no window. No step reads
+            // this result if the search for a wrong step has cut the plan short.
             let inside = |band: &Band| {
                 first >= band.steps.start && last < band.steps.end && first + 1 < band.steps.end
             };
@@ -427,7 +427,7 @@ fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Ve
             bands::MADE.set(bands::MADE.get() + bands.len());
             return (bands, arena);
         }
-        // The band without which the arena is smallest.
+        // The values of the arena without band `i`. The band with the smallest number is dropped.
         let without = |i: usize| {
             let others = bands.iter().enumerate().filter(|(n, _)| *n != i);
             let others: Vec<Band> = others.map(|(_, band)| band.clone()).collect();

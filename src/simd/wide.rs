@@ -1,7 +1,7 @@
 //! Runs safe code in a copy that is compiled for AVX, if this CPU has it.
 //!
-//! `build.rs` also compiles this file. So it is the module `crate::wide`, which uses nothing else
-//! of `simd`.
+//! `build.rs` also compiles this file, but not the rest of the folder `simd`. So the file is a
+//! module of its own, `crate::wide`, and uses nothing of `simd`.
 #![allow(unsafe_code)]
 
 /// Code that [`widest`] compiles twice, with and without AVX. It is a trait instead of a closure

@@ -69,8 +69,8 @@ impl Elements {
 
 /// Copies little-endian floats. The error is the index of the first one that is not finite.
 ///
-/// The copy and the test are loops of their own without an exit, which compilers turn into vector
-/// code.
+/// The copy and the test for finite numbers are two loops that never end early, so compilers turn
+/// both into vector code.
 fn copy_floats(bytes: &[u8], values: &mut [f32]) -> Result<(), usize> {
     const EXPONENT: u32 = 0x7f80_0000;
     for (b, to) in bytes.chunks_exact(4).zip(&mut *values) {
@@ -103,11 +103,12 @@ pub(super) fn idx_type(code: u8) -> Option<Dtype> {
 pub(super) struct Binary {
     kind: BinaryFormat,
     elements: Elements,
-    /// The number of records that the header announces. `None` for formats without a header.
+    /// The number of records, or of rows of a time series, that the header announces. `None` for
+    /// formats without a header.
     count: Option<u64>,
     /// True once the header was read. Always true for formats without a header.
     begun: bool,
-    /// The number of records found so far.
+    /// The number of records, or of rows of a time series, found so far.
     record: u64,
 }
 
@@ -131,8 +132,8 @@ impl Binary {
         }
     }
 
-    /// Returns the number of the record that was found last, counted from 1. Returns 0 before the
-    /// first.
+    /// Returns the number of the record, or of the row of a time series, that was found last. It
+    /// counts from 1, and is 0 before the first.
     pub(super) fn record(&self) -> u64 {
         self.record
     }

@@ -25,7 +25,8 @@ pub(super) struct Csv {
     line: u64,
     /// True once the first line that is not blank was read. Only that line may be a header.
     begun: bool,
-    /// The number of bytes of the unfinished line that were searched for a line end.
+    /// The number of bytes of the unfinished line in which there is no line end. They are not
+    /// searched again.
     searched: usize,
     /// True if the unfinished line does not fit into the buffer. The rest of the line is skipped.
     skipping: bool,
@@ -106,8 +107,8 @@ impl Csv {
         }
     }
 
-    /// Decides if `line` is a record or a header. Returns `None` for a correct header, and
-    /// [`Next::Bad`] or an error for a wrong one.
+    /// Decides if `line` is a record or a header. Returns [`Next::Record`] for a record, and `None`
+    /// for a correct header. Returns [`Next::Bad`] or an error for a wrong header.
     ///
     /// A header of the right length with other names than the features is always an error, because
     /// the columns of all records would be wrong. A header of another length is a bad record if bad
@@ -235,12 +236,12 @@ pub(super) fn decode_raw(
     })
 }
 
-/// The number of fields that are read one by one before vector code is tried again. It reads runs
-/// of short whole numbers.
+/// The number of fields that are read one by one behind a run that vector code has read. Then
+/// vector code, which reads only runs of short whole numbers, is tried again.
 const ONE_BY_ONE: usize = 32;
 
-/// Decodes the fields of a line into `values`. The line must have as many fields. `scaled(i, x)`
-/// transforms number `i`.
+/// Decodes the fields of a line into `values`. Any other count of fields is a mistake.
+/// `scaled(i, x)` transforms number `i`.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],

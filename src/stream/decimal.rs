@@ -1,15 +1,17 @@
-//! The shortest decimals of floats, without the standard library where f64 decides. That takes a
-//! sixth of the time, which counts for networks with thousands of scores a record.
+//! Writes the shortest decimals of floats. Arithmetic in f64 finds them in a sixth of the standard
+//! library's time, which counts for networks with thousands of scores a record. Floats that it
+//! cannot decide are left to the standard library.
 
 /// Powers of ten. All are exact.
 const POWERS: [f64; 15] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14,
 ];
 
-/// Parts of ten, rounded.
+/// The powers of ten from 10^0 down to 10^-8, rounded to f64.
 const PARTS: [f64; 9] = [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 
-/// More than the rounding errors of numbers below 1e9 in f64, whose unit there is 1.2e-7.
+/// More than the rounding errors of this module's numbers below 1e9, where neighbouring f64 are
+/// 1.2e-7 apart. A comparison that is closer than this decides nothing.
 const UNSURE: f64 = 1e-6;
 
 /// Appends the shortest text that reads back as `x`, the nearest one if there are several, without
@@ -21,13 +23,13 @@ const UNSURE: f64 = 1e-6;
 /// middles.
 pub(super) fn append(b: &mut Vec<u8>, x: f32) -> bool {
     let size = x.abs();
-    // Below a power of two the neighbours are at different distances.
+    // The two neighbours of a power of two are at different distances, which `room` cannot express.
     if !(1e-5..1e9).contains(&size) || size.to_bits() & 0x7f_ffff == 0 {
         return false;
     }
     let wide = f64::from(size);
     let half_unit = (f64::from(f32::from_bits(size.to_bits() + 1)) - wide) / 2.0;
-    // The decimal exponent, from -5 to 8: log10 of 2 by the binary exponent, or one more.
+    // The decimal exponent, -5 to 8, is log10(2) times the binary one, rounded down, or one more.
     let binary = (size.to_bits() >> 23) as i32 - 127;
     let least = (binary * 1233) >> 12;
     let exponent = least + i32::from(wide >= power(least + 1));
@@ -43,7 +45,7 @@ pub(super) fn append(b: &mut Vec<u8>, x: f32) -> bool {
     true
 }
 
-/// The power of ten as f64, which is only compared with.
+/// Returns 10^`exponent`, rounded to f64. That is exact enough to compare a float with it.
 fn power(exponent: i32) -> f64 {
     match usize::try_from(exponent) {
         Ok(n) => POWERS[n],
@@ -51,8 +53,9 @@ fn power(exponent: i32) -> f64 {
     }
 }
 
-/// Returns the digits of the number with the fewest digits that is less than `room` from `scaled`,
-/// and how many of nine digits were cut off. `None` if f64 cannot tell.
+/// Rounds `scaled`, which has nine digits before the point, to as few digits as possible. The
+/// result must be less than `room` away. Returns the digits as a number, and how many of the nine
+/// were cut off. `None` if f64 cannot tell, or if the number was rounded up to ten digits.
 fn shortest(scaled: f64, room: f64) -> Option<(u32, usize)> {
     let mut found = None;
     for (cut, (unit, part)) in POWERS.iter().zip(PARTS).enumerate() {
@@ -73,11 +76,11 @@ fn shortest(scaled: f64, room: f64) -> Option<(u32, usize)> {
     found.filter(|&(number, cut)| f64::from(number) < POWERS[9 - cut])
 }
 
-/// Writes a number of so many digits into `text`, which has zeros. `exponent` is the power of ten
-/// of the first digit. Returns the length.
+/// Writes `number`, which has `digits` digits, into `text`, which is filled with the character `0`.
+/// The first digit counts 10^`exponent`. Returns the length of the written text.
 fn write(text: &mut [u8], mut number: u32, digits: usize, exponent: i32) -> usize {
-    // The digits stand behind the point, or all of them before it. A point among them takes the
-    // place of those before it, which move.
+    // Digits that all stand on one side of the point are written in place. If the point is among
+    // them, all are written one place late, and those before the point move forward.
     let whole = usize::try_from(exponent + 1).unwrap_or(0);
     let first = match whole {
         0 => 2 + (-1 - exponent) as usize,
@@ -109,7 +112,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Compares with the standard library. Returns true if `append` could tell.
+    /// Checks that `append` writes the standard library's text for `x`, or nothing. Returns true if
+    /// it writes a text.
     fn agrees(x: f32) -> Result<bool, TestCaseError> {
         let mut text = Vec::new();
         let done = append(&mut text, x);

@@ -96,7 +96,7 @@ impl ForeignFile {
     }
 }
 
-/// Returns true if `bytes` start with `magic`.
+/// Returns true if `bytes` start with `magic`. `None` if more bytes are needed to tell.
 fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
     let n = bytes.len().min(magic.len());
     if bytes[..n] != magic[..n] || (n < magic.len() && ended) {
@@ -107,7 +107,7 @@ fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
 }
 
 /// Returns the kind of file in `table` whose first bytes `bytes` begin with. `Some(None)` if there
-/// is none.
+/// is no such kind, `None` if more bytes are needed to tell.
 fn one_of(
     table: &[(&[u8], ForeignFile)],
     bytes: &[u8],

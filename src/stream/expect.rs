@@ -19,13 +19,13 @@ pub(crate) use scores::ExpectedScores;
 /// The first bytes of an idx file of labels: bytes, one dimension.
 const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 
-/// The expected classes of a run, and the number of records so far that were predicted so.
+/// The expected classes of a run, and the number of records so far whose prediction equals them.
 #[derive(Debug)]
 pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
-    /// The reading of the names, for the report. Set only if another reading may have been meant,
-    /// because some label is a whole number other than the index of its class.
+    /// How the names in the file were read, as labels or as indices. `None` if nothing else can
+    /// have been meant, for example if every numeric label is the index of its class.
     reading: Option<NameReading>,
     /// The classes if the names are read as indices. Set only if `reading` is, and all names can be
     /// read both as labels and as indices.
@@ -35,7 +35,7 @@ pub(crate) struct ExpectedClasses {
     seen: u64,
 }
 
-/// The way in which the names in a file are read.
+/// The way in which the names of classes in a file are read: all as labels, or all as indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameReading {
     Labels,
@@ -55,8 +55,8 @@ pub(crate) struct Accuracy {
     /// The number of records with the expected class.
     pub(crate) right: u64,
     pub(crate) total: u64,
-    /// The reading of the names, for the report. Set only if another reading may have been meant,
-    /// because some label is a whole number other than the index of its class.
+    /// How the names in the file were read, as labels or as indices. `None` if nothing else can
+    /// have been meant, for example if every numeric label is the index of its class.
     pub(crate) reading: Option<NameReading>,
     /// The number of records with the expected class if the names are read as indices. Set only if
     /// all names can be read both as labels and as indices.
@@ -192,8 +192,9 @@ impl ExpectedClasses {
     }
 }
 
-/// Reads a whole file. It stops early at a zero byte in text, or behind the announced number of idx
-/// labels, and such contents are refused later. The file may be a device without an end.
+/// Reads a whole file of expected classes. Because the file may be a device without an end, reading
+/// stops after a zero byte in text, or after more idx labels than announced. The parser refuses
+/// both.
 fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
     const PIECE: u64 = 1 << 16;
     let mut bytes = Vec::new();
@@ -273,7 +274,8 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
 /// The classes of each line, for `Multilabel`.
 struct Sets {
     sets: Vec<Box<[u32]>>,
-    /// Set if another reading of the names may have been meant.
+    /// How the names were read, as labels or as indices. `None` if nothing else can have been
+    /// meant.
     reading: Option<NameReading>,
 }
 
@@ -329,7 +331,8 @@ struct Meanings {
 }
 
 impl Meanings {
-    /// Returns the reading of the names if another one may have been meant.
+    /// Returns how the names were read. `None` if all are labels and not all are indices, because
+    /// then nothing else can have been meant.
     fn told(&self) -> Option<NameReading> {
         (self.reading == NameReading::Indices || self.otherwise.is_some()).then_some(self.reading)
     }

@@ -58,7 +58,8 @@ pub(crate) struct Stream<'a, 'w, W> {
     /// doubtful still ends the run: a header with wrong names, or an input that ends inside a
     /// binary record. `None`: the first bad record ends the run.
     pub(crate) bad: Option<&'a mut OnBadRecord<'a>>,
-    /// Called at the end of an input of a time series, if its last rows are part of no record.
+    /// Called at the end of an input of a time series, if rows were kept for a record that the
+    /// input's end leaves incomplete.
     pub(crate) left: Option<&'a mut OnRowsLeft<'a>>,
     /// The classes of `--expect`, which the predicted classes are compared with.
     pub(crate) expected: Option<&'a mut ExpectedClasses>,
@@ -74,7 +75,8 @@ pub(crate) struct Stream<'a, 'w, W> {
 /// A function that takes the reason why a record is bad.
 pub(crate) type OnBadRecord<'a> = dyn FnMut(&Error) + Send + 'a;
 
-/// A function that takes the name of an input and the number of rows left at its end.
+/// A function that takes the name of an input, and the number of last rows kept for a record that
+/// stayed incomplete.
 pub(crate) type OnRowsLeft<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
 /// A function that takes the progress of a run: its engine, its times if they are taken, and its
@@ -372,7 +374,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.add(start, "submit", slot, |t| &mut t.engine);
                     if let Err(e) = submitted {
                         p.newest = None;
-                        // The engine has the previous batch, so its answers are still written.
+                        // The engine still has the previous batch, whose answers are written now.
                         drop(self.answer(p, true)?);
                         return Err(e);
                     }
@@ -383,8 +385,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                     p.next = (slot + 1) % SLOTS;
                 }
                 // A driver may replace the signal handlers when it first compiles. They are
-                // restored if the number of batches is a power of two: often at the beginning,
-                // rarely later, at no cost.
+                // restored whenever the number of batches is a power of two. That is often at the
+                // beginning, and later so rarely that it costs almost nothing.
                 if p.summary.batches.is_power_of_two() {
                     signal::keep();
                 }

@@ -1,8 +1,9 @@
 //! Parses the numbers of CSV fields: a fast path for plain decimals, and the standard library for
 //! all others.
 //!
-//! Both give the same bits. If m and 10^|e| are both exact in the type, m·10^e is rounded only once
-//! (Clinger, "How to read floating point numbers accurately", 1990).
+//! Both give the same bits. A decimal is m·10^e. If the type of the result holds both m and 10^|e|
+//! exactly, their product or quotient is rounded only once (Clinger, "How to read floating point
+//! numbers accurately", 1990).
 
 /// A decimal number: (−1)^negative · mantissa · 10^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +15,7 @@ struct Decimal {
 
 /// The most decimal digits that always fit u64.
 const DIGITS: usize = 19;
-/// Every whole number up to these two bounds is exact in f32 and in f64.
+/// Every whole number up to the first bound is exact in f32, up to the second in f64.
 const EXACT_F32: u64 = 1 << 24;
 const EXACT_F64: u64 = 1 << 53;
 /// All powers of ten that are exact in f32.
@@ -147,7 +148,7 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
         // The exponent for 100 and more decimals is clamped. Such a number is refused below.
         exponent = -((at - point).min(100) as i32);
     }
-    // Leading zeros count, too. A number with so many is rare, and the slow path reads it.
+    // Leading zeros count as digits. If they make too many, the standard library reads the number.
     if count == 0 || count > DIGITS {
         return None;
     }
@@ -198,7 +199,7 @@ fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let (negative, from) = sign(bytes, at);
     let mut value = 0;
     let to = digits(bytes, from, &mut value);
-    // The value of more digits may have wrapped.
+    // An exponent of more than three digits is refused, because `value` may have wrapped.
     (to > from && to - from <= 3).then(|| {
         let value = value as i32;
         (if negative { -value } else { value }, to)

@@ -96,8 +96,8 @@ impl<'a> OutputSpec<'a> {
 /// The answer to a bad record. In JSON it is the key of the reason.
 pub(crate) const ERROR: &str = "error";
 
-/// Returns the message of a usage error if the answer to a bad record could be mistaken for a
-/// label.
+/// Returns an error if answers are labels and a label equals [`ERROR`], the answer to bad records.
+/// The error is the message of a usage error.
 pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     match output == AnswerFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(

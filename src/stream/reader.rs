@@ -17,7 +17,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The smallest size of a reader's buffer in bytes. For wide records it has 64 bytes a number.
+/// The smallest size of a reader's buffer in bytes. The buffer for wide records has 64 bytes for
+/// each number of a record instead.
 const BUFFER: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 20 };
 
 /// The format of an input.
@@ -134,7 +135,8 @@ pub(super) struct Coding {
 }
 
 impl Coding {
-    /// Returns the network's input number `i`, which was read as `x`.
+    /// Returns number `i` of a record as the network gets it: the number `x` that was read, scaled
+    /// and then rounded to f32.
     pub(super) fn scaled(&self, i: usize, x: f64) -> f32 {
         self.transform.apply(i, x) as f32
     }
@@ -406,8 +408,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Returns the number of rows at the end of a time series that are part of no record. Valid
-    /// after [`Next::End`].
+    /// Returns the number of rows at the end of a time series that were kept for a record but are
+    /// part of none. Rows that the hop skips are not counted. Valid after [`Next::End`].
     pub(crate) fn left(&self) -> usize {
         self.series.as_ref().map_or(0, TimeSeries::left)
     }
@@ -449,8 +451,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
     fn no_header(&self) -> Result<Next, Error> {
         match &self.decoder {
             InputDecoder::Binary(binary) => binary.end(&self.buffer, &self.context),
-            // `start` needs fewer bytes than the buffer holds, and always decides at the end of an
-            // input.
+            // Never reached: `start` decides before the buffer is full and at the end of an input,
+            // and text has no header that must be read first.
             InputDecoder::Start | InputDecoder::Csv(_) => {
                 unreachable!("the start of text needs no header")
             }

@@ -48,7 +48,8 @@ pub(super) struct TimeSeries {
 enum Ring {
     /// The numbers of an input that is not scaled.
     Plain(Box<[f32]>),
-    /// The numbers before scaling: a column can have another scale in each row of a record.
+    /// The numbers before scaling. They are scaled when a record is written, because the scale of
+    /// a number depends on the place of its row in the record.
     Raw(Box<[f64]>),
 }
 
@@ -162,7 +163,8 @@ impl TimeSeries {
         Ok(())
     }
 
-    /// Returns the number of rows behind the last record that are part of none.
+    /// Returns the number of rows kept since the last complete record. At an input's end no record
+    /// contains them. Rows that `hop` skips are not counted.
     pub(super) fn left(&self) -> usize {
         self.fresh
     }

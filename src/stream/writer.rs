@@ -105,9 +105,9 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Writes the answer to one record and returns the prediction. If the record overflowed, writes
-    /// nothing and returns an error. `place` names the input and the position of the record, for
-    /// the error.
+    /// Writes the answer to one record and returns the prediction. If the record's scores are not
+    /// all finite, writes nothing and returns an error. `place` names the input and the position of
+    /// the record, for the error.
     pub(crate) fn write(
         &mut self,
         answer: Answer<'_>,
@@ -326,8 +326,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 }
 
-/// Returns the outputs of a record whose indices are in `which`. If the network computes values,
-/// the final activation is applied to them. The scores of a classifier stay as they are.
+/// Returns a record's outputs with the indices `which`. If the network computes values, these are
+/// its scores after the final activation. For a classifier they are the scores themselves.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],

@@ -17,7 +17,7 @@ pub(crate) fn file() -> io::Result<File> {
                 "neither /proc nor the name of the program's file is there",
             ));
         }
-        // SAFETY: as above. The string ends with a zero.
+        // SAFETY: the string is not null, ends with a zero and lives as long as the process.
         let name = unsafe { CStr::from_ptr(name) };
         File::open(std::ffi::OsStr::from_bytes(name.to_bytes()))
     })

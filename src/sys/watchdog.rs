@@ -120,7 +120,7 @@ pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Waits for ever if the watchdog owns the run and this is another thread.
+/// Waits for ever if the watchdog owns the run and the calling thread is not the watchdog's.
 fn check() {
     while CALLS.load(SeqCst) == TAKEN && thread::number() != TAKER.load(SeqCst) {
         // SAFETY: the call takes nothing.
@@ -128,8 +128,8 @@ fn check() {
     }
 }
 
-/// Runs `work`, which waits for something else than a driver. The current call, if there is one, is
-/// suspended meanwhile.
+/// Runs `work`, which waits for something else than a driver. If a call is under way, the time of
+/// `work` does not count for it.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     check();
     let count = CALLS.load(SeqCst);

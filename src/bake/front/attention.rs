@@ -33,8 +33,8 @@ pub(super) enum Mask<'m> {
     Seen(Operand<'m>),
 }
 
-/// Keys and values of earlier steps, which come in front of the new ones. `None` without earlier
-/// steps.
+/// Keys and values of earlier places of the sequence, which are put in front of the new ones.
+/// `None` if there are none.
 pub(super) type Past<'p> = Option<[Operand<'p>; 2]>;
 
 /// The results of attention.
@@ -47,7 +47,7 @@ pub(super) struct Attended {
     pub(super) products: [Live; 4],
 }
 
-/// Computes softmax(q · kᵀ · scale + mask) · v for each head. A cap limits the numbers in front of
+/// Builds softmax(q · kᵀ · scale + mask) · v for each head. A cap limits the numbers in front of
 /// the softmax. q, k and v have the axes [batch, head, place, number], or [batch, place, numbers of
 /// all heads].
 pub(super) fn attention(
@@ -136,7 +136,8 @@ fn repeated(
     operations::along(b, name, x, at, &each)
 }
 
-/// The sizes of an operand without the axis of the records of `like`.
+/// Returns the sizes of an operand without the axis of the records. A constant has that axis where
+/// the value `like` has it.
 fn sizes_of(operand: Operand<'_>, like: &Live) -> Vec<usize> {
     match operand {
         Operand::Live(x) => x.dims.clone(),
@@ -173,8 +174,8 @@ fn merged(b: &mut Builder, name: &str, x: &Live, at: usize) -> Result<Live, Stri
     Ok(turned.with_dims([&x.dims[..at], &[places, heads * numbers]].concat()))
 }
 
-/// Adds the mask to the products of queries and keys. If `causal` is there, a query also sees no
-/// later key than its own. It is the number of earlier keys then.
+/// Adds the mask to the products of queries and keys. `causal` is the number of earlier keys, or
+/// `None` if a query may see later keys than its own.
 fn masked(
     b: &mut Builder,
     name: &str,

@@ -26,18 +26,18 @@ pub(super) struct Lowered {
     pub(super) inputs: Vec<Value>,
 }
 
-/// The place of a model, and the wishes of the JSON beside it.
+/// The location of a model, and the outputs and sizes that the JSON beside it asks for.
 pub(super) struct ModelPlace<'p> {
     /// The file, for messages.
     pub(super) file: &'p str,
     pub(super) folder: &'p Path,
     /// True if the JSON asks for numbers instead of classes.
     pub(super) values: bool,
-    /// The one output that the JSON asks for.
+    /// The one output that the JSON asks for. `None` for all outputs.
     pub(super) output: Option<&'p str>,
     /// Sizes that the model leaves open.
     pub(super) sizes: &'p Sizes,
-    /// The name of the setting that states them, for messages.
+    /// The name of the setting that states such sizes, for messages.
     pub(super) sizes_by: &'static str,
 }
 
@@ -95,7 +95,7 @@ fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
     Some(sizes)
 }
 
-/// Adds what the JSON states of one name.
+/// Adds to `sizes` what the JSON states for this name: sizes, or the numbers of a constant.
 fn stated(sizes: &mut Sizes, name: &str, value: &Json) -> Result<(), String> {
     let list = |value: &Json| match value.as_array() {
         Some(list) => list.clone(),

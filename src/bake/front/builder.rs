@@ -41,7 +41,8 @@ impl Transposition {
     }
 }
 
-/// The axes of a size above 1 in a new order, where neighbours that stay neighbours are a group.
+/// Groups the axes `moving`, which have sizes above 1 and are in their new order. Neighbours that
+/// were neighbours before, in the same order, are one group.
 fn groups(live: &Live, moving: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &a in moving {
@@ -190,7 +191,8 @@ impl Builder {
         })
     }
 
-    /// The value in another shape of as many elements.
+    /// Returns the value in another shape of as many elements: itself, an earlier reshape of it, or
+    /// a new one.
     pub(super) fn shaped(
         &mut self,
         name: &str,
@@ -334,7 +336,7 @@ impl Builder {
         if moving.is_sorted() {
             return Ok(live.with_dims(dims));
         }
-        // A first axis that stays in front, of size 1, is left out.
+        // A first axis of size 1 that stays in front is dropped, so that fewer axes are left.
         if let (true, Some(&[_, ..])) = (order[0] == 0 && live.dims[0] == 1, live.dims.get(1..4)) {
             let rest: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
             let turned = self.transpose(name, &live.with_dims(live.dims[1..].to_vec()), &rest)?;
@@ -441,8 +443,8 @@ impl Builder {
     }
 
     /// Returns the value in the sizes that a reshape asks for, without a node. -1 stands for the
-    /// rest, and 0 for the size that was there, unless `zero` is true. The axis of the records may
-    /// move if it has as many elements in front of it as before.
+    /// size that the others leave. 0 stands for the value's own size at that axis, unless `zero` is
+    /// true. The axis of the records may move if it has as many elements in front of it as before.
     pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Live, String> {
         let len = live.len();
         let wrong = |why: &str| format!("{} to {}: {why}", live.shown(), asked(target));
@@ -505,7 +507,7 @@ impl Builder {
         }
         let others = sizes.iter().filter_map(|s| s.size());
         let all = constant::elements(&others.collect::<Vec<_>>())?;
-        // The rest is the number of records if the other sizes are those of one record.
+        // -1 stands for the records if the other sizes multiply to the elements of one record.
         let rest = sizes.iter().position(|&s| s == Asked::Rest);
         if let (Some(rest), true) = (rest, all == live.len()) {
             return Some(rest);
@@ -633,7 +635,7 @@ mod tests {
             reshaped.map(|l| l.dims)
         };
         assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
-        // 2^64 + 4 values.
+        // The sizes multiply to 2^64 + 4, which would wrap around to 4.
         assert!(reshape([0, (1 << 62) + 1, 4]).is_err());
     }
 }

@@ -30,8 +30,8 @@ fn linear(
     b.scale(name, x, &[factor], &[summand])
 }
 
-/// A constant as a value of the graph, with the sizes of `like`, to which it is repeated. It is
-/// 0 · x + c, so an infinite x makes it NaN, and the record is refused.
+/// Makes a value of the graph from the constant c, repeated to the sizes of the value `like`. It is
+/// 0 · `like` + c, so an infinite element of `like` makes it NaN, and the record is refused.
 pub(super) fn constant_like(
     b: &mut Builder,
     name: &str,
@@ -42,8 +42,8 @@ pub(super) fn constant_like(
     with_constant(b, name, Arithmetic::Add, &zero, c, false)
 }
 
-/// Makes a value of the graph from a constant of any sizes: one element of `from`, times 0,
-/// repeated, plus the constant. `from` may be any value.
+/// Makes a value of the graph from a constant: one element of `from`, times 0, repeated, plus the
+/// constant. Where `from` has its axis of the records, the constant must have size 1.
 pub(super) fn constant_value(
     b: &mut Builder,
     name: &str,
@@ -73,8 +73,8 @@ pub(super) fn constant_value(
     })
 }
 
-/// Completes a graph of any format. Minus infinity must have ended in a softmax. If any output is
-/// computed, outputs that are constants become values too.
+/// Completes the graph of a model. It is an error if minus infinity does not end in a softmax. If
+/// any output is computed from the record, outputs that are constants become values too.
 pub(super) fn completed(
     b: &mut Builder,
     outputs: &mut [(String, ModelValue)],
@@ -153,8 +153,9 @@ pub(super) fn joined(
     Ok(result)
 }
 
-/// Returns the size along axis `a` and the number of a constant that has one number everywhere.
-/// `None` for other constants, and if other sizes differ from those of the value `of`.
+/// Returns the size along axis `a` and the number of a constant that has one finite number
+/// everywhere. `None` for other constants, and if a size along another axis differs from that of
+/// the value `of`.
 fn border(c: &ConstantTensor, of: &Live, a: usize) -> Option<(usize, f64)> {
     let mut dims = c.dims.clone();
     if let Some(r) = of.records {
@@ -345,7 +346,7 @@ pub(super) fn product(
             let m = m.cast(Element::F32)?;
             let (x, masks) = masked(&x.cast(Element::F32)?);
             let product = super::fold::two("Mul", &m, &x)?;
-            // Products with 1 keep the stand-in, which becomes minus infinity again.
+            // `MASKED` times 1 is still `MASKED`, which becomes minus infinity again.
             let numbers = product.numbers()?.into_iter();
             let whole = numbers.map(|n| match masks && n <= MASKED {
                 true => f64::NEG_INFINITY,
@@ -455,13 +456,13 @@ pub(super) fn power_of(
     let half = linear(b, name, &y, 0.5, 0.0)?;
     let half = math(b, name, &half, Math::Floor)?;
     let even = linear(b, name, &half, 2.0, 0.0)?;
-    // 0 for an even y, 1 for an odd one. A broken y gives a number between 0 and 2.
+    // 0 for an even y, 1 for an odd one. A y with a fraction gives a number between 0 and 2.
     let odd = combined(b, name, Arithmetic::Subtract, &y, &even)?;
     let whole = math(b, name, &y, Math::Floor)?;
     let broken = combined(b, name, Arithmetic::Subtract, &y, &whole)?;
     let broken = combined(b, name, Arithmetic::Multiply, &broken, &negative)?;
     let broken = math(b, name, &broken, Math::Above)?;
-    // NaN where the power is not defined, else 0: the logarithms of −1 and of 1.
+    // NaN where the power is not defined (the logarithm of −1), else 0 (the logarithm of 1).
     let defined = linear(b, name, &broken, -2.0, 1.0)?;
     let defined = math(b, name, &defined, Math::Log)?;
     let turned = combined(b, name, Arithmetic::Multiply, &odd, &negative)?;

@@ -26,7 +26,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
         ("Min" | "Max", Records, Records) => Ok(Records),
         ("Div" | "Equal", Records, Records) => Ok(Known(1)),
         ("Sub", Records, Records) => Ok(Known(0)),
-        // The number of records is 1 or more.
+        // The number of records is 1 or more, so a comparison with a lower number is known.
         ("Equal", Records, Known(i)) | ("Equal", Known(i), Records) if i < 1 => Ok(Known(0)),
         ("Greater", Records, Known(i)) | ("Less", Known(i), Records) if i < 1 => Ok(Known(1)),
         ("Max", Records, Known(i)) | ("Max", Known(i), Records) if i <= 1 => Ok(Records),
@@ -48,7 +48,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                 "Mul" => Some(a * b),
                 "Div" => a.checked_div(b),
                 "Fmod" => a.checked_rem(b),
-                // The result has the sign of the divisor.
+                // `Mod` gives the sign of the divisor, `Fmod` that of the dividend.
                 "Mod" => a.checked_rem(b).map(|r| {
                     if r != 0 && (r < 0) != (b < 0) {
                         r + b
@@ -366,8 +366,8 @@ pub(super) fn argmax(
     Ok(ConstantTensor::ints(dims, indices))
 }
 
-/// Gives a constant other sizes. -1 stands for the rest. 0 stands for the size that was there, or
-/// for an empty axis if `zero` is true.
+/// Gives a constant the sizes `target`. -1 stands for the size that the others leave. 0 stands for
+/// the constant's own size at that axis, or for an empty axis if `zero` is true.
 pub(super) fn reshape(
     c: &ConstantTensor,
     target: &[i64],
@@ -560,7 +560,8 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<us
     Ok(at)
 }
 
-/// Slices a constant along several axes. `None` stands for the first axes, and for steps of 1.
+/// Slices a constant along several axes. If `axes` is `None`, they are the first ones. If `steps`
+/// is `None`, each step is 1.
 pub(super) fn slice(
     c: &ConstantTensor,
     starts: &[i64],

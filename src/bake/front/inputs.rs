@@ -35,7 +35,8 @@ impl AxisSize {
 
 /// The inputs of a model with fixed sizes.
 pub(super) struct Arranged {
-    /// The inputs that are values, in their order. Their numbers in the draft are not known yet.
+    /// The inputs that are values, in the order of the model. The index of each in the draft is
+    /// still 0, because it is not known yet.
     pub(super) values: Vec<Live>,
     /// For each input of the model the constant that it becomes; `None` for those that are values.
     pub(super) constants: Vec<Option<ConstantTensor>>,
@@ -122,14 +123,16 @@ pub(super) fn report(list: Vec<(String, String)>, file: &str, mistakes: &mut Mis
     }
 }
 
-/// The first of an input's names that `stated` knows, with what it returns.
+/// Returns the first of an input's names for which `stated` returns something, and what that is.
+/// `None` if there is no such name.
 fn of_names<T>(input: &DeclaredInput, stated: impl Fn(&str) -> Option<T>) -> Option<(String, T)> {
     let names = [Some(&input.name), input.also.as_ref()];
     let mut names = names.into_iter().flatten();
     names.find_map(|name| Some((name.clone(), stated(name)?)))
 }
 
-/// The constant of these numbers that an input becomes. A single number fills it.
+/// Returns the constant that an input becomes, with these numbers. A single number is repeated for
+/// every element.
 fn constant(input: &DeclaredInput, numbers: &[f64]) -> Result<ConstantTensor, String> {
     let axes = input.axes.iter().flatten().map(AxisSize::known);
     let dims: Option<Vec<usize>> = axes.collect();
@@ -228,8 +231,8 @@ fn set(input: &mut DeclaredInput, list: &[Size]) -> Result<(), String> {
     Ok(())
 }
 
-/// An input as a value. Its axis of the records is the first axis if that is open, else the one
-/// that is.
+/// Makes a value of an input. Its first open axis is the axis of the records. Without an open axis
+/// it has none.
 fn value(input: &DeclaredInput, sizes_by: &str) -> Result<Live, String> {
     let Some(axes) = &input.axes else {
         return Err(format!(

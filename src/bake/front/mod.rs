@@ -34,7 +34,7 @@ use super::model::ReadModel;
 use super::{Mistakes, Settings};
 use std::path::{Path, PathBuf};
 
-/// A model file that was read, for a front end. `settings` are those of the build.
+/// The model file that a front end parses: its path, its bytes, and the settings of the build.
 struct Source<'s> {
     settings: &'s Settings,
     path: &'s Path,

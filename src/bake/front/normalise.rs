@@ -38,7 +38,7 @@ pub(super) fn by_root_mean_square(
     divided(b, name, x, &root)
 }
 
-/// x / root, as a float.
+/// Divides x by `root`. The result is of type float, even if x is of an integer type.
 fn divided(b: &mut Builder, name: &str, x: &Live, root: &Live) -> Result<Live, String> {
     let y = combined(b, name, Arithmetic::Divide, x, root)?;
     Ok(Live {

@@ -171,7 +171,7 @@ pub(super) fn combined(
         let x = expanded(b, name, x, &sizes)?;
         return combined(b, name, arithmetic, &x, y);
     }
-    // Transpose, so that the axes along which nothing is repeated come first.
+    // Transposes both, so that `y` has one element for each channel of `x` (see `prefix`).
     if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
         let (front, other) = (b.transpose(name, x, &order)?, b.transpose(name, y, &order)?);
         let result = combined(b, name, arithmetic, &front, &other)?;
@@ -250,7 +250,7 @@ pub(super) fn pointwise(
     weights: Vec<f64>,
     outputs: usize,
 ) -> Result<Live, String> {
-    // Even a first axis of size 1 is the axis of the channels here.
+    // Axis 0 is that of the channels, even with size 1, which `Live::standard` would leave out.
     let value = b.shaped(name, x.value, standard(&x.dims))?;
     let arrays = Array::of_layer(weights, vec![0.0; outputs]);
     let op = Op::Convolution {
@@ -302,7 +302,7 @@ pub(super) fn softmax(
     of: SoftmaxOf,
 ) -> Result<Live, String> {
     if shape.c == 1 {
-        // Nothing is before the axis, so it can be that of the channels.
+        // All axes before that of the softmax have size 1, so that one can be the channels.
         let shape = match x.standard() {
             standard if standard.c == shape.h => standard,
             _ => shape_of(shape.h, 1, shape.w),
@@ -310,7 +310,7 @@ pub(super) fn softmax(
         let value = b.shaped(name, x.value, shape)?;
         return Ok(x.with_value(b.push(name, Op::Softmax(of), &[value], Vec::new())?));
     }
-    // Transpose, so that the axis comes first, and back.
+    // Transposes the axis of the softmax to the front, and the result back.
     let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
         1 => (vec![shape.c, shape.h], &[1, 0]),
         w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
@@ -358,7 +358,7 @@ pub(super) fn concat(
         return Ok(first);
     }
     let shape = Builder::around(&first, a);
-    // If nothing is before the axis, it is that of the channels. Images keep their shape.
+    // If all axes before `a` have size 1, `a` is that of the channels. Images keep their shape.
     let channels = shape.c == 1;
     let one = first.standard();
     let image = |p: &Live| {
@@ -449,7 +449,8 @@ pub(super) fn pad(
     Ok(result)
 }
 
-/// The largest size of an axis that is not long. [`along`] cuts the used part out of a long axis.
+/// The size above which an axis is long. [`along`] may first cut the range that is used out of a
+/// long axis.
 const SMALL: usize = 64;
 
 /// Selects the elements `at` along axis `a`, in that order. An index may be there more than once.
@@ -530,7 +531,7 @@ pub(super) fn cumulated(
 }
 
 /// Returns the axis of the usual shape ([`Live::standard`]) that is axis `a` of a value. `None` if
-/// the value has more than three axes, or if axis `a` has size 1 in place of the records.
+/// that shape leaves out axis `a`, or if the value has more than three axes.
 pub(super) fn image_axis(x: &Live, a: usize) -> Option<Axis> {
     let image = x.behind_first().unwrap_or(&x.dims).len();
     match (image, a.checked_sub(x.dims.len() - image)?) {
@@ -586,8 +587,8 @@ pub(super) fn mixed(
     Ok(x.spliced(a, &[outputs]).with_value(value))
 }
 
-/// Multiplies a matrix of `outputs` rows and each vector along the height of a value in `shape`.
-/// Returns the value of the products.
+/// Adds the product of a matrix of `outputs` rows with each vector along the height of `x` in
+/// `shape`. Returns the index of the new value in the draft.
 fn mixed_elements(
     b: &mut Builder,
     name: &str,
@@ -770,7 +771,7 @@ pub(super) fn reduce(
     }
 }
 
-/// The longest side of a window.
+/// The largest height or width of the window that [`reduce`] pools with.
 const MOST_SIDE: usize = (1 << 15) - 1;
 
 /// The value without the reduced axes, or with sizes of 1 in their place.

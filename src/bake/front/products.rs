@@ -75,7 +75,8 @@ pub(super) fn of_matrices(
     Ok(result(value))
 }
 
-/// Adds the product of two values, which are reshaped to these channels, rows and columns.
+/// Adds a node for the product of two values, which are reshaped to these channels, rows and
+/// columns first. Returns the index of the product.
 fn pushed(
     b: &mut Builder,
     name: &str,

@@ -99,7 +99,7 @@ fn check(x: &Live, a: usize, pairs: usize) -> Result<(), String> {
     }
 }
 
-/// Truth values as floats.
+/// Marks truth values, which are 1 or 0, as floats.
 fn numbers(truth: Live) -> Live {
     Live {
         kind: Element::F32,

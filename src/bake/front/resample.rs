@@ -26,7 +26,7 @@ pub(super) fn tap(at: i64, n: usize, weight: f64) -> Tap {
     }
 }
 
-/// Computes weighted sums of elements along axis `a`, one for each list of taps.
+/// Builds weighted sums of elements along axis `a`, one for each list of taps.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -58,8 +58,8 @@ pub(super) fn along(
 /// The number of elements from which on a sparse matrix is stored as taps along any axis.
 const LARGE: usize = 1 << 16;
 
-/// Computes weighted sums along the rows or columns of an image, or along any axis whose matrix
-/// would be large. `None` for other axes, and for lists of more than [`MOST_TAPS`] taps.
+/// Builds weighted sums along the rows or columns of an image, or along any axis whose matrix would
+/// be large. `None` for other axes, and for lists of more than [`MOST_TAPS`] taps.
 pub(super) fn on_axis(
     b: &mut Builder,
     name: &str,
@@ -107,7 +107,8 @@ pub(super) fn on_axis(
         .map(Some)
 }
 
-/// An axis of fewer elements is gathered together with its border.
+/// The size below which an axis is gathered together with its border. Of a longer axis only the
+/// border is gathered, and the axis itself is concatenated with it.
 const FEW: usize = 256;
 
 /// How a border continues an image.
@@ -178,9 +179,9 @@ pub(super) fn continued(
 /// The order of the channels that become blocks of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockOrder {
-    /// The places in the block come first, then the channels.
+    /// The place in the block varies slowest, the channel fastest.
     PlacesFirst,
-    /// The channels come first.
+    /// The channel varies slowest, the place in the block fastest.
     ChannelsFirst,
 }
 

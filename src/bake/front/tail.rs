@@ -18,7 +18,7 @@ pub(super) struct Tail {
     pub(super) output: Option<Output>,
     /// The names of the classes.
     pub(super) labels: Vec<String>,
-    /// The outputs by name, where there are several; they are joined in the value.
+    /// The outputs by name if there are several, which `value` joins into one vector. Else empty.
     pub(super) outputs: Vec<graph::Value>,
 }
 
@@ -66,8 +66,8 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// True if the outputs do not together describe one result. Probabilities may stand beside the
-    /// map that names them.
+    /// True if the outputs are several results, not several forms of one. Probabilities and the map
+    /// that names them count as one.
     fn several(&mut self, outputs: &[(String, ModelValue)]) -> bool {
         let live = |(_, value): &&(String, ModelValue)| matches!(value, ModelValue::Live(_));
         let (classes, flags) = (self.classes.len(), self.flags.len());
@@ -145,8 +145,8 @@ fn before_log_softmax(draft: &Draft, value: usize) -> Option<usize> {
     is.then_some(node.inputs[0])
 }
 
-/// The meaning of an output of `count` numbers in front of the function `last`, where a class,
-/// flags or names of classes state it.
+/// Returns the meaning of an output of `count` numbers in front of the function `last`. `None` if
+/// no class, flags or names of classes among the model's outputs state it.
 fn meaning(sorted: &Sorted, count: usize, last: Option<FinalActivation>) -> Option<Output> {
     if let Some((_, threshold)) = sorted.flags.first() {
         return Some(Output {
@@ -189,7 +189,7 @@ fn joined(draft: &mut Draft, outputs: &[(String, ModelValue)]) -> Result<Tail, S
                 "two outputs are called {name}: their values could not be told apart"
             ));
         }
-        // The second mention of an output gets a number.
+        // An output that is listed again gets a number behind its name, as in `name:2`.
         let again = outputs[..named.len()].iter().filter(same_name).count();
         let name = if again == 0 {
             name.clone()
@@ -275,8 +275,8 @@ pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     (is && draft.shape(p).len() == 1).then_some(p)
 }
 
-/// Follows a value back through functions that keep the order of its elements: softmax, sigmoid,
-/// tanh, and a division by one positive number.
+/// Follows a value back through operations that keep the order of its elements: softmax, sigmoid,
+/// tanh, reshapes, and a division by one positive number.
 fn base(draft: &Draft, value: usize) -> usize {
     let Some(node) = draft.producer(value) else {
         return value;

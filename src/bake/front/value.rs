@@ -86,8 +86,8 @@ impl Live {
         }
     }
 
-    /// The usual shape of the value ([`standard`]). A first axis of size 1 in place of the records
-    /// does not count.
+    /// Returns the usual shape of the value's sizes ([`standard`]). If the value has no axis of the
+    /// records, a first axis of size 1 is left out.
     pub(super) fn standard(&self) -> Shape {
         standard(self.behind_first().unwrap_or(&self.dims))
     }
@@ -104,8 +104,9 @@ impl Live {
         }
     }
 
-    /// Undoes [`Live::per_record`] in a result. `of` is [`Live::records`] of the operand. If it is
-    /// `None`, the result's first axis is again an ordinary axis of size 1.
+    /// Undoes [`Live::per_record`] in the result of an operation. `of` is [`Live::records`] of its
+    /// operand. If it is `None`, the operand had no axis of the records. Then the first axis of the
+    /// result becomes an ordinary axis of size 1 again.
     pub(super) fn like(mut self, of: Option<usize>) -> Live {
         if of.is_none() && self.records == Some(0) {
             self.dims.insert(0, 1);
@@ -202,8 +203,8 @@ pub(super) fn inner_axes(list: &[i64], live: &Live) -> Result<Vec<usize>, String
     list.iter().map(|&a| inner_axis(a, live)).collect()
 }
 
-/// Converts an order of `rank` axes, each of which must be there once. Negative axes count from the
-/// end.
+/// Converts an order of `rank` axes to indices. Each axis must be there once, and a negative one
+/// counts from the end.
 pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     let order = axes(order, rank)?;
     if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
@@ -222,7 +223,8 @@ pub(super) struct Order {
     pub(super) records: Option<usize>,
 }
 
-/// Converts an order of all axes of the model's tensor, the axis of the records among them.
+/// Converts an order of all axes of the model's tensor to an [`Order`], which has the axis of the
+/// records apart from the others.
 pub(super) fn order_of(order: &[i64], live: &Live) -> Result<Order, String> {
     let order = permutation(order, live.rank())?;
     let of_records = |a: &usize| live.records == Some(*a);

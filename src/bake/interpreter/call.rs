@@ -113,8 +113,8 @@ impl DecodedMap {
     pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
         let w = &self.words;
         let by_rows = w[3] > 0;
-        // In the kernel the difference is unsigned. For a row before the first it wraps to a number
-        // that is in no loop.
+        // In the kernel the difference is unsigned. A row before the first gives a large number,
+        // which is outside of every loop of the map.
         let mut rest = if by_rows {
             (item as u32).wrapping_sub(w[1] as u32) as usize
         } else {

@@ -286,7 +286,8 @@ impl Wrong {
     }
 }
 
-/// Returns the first step after which a value of the graph is wrong, and the number found.
+/// Returns the first step after which a value of the graph is wrong, and a text about the wrong
+/// number. `None` if there is none.
 fn first_wrong(
     subject: &Subject<'_>,
     run: &Run,
@@ -322,7 +323,7 @@ fn first_wrong(
         let Some(buffer) = written(plan, step).filter(|_| whole) else {
             continue;
         };
-        // The plan gives the rows of the network's output, which are complete after the last write.
+        // Rows of the output are those of the scores' map, and complete after the last write.
         let last = !plan.steps[i + 1..steps.end]
             .iter()
             .any(|later| written(plan, later) == Some(buffer));

@@ -290,7 +290,8 @@ impl<'p> Machine<'p> {
             .collect()
     }
 
-    /// Writes the result `r` of `rows` rows. `result` computes the rows of each record.
+    /// Writes the operand `r` with `rows` rows, or all of them. `result` sets the rows of each
+    /// record; rows that it leaves [`UNTOUCHED`] keep their old numbers.
     fn write(
         &mut self,
         call: &Call<'_>,
@@ -367,7 +368,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the biases and the scales of `rows` rows. Weights without scales get ones.
+    /// Returns the biases and the scales of `rows` rows. All scales are 1 if the weights have none.
     fn beside(
         &self,
         call: &Call<'_>,
@@ -497,8 +498,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/matmul`, `kernels/affine`: sums of products, then bias and activation for whole
-    /// sums.
+    /// `kernels/matmul`, `kernels/affine`: sums of products. If no sums are split in parts, an
+    /// affine kernel also applies bias and activation, and the result is true: the value is whole.
     fn product(&mut self, call: &Call<'_>) -> Result<bool, String> {
         let affine = call.step.operation == Operation::Affine;
         let Some((_, Arg::Constant(a))) = call.operand("a") else {
@@ -516,7 +517,7 @@ impl<'p> Machine<'p> {
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
         let parts = call.parts(h);
-        // If the kernel reads the weights as an image, it has all padded rows of the constant.
+        // Weights in an image have all padded rows of the constant, and these decide their places.
         let high = if image { c.padded.0.max(h) } else { h };
         let mut weights = self.weights(call, "a", &layout, (high, l))?;
         weights.truncate(h * l);
@@ -749,8 +750,8 @@ impl<'p> Machine<'p> {
     fn layers(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (layers, classes) = (call.known("LAYERS")?, call.known("CLASSES")?);
         let (few, lanes) = (call.kernel.of_few(), 4);
-        // Options for full batches count vectors of four records, and each row of 16 records has
-        // four such vectors. Options for few records count rows.
+        // For full batches the option ROWS counts vectors of four records, of which each row of 16
+        // records has four. For few records it counts rows.
         let unit = if few { 1 } else { lanes };
         let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
         if few {
@@ -828,8 +829,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Writes the values between two layers from row `start` on. Reads what the next layer reads,
-    /// which includes the rows behind these values.
+    /// Writes the values between two layers into `hidden` from row `start` on. Then sets `columns`
+    /// to what the next layer reads there, which includes the rows behind these values.
     fn between(
         &mut self,
         hidden: &Matrix,
@@ -1082,7 +1083,7 @@ impl<'p> Machine<'p> {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
         let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
-        // Counts the window elements along an axis that do not end behind the image with its
+        // Counts the window elements along an axis that lie before the end of the image with its
         // border.
         let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
             (0..size)

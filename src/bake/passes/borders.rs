@@ -71,7 +71,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // Without a border of its own, the mean counts every padded element.
+            // A pooling without a border of its own counts the whole padding, as `PaddedMean` does.
             Op::Pool {
                 kind: Pool::Mean,
                 window,
@@ -79,7 +79,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // A border that is below all elements never has the maximum.
+            // No element is below such a border, so it never changes the maximum.
             Op::Pool {
                 kind: Pool::Max,
                 window,
@@ -96,7 +96,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
             .iter()
             .map(|&t| (draft.graph.tensors[t].rows, draft.graph.tensors[t].cols))
             .collect();
-        // With the joined border there may be more or fewer windows.
+        // The border stays a node if joining changes the number of windows or leaves one empty.
         if op.shape(&[draft.shape(from)], &sizes) != Ok(draft.shape(node.output)) {
             continue;
         }

@@ -68,7 +68,7 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     let last = draft.graph.producer(value)?;
     let node = &draft.graph.nodes[last];
     let from = node.inputs[0];
-    // The node in front, if nothing else reads its value.
+    // The node that computes the value `from`, if nothing else reads that value.
     let before = || {
         draft.graph.only_consumer(from)?;
         draft.producer(from)

@@ -16,7 +16,7 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
                 Op::Transpose(axes) => keeps(from, axes),
                 Op::Pool { window, .. } => window == Window::of((1, 1)),
                 Op::Resample { taps, .. } => {
-                    // The only tap of each row and each column is the row or the column itself.
+                    // Each row and column has one tap: itself, with weight 1.
                     let places = (0..from.h).chain(0..from.w);
                     let own = |(tap, at): (&[f64], usize)| *tap == [at as f64, 1.0];
                     let array = draft.arrays(n)[0];
@@ -54,9 +54,9 @@ fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     long.is_sorted()
 }
 
-/// Lets a node read the input of a reshape or transposition in front of it. Another reshape and an
-/// affine layer skip a reshape. Another transposition is joined with a transposition, and an affine
-/// layer permutes its columns.
+/// Lets a node read the input of a reshape or transposition in front of it. A reshape or an affine
+/// layer skips a reshape. A transposition is joined with a transposition in front, and an affine
+/// layer permutes the columns of its weights instead.
 pub(super) fn reroute(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -135,8 +135,8 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
     false
 }
 
-/// Returns the index, in front of a transposition from shape `from` to shape `to`, of the element
-/// that has index `k` behind it.
+/// Finds an element in the input of a transposition from shape `from` to shape `to`. Returns its
+/// index there. Its index in the result is `k`.
 fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
     let mut element = [0; 3];

@@ -47,8 +47,8 @@ pub(super) fn lift(
     let input = draft.graph.inputs[0];
     let node = &draft.graph.nodes[draft.graph.only_consumer(input)?];
     let linear = linear_of(draft, node)?;
-    // A factor of 0 makes the input constant and cannot be inverted. Beside a summand as large as a
-    // mask's the input itself is lost.
+    // A factor of 0 makes the input constant and cannot be inverted. A summand as large as a mask's
+    // swallows the digits of the input.
     if linear.iter().any(|l| {
         l.factor == 0.0 || !(1.0 / l.factor).is_finite() || l.summand.abs() > LARGEST_SUMMAND
     }) {

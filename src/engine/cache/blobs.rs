@@ -179,8 +179,8 @@ impl Blobs {
         let new = self.at(&key.name, &format!(".{who}.new"));
         let file = match create(&new) {
             Ok(file) => file,
-            // Blobs in a folder that this process cannot write are loaded without a marker. Whoever
-            // put them there is responsible for them.
+            // Blobs in a folder that this process cannot write are loaded without a marker. The
+            // owner of the folder answers for blobs that crash.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -214,7 +214,7 @@ impl Blobs {
             // A shared lock: several processes that look at the same time must all see the dead
             // marker.
             let dead = lock(file, false).unwrap_or(false);
-            // A file without links was removed after it was opened, so its process did not die.
+            // A marker without links was removed since it was opened, so its process has not died.
             if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
                 let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
                 let _ = fs::remove_file(self.at(blob, ""));
@@ -222,7 +222,8 @@ impl Blobs {
         }
     }
 
-    /// Stores `bytes` for later runs, unless they are stored already. Then removes old files.
+    /// Stores `bytes` for later runs, unless they are there already or the blob is bad. Then
+    /// removes old files.
     pub(crate) fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
         let mut all = key.head.clone().into_bytes();
         all.extend_from_slice(tail(bytes).as_bytes());
@@ -342,7 +343,8 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     Some((blob, kind))
 }
 
-/// Returns the lines of a blob between the key and the driver's `bytes`: length and checksum.
+/// Returns the lines that stand in a blob between the key and the driver's `bytes`: length and
+/// checksum.
 fn tail(bytes: &[u8]) -> String {
     format!(
         "bytes {}\nchecksum {:016x}\n\n",

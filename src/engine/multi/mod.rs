@@ -66,7 +66,7 @@ const BATCHES: usize = 4;
 /// The limit for the bytes of a slot's numbers. A slot still holds a batch of each member.
 const SLOT_BYTES: usize = 64 << 20;
 
-/// A device that takes part, with its engine's thread.
+/// A device that takes part, with the thread that runs its engine.
 pub(crate) struct Member {
     control: Arc<WorkerControl>,
     thread: Option<Thread>,
@@ -81,8 +81,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Updates the silence once a tick; `signs` counts the signs of life so far. Returns true if it
-    /// exceeds the limit, which depends on the slowest batch.
+    /// Updates the silence once a tick; `signs` counts the signs of life so far. Returns true if
+    /// the silence exceeds the limit, which grows with `slowest`, the time of the slowest batch.
     fn lasts(&mut self, signs: u64, slowest: Option<Duration>) -> bool {
         self.ticks = if self.signs == signs {
             self.ticks + 1
@@ -101,8 +101,8 @@ impl Silence {
     }
 }
 
-/// Waits on a condition for at most a tick, or without a limit if there is no watchdog. Also
-/// returns true if the whole tick passed.
+/// Waits on a condition for at most a tick, or without a limit if there is no watchdog. The flag is
+/// true if the whole tick passed without a signal.
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
     let Some(tick) = watchdog::tick() else {
         return (
@@ -135,7 +135,7 @@ pub(crate) struct MemberFacts {
 pub(crate) type Build =
     Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
-/// The state of a member's thread before the stream begins.
+/// The state of a member's thread, by which other threads start and end it.
 struct WorkerControl {
     build: Mutex<Option<Build>>,
     state: Mutex<WorkerState>,
@@ -212,7 +212,7 @@ impl WorkerControl {
         self.changed.notify_all();
     }
 
-    /// Waits for a state and takes it, leaving `Waiting`.
+    /// Waits for a state that `wanted` accepts and takes it, leaving `Waiting`.
     fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
         let mut state = self.state();
         while !wanted(&state) {
@@ -302,17 +302,18 @@ struct Answers {
 struct Shared {
     workers: Vec<WorkerShared>,
     state: Mutex<QueueState>,
-    /// Signals that a slot is done or the last member has failed.
+    /// Signals the stream's thread that a slot is done or that the last member has failed.
     done: Condvar,
-    /// The answers of the submitted slots.
+    /// The answers that members write for the submitted slots. The stream reads them after
+    /// `collect`.
     answers: [Mutex<Answers>; SLOTS],
     sizes: RecordSizes,
     timed: bool,
-    /// The stream's track, which has the number of the batch in each slot.
+    /// The stream's track of the trace, which has the number of the batch in each slot.
     track: Option<Track>,
 }
 
-/// The part of `Shared` for one member.
+/// The data of one member in `Shared`.
 struct WorkerShared {
     name: String,
     granule: usize,
@@ -320,7 +321,7 @@ struct WorkerShared {
     in_process: bool,
     track: Option<Track>,
     local: Mutex<WorkerLocal>,
-    /// Signals that the member may have work.
+    /// Signals the member's thread that it may have work.
     wake: Condvar,
 }
 
@@ -342,8 +343,8 @@ impl WorkerShared {
 }
 
 impl WorkerShared {
-    /// Waits until the thread has released its engine, which it may still be measuring. Returns
-    /// `None` if the thread hangs.
+    /// Waits until the member's thread has unlocked its engine, which it may still be measuring.
+    /// Returns `None` if the thread hangs.
     fn at_rest(&self) -> Option<MutexGuard<'_, WorkerLocal>> {
         let begun = Instant::now();
         let most = watchdog::tick().map(|tick| tick * watchdog::allowed(Some(0)));
@@ -357,7 +358,8 @@ impl WorkerShared {
     }
 }
 
-/// The data of a member's thread. Other threads read only the times of its engine.
+/// The data that a member's thread locks while it works. Other threads read only the times of its
+/// engine.
 struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
     /// A buffer for a record that is not contiguous in the engine's layout.
@@ -370,16 +372,17 @@ struct QueueState {
     /// The slot that was submitted last.
     newest: usize,
     members: Vec<MemberState>,
-    /// The choice of members for full slots; `full` is true if the last submitted slot was full.
+    /// The choice of members for full slots. `full` is true if the last submitted slot was full, so
+    /// that the choice counts.
     party: Party,
     full: bool,
     /// The time when the last full slot was done.
     done: Option<Instant>,
-    /// The member that measures its speed at the start. Others wait for it before they measure
-    /// theirs.
+    /// The member that measures its speed at the start. Other members wait until it is done before
+    /// they measure theirs.
     measuring: Option<usize>,
     quit: bool,
-    /// The failure of the last member that was left. It ends the stream.
+    /// The failure of the last member that still ran. It ends the stream.
     failure: Option<Failure>,
 }
 
@@ -433,7 +436,7 @@ struct MemberState {
     times: MemberTimes,
 }
 
-/// The number of records that a member should take now, maybe 0, and their slot.
+/// The offer of records to a member: the slot they are in, and their number, which may be 0.
 struct Offer {
     slot: usize,
     records: usize,
@@ -468,8 +471,8 @@ impl MemberState {
         }
     }
 
-    /// Estimates the microseconds until the member is free. A late member is assumed to need as
-    /// long again as it is late.
+    /// Estimates the microseconds until the member has computed its chunks. A member that is late
+    /// is assumed to need as much time again as it is late.
     fn pending(&self, now: Instant) -> f64 {
         if self.chunks.iter().all(Option::is_none) {
             return 0.0;
@@ -498,8 +501,8 @@ impl QueueState {
         fastest.map(|(i, _)| i)
     }
 
-    /// Returns the records that member `who` should take now. `None` if no record waits, if another
-    /// member computes alone, or before the speed of `who` is known.
+    /// Returns the number of records that member `who` should take now, and their slot. `None` if
+    /// no record waits, if another member computes alone, or before the speed of `who` is known.
     fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<Offer> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
@@ -559,8 +562,8 @@ impl Shared {
         }
     }
 
-    /// Waits until no other member measures its speed, then marks `who` as the one that does. Does
-    /// not wait for a failed member.
+    /// Waits until no other member measures its speed, then marks `who` as the one that does. A
+    /// member that failed while it measured does not count.
     fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
         let runs = |state: &QueueState| {
@@ -588,8 +591,9 @@ impl Shared {
         self.workers.iter().for_each(|w| w.wake.notify_one());
     }
 
-    /// Takes a chunk for slot `place` of member `who`'s engine. If `wait`, waits for one until the
-    /// engine is dropped.
+    /// Takes a chunk of the stream's records, to be computed in slot `place` of member `who`'s
+    /// engine. If `wait`, waits for one until the engine is dropped. `None` if there is no chunk to
+    /// take.
     fn take(
         &self,
         who: usize,
@@ -654,7 +658,8 @@ impl Shared {
         }
     }
 
-    /// Marks a chunk as answered. The member was busy with it for `busy`.
+    /// Marks the chunk in slot `place` of member `who`'s engine as answered. The member was busy
+    /// with that chunk for `busy`.
     fn complete(&self, who: usize, place: usize, busy: Duration) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -686,7 +691,7 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Called once a tick. Returns a member whose driver hangs, and the length of its silence.
+    /// Returns a member whose driver hangs, and the length of its silence. Called once a tick.
     fn silent(&self, state: &mut QueueState) -> Option<(usize, String)> {
         let members = state.members.iter_mut().enumerate();
         let mut busy = members.filter(|(_, m)| !m.asleep && m.times.failed.is_none());
@@ -729,7 +734,7 @@ impl Shared {
     }
 }
 
-/// The error of a member that answers after it was abandoned. It is discarded.
+/// Returns the error of a member that answers after it was abandoned. Nobody reports this error.
 fn too_late() -> Error {
     Error::device("too late")
 }
@@ -785,8 +790,8 @@ impl Worker {
                         own.begin(place, stream.batch(chunk.slot));
                     }
                     self.prepare(&chunk, place, &input)?;
-                    // The reference to the slot's input is dropped before the slot can be answered.
-                    // The stream then needs exclusive access to the input.
+                    // The stream needs exclusive access to the slot's input once the slot is
+                    // answered. So this reference is dropped before that.
                     drop(input);
                     let start = self.now();
                     self.with_engine(|engine, _| engine.submit(place, records))?;
@@ -816,7 +821,7 @@ impl Worker {
         self.shared.workers[self.who].track
     }
 
-    /// The current time, if there is a trace.
+    /// Returns the current time, or `None` if there is no trace.
     fn now(&self) -> Option<Instant> {
         self.track().map(|_| Instant::now())
     }
@@ -899,7 +904,7 @@ impl Worker {
             let mut answers = self.shared.answers[chunk.slot]
                 .lock()
                 .unwrap_or_else(|e| e.into_inner());
-            // The chunks of a member that was abandoned belong to others now.
+            // A member that was abandoned writes no answers: other members have its chunks now.
             if self.shared.state().members[self.who].times.failed.is_some() {
                 return Err(too_late());
             }

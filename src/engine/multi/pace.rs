@@ -10,7 +10,7 @@ pub(super) struct Pace {
     full: f64,
 }
 
-/// The weight of the newest measurement. The earlier ones together have the rest of 1.
+/// The weight of the newest measurement. All earlier ones together have the weight 1 − `NEWEST`.
 const NEWEST: f64 = 0.5;
 
 /// A measurement that is off by more than this factor changes both ends of the line. The whole
@@ -35,7 +35,7 @@ impl Pace {
         pace
     }
 
-    /// The position between one record (0) and a full batch (1).
+    /// Returns the position of a chunk's size on the line: 0 for one record, 1 for a full batch.
     fn part(&self, records: usize) -> f64 {
         if self.batch > 1 {
             (records.saturating_sub(1)) as f64 / (self.batch - 1) as f64
@@ -54,7 +54,8 @@ impl Pace {
         self.batch as f64 / self.full
     }
 
-    /// The number of records done in `us` microseconds, in as many full batches as fit.
+    /// Returns the number of records that a member computes in `us` microseconds, beyond one batch
+    /// at the rate of full batches.
     fn within(&self, us: f64) -> usize {
         if us < self.one {
             0
@@ -84,8 +85,8 @@ impl Pace {
     }
 }
 
-/// Returns the earliest time at which `records` records can be done, in microseconds from now. Each
-/// member begins after its `pending` microseconds.
+/// Returns the least time in microseconds from now in which the members together can do `records`
+/// records. A member begins after its own `pending` microseconds.
 pub(super) fn horizon<'a>(
     members: impl Iterator<Item = (&'a Pace, f64)> + Clone,
     records: usize,
@@ -133,10 +134,10 @@ pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> 
 /// tried again, each time after a longer interval.
 #[derive(Clone, Debug)]
 pub(super) struct Party {
-    /// The member that computes alone; `None` if all do.
+    /// The member that computes full slots alone; `None` if all members do.
     alone: Option<usize>,
-    /// Microseconds per record of the fastest member, as measured at the start, one member after
-    /// the other.
+    /// Microseconds per record of the fastest member, as measured at the start, when only one
+    /// member at a time computes.
     best: f64,
     /// Microseconds per record of all members, and of the fastest one alone. `None` if a trial has
     /// yet to measure it.
@@ -150,15 +151,15 @@ pub(super) struct Party {
     trying: bool,
     /// The number of full slots that are computed one way before the next trial of the other way.
     stay: u32,
-    /// `faster` counts trials in a row in which one member alone was faster. `slower` counts slots
-    /// in a row that were far slower than in the trial.
+    /// `faster` counts consecutive trials that one member alone won. `slower` counts consecutive
+    /// slots that took far longer than in the trial.
     faster: u32,
     slower: u32,
 }
 
 impl Party {
-    /// Slots after a change that are not counted, because chunks in flight were shared the other
-    /// way.
+    /// The number of slots after a change that are not counted, because some of their chunks were
+    /// taken before it.
     const SETTLE: u32 = 2;
     /// The number of counted slots in a trial.
     const TRIAL: u32 = 3;
@@ -170,7 +171,8 @@ impl Party {
     /// One member alone is tried if the time of all is above this fraction of the fastest member's
     /// time at the start.
     const CLEARLY: f64 = 0.8;
-    /// The number of trials in a row that must agree, so that chance does not decide.
+    /// The number of consecutive trials that one member alone must win, so that chance does not
+    /// decide.
     const SURE: u32 = 2;
     /// A new trial begins after this many slots in a row (second value) that took this factor
     /// longer than in the trial (first value).
@@ -191,7 +193,7 @@ impl Party {
         }
     }
 
-    /// Reports a member's rate at the start, in records per microsecond.
+    /// Takes a member's rate at the start, in records per microsecond. The highest one counts.
     pub(super) fn can_do(&mut self, rate: f64) {
         self.best = self.best.min(1.0 / rate);
     }
@@ -200,7 +202,9 @@ impl Party {
         self.alone
     }
 
-    /// Reports the time since the previous full slot was done; `fastest` is the fastest member now.
+    /// Takes the number of records in a full slot that is done, and the time since the previous
+    /// full slot was done. Chooses who computes the next slots; `fastest` is the fastest member
+    /// now.
     pub(super) fn observe(&mut self, records: usize, us: f64, fastest: Option<usize>) {
         self.slots += 1;
         if self.slots <= Party::SETTLE {
@@ -250,8 +254,8 @@ impl Party {
         {
             self.stay = (2 * self.stay).min(Party::LONGEST_STAY);
             self.trying = true;
-            // The cost of the way in use is known. A member that is alone already has to win only
-            // once more.
+            // The cost of the way in use is known, so the trial measures only the other way. A
+            // member that is alone already has to win only once more.
             self.costs[way] = Some(cost);
             self.costs[1 - way] = None;
             self.faster = if way == 1 { Party::SURE - 1 } else { 0 };
@@ -282,8 +286,8 @@ impl Party {
 mod tests {
     use super::*;
 
-    /// Runs `slots` full slots. `cost` has the time of a slot with all members and with one alone.
-    /// Returns the number of slots that one member had alone.
+    /// Computes `slots` full slots. `cost` has the time of a slot with all members and with one
+    /// alone. Returns the number of slots that one member computed alone.
     fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
         let mut alone = 0;
         party.can_do(1000.0 / cost[1]);

@@ -24,8 +24,8 @@ pub(crate) struct Decision {
     pub(crate) why: Vec<String>,
     /// A failure at start that made `auto` choose the host.
     pub(crate) warning: Option<String>,
-    /// Set on a device's first start: the key of its trial record, and the host decision that it
-    /// must beat.
+    /// The trial that the device needs because this is its first start: the key of its trial
+    /// record, and the decision for the host, which runs if the trial favours it. Else `None`.
     pub(crate) first: Option<(TrialKey, Box<Decision>)>,
 }
 
@@ -216,8 +216,9 @@ fn host_class() -> Option<&'static DeviceClass> {
     baked::library().host_class(std::env::consts::ARCH)
 }
 
-/// Returns the modelled time of a batch of `records` records on a device of `class`, in
-/// microseconds. `None` if the program lacks the class's plan or its number of steps.
+/// Returns the modelled time in microseconds of a batch of `records` records on a device of
+/// `class`. `None` if the program lacks the class's plan or does not know that plan's number of
+/// steps.
 fn estimate(class: &DeviceClass, threads: usize, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
     let steps = baked::steps(&recipe.name)?;
@@ -237,7 +238,8 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     Ok(decision)
 }
 
-/// The decision by tuning records, if both host and device have one.
+/// Decides by tuning records. Returns `None` if host or device lacks one, or if the recorded device
+/// may not be used.
 fn by_records(
     request: &Request,
     phases: &mut Phases,
@@ -332,7 +334,8 @@ fn opened(phases: &mut Phases) -> Result<Devices, Error> {
         .map_err(Error::from)
 }
 
-/// The device with the least modelled time, and that time in microseconds.
+/// Returns the device with the least modelled time, and that time in microseconds. `None` if `auto`
+/// may choose no device.
 fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
     let modelled = |d: &&Device| estimate(opencl::class(d)?, 1, records);
     let all = devices.iter().filter(|d| serves(d));
@@ -341,7 +344,7 @@ fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
         .map(|(us, d)| (us, d.clone()))
 }
 
-/// The decision by a device's first start. If the result of the first start is not stored, the
+/// Decides by the result of the device's first start, if the cache folder has it. Otherwise the
 /// returned decision asks for a trial.
 fn by_first_start(request: &Request, device: Device, why: String) -> Result<Decision, Error> {
     let on_it = on_device(request, device.clone(), vec![why])?;

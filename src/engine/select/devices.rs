@@ -6,7 +6,7 @@ use crate::engine::opencl;
 use crate::error::Error;
 use std::fmt::{Display, Write};
 
-/// The devices that `--device` names; `None` is the host.
+/// Returns the devices that `--device` names, in its order; `None` in the list is the host.
 pub(super) fn chosen(
     request: &Request,
     devices: &Devices,
@@ -42,8 +42,8 @@ pub(super) fn chosen(
     Ok(found)
 }
 
-/// All GPUs and accelerators with `units` compute units. If there are none, all devices of the best
-/// kind.
+/// Returns all usable GPUs and accelerators with `units` compute units. If there are none, returns
+/// all such devices of the best other kind.
 fn all(devices: &Devices, units: Option<u32>, library: &ClLibrary) -> Result<Vec<Device>, Error> {
     let fits = |d: &&Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
     let kind = |d: &&Device| rank(d).max(1);

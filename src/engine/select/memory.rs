@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::ir::plan::Plan;
 use crate::planner::fit::{self, Memory};
 
-/// Makes the plan of a decision with its constants, in batches that `--max-memory` allows. Batches
-/// of a host with many threads grow.
+/// Makes the model that a decision runs, in batches that `--max-memory` allows. A host with many
+/// threads may get larger batches than its plan states.
 pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Error> {
     let mut model = within_memory(request, decision)?;
     if request.grows && request.batch.is_none() && decision.device.is_none() {

@@ -27,7 +27,7 @@ pub(crate) struct Running {
     /// The device in words.
     pub(crate) device: String,
     pub(crate) plan: Plan,
-    /// The number of constants that were laid out again at start.
+    /// The number of constants that were repacked at start, because the plan is not the baked one.
     pub(crate) laid_out_again: usize,
     /// The reasons for this device and this plan, one line each.
     pub(crate) why: Vec<String>,
@@ -35,15 +35,15 @@ pub(crate) struct Running {
     pub(crate) warnings: Vec<String>,
     /// The times of the phases of start-up.
     pub(crate) phases: Phases,
-    /// The devices, if several share the records. Then `plan` is the first device's, and
-    /// `laid_out_again` the sum.
+    /// The devices, if several share the records, else empty. With several, `plan` is that of the
+    /// first device, and `laid_out_again` is the sum over all.
     pub(crate) members: Vec<observe::report::RunningMember>,
-    /// Finds the step that computes records wrongly.
+    /// Finds the step of the plan that computes given records wrongly.
     pub(crate) diagnose: Diagnose,
 }
 
-/// Names the step that computes records wrongly, as the end of a message. Takes the records' inputs
-/// one after the other; returns an empty text if the step cannot be found.
+/// A function that names the step that computes records wrongly, as the end of a message. It takes
+/// the records' inputs one after the other. It returns an empty text if it finds no step.
 pub(crate) type Diagnose = Box<dyn Fn(&[f32]) -> String + Send>;
 
 /// Decides what runs the network, and starts it.
@@ -74,7 +74,7 @@ pub(crate) fn each(
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
-    // There are no trials, because the caller judges each device itself.
+    // No device is tried against the host, because the caller judges each device itself.
     let request = &Request {
         tries: false,
         ..request.clone()
@@ -278,7 +278,7 @@ fn together(
     })
 }
 
-/// Facts about a started device that its thread tells the starting thread.
+/// Facts about a started device, which its own thread passes to the thread that starts it.
 struct Told {
     report: observe::report::RunningMember,
     laid_out_again: usize,
@@ -346,7 +346,8 @@ struct Started {
     device: String,
     plan: Plan,
     laid_out_again: usize,
-    /// The reason if the engine runs another plan or smaller batches than decided.
+    /// The reason why the engine runs another plan or smaller batches than decided. `None` if it
+    /// does not.
     instead: Option<String>,
 }
 
@@ -376,7 +377,7 @@ fn run(
     }
 }
 
-/// Starts an engine with the decided batches; sets `tried` to their size.
+/// Starts an engine with the decided batches. Sets `tried` to their size before it uses the device.
 fn run_once(
     request: &Request,
     decision: &Decision,
@@ -458,8 +459,8 @@ fn out_of_memory(e: &Error) -> bool {
     })
 }
 
-/// Starts the host engine in batches of `batch`, beside the devices of `request`. Its memory is not
-/// bounded, because it saves records when a device fails.
+/// Starts the host engine in batches of `batch`, beside the devices of `request`. `--max-memory`
+/// does not bound this engine, because it saves records when a device fails.
 pub(crate) fn beside(request: &Request, batch: usize) -> Result<Box<dyn Engine>, Error> {
     let request = Request {
         plan: None,

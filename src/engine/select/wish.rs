@@ -88,7 +88,7 @@ pub(crate) struct Request {
     /// The results that the host reads back.
     pub(crate) wanted: Wanted,
     pub(crate) timed: bool,
-    /// The track that keeps each measured time, for `--trace`.
+    /// The track of the trace that keeps each measured time; `None` without `--trace`.
     pub(crate) track: Option<Track>,
     /// The kernel sources: the baked ones, or a folder.
     pub(crate) sources: Sources,

@@ -39,7 +39,7 @@ pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64;
 /// line once. These are its misses in a cache that keeps everything that is used again.
 pub(super) fn alone(pattern: &Pattern, shape: &CacheShape) -> f64 {
     let walk = Walk::new(pattern, 1024, shape.shift());
-    // These iterations cover whole lines, whatever the k step.
+    // As many iterations as a line has floats read lines to their end, whatever the k step.
     let n = (shape.line / 4).min(walk.iterations.len());
     walk.lines(0..1, 0..n, walk.shift).len() as f64 / n as f64
 }
@@ -71,7 +71,7 @@ pub(super) fn four_iterations(pattern: &Pattern, shape: &CacheShape) -> LoadedLi
 }
 
 /// Returns the pattern of a blocked kernel of ARM, in groups of `dimension_1` units along dimension
-/// 1 and up to 4 along dimension 0. `None` if a core has fewer threads.
+/// 1 and up to 4 along dimension 0. `None` if a core has fewer than `dimension_1` threads.
 pub(super) fn arm(codename: &str, dimension_1: usize, shape: &CacheShape) -> Option<Pattern> {
     let mut pattern = pattern(codename)?;
     pattern.group = [(shape.threads / dimension_1).min(4), dimension_1];

@@ -2,8 +2,8 @@
 
 use super::shape::CacheShape;
 
-/// A set-associative cache with LRU replacement. Each set lists its lines from the last used to the
-/// first to go.
+/// A set-associative cache with LRU replacement. Each set lists its lines from the one used last to
+/// the one that is replaced next.
 pub(super) struct Cache {
     ways: usize,
     sets: u32,

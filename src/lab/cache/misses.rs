@@ -50,7 +50,7 @@ impl Misses {
     }
 }
 
-/// The part of a product that is simulated, in waves: the groups that all cores hold at a time.
+/// The part of a product that is simulated, in waves. The cores hold all groups of a wave at once.
 struct Coverage {
     /// Waves of the whole product.
     waves: usize,
@@ -66,8 +66,8 @@ struct Coverage {
 }
 
 impl Coverage {
-    /// Covers the whole product if it is small, else a sample. An error if even the sample takes
-    /// too many accesses.
+    /// Chooses the whole product if it is small, else a sample of it. An error if even the sample
+    /// has more cache accesses than `sample.most`.
     fn new(
         walk: &Walk,
         pattern: &Pattern,
@@ -84,8 +84,8 @@ impl Coverage {
         let accesses = once * walk.iterations.len() as u64 * walk.groups() as u64;
         let warm = walk.warm(shape);
         let before = (warm.ceil() as usize).max(1);
-        // If a matrix fits into the L2, it is fetched at the start only. Then no part of the grid
-        // stands for the others.
+        // A matrix that fits into the L2 is fetched at the start only. No part of the grid then
+        // stands for the others, so the whole product is simulated.
         let small = walk.l * walk.l <= shape.l2_lines * (shape.line / 4);
         let sampled = sample.waves.saturating_mul(sample.places);
         let enough = sampled.saturating_add(before) <= waves;

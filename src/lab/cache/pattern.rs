@@ -23,7 +23,7 @@ pub(super) struct Pattern {
     pub(super) group: [usize; 2],
     /// Work-items of a work-group. They count against the threads that a core holds at a time.
     pub(super) items: usize,
-    /// The dimension, 0 or 1, that runs over the rows of the result.
+    /// The dimension of the work-group, 0 or 1, that runs over the rows of the result.
     pub(super) row_dimension: usize,
     /// Terms of the sum that an iteration of the k loop takes.
     pub(super) k_step: usize,
@@ -55,8 +55,8 @@ impl Pattern {
             return None;
         };
         kernel.source.as_ref()?;
-        // Kernels of few records take any layout. Plans use them with records one after the other,
-        // which is `C`.
+        // Kernels of few records take any layout. Plans store records one after the other, which is
+        // `C`, so that is the layout here.
         let layout = |o: &&Operand| {
             o.representation
                 .clone()
@@ -146,8 +146,8 @@ impl Pattern {
     }
 }
 
-/// The name of a pattern whose layout no kernel has: Morton 4-2 with four of its chunks side by
-/// side. It is for sizes with many factors 2.
+/// The name of a pattern that no kernel has: matmul_morton_4_2 with each four of its chunks in a
+/// larger chunk. At sizes with many factors 2, distant rows would compete for few cache sets.
 pub(super) const MORTON_8_2: &str = "(morton_8_2)";
 
 /// Returns the pattern of a kernel, or of [`MORTON_8_2`]. `None` if [`Pattern::of`] has none.

@@ -31,8 +31,8 @@ pub(crate) struct CacheShape {
 }
 
 impl Default for CacheShape {
-    /// The Mali-T628: 256 L1 lines a core (ARM §1.4.6), 128 KiB of 64-byte lines behind them
-    /// (thesis, table 2.1), 128 threads a core (ARM). The documents do not name the ways.
+    /// The Mali-T628: 256 L1 lines a core (ARM §1.4.6), an L2 of 128 KiB in 64-byte lines (thesis,
+    /// table 2.1), 128 threads a core (ARM). The documents give no ways; 4 and 8 are assumed.
     fn default() -> CacheShape {
         CacheShape {
             line: 64,
@@ -50,7 +50,7 @@ impl Default for CacheShape {
 impl CacheShape {
     /// Returns the shape with the line size, the shared cache (as L2) and the cores of `device`.
     /// OpenCL does not tell the rest, which stays as in the default. The L1 keeps its number of
-    /// bytes. `None` if the driver does not tell the line size and the cache.
+    /// bytes. `None` if the driver tells no usable line size or cache size.
     pub(crate) fn of(device: &Device) -> Option<CacheShape> {
         let details = device.details();
         CacheShape::told(details.cache_line?, details.cache?, device.compute_units)

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// One load instruction of the k loop. It fetches up to four neighbouring floats.
 pub(super) struct Load {
-    /// True if it reads b, false if it reads a.
+    /// True if it reads the right operand b, false if it reads the left operand a.
     pub(super) right: bool,
     /// Row of a, or column of b, within the tile.
     pub(super) tile: usize,
@@ -28,8 +28,8 @@ pub(super) struct Iteration {
     last: bool,
 }
 
-/// The addresses of one load in consecutive groups of a core that load the same ones, without the
-/// part that k decides. The core loads all `starts` in order, `repeat` times.
+/// The addresses of one load instruction in neighbouring groups of a core that load the same ones,
+/// without the part that k adds. The core loads all `starts` in order, `repeat` times.
 #[derive(PartialEq)]
 pub(super) struct Sweep {
     load: usize,
@@ -128,8 +128,8 @@ impl<'a> Walk<'a> {
                     .map(|i| starts[i * tile + load.tile])
                     .collect();
                 let across = self.tiles(group, turn, 1 - dimension).len() as u64;
-                // Dimension 1 varies slowest. Neighbouring threads then load the same address, and
-                // only the first of them can miss, so one load stands for all.
+                // A load that depends on dimension 1 alone has the same address in neighbouring
+                // threads. Only the first of them can miss, so one load stands for all.
                 let repeat = if dimension == 0 {
                     across
                 } else {

@@ -8,8 +8,8 @@ pub(super) const CANARY: usize = 4096;
 /// The value of each byte of a canary.
 const CANARY_BYTE: u8 = 0xA5;
 
-/// A buffer with canaries around it, which change if a kernel writes there. Or a buffer exactly as
-/// large as its contents, so that a simulator reports every access outside.
+/// A buffer between two canaries, which change if a kernel writes there. Without canaries it is
+/// exactly as large as its contents, so that a simulator reports every access outside.
 pub(super) struct Guarded {
     /// The contents, without canaries.
     view: ClBuffer,
@@ -56,7 +56,7 @@ impl Guarded {
         })
     }
 
-    /// The buffer as an argument of a kernel that may touch this many bytes.
+    /// Returns the buffer as an argument of a kernel that may touch this many bytes.
     pub(super) fn argument(&self, bytes: usize) -> Argument<'_> {
         Argument::Buffer {
             buffer: &self.view,

@@ -4,7 +4,7 @@
 use crate::cl::{Argument, ClError};
 use std::fmt;
 
-/// Two sums of 64 bits, with a factor each, over everything that was taken in.
+/// A hash: two sums of 64 bits over everything that was taken in, each with its own factor.
 pub(super) struct InputHash([u64; 2]);
 
 /// Odd numbers whose products spread a changed bit: from the fractions of the golden ratio and of

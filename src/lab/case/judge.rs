@@ -84,8 +84,8 @@ pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f
     }
 }
 
-/// The results of a run and the operands that they come from. Each method returns the largest error
-/// of its operation in units of the bound.
+/// The results of a run and the operands that they come from. Each check of an operation returns
+/// the largest error in units of the bound.
 struct Results<'a> {
     entry: &'a Entry,
     activation: Activation,
@@ -216,8 +216,8 @@ impl Results<'_> {
         ))
     }
 
-    /// Checks that a repack left every element as it is and put zeros into the padding, which must
-    /// be finite.
+    /// Checks that a repack left every element as it is, and put zeros into the padding, which was
+    /// NaN before.
     fn repack(&self) -> Result<f64, Trouble> {
         let (real, Problem { h, w, .. }) = (self.data.real, self.setup.padded);
         let found: Vec<f32> = self.read("r", h * w)?;

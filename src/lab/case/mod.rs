@@ -276,8 +276,8 @@ impl Lab {
         Ok(true)
     }
 
-    /// Times a kernel on random inputs, and checks the result of its first launch, of large results
-    /// some rows. Kernels of [`nodes`] are refused.
+    /// Times a kernel on random inputs, and checks the result of its first launch, or some rows of
+    /// a large result. Refuses the kernels that [`nodes`] checks.
     pub(crate) fn time(
         &mut self,
         entry: &Entry,
@@ -294,8 +294,8 @@ impl Lab {
             return self.time(&with_layouts(entry, "R", "C"), group, real, timing);
         }
         let beta = if entry.restrictions.scaled { 0.1 } else { 0.0 };
-        // A sweep over work-groups and the next Sobel filter have the same inputs: making them
-        // takes longer than many a launch.
+        // The next work-group of a sweep and the next Sobel filter use the same inputs again. New
+        // ones would take longer than many a launch.
         let last = self.last.take().filter(|(operation, d)| {
             let kept = matches!(entry.operation, Operation::Matmul | Operation::Sobel);
             let same = (*operation, d.real, d.alpha, d.beta);

@@ -60,7 +60,7 @@ pub(crate) fn of_image(operation: Operation) -> bool {
 /// A kernel that is checked in the plan of a graph.
 struct GraphCase<'a> {
     entry: &'a Entry,
-    /// The graph and the layouts, for errors.
+    /// The names of the graph and of its layouts, for error messages.
     what: String,
     model: Model,
     tensors: Tensors,
@@ -228,7 +228,7 @@ impl<'a> GraphCase<'a> {
         let recipe = recipe(entry, group, BATCH, kernels);
         let model = match Model::new(network, &tensors, &recipe, library(), None) {
             Ok(model) => model,
-            // The graph has a node that neither this kernel nor those of `OTHERS` compute.
+            // No kernel of this plan computes one of the graph's nodes, so the graph is left out.
             Err(e) if e.contains("the plan has none") => return Ok(None),
             Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };

@@ -61,8 +61,8 @@ impl LayerOperands {
     }
 }
 
-/// Returns the scale of a row for kernels that add up parts and have no weights for them. Such
-/// scales are powers of two.
+/// Returns the scale of a row for kernels that add up parts, which have no weights to take it from.
+/// Such scales are powers of two.
 pub(super) fn power(row: usize) -> f32 {
     2f32.powi(row as i32 % 7 - 3)
 }

@@ -19,8 +19,8 @@ const REPACKED: [(&str, &str); 8] = [
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
 
-/// The layouts of b and of the result that kernels of few records are checked with. The first two
-/// also choose panels of weights ([`with_layouts`]). The last one has rows at unequal distances.
+/// The layouts of the right operand and the result in checks of kernels of few records. The first
+/// two also choose panels of weights ([`with_layouts`]). The last has rows at unequal distances.
 const OF_FEW: [(&str, &str); 3] = [("C", "R"), ("C_1_16_R", "C_1_16_R"), ("C_16_10_C", "C")];
 
 /// Returns true if a kernel takes layouts that its entry does not name.
@@ -73,8 +73,8 @@ pub(super) fn middle(operation: Operation, p: Problem) -> usize {
     }
 }
 
-/// Returns the number of parts that a `reducepair` adds up, in checks with this number of rows of
-/// each part.
+/// Returns the number of parts that a `reducepair` adds up in a check. The number follows from
+/// `rows`, the rows of each part.
 pub(super) fn parts_before(rows: usize) -> usize {
     1 + rows / 4 % 13
 }
@@ -91,7 +91,7 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     let (h, w, l) = (unit.h.max(tile_rows), unit.w.max(tile_cols), unit.l);
     let sizes = match entry.operation {
         Operation::Sobel => images(),
-        // A repack writes as many rows as it reads, in edges of both layouts.
+        // These sizes hit the edges of both layouts. A repack writes as many rows as it reads.
         Operation::Repack => [
             (1, 1),
             (17, 9),
@@ -142,9 +142,9 @@ fn staged_terms(entry: &Entry) -> usize {
     }
 }
 
-/// Returns problems of few records: sums with and without their unrolled loop, rows behind a panel,
-/// and more values than are staged at a time. The kernels' least number of terms is one of speed,
-/// so smaller sums are checked, too.
+/// Returns problems of few records: sums with and without their unrolled loop, more rows than a
+/// panel has, and more values than are staged at a time. Sums shorter than the kernels' `least_l`
+/// only run slowly, so they are checked, too.
 fn of_few(entry: &Entry) -> Vec<(usize, usize, usize)> {
     let slices = entry.define("SLICES").unwrap_or(1);
     let mut sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * slices + 3), (145, 1, 3)];

@@ -140,7 +140,7 @@ fn definitions<'a>(o: &mut String, lines: impl Iterator<Item = &'a (String, Stri
 }
 
 /// Returns the result of the checks in words: how many kernels were right, how many were skipped,
-/// and the names of the others.
+/// and the names of the kernels that were wrong or failed.
 fn checks_in_words(checks: &Section) -> String {
     let (mut right, mut skipped, mut others) = (0, 0, Vec::new());
     for row in &checks.rows {

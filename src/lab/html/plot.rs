@@ -143,8 +143,8 @@ struct Drawn {
     document: bool,
 }
 
-/// Returns the value to draw for a cell. `None` for a cell without a number, and for values from
-/// 1e300 on.
+/// Returns the value to draw for a cell. `None` for a cell without a number, and for a number that
+/// is NaN or has a size of 1e300 or more.
 fn drawn(row: &Row, column: usize) -> Option<Drawn> {
     let (value, spread, document) = match row.cells.get(column)? {
         Cell::Measured(m) => {
@@ -215,8 +215,8 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     }
     let bars = section.plot == Plot::Bars;
     if bars {
-        // Documents have figures in other units, too. A column of the document stays only if its
-        // name begins with that of a measured column and a comma.
+        // A document may also have figures in another unit, which do not fit to the measured bars.
+        // Its column stays only if its name begins with that of a measured column and a comma.
         let measured: Vec<String> = all
             .iter()
             .filter(|s| !s.document)
@@ -490,8 +490,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns an axis for sizes. It starts at zero unless the sizes are far from it. A single point is
-/// in the middle.
+/// Returns the horizontal axis for sizes from `low` to `high`. It starts at zero if `low` is at
+/// most half of `high`. A single size stands in the middle of an axis from zero.
 fn size_axis(c: &Canvas, low: f64, high: f64, xs: &[f64]) -> PlotAxis {
     let from_zero = low > 0.0 && (low <= high / 2.0 || low == high);
     let from = if from_zero { 0.0 } else { low };

@@ -6,8 +6,8 @@ use crate::lab::render::{
 };
 use crate::lab::table::{Cell, Section};
 
-/// The smallest and the largest number of a table that has nothing but numbers. They give the
-/// shades of its cells.
+/// The smallest and the largest number of a table with nothing but numbers. The shade of a cell's
+/// background grows from one to the other.
 #[derive(Clone, Copy)]
 pub(super) struct Heat {
     low: f64,
@@ -15,8 +15,8 @@ pub(super) struct Heat {
 }
 
 impl Heat {
-    /// Returns the range of a section's numbers. `None` for a section that is not shaded. It has
-    /// other cells, at most 7 columns, or equal numbers only.
+    /// Returns the range of a section's numbers. `None` if the section's cells are not shaded, as
+    /// it has other cells than numbers, at most 7 columns, or equal numbers only.
     pub(super) fn of(section: &Section) -> Option<Heat> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -41,16 +41,16 @@ impl Heat {
 
 /// The texts of a column with numbers, and how the column is aligned.
 struct PageColumn {
-    /// True unless a cell has a text that is no number. Cells are then aligned at the right.
+    /// True if all texts of its cells are numbers. The column is then aligned at the right.
     numbers: bool,
-    /// True if the column has sentences, which are broken into lines. They must not make a table
-    /// wider than the page.
+    /// True if a text that is no number has more than [`SENTENCE`] characters. Texts are then
+    /// broken into lines, so that the table does not get wider than the page.
     sentences: bool,
     values: Vec<String>,
-    /// The spread and the percentage behind each row's value.
+    /// For each row the text after its value: the spread and the percentage of the peak.
     beside: Vec<String>,
-    /// The widest text of `beside`. Rows without such a text have it too, but hidden, so that all
-    /// values are aligned.
+    /// The longest text of `beside`. Cells with no text there get this one, but hidden, so that the
+    /// values of the column are aligned.
     widest: String,
 }
 
@@ -158,8 +158,8 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
         ""
     };
     *o += &format!("\">\n<table class=\"{class}{short}\">\n");
-    // Every table has a caption. A caption that could only repeat the heading is for screen
-    // readers.
+    // Every table has a caption. If it could only repeat the section's heading, it is hidden from
+    // view and left to screen readers.
     let reading = reading(section, "in italics");
     let (class, caption) = match reading.is_empty() {
         true => (" class=\"v\"", &section.title),

@@ -89,8 +89,8 @@ fn member(profile: &RunProfile<'_>, device: &DeviceProfile<'_>, times: &MemberTi
     )
 }
 
-/// Adds a JSON object to `to` for each step of a device's plan. `member` is a key that ends each
-/// object, or an empty text.
+/// Adds a JSON object to `to` for each step of a device's plan. `member` is a comma, a key and its
+/// value as text, which ends each object. It is empty for the only device of a run.
 fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepClock, member: &str) {
     let all = run_us(clock);
     for (step, t) in device.plan.steps.iter().zip(&clock.steps) {

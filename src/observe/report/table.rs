@@ -149,8 +149,8 @@ fn stream(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>)
     }
 }
 
-/// Returns microseconds in at most six characters below 1000, without decimals above. A dash for
-/// `None`.
+/// Returns microseconds as text: cut to six characters below 1000, and without decimals from 1000
+/// on. Returns a dash for `None`.
 fn us(x: Option<f64>) -> String {
     x.map_or("-".into(), |x| {
         if x >= 1000.0 {

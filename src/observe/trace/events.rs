@@ -8,7 +8,8 @@ use std::fmt::{Display, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Added to a group's number to get the ID of its queue's track. No thread has so large a number.
+/// Added to a group's number to get the thread ID of its queue's track. No thread has so large a
+/// number, so no thread has the same ID.
 const QUEUE_IDS: u32 = 1 << 16;
 
 /// The process ID and the thread ID under which viewers show a track.
@@ -33,7 +34,8 @@ impl TrackIds {
     }
 }
 
-/// Writes a trace for [`Track::json`](super::Track::json). `main` is the number of the main thread.
+/// Returns the JSON text of [`Track::json`](super::Track::json). `main` is the number of the main
+/// thread.
 pub(super) fn write(
     book: &Book,
     main: u32,

@@ -219,7 +219,7 @@ fn check_operands(kernel: &Kernel, r: &Object<'_>, mistakes: &mut Mistakes) {
     use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
     let operation = kernel.operation;
     let restrictions = &kernel.restrictions;
-    // The operands of both probes have no layout, so their entries describe none.
+    // Kernels of `Order` and `Probe` have operands without layouts, so their entries describe none.
     let plain = matches!(operation, Operation::Order | Operation::Probe);
     let wants = |name: &str| !plain && operation.parameters().iter().any(|o| o.name == name);
     for (name, operand) in [

@@ -6,7 +6,7 @@ use super::vector::Vector;
 use crate::ir::op::Arithmetic;
 use std::ops::Range;
 
-/// The operation on each window of a line. `neon.c` has the same order.
+/// The operation on each window of a line. `neon.c` numbers the operations in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowOp {
     Max,
@@ -59,7 +59,7 @@ pub(crate) struct Line {
     pub(crate) whole: Range<usize>,
     /// The number of written channels with padding, a multiple of the lanes and of 8.
     pub(crate) channels: usize,
-    /// The number of channels without padding. Zeros are written into the rest.
+    /// The number of channels without padding. The kernel sets the padding channels to 0.
     pub(crate) real: usize,
     /// The number of result columns.
     pub(crate) pixels: usize,
@@ -149,9 +149,9 @@ const PART: usize = 64;
 /// The number of vectors of a pixel's channels computed together.
 const VECTORS: usize = 4;
 
-/// Returns how many of the `left` pixels (or lines) are computed next. `all` is the number of
-/// pixels with the same window elements inside; if it is too small the result is 1. The last pixels
-/// may be computed twice.
+/// Returns how many pixels (or lines) are computed next, if `left` of `all` remain. All have the
+/// same window elements inside the image. If the result exceeds `left`, the caller goes back and
+/// computes some pixels twice. The result is 1 if `all` is too small for that.
 #[inline(always)]
 pub(crate) fn together(left: usize, all: usize) -> usize {
     match left {
@@ -238,7 +238,7 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         let zero = V::splat(0.0);
         let mut sums = [[V::splat(if max { f32::NEG_INFINITY } else { 0.0 }); N]; P];
         let mut lost = [[zero; N]; P];
-        // The finished parts of the sums of a mean.
+        // For means: the total of all parts of at most PART elements that are already summed.
         let mut means = [[zero; N]; P];
         if PRODUCTS {
             unrolled!(i < N, {

@@ -298,9 +298,9 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 });
             });
         }
-        // Three or more weight addresses that advance, beside those of the records, exceed the
-        // registers. So these addresses stay, and share the offset of k. With multiply-adds of
-        // lanes, a compiler would keep an address for each of four columns.
+        // With three or more vectors of weights, addresses that advance would exceed the registers.
+        // So `shared` addresses stay, and add one offset for k. Multiply-adds of lanes with M > 2
+        // exclude this, because a compiler would keep an address for each of four columns.
         let shared = N > 2 && !(V::FMA_OF_LANES && M > 2);
         let mut done = 0;
         loop {
@@ -460,7 +460,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     x,
                     between(V::splat(0.5).fma(x, V::splat(1.0 / 6.0)), zero, one),
                 ),
-                // Below the bound, `exp` stops as it does for GELU by tanh.
+                // x is bounded as for GELU by tanh: below −88, `exp` no longer changes.
                 Activation::Silu => zero.fma(V::splat(-88.0).max(x), logistic()),
                 // With w = 1 + eˣ, tanh(ln w) is (w² − 1) / (w² + 1).
                 Activation::Mish => {

@@ -137,7 +137,7 @@ pub(super) struct Kernels {
     pub(crate) transforms: Option<Transforms>,
 }
 
-/// True if the type of the program's weights is not known when it is compiled.
+/// True if the program may get weights of any type, because it is compiled without knowing them.
 const ANY_WEIGHTS: bool = cfg!(any(
     test,
     feature = "lab",

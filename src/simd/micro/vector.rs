@@ -63,7 +63,7 @@ macro_rules! inlined {
         }
     )*};
 }
-// On 32-bit ARM no other module implements [`Vector`].
+// On 32-bit ARM only this module implements [`Vector`], so no other one uses the macro.
 #[allow(unused_imports)]
 pub(super) use inlined;
 

@@ -66,7 +66,8 @@ pub(super) fn lower(
 }
 
 impl FileArray {
-    /// The array of a node; `None` after a mistake.
+    /// Makes the array of a node from this array of the file. `None` if its size is not known,
+    /// because of a mistake.
     fn complete(self) -> Option<Array> {
         let size = self.size?;
         Some(Array {
@@ -133,7 +134,8 @@ fn push(
     bounded(draft.shape(value)).map(|_| value)
 }
 
-/// The message, with a hint where weights of this size would fit transposed.
+/// Returns the message, with a hint if `transposed` is true: weights of this size would fit
+/// transposed.
 fn with_hint(message: String, transposed: bool) -> String {
     match transposed {
         true => message + " (its weights would fit transposed)",

@@ -99,7 +99,7 @@ impl<'m> Lowering<'m, '_, '_> {
         self.nodes(part, wanted(), mistakes);
         let value = |name| self.known.get(name).cloned().unwrap_or(ModelValue::Unknown);
         let outputs = wanted().map(value).collect();
-        // A name that is there twice was removed by its first entry.
+        // In reverse, the first entry of a name comes last. Only it has the tensor that was hidden.
         for (name, value) in hidden.into_iter().rev() {
             match value {
                 Some(value) => self.known.insert(name, value),

@@ -10,7 +10,8 @@ use crate::bake::front::value::{Class, Live, ModelValue, axes, shape_of};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 use std::rc::Rc;
 
-/// Computes a node with at least one input that is computed from the record.
+/// Finds the outputs of a node with at least one input that is computed from the record. Most of
+/// them become nodes of the draft.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     match node.op() {
         "Scaler" => scaler(b, node).map(|l| vec![ModelValue::Live(l)]),

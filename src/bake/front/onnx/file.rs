@@ -43,11 +43,11 @@ enum Message {
     TensorType,
     SequenceType,
     Shape,
-    /// A message that holds neither.
+    /// A message that holds neither messages nor packed numbers.
     Plain,
 }
 
-/// The content of a field of bytes.
+/// The content of a field that states its length in bytes.
 enum Content {
     Bytes,
     Message(Message),
@@ -296,7 +296,7 @@ impl DecodeMessage for TensorRest {
 mod tests {
     use super::*;
 
-    /// The tag and length of a field of so many bytes.
+    /// Encodes the tag and the length of a field with `length` bytes of content.
     fn head(number: u8, mut length: usize) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
         while length > 0x7f {
@@ -307,7 +307,7 @@ mod tests {
         bytes
     }
 
-    /// A field of bytes.
+    /// Encodes a field: its tag, its length and this content.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         [&head(number, content.len())[..], content].concat()
     }
@@ -332,7 +332,7 @@ mod tests {
             lie.replace("byte 12", "byte 14"),
             "in the graph, where it would go back to before it"
         );
-        // 2^40 bytes of a producer's name.
+        // The field `producer_name`, with a stated length of 2^40 bytes.
         let name = [0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
         assert!(
             error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0")
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn graphs_in_graphs() {
         let nested = |levels: usize| {
-            // From the innermost out, back to front.
+            // Encodes in reverse, from the innermost graph out, because lengths come first.
             let mut bytes = Vec::new();
             for number in [6, 5, 1].into_iter().cycle().take(3 * levels).chain([7]) {
                 let head = head(number, bytes.len());

@@ -1,6 +1,6 @@
 //! ONNX models (operation sets 7 and later). Every tensor is a constant, which is computed here, or
-//! a value of the graph, whose first axis is the axis of the records. Sizes are inferred node by
-//! node.
+//! a value of the graph. Values have an axis of the records, unless the model computes one record
+//! at a time. Sizes are inferred node by node.
 
 mod attention;
 mod branches;
@@ -361,7 +361,7 @@ fn lower_graph(
         ModelValue::Constant(c) => c.len(),
         _ => 0,
     });
-    // Quantized weights are stored once, and computed constants of the same size follow.
+    // A stored constant, as quantized weights, may lead to several computed ones of its size.
     let left = FOLDED.saturating_add(constants.sum::<usize>().saturating_mul(4));
     let opened = inputs(graph, place, single, &mut known, mistakes);
     let supposed = opened.as_ref().is_some_and(|o| o.supposed);
@@ -453,7 +453,7 @@ struct Lowering<'m, 't, 'f> {
     sets: HashMap<&'m str, i64>,
     /// The number of elements that constants computed from now on may have together.
     left: usize,
-    /// `None` after a mistake in the inputs.
+    /// The builder of the draft. `None` after a mistake in the model's inputs.
     builder: Option<Builder>,
     /// The tensors so far.
     known: HashMap<&'m str, ModelValue>,
@@ -479,7 +479,8 @@ impl<'m> Lowering<'m, '_, '_> {
         }
     }
 
-    /// Computes the outputs of node `i` of a graph; `None` after a mistake.
+    /// Finds the outputs of node `i` of a graph. Constants are computed now. What depends on the
+    /// record becomes nodes of the draft. `None` after a mistake.
     fn node(
         &mut self,
         part: GraphPart<'m>,
@@ -520,7 +521,7 @@ impl<'m> Lowering<'m, '_, '_> {
         let mut outputs = outputs.into_iter();
         for name in &proto.output {
             let given = outputs.next();
-            // An output that is left out keeps its place.
+            // An output without a name is left out, and its value is skipped.
             if name.is_empty() {
                 continue;
             }
@@ -594,7 +595,7 @@ fn set(proto: &NodeProto) -> &str {
     }
 }
 
-/// The nodes that the outputs of these names depend on.
+/// Returns the indices of the nodes that the tensors of these names depend on.
 fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> HashSet<usize> {
     let mut names: HashSet<&str> = outputs.collect();
     let mut needed = HashSet::new();
@@ -609,7 +610,7 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
 
 /// Adds the names that a node reads, and those in the graphs of its attributes.
 fn add_reads<'g>(node: &'g NodeProto, names: &mut HashSet<&'g str>) {
-    // Optional inputs that are left out have no name.
+    // An input that is left out has an empty name, which is no tensor's.
     names.extend(
         node.input
             .iter()
@@ -702,7 +703,7 @@ fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), Strin
     Ok(())
 }
 
-/// The builder of a model, and what its inputs are.
+/// The builder of a model with its inputs, and how their fixed first size was read.
 struct Opened {
     builder: Builder,
     /// True if a fixed first size is taken for the number of records.
@@ -816,7 +817,8 @@ fn described(i: usize, proto: &NodeProto) -> String {
     )
 }
 
-/// The name of a node, or of its first output, or its number.
+/// Returns the name of a node. Without one it is that of the node's first output, or else the index
+/// `i` of the node.
 fn title(i: usize, proto: &NodeProto) -> String {
     let named = |n: &&str| !n.is_empty();
     let name = proto.name.as_deref().filter(named).or(proto
@@ -1036,7 +1038,8 @@ fn assumed(
     Some(ModelValue::Live(assumed))
 }
 
-/// The tensors among the attributes of a node.
+/// Converts the tensors among the attributes of a node to constants, with the names of the
+/// attributes. `None` after a mistake.
 fn attributes(
     proto: &NodeProto,
     rest: Option<&NodeRest>,

@@ -26,7 +26,8 @@ const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose Dept
                           FusedConv GlobalAveragePool GlobalMaxPool GroupNormalization \
                           InstanceNormalization LRN LpPool MaxPool SpaceToDepth";
 
-/// Computes a node with at least one input that is computed from the record.
+/// Finds the outputs of a node with at least one input that is computed from the record. Most of
+/// them become nodes of the draft.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     if listed(FIRST_AXIS, node.op()) {
         return by_records(node, |node| operation(b, node));
@@ -363,7 +364,7 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             "training_mode: expected 0, found 1: export the model in evaluation mode".into(),
         );
     }
-    // Operation sets before 14 have no attribute for training mode, but more outputs in it.
+    // Before operation set 14 no attribute tells training mode, but more than one output does.
     if node.version < 14 && (1..5).any(|i| node.gives(i)) {
         return Err(
             "it has more than one output, as in training mode: export the model in evaluation mode"

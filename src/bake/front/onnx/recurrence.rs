@@ -204,8 +204,8 @@ impl Direction {
         operations::product(b, name, state, weights, count * self.size)
     }
 
-    /// Computes the direction over a whole sequence. Returns the output of each place in the order
-    /// of the places, and the final state.
+    /// Builds the direction over a whole sequence. Returns the output of each place in the order of
+    /// the places, and the final state.
     fn sequence(
         &self,
         b: &mut Builder,
@@ -371,7 +371,7 @@ fn joined(b: &mut Builder, name: &str, parts: &[Live]) -> Result<Live, String> {
     operations::concat(b, name, &parts?, 0)
 }
 
-/// Computes a recurrent layer. Returns the outputs of all places, the final outputs, and the final
+/// Builds a recurrent layer. Returns the outputs of all places, the final outputs, and the final
 /// cells of an LSTM.
 pub(super) fn unrolled(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, name, layout) = (live(node, 0)?, &node.name, node.int("layout", 0));

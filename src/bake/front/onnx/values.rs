@@ -14,7 +14,7 @@ use crate::bake::front::resample::{self, Tap};
 use crate::bake::front::value::{Live, ModelValue, axis, inner_axes, inner_axis};
 use crate::ir::op::{Activation, Arithmetic, Float, Math};
 
-/// Computes an operation with one output that is in this file, or in `attention`, `picking` or
+/// Builds an operation with one output that is in this file, or in `attention`, `picking` or
 /// `signals`. `None` for other operations.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live, String>> {
     Some(match node.op() {

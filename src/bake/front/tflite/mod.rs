@@ -1,10 +1,10 @@
 //! TensorFlow Lite models: the operators of one subgraph, in order. Every tensor is a constant, or
-//! a value of the draft whose first axis is the axis of the records. Sizes are inferred operator by
-//! operator.
+//! a value of the draft. Values have an axis of the records, which is the tensor's first, unless
+//! the model computes one record at a time. Sizes are inferred operator by operator.
 //!
-//! Images are pixel by pixel in the file, and channel by channel in the draft. Each value knows the
-//! tensor's axis of each of its own axes. It is transposed only where an operation needs another
-//! order.
+//! Images are pixel by pixel in the file, and channel by channel in the draft. A value records
+//! which axis of the tensor each of its axes is. So it is transposed only where an operation needs
+//! another order.
 
 mod flat;
 mod ops;
@@ -462,7 +462,8 @@ fn lower_graph(
     }
 }
 
-/// Computes the outputs of operator `i`; `None` after a mistake.
+/// Finds the outputs of operator `i`. Constants are computed now. What depends on the record
+/// becomes nodes of the draft. `None` after a mistake.
 fn outputs_of(
     graph: &Subgraph<'_>,
     i: usize,
@@ -689,7 +690,8 @@ fn inputs(
     })
 }
 
-/// Adds the inputs that became constants to `known`. Returns the tensors of those that are left.
+/// Adds the inputs that became constants to `known`. Returns the numbers of the tensors of all
+/// other inputs.
 fn left_inputs(
     graph: &Subgraph<'_>,
     constants: Vec<Option<ConstantTensor>>,

@@ -92,7 +92,7 @@ pub(super) fn compute(
     }
 }
 
-/// Computes an operator with one output.
+/// Finds the one output of an operator. It is computed now if all inputs are constants.
 fn one(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     let constant = |i: &'_ TfliteValue| match i {
         TfliteValue::Constant(c) => Some(c.clone()),
@@ -110,7 +110,8 @@ fn one(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> 
     }
 }
 
-/// Computes an operator with at least one input that is computed from the record.
+/// Finds the output of an operator with at least one input that is computed from the record. Most
+/// operators become nodes of the draft.
 fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     if let Some(TfliteValue::Class(class)) = node.input(0) {
         return match node.op {
@@ -130,7 +131,7 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
-        // Values already are the real numbers that quantized integers stand for.
+        // Values are the numbers that quantized integers stand for, so nothing is left to do.
         "QUANTIZE" | "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
         "CAST" => cast(b, node)?,
         "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
@@ -206,7 +207,7 @@ pub(super) fn straight(live: Live) -> Turned {
     }
 }
 
-/// The sizes of the tensor, without the number of records.
+/// Returns the sizes in the order of the tensor's axes, without that of the records.
 fn dims(x: &Turned) -> Vec<usize> {
     let mut dims = vec![0; x.order.len()];
     x.order
@@ -778,8 +779,8 @@ fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// The tensor with the sizes that `RESHAPE`, `SQUEEZE` or `EXPAND_DIMS` asks for. Only its sizes
-/// count, because the value's axes may be in another order.
+/// Returns the tensor with the sizes that `RESHAPE`, `SQUEEZE` or `EXPAND_DIMS` asks for. Only the
+/// sizes of the result may be used, because the value's axes may be in another order.
 fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Live, String> {
     let old = tensor(x);
     match node.op {
@@ -858,8 +859,8 @@ fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// Input `i` as a value of the graph. A constant becomes a value with the axis of the records of
-/// `beside`.
+/// Returns input `i` as a value of the graph. A constant becomes a value that has an axis of the
+/// records if `beside` has one.
 pub(super) fn as_live(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -919,8 +920,8 @@ struct Taken {
     stays: bool,
 }
 
-/// The part of each axis that a strided slice selects. The size of the axis of the records is
-/// `usize::MAX`. `records` is the number of records that the model states.
+/// Returns the part of each axis that a strided slice selects. `sizes` has `usize::MAX` for the
+/// axis of the records. `records` is the number of records that the model states.
 fn taken(
     node: &OperatorNode<'_>,
     sizes: &[usize],
@@ -1156,7 +1157,7 @@ fn of_constants(
     }
     let two = |op: &str| fold::two(op, first, input(1)?);
     match node.op {
-        // Constants hold the real numbers that quantized integers stand for.
+        // Constants hold the numbers that quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
         // A sparse constant got its zeros when it was read, so it stays as it is.
         "DENSIFY" => Ok(first.clone()),

@@ -309,7 +309,8 @@ fn numbers_of<'b>(buffer: &Table<'b>, file: &'b [u8]) -> Result<Option<&'b [u8]>
     })
 }
 
-/// Puts numbers at their places among zeros.
+/// Makes the `count` numbers of a dense tensor: each stored number at its place, zeros elsewhere.
+/// Texts are returned as they are.
 fn spread(data: Data, places: &[usize], count: usize) -> Data {
     fn all<T: Copy>(numbers: &[T], places: &[usize], mut dense: Vec<T>) -> Vec<T> {
         places

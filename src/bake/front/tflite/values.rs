@@ -15,7 +15,7 @@ use crate::bake::front::resample::{self, BlockOrder, Continued, Enlarging, Tap, 
 use crate::bake::front::value::{Live, axis, inner_axes, inner_axis};
 use crate::ir::op::{Arithmetic, Math};
 
-/// Computes an operator of this file; `None` for others.
+/// Adds an operator of this file to the draft. `None` for other operators.
 pub(super) fn apply(b: &mut Builder, node: &OperatorNode<'_>) -> Option<Result<Turned, String>> {
     Some(match node.op {
         "SQUARE" | "RSQRT" | "CEIL" | "SIGN" => function(b, node),
@@ -85,7 +85,7 @@ fn squared_difference(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned
 fn sum(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let all: Vec<usize> = (0..node.inputs.len()).collect();
     let mut sides = sides(b, node, &all)?;
-    // A sum of constants alone has no place in the graph, so a value comes first.
+    // The graph cannot add constants alone, so the sum begins with a value.
     let live = |s: &super::ops::Side| matches!(s.operand(), Operand::Live(_));
     sides.sides.sort_by_key(|s| !live(s));
     let Operand::Live(first) = sides.sides[0].operand() else {
