@@ -239,7 +239,8 @@ def write_table(path, table):
         times = " | ".join(f"{t * 1e3:.3g}" for t in (ours.all, ours.network, theirs))
         lines.append(f"| {name} | {worst:.2g} | {seconds:.1f} | {times} | {peer} |")
     ratios = sorted(ours.network / theirs for *_, ours, _, theirs in table)
-    lines += ["", f"The network alone takes {ratios[len(ratios) // 2]:.2f} of the peer's time, median."]
+    median = ratios[len(ratios) // 2]
+    lines += ["", f"The network alone takes {median:.2f} of the peer's time, median."]
     with open(path, "w") as f:
         f.write("\n".join(lines) + "\n")
 
