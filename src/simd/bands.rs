@@ -68,7 +68,8 @@ thread_local! {
     /// The limits of teams that this thread makes.
     pub(crate) static LIMITS: std::cell::Cell<BandLimits> =
         const { std::cell::Cell::new(BandLimits::OF_TESTS) };
-    /// The number of bands of teams that this thread has made.
+    /// This thread makes teams, and each team has bands. This counts the bands of all of them, for
+    /// tests.
     pub(crate) static MADE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

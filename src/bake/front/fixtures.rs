@@ -175,7 +175,7 @@ impl ModelFolder {
         read(&self.net())
     }
 
-    /// The files that the build reads with `net`.
+    /// All files that the build reads for this model: `net` itself, and those beside it.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         outcome(&self.net()).files
     }

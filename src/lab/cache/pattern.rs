@@ -23,7 +23,8 @@ pub(super) struct Pattern {
     pub(super) group: [usize; 2],
     /// Work-items of a work-group. They count against the threads that a core holds at a time.
     pub(super) items: usize,
-    /// The dimension of the work-group, 0 or 1, that runs over the rows of the result.
+    /// The dimension of the work-group, 0 or 1, in which neighbouring units compute different rows
+    /// of the result. In the other dimension they compute different columns.
     pub(super) row_dimension: usize,
     /// Terms of the sum that an iteration of the k loop takes.
     pub(super) k_step: usize,

@@ -461,8 +461,8 @@ impl<'a> Frame<'a> {
                     c.o += &format!("{pen}{} {}", at(self.x(*x)), at(self.y(p.value)));
                     pen = "L";
                 }
-                // The line crosses rows in which the column is empty. It is interrupted at a row
-                // that was skipped.
+                // An empty cell does not interrupt the line. A cell that was skipped does, and so
+                // does one whose value cannot be drawn.
                 None if !matches!(row.cells.get(s.column), None | Some(Cell::Empty)) => pen = "M",
                 _ => {}
             }
