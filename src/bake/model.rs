@@ -157,7 +157,7 @@ pub(crate) fn finish(
         let note = format!("{range}; the golden vectors have numbers up to {largest}");
         mistakes.note(o.place(), note);
     }
-    network.tolerance = tolerance(&network, &tensors, &golden, &o.place(), mistakes);
+    network.tolerance = tolerance(&network, &tensors, &golden, o.place(), mistakes);
     network.hash = hash(&network, &tensors, &golden).into();
     Some(ReadModel {
         network,
