@@ -1,6 +1,6 @@
 //! Writes the shortest decimals of floats. Arithmetic in f64 finds them in less than half of the
-//! standard library's time, which counts for networks with thousands of scores a record. Floats that
-//! it cannot decide are left to the standard library.
+//! standard library's time, which counts for networks with thousands of scores a record. Floats
+//! that it cannot decide are left to the standard library.
 
 /// Powers of ten. All are exact.
 const POWERS: [f64; 23] = [
