@@ -32,7 +32,7 @@ PLAN = {
 }
 
 
-OF_NAMES = ("defines", "workGroups")
+OF_NAMES = ("defines", "sizes", "workGroups")
 """Objects whose keys are names."""
 
 
