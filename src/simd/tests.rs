@@ -769,8 +769,9 @@ fn windows_agree_with_float64() {
 }
 
 /// Each window's sum adds its products by rows, then by columns, on every instruction set. A mean
-/// adds up the sums of its rows. So no result depends on how many pixels or lines are computed together. Overflows, infinities and NaN
-/// in a window become NaN. Wide lines share weights along the line, and narrow images across lines.
+/// adds up the sums of its rows. So no result depends on how many pixels or lines are computed
+/// together. Overflows, infinities and NaN in a window become NaN. Wide lines share weights along
+/// the line, and narrow images across lines.
 #[test]
 fn windows_add_in_order() {
     use WindowOp::{Max, Mean, PaddedMean, Products};
