@@ -198,7 +198,8 @@ class Times:
     """The times of a record at batch 1, in seconds: all of it, and the network alone."""
 
     def __init__(self, profile):
-        self.all = profile["elapsed_us"] / profile["records"] / 1e6
+        running = profile["elapsed_us"] - profile["startup_us"]
+        self.all = running / profile["records"] / 1e6
         self.network = profile["engine_us"] / profile["records"] / 1e6
 
 
