@@ -78,8 +78,10 @@ impl<'m> Lowering<'m, '_, '_> {
             return None;
         };
         if !graph.input.is_empty() || rest.graph.sparse > 0 {
-            let e = format_args!("{name}: expected a graph without inputs and sparse initialisers");
-            mistakes.add(place, e);
+            mistakes.add(
+                place,
+                format_args!("{name}: expected a graph without inputs and sparse initialisers"),
+            );
             return None;
         }
         let constants = initializers(graph, &rest.graph, place, &mut self.tensors, mistakes);
