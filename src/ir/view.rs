@@ -295,6 +295,10 @@ impl Image {
     }
 }
 
+/// The largest height, width or step of images and windows. A kernel's argument has two such
+/// numbers in 32 bits.
+pub(crate) const MOST_SIDE: usize = (1 << 15) - 1;
+
 /// The images that a kernel reads and writes, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -359,7 +363,7 @@ impl Geometry {
         pairs
             .into_iter()
             .chain(borders)
-            .all(|(a, b)| a.max(b) < 1 << 15)
+            .all(|(a, b)| a.max(b) <= MOST_SIDE)
     }
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Computed<'c> {
     pub(super) record: usize,
     /// The index in `Graph::values`.
     pub(super) value: usize,
+    /// The node that computed the value. `None` for an input.
+    pub(super) node: Option<usize>,
     pub(super) numbers: &'c mut [f64],
     /// The operands of the node that has computed the value, with shapes. Empty for an input.
     pub(super) operands: &'c [(&'c [f64], Shape)],
@@ -148,6 +150,7 @@ impl Graph {
             seen(Computed {
                 record,
                 value: self.inputs[0],
+                node: None,
                 numbers: &mut input,
                 operands: &[],
                 arrays: &[],
@@ -176,6 +179,7 @@ impl Graph {
                 seen(Computed {
                     record,
                     value: node.output,
+                    node: Some(i),
                     numbers: output,
                     operands: &records[record],
                     arrays: &weights,

@@ -32,7 +32,7 @@ impl Network {
         let inputs = inputs.map(|raw| self.graph_input(&wide(raw))).collect();
         let mut random = Random::new(1993);
         let values = self.graph.evaluate_all(tensors, inputs, |computed| {
-            if let Some(node) = self.graph.producer(computed.value) {
+            if let Some(node) = computed.node {
                 self.disturb(node, computed, &mut random);
             }
         });

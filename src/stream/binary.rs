@@ -79,10 +79,11 @@ fn copy_floats(bytes: &[u8], values: &mut [f32]) -> Result<(), usize> {
     let lost = values
         .iter()
         .fold(false, |lost, x| lost | (x.to_bits() & EXPONENT == EXPONENT));
-    match lost.then(|| values.iter().position(|x| !x.is_finite())) {
-        Some(Some(i)) => Err(i),
-        _ => Ok(()),
+    if !lost {
+        return Ok(());
     }
+    let first = values.iter().position(|x| !x.is_finite());
+    first.map_or(Ok(()), Err)
 }
 
 /// Returns the element type that `code`, the third byte of an idx file, stands for. `None` for

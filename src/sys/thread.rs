@@ -38,8 +38,8 @@ pub(crate) trait Serve: Send + Sync + 'static {
     fn serve(&self);
 }
 
-/// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run.
-/// That may be milliseconds after its start, in the middle of a stream that must not allocate.
+/// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run,
+/// milliseconds after its start. A stream that must not allocate may be under way then.
 pub(crate) struct Thread {
     id: libc::pthread_t,
 }

@@ -9,6 +9,7 @@ use super::value::{Live, shape_of, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
+use crate::ir::view::MOST_SIDE;
 
 /// The largest size, stride, dilation or border that a front end accepts.
 pub(super) const MOST: usize = 1 << 20;
@@ -723,20 +724,14 @@ pub(super) fn reduce(
     }
     let product = |d: &[usize]| d.iter().product();
     let count: usize = product(&x.dims[first..=last]);
-    let factor = (1..=MOST_SIDE).rev().find(|n| count % n == 0);
-    if let Some(factor) = factor.filter(|n| count > MOST_SIDE && count / n <= MOST_SIDE) {
-        let mut lines = x.clone();
-        for &a in axes.iter().rev() {
-            let sides = if a == first {
-                &[count / factor, factor][..]
-            } else {
-                &[]
-            };
-            lines = lines.spliced(a, sides);
-        }
-        let inner = reduce(b, name, &lines, vec![first + 1], of, false)?;
-        let all = reduce(b, name, &inner, vec![first], of, false)?;
-        return Ok(reduced(x.with_value(all.value), &axes, keep));
+    let long = || {
+        (1..=MOST_SIDE)
+            .rev()
+            .find(|n| count % n == 0 && count / n <= MOST_SIDE)
+    };
+    if let Some(factor) = (count > MOST_SIDE).then(long).flatten() {
+        let value = in_two_steps(b, name, x, &axes, (count / factor, factor), of)?;
+        return Ok(reduced(x.with_value(value), &axes, keep));
     }
     let all = shape_of(
         product(&x.dims[..first]),
@@ -771,8 +766,25 @@ pub(super) fn reduce(
     }
 }
 
-/// The largest height or width of the window that [`reduce`] pools with.
-const MOST_SIDE: usize = (1 << 15) - 1;
+/// Reduces neighbouring axes with too many elements for a window. They become two axes of these
+/// sizes, and the inner one is reduced first.
+fn in_two_steps(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    axes: &[usize],
+    (outer, inner): (usize, usize),
+    of: Reduction,
+) -> Result<usize, String> {
+    let first = axes[0];
+    let mut lines = x.clone();
+    for &a in axes.iter().rev() {
+        let sides = [outer, inner];
+        lines = lines.spliced(a, if a == first { &sides } else { &[] });
+    }
+    let inner = reduce(b, name, &lines, vec![first + 1], of, false)?;
+    Ok(reduce(b, name, &inner, vec![first], of, false)?.value)
+}
 
 /// The value without the reduced axes, or with sizes of 1 in their place.
 fn reduced(mut value: Live, axes: &[usize], keep: bool) -> Live {

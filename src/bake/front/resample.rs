@@ -340,9 +340,9 @@ pub(super) fn enlarged(
 pub(super) enum Coordinates {
     HalfPixel,
     HalfPixelSymmetric,
-    /// As `HalfPixel`, but 0 if the result has one element.
+    /// Like `HalfPixel`, but 0 if the result has one element.
     HalfPixelTorch,
-    /// As `HalfPixel`, but half an original element further.
+    /// Like `HalfPixel`, but half an original element further.
     HalfPixelShifted,
     Asymmetric,
     AlignCorners,

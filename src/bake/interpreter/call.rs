@@ -349,7 +349,7 @@ impl<'p> Call<'p> {
         self.option(name).map(number).transpose()
     }
 
-    /// As [`number`](Self::number), for an option that must be there.
+    /// Returns the whole number in the `-D` option `name`, which must be there.
     ///
     /// # Errors
     /// The option is missing or is no whole number.

@@ -39,7 +39,7 @@ pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64;
 /// line once. These are its misses in a cache that keeps everything that is used again.
 pub(super) fn alone(pattern: &Pattern, shape: &CacheShape) -> f64 {
     let walk = Walk::new(pattern, 1024, shape.shift());
-    // As many iterations as a line has floats read lines to their end, whatever the k step.
+    // A line is read to its end in as many iterations as it has floats, whatever the k step.
     let n = (shape.line / 4).min(walk.iterations.len());
     walk.lines(0..1, 0..n, walk.shift).len() as f64 / n as f64
 }
