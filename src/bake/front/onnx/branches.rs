@@ -40,6 +40,22 @@ impl<'m> Lowering<'m, '_, '_> {
         };
         let taken = branch("then_branch", mistakes)?;
         let other = branch("else_branch", mistakes)?;
+        if taken
+            .iter()
+            .chain(&other)
+            .any(|v| matches!(v, ModelValue::Unknown))
+        {
+            let by = self.sizes_by;
+            mistakes.add(
+                place,
+                format_args!(
+                    "its condition is computed from the record, so both graphs must be supported: \
+                     if an input decides it, make that a constant by {by}, in this form: \
+                     \"NAME=NUMBER\""
+                ),
+            );
+            return None;
+        }
         if taken.len() != other.len() {
             mistakes.add(place, "expected branches with the same number of outputs");
             return None;

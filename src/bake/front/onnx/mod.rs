@@ -367,6 +367,7 @@ fn lower_graph(
     let supposed = opened.as_ref().is_some_and(|o| o.supposed);
     let mut lowering = Lowering {
         file,
+        sizes_by: place.sizes_by,
         before,
         sets,
         left,
@@ -447,6 +448,8 @@ struct GraphPart<'m> {
 struct Lowering<'m, 't, 'f> {
     /// The model's file, for messages.
     file: &'m str,
+    /// The option or variable that states sizes, for messages.
+    sizes_by: &'static str,
     /// The number of mistakes before this model.
     before: usize,
     /// The versions of the operation sets.
