@@ -16,7 +16,7 @@ use crate::observe::trace::Track;
 use crate::registry::{Kernel, Operation};
 use crate::simd::deferred::{Decode, Refusal};
 use crate::simd::{
-    Action, BufferRows, Dense, HostStep, Moves, Place, Team, TeamSizes, Weights, WindowOp,
+    Action, BufferRows, Dense, Finish, HostStep, Moves, Place, Team, TeamSizes, Weights, WindowOp,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -322,12 +322,12 @@ impl Reading<'_> {
         else {
             return Err(self.other_arguments());
         };
-        let (other, activation) = (place(other), self.step.activation);
+        let other = place(other);
         Ok((
             Action::Combine {
                 arithmetic,
                 other,
-                activation,
+                finish: self.finish(),
                 geometry,
             },
             from,
@@ -494,17 +494,24 @@ impl Reading<'_> {
         let factors = floats((self.constant)(factors));
         let slopes = self.step.options.function == Function::PRelu;
         let biases = (!slopes).then(|| floats((self.constant)(biases)));
-        let activation = self.step.activation;
+        let finish = self.finish();
         Ok((
             Action::Scale {
                 factors,
                 biases,
                 moves,
-                activation,
+                finish,
             },
             from,
             to,
         ))
+    }
+
+    fn finish(&self) -> Finish {
+        Finish {
+            rounds: self.step.options.rounds,
+            activation: self.step.activation,
+        }
     }
 
     /// Returns the biases of `rows` rows, and the quantization scales that the plan stored beside

@@ -300,6 +300,11 @@ impl Math {
         matches!(self, Math::Exp | Math::Reciprocal | Math::Log | Math::Sqrt)
     }
 
+    /// True for functions that give whole numbers.
+    pub(crate) fn rounds(self) -> bool {
+        matches!(self, Math::Round | Math::Floor)
+    }
+
     /// All mathematical functions, in the order of their codes in kernels.
     pub(crate) const ALL: [Math; 12] = [
         Math::Abs,
@@ -405,6 +410,12 @@ impl Activation {
         }
         all
     };
+
+    /// True if the host engine computes the activation in float64, number by number. It computes
+    /// all others in vectors of floats.
+    pub(crate) fn computed_each(self) -> bool {
+        matches!(self, Activation::Math(function) if !function.rounds())
+    }
 
     /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {

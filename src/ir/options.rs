@@ -14,6 +14,8 @@ pub(crate) struct StepOptions {
     pub(crate) function: Function,
     /// True if the kernel adds a value with the result's layout before the activation.
     pub(crate) adds: bool,
+    /// True if the kernel of the host engine rounds to whole numbers before the activation.
+    pub(crate) rounds: bool,
     /// Layouts of the kernel's matrices, for kernels that support several.
     pub(crate) places: Places,
     /// Distance from each row of the operand to the next, in elements. `None` if distances differ

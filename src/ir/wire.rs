@@ -358,7 +358,7 @@ mod data {
         Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
-        StepOptions { function, adds, places, row_step, panel, kept, layers }
+        StepOptions { function, adds, rounds, places, row_step, panel, kept, layers }
         LayersOptions { classes, hidden, rows, width, each }
         LayerOptions { columns, terms, groups, activation, weights, biases, start, panel }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }

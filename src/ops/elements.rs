@@ -53,8 +53,18 @@ fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
     })
 }
 
+/// x · factor + summand. Without a summand, all engines round the product to the same float. A
+/// rounding to whole numbers behind it needs that float, so it is the result.
+pub(crate) fn linear(x: f64, factor: f64, summand: f64) -> f64 {
+    let product = x * factor;
+    match summand == 0.0 && product.abs() <= f32::MAX.into() {
+        true => f64::from(product as f32),
+        false => product + summand,
+    }
+}
+
 pub(super) fn scale(values: &[f64], shape: Shape, (factors, biases): (&[f32], &[f32])) -> Vec<f64> {
-    let element = |(i, &x): (usize, &f64)| x * at(factors, shape, i) + at(biases, shape, i);
+    let element = |(i, &x): (usize, &f64)| linear(x, at(factors, shape, i), at(biases, shape, i));
     values.iter().enumerate().map(element).collect()
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod bound;
 mod convolution;
 #[cfg(any(test, feature = "lab"))]
 pub(crate) mod edges;
-mod elements;
+pub(crate) mod elements;
 mod evaluate;
 mod moves;
 pub(crate) mod noise;

@@ -1,7 +1,7 @@
 //! Finds the nodes that one launch of a kernel can compute.
 
 use crate::ir::graph::Graph;
-use crate::ir::op::{Activation, Arithmetic, Op};
+use crate::ir::op::{Activation, Arithmetic, Math, Op};
 use crate::registry::{Covered, Kernel};
 
 /// The nodes that one launch computes.
@@ -13,6 +13,8 @@ pub(super) struct Chain {
     pub(crate) weighted: Vec<(usize, Activation)>,
     /// The addition node that the launch also computes, and the value that it adds to the sums.
     pub(crate) added: Option<(usize, usize)>,
+    /// True if the launch rounds to whole numbers before the activation.
+    pub(crate) rounds: bool,
 }
 
 /// Returns the node that a launch may compute together with `node`. It must be the only reader of
@@ -46,9 +48,11 @@ pub(super) fn chain(
 ) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered, behind: bool| {
-        // A mathematical function is never fused behind a layer. It gets a step of its own.
+        // A mathematical function gets a step of its own, unless the kernel names it.
         let own_step = |n: usize| matches!(graph.nodes[n].op, Op::Activation(Activation::Math(_)));
-        let fits = |n: usize| what.fits(graph, &graph.nodes[n]) && !(behind && own_step(n));
+        let named = matches!(what, Covered::Only(_));
+        let fits =
+            |n: usize| what.fits(graph, &graph.nodes[n]) && (named || !(behind && own_step(n)));
         let Some((node, other)) = next.filter(|&(n, _)| fits(n)) else {
             return false;
         };
@@ -60,6 +64,7 @@ pub(super) fn chain(
                 Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu | Op::Resample { .. },
                 _,
             ) => chain.weighted.push((node, Activation::None)),
+            (Op::Activation(Activation::Math(Math::Round)), _) if behind => chain.rounds = true,
             (Op::Activation(a), Some((_, behind))) => *behind = a,
             _ => {}
         }

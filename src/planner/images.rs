@@ -5,7 +5,7 @@ use super::{Draft, Matrix, Planner, View};
 use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
-use crate::ir::op::{Activation, Axis, Op, Window};
+use crate::ir::op::{Activation, Axis, Math, Op, Window};
 use crate::ir::product::{Product, Strides};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::registry::{Kernel, Operation, Problem, gcd, lcm};
@@ -273,10 +273,11 @@ impl<'l> Planner<'l> {
             nodes,
             weighted,
             added,
+            rounds,
         } = chain;
         let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
         let activation = match graph.nodes[last].op {
-            Op::Activation(a) => a,
+            Op::Activation(a) if a != Activation::Math(Math::Round) || nodes.len() == 1 => a,
             _ => Activation::None,
         };
         if let Some(mut drafted) = self.image_step(kernel, i, last) {
@@ -295,6 +296,7 @@ impl<'l> Planner<'l> {
             }
             self.drafts.push(Draft {
                 activation,
+                rounds,
                 first: i,
                 weighted,
                 flop,

@@ -256,6 +256,8 @@ type Reader = (usize, Operation);
 struct Draft<'l> {
     kernel: &'l Kernel,
     activation: Activation,
+    /// True if the step rounds to whole numbers before the activation.
+    rounds: bool,
     /// The last graph node that the step computes. The arg-max is no node, so its step has the
     /// number of nodes here.
     node: usize,
@@ -298,6 +300,7 @@ impl<'l> Draft<'l> {
         Draft {
             kernel,
             activation: Activation::None,
+            rounds: false,
             node,
             first: node,
             weighted: Vec::new(),

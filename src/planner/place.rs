@@ -171,6 +171,7 @@ impl Planner<'_> {
         let mut options = StepOptions {
             function: op.map_or(Function::Only, |op| function_of(d.kernel.operation, op)),
             adds: d.added.is_some(),
+            rounds: d.rounds,
             ..places_of(d.kernel, [b, r], sizes.alike, padded_batch)
         };
         let call = Call {

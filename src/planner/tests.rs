@@ -8,7 +8,9 @@ use crate::baked::{library, network};
 use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
-use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
+use crate::ir::op::{
+    Activation, Arithmetic, Axis, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
+};
 use crate::ir::options::Places;
 use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
@@ -1223,4 +1225,36 @@ fn a_full_batch_has_no_tiles_without_records() {
         }
     }
     assert!(tiled > 10, "{tiled}");
+}
+
+/// A rounding and its limits are part of the scaling's step on the host engine. Kernels for OpenCL
+/// have steps of their own for them.
+#[test]
+fn only_the_host_engine_rounds_within_a_step() {
+    let mut network = convolution(16, 4);
+    network.output.kind = Kind::Values;
+    let first = network.graph.nodes[0].output;
+    let arrays = [(Role::Factors, 16, 1), (Role::Biases, 16, 1)];
+    let graph = &mut network.graph;
+    let scaled = graph.push("scaled", Op::Scale, &[first], &arrays).unwrap();
+    let round = Op::Activation(Activation::Math(Math::Round));
+    let whole = graph.push("whole", round, &[scaled], &[]).unwrap();
+    let clip = Activation::Clip {
+        low: Float::new(-5.0),
+        high: Float::new(9.0),
+    };
+    graph
+        .push("limited", Op::Activation(clip), &[whole], &[])
+        .unwrap();
+    for recipe in library().plans.iter() {
+        let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+        let scale = |s: &&Step| s.operation == Operation::Scale;
+        let step = plan.full().iter().find(scale).unwrap();
+        let host = recipe.engine == EngineKind::Host;
+        assert_eq!(step.options.rounds, host, "{}", recipe.name);
+        assert_eq!(step.activation == clip, host, "{}", recipe.name);
+        let apart = |s: &&Step| s.operation == Operation::Activation;
+        let apart = plan.full().iter().filter(apart).count();
+        assert_eq!(apart == 0, host, "{}", recipe.name);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Holds, Kernel, LeadingArgument, Operation, Parameter};
 use crate::ir::graph::{Graph, Node};
-use crate::ir::op::{Activation, Arithmetic, Op};
+use crate::ir::op::{Activation, Arithmetic, Math, Op};
 use std::borrow::Cow;
 
 /// A kind of node that kernels compute.
@@ -32,6 +32,9 @@ pub(crate) enum Covered {
     /// This activation, with any parameters.
     Only(Activation),
 }
+
+/// The rounding to whole numbers, which may stand in front of an activation in an epilogue.
+const ROUNDING: Covered = Covered::Only(Activation::Math(Math::Round));
 
 impl Covered {
     /// Returns all kinds with their names in `library.json`.
@@ -169,6 +172,11 @@ impl Kernel {
         self.nodes().any(Covered::activates)
     }
 
+    /// True if the kernel can round to whole numbers, before an activation that may follow.
+    fn rounds(&self) -> bool {
+        self.epilogue.contains(&ROUNDING)
+    }
+
     /// Returns true if the source is compiled anew for each fused activation.
     pub(crate) fn fuses(&self) -> bool {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
@@ -177,7 +185,8 @@ impl Kernel {
     /// Returns the activations that the kernel can compute, each with sample parameters. Tests and
     /// checks compile the kernel for each of them.
     pub(crate) fn activations(&self) -> &'static [Activation] {
-        match self.nodes().find(|c| c.activates()) {
+        let rounding = usize::from(self.rounds());
+        match self.nodes().filter(|c| c.activates()).nth(rounding) {
             Some(Covered::Function) if self.operation == Operation::Activation => &Activation::ALL,
             Some(Covered::Function) => &Activation::BEHIND_LAYERS,
             Some(_) => &Activation::FUSED,
@@ -316,7 +325,11 @@ impl Kernel {
         if self.adds() && no_operand || in_chain {
             return Err(format!("{name} has no operand for what it adds"));
         }
-        if self.nodes().filter(|c| c.activates()).count() > 1 {
+        if self.rounds() && self.source.is_some() {
+            return Err("only kernels of the host engine round before an activation".into());
+        }
+        let rounding = usize::from(self.rounds());
+        if self.nodes().filter(|c| c.activates()).count() > 1 + rounding {
             return Err(
                 "covers and epilogue have one activation at most, which the kernel is compiled for"
                     .into(),

@@ -46,5 +46,5 @@ pub(crate) use micro::{WindowOp, decode};
 pub(crate) use moves::Moves;
 #[cfg(feature = "lab")]
 pub(crate) use peak::peak;
-pub(crate) use steps::{Action, HostStep, Place};
+pub(crate) use steps::{Action, Finish, HostStep, Place};
 pub(crate) use team::{Team, TeamSizes};

@@ -1,7 +1,8 @@
 //! Steps that copy rows, or multiply rows by factors and add summands. Each step runs as nested
 //! loops. The innermost loop covers contiguous rows if the row maps have such rows.
 
-use super::buffers::Operands;
+use super::buffers::{LINE, Operands};
+use super::micro::{Bounds, Kernels, Scaling};
 use crate::ir::view::{Moved, RowMap};
 use std::ops::Range;
 
@@ -159,6 +160,8 @@ pub(crate) struct Moves<const N: usize> {
     /// True if a fill also writes the rows of elements. It must come before the elements, so the
     /// step has only one part.
     fills_all: bool,
+    /// The elements in blocks ([`Moves::blocks`]).
+    blocks: Vec<Block>,
 }
 
 /// The part of a step that a thread computes, if several share the step: number `part` of `parts`.
@@ -176,6 +179,17 @@ impl Share {
         n * self.part / self.parts..n * (self.part + 1) / self.parts
     }
 }
+
+/// Some turns of the outermost loop, and the rows that are complete behind them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// `None` for all turns of all pieces.
+    pub(super) turns: Option<Range<usize>>,
+    pub(super) rows: Range<usize>,
+}
+
+/// The least rows of a block.
+const BLOCK_ROWS: usize = 1024;
 
 /// Filled ranges of equal length and distance, such as the padding of each pixel.
 #[derive(Clone, Copy, Debug)]
@@ -242,6 +256,7 @@ impl<const N: usize> Moves<N> {
             fills = vec![Fills::one(0, filled)];
         }
         Moves {
+            blocks: blocks(&pieces, filled),
             pieces,
             fills,
             filled,
@@ -256,6 +271,11 @@ impl<const N: usize> Moves<N> {
             [all] => all.turns(),
             pieces => pieces.len(),
         }
+    }
+
+    /// The rows in blocks of whole cache lines, which are written one after the other.
+    pub(super) fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
     /// The number of elements.
@@ -273,10 +293,12 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// Returns the first row that may stay unwritten. From it on, a step writes only rows of
-    /// elements.
-    pub(super) fn filled(&self) -> usize {
-        self.filled
+    /// Calls `work` as [`Loops::each`] does, for some turns of the outermost loop or for all.
+    fn some(&self, turns: Option<&Range<usize>>, mut work: impl FnMut([usize; N], [Loop<N>; 2])) {
+        match (turns, &self.pieces[..]) {
+            (Some(turns), [all]) => all.each(turns.clone(), &mut work),
+            _ => self.each(Share::WHOLE, work),
+        }
     }
 
     /// For the written rows and for each array that is read, one more than the largest index.
@@ -310,6 +332,43 @@ impl<const N: usize> Moves<N> {
             }
         }
     }
+}
+
+/// Cuts rows into blocks of whole cache lines, which are written one after the other. Returns one
+/// block of all rows if the turns of the outermost loop write among each other.
+fn blocks<const N: usize>(pieces: &[Loops<N>], filled: usize) -> Vec<Block> {
+    let end = filled.next_multiple_of(LINE);
+    let whole = vec![Block {
+        turns: None,
+        rows: 0..end,
+    }];
+    let [all] = pieces else {
+        return whole;
+    };
+    let Some((outermost, inner)) = all.loops.split_first() else {
+        return whole;
+    };
+    let (step, from) = (outermost.steps[0], all.first[0]);
+    let extent: usize = inner.iter().map(|l| (l.turns - 1) * l.steps[0]).sum();
+    if step == 0 || extent >= step || from % LINE != 0 {
+        return whole;
+    }
+    // The fewest turns that write whole lines, as often as a block has room for them.
+    let turns = LINE / gcd(LINE, step);
+    let turns = turns * BLOCK_ROWS.div_ceil(turns * step);
+    let firsts = (0..outermost.turns).step_by(turns);
+    let block = |first: usize| {
+        let last = first + turns >= outermost.turns;
+        let rows = |turn: usize| match turn {
+            0 => 0,
+            turn => from + turn * step,
+        };
+        Block {
+            turns: Some(first..outermost.turns.min(first + turns)),
+            rows: rows(first)..if last { end } else { rows(first + turns) },
+        }
+    };
+    firsts.map(block).collect()
 }
 
 /// Cuts the elements into runs of equal length, in each of which every map has a constant step.
@@ -395,31 +454,74 @@ unsafe fn copy_run(mut from: *const f32, mut to: *mut f32, n: usize) {
     }
 }
 
-/// Multiplies rows by factors and adds summands. Without summands, multiplies only negative values
-/// (PReLU). Rows without an element become 0.
+/// The numbers of a `Scale` step and what it does with its results.
+pub(super) struct Numbers<'n> {
+    pub(super) factors: &'n [f32],
+    /// `None` multiplies only negative values (PReLU).
+    pub(super) summands: Option<&'n [f32]>,
+    pub(super) rounds: bool,
+    /// The bounds of results, if they are only clamped.
+    pub(super) bounds: Bounds,
+}
+
+/// Multiplies rows by factors and adds summands. Computes some turns of the outermost loop, or all.
+/// Rows without an element become 0 before the first turn.
 ///
 /// SAFETY: `x` and `result` are valid for the rows of `moves`, and the arrays for its indices. No
 /// other thread touches the written rows.
 pub(super) unsafe fn scale(
+    kernels: &Kernels,
     moves: &Moves<3>,
-    factors: &[f32],
-    summands: Option<&[f32]>,
+    with: &Numbers<'_>,
+    turns: Option<&Range<usize>>,
     operands: Operands,
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { moves.fill(0.0, Share::WHOLE, operands.result) };
-    match summands {
+    if turns.is_none_or(|t| t.start == 0) {
         // SAFETY: the caller's promise.
-        Some(summands) => unsafe {
-            numbers(moves, [factors, summands], operands, |x, f, s| x * f + s)
-        },
+        unsafe { moves.fill(0.0, Share::WHOLE, operands.result) };
+    }
+    let Some(summands) = with.summands else {
+        let arrays = [with.factors, with.factors];
         // SAFETY: the caller's promise.
-        None => unsafe {
-            numbers(moves, [factors, factors], operands, |x, f, _| {
+        unsafe {
+            numbers(moves, arrays, turns, operands, |x, f, _| {
                 if x < 0.0 { x * f } else { x }
             })
-        },
-    }
+        }
+        return;
+    };
+    let Bounds { least, largest } = with.bounds;
+    let one = |x: f32, f: f32, s: f32| {
+        let sum = x * f + s;
+        let whole = if with.rounds {
+            sum.round_ties_even()
+        } else {
+            sum
+        };
+        whole.max(least).min(largest) + 0.0 * sum
+    };
+    let line = |[row, i, j]: [usize; 3], [outer, inner]: [Loop<3>; 2]| {
+        let [1, factor @ 0..=1, summand @ 0..=1] = inner.steps else {
+            let lines = [outer, inner];
+            // SAFETY: the caller's promise.
+            return unsafe { each([with.factors, summands], [row, i, j], lines, operands, one) };
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (kernels.scale)(&Scaling {
+                x: operands.x.add(row),
+                result: operands.result.add(row),
+                numbers: [with.factors.as_ptr().add(i), summands.as_ptr().add(j)],
+                count: inner.turns,
+                steps: [factor, summand],
+                turns: outer.turns,
+                apart: outer.steps,
+                rounds: with.rounds,
+                bounds: with.bounds,
+            });
+        }
+    };
+    moves.some(turns, line);
 }
 
 /// Computes each row of `moves` from its value and its two constants.
@@ -428,53 +530,67 @@ pub(super) unsafe fn scale(
 #[inline(always)]
 unsafe fn numbers(
     moves: &Moves<3>,
+    arrays: [&[f32]; 2],
+    turns: Option<&Range<usize>>,
+    operands: Operands,
+    compute: impl Fn(f32, f32, f32) -> f32,
+) {
+    // SAFETY: the caller's promise.
+    moves.some(turns, |at, loops| unsafe {
+        each(arrays, at, loops, operands, &compute)
+    });
+}
+
+/// Computes the rows of two loops from their values and their two constants.
+///
+/// SAFETY: as [`scale`].
+#[inline(always)]
+unsafe fn each(
     [a, b]: [&[f32]; 2],
+    [row, i, j]: [usize; 3],
+    [outer, inner]: [Loop<3>; 2],
     Operands { x, result }: Operands,
     compute: impl Fn(f32, f32, f32) -> f32,
 ) {
-    let line = |[row, i, j]: [usize; 3], [outer, inner]: [Loop<3>; 2]| {
-        let Loop { turns: n, steps } = inner;
-        for turn in 0..outer.turns {
-            let [row, i, j] = [
-                row + turn * outer.steps[0],
-                i + turn * outer.steps[1],
-                j + turn * outer.steps[2],
-            ];
-            // SAFETY: the caller's promise.
-            unsafe {
-                let (x, result) = (x.add(row), result.add(row));
-                let (a, b) = (a.as_ptr().add(i), b.as_ptr().add(j));
-                // The compiler vectorizes loops over contiguous rows.
-                macro_rules! neighbours {
-                    ($a:expr, $b:expr) => {{
-                        let (a, b) = ($a, $b);
-                        for k in 0..n {
-                            *result.add(k) = compute(*x.add(k), a(k), b(k));
-                        }
-                    }};
-                }
-                let (first, second) = (*a, *b);
-                match steps {
-                    [1, 0, 0] => neighbours!(|_: usize| first, |_: usize| second),
-                    [1, 1, 0] => neighbours!(|k: usize| *a.add(k), |_: usize| second),
-                    [1, 0, 1] => neighbours!(|_: usize| first, |k: usize| *b.add(k)),
-                    [1, 1, 1] => neighbours!(|k: usize| *a.add(k), |k: usize| *b.add(k)),
-                    [row, i, j] => (0..n).for_each(|k| {
-                        *result.add(k * row) =
-                            compute(*x.add(k * row), *a.add(k * i), *b.add(k * j));
-                    }),
-                }
+    let Loop { turns: n, steps } = inner;
+    for turn in 0..outer.turns {
+        let [row, i, j] = [
+            row + turn * outer.steps[0],
+            i + turn * outer.steps[1],
+            j + turn * outer.steps[2],
+        ];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (x, result) = (x.add(row), result.add(row));
+            let (a, b) = (a.as_ptr().add(i), b.as_ptr().add(j));
+            // The compiler vectorizes loops over contiguous rows.
+            macro_rules! neighbours {
+                ($a:expr, $b:expr) => {{
+                    let (a, b) = ($a, $b);
+                    for k in 0..n {
+                        *result.add(k) = compute(*x.add(k), a(k), b(k));
+                    }
+                }};
+            }
+            let (first, second) = (*a, *b);
+            match steps {
+                [1, 0, 0] => neighbours!(|_: usize| first, |_: usize| second),
+                [1, 1, 0] => neighbours!(|k: usize| *a.add(k), |_: usize| second),
+                [1, 0, 1] => neighbours!(|_: usize| first, |k: usize| *b.add(k)),
+                [1, 1, 1] => neighbours!(|k: usize| *a.add(k), |k: usize| *b.add(k)),
+                [row, i, j] => (0..n).for_each(|k| {
+                    *result.add(k * row) = compute(*x.add(k * row), *a.add(k * i), *b.add(k * j));
+                }),
             }
         }
-    };
-    moves.each(Share::WHOLE, line);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ir::graph::Shape;
-    use crate::ir::op::Axis;
+    use crate::ir::op::{Activation, Axis, Float};
     use crate::ir::view::Image;
 
     /// Returns maps of all elements of a shape, with the rows of images and vectors.
@@ -554,6 +670,69 @@ mod tests {
         }
     }
 
+    const CLIP: Activation = Activation::Clip {
+        low: Float::new(-20.0),
+        high: Float::new(90.0),
+    };
+
+    /// Blocks are whole lines, one behind the other, up to the last filled row. Turns are not
+    /// repeated.
+    #[test]
+    fn blocks_follow_each_other() {
+        for (c, h, w) in [
+            (24, 30, 7),
+            (16, 9, 9),
+            (5, 40, 50),
+            (3000, 1, 1),
+            (64, 2, 2),
+        ] {
+            let shape = Shape { c, h, w };
+            for to in maps(shape) {
+                let of = Moved {
+                    from: RowMap::of_channels(shape),
+                    to,
+                    filled: to.end(),
+                };
+                let moves = Moves::of_numbers([&of, &of]);
+                let (mut row, mut turn) = (0, 0);
+                for Block { turns, rows } in moves.blocks() {
+                    assert_eq!(rows.start, row);
+                    assert!(rows.start % LINE == 0 && rows.end % LINE == 0);
+                    assert_eq!(turns.as_ref().map_or(0, |t| t.start), turn);
+                    (row, turn) = (rows.end, turns.as_ref().map_or(0, |t| t.end));
+                }
+                assert_eq!(row, to.end().next_multiple_of(LINE));
+            }
+        }
+    }
+
+    /// Checks that all kernels compute these results. If `rounds` is true, they are rounded and
+    /// limited.
+    fn is_scaled(
+        moves: &Moves<3>,
+        (factors, summands): (&[f32], Option<&[f32]>),
+        x: &[f32],
+        expected: &[f32],
+        rounds: bool,
+    ) {
+        let bounds = [Bounds::NONE, Bounds::of(CLIP).unwrap()];
+        let with = Numbers {
+            factors,
+            summands,
+            rounds,
+            bounds: bounds[usize::from(rounds)],
+        };
+        for kernels in Kernels::all() {
+            let mut found = vec![f32::NAN; expected.len()];
+            for block in moves.blocks() {
+                let operands = Operands::of(x, &mut found);
+                // SAFETY: all have as many rows and numbers as the maps say.
+                unsafe { scale(&kernels, moves, &with, block.turns.as_ref(), operands) };
+            }
+            assert_eq!(found, expected, "{} {moves:?} {rounds}", kernels.name);
+        }
+    }
+
     /// Each row uses the constants of its element from both arrays.
     #[test]
     fn rows_have_the_numbers_of_their_elements() {
@@ -598,12 +777,19 @@ mod tests {
                         };
                         let moves =
                             Moves::of_numbers([&moved(a), &moved(if prelu { a } else { b })]);
-                        let mut found = vec![f32::NAN; rows];
-                        let operands = Operands::of(&x, &mut found);
-                        let summands = (!prelu).then_some(&summands[..]);
-                        // SAFETY: all have as many rows and numbers as the maps say.
-                        unsafe { scale(&moves, &factors, summands, operands) };
-                        assert_eq!(found, expected, "{to:?} {a:?} {b:?} {prelu}");
+                        let arrays = (&factors[..], (!prelu).then_some(&summands[..]));
+                        let (x, rounds) = (&x[..], !prelu);
+                        is_scaled(&moves, arrays, x, &expected, false);
+                        if rounds {
+                            let whole = |(row, x): (usize, &f32)| match to.rows().any(|r| r == row)
+                            {
+                                true => x.round_ties_even().clamp(-20.0, 90.0),
+                                false => *x,
+                            };
+                            let expected: Vec<f32> =
+                                expected.iter().enumerate().map(whole).collect();
+                            is_scaled(&moves, arrays, x, &expected, true);
+                        }
                     }
                 }
             }

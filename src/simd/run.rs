@@ -5,8 +5,8 @@ use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
-use super::micro::Kernels;
-use super::moves::{self, Share};
+use super::micro::{Bounds, Kernels};
+use super::moves::{self, Block, Numbers, Share};
 use super::phases::{Phase, Split};
 use super::product;
 use super::schedule::{Schedule, Tile, Work};
@@ -594,7 +594,7 @@ impl TeamState {
                 }
                 Action::Combine {
                     arithmetic,
-                    activation,
+                    finish,
                     geometry,
                     ..
                 } => {
@@ -603,7 +603,9 @@ impl TeamState {
                     for line in lines.map(|y| y..y + 1) {
                         let lines = line.clone();
                         images::combine(kernels, *arithmetic, geometry, lines, operands, second);
-                        images::activate(kernels, geometry, *activation, line, result);
+                        for activation in finish.activations() {
+                            images::activate(kernels, geometry, activation, line.clone(), result);
+                        }
                     }
                 }
                 Action::Resample { taps, geometry } => {
@@ -659,11 +661,25 @@ impl TeamState {
                     factors,
                     biases,
                     moves,
-                    activation,
+                    finish,
                 } => {
-                    moves::scale(moves, factors, biases.as_deref(), operands);
-                    let filled = moves.filled().next_multiple_of(LINE);
-                    (self.kernels.activate)(*activation, result, filled);
+                    // Bounds are applied together with the rounding.
+                    let bounds = Bounds::of(finish.activation).filter(|_| biases.is_some());
+                    let with = Numbers {
+                        factors,
+                        summands: biases.as_deref(),
+                        rounds: finish.rounds,
+                        bounds: bounds.unwrap_or(Bounds::NONE),
+                    };
+                    let left = finish.activations();
+                    let left = left.skip(usize::from(finish.rounds && biases.is_some()));
+                    // Block by block, so that the activations find it in the first-level cache.
+                    for Block { turns, rows } in moves.blocks() {
+                        moves::scale(&self.kernels, moves, &with, turns.as_ref(), operands);
+                        for activation in left.clone().filter(|_| bounds.is_none()) {
+                            (self.kernels.activate)(activation, result.add(rows.start), rows.len());
+                        }
+                    }
                 }
                 Action::Softmax {
                     geometry,

@@ -10,7 +10,7 @@ use super::product;
 use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::Arithmetic;
+use crate::ir::op::{Arithmetic, Math};
 use crate::ir::product::Product;
 use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
@@ -48,6 +48,23 @@ pub(crate) enum Place {
     Scores,
 }
 
+/// What an element-wise step applies to each element of its result.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish {
+    /// True if numbers are rounded to whole ones first.
+    pub(crate) rounds: bool,
+    pub(crate) activation: Activation,
+}
+
+impl Finish {
+    /// The activations in their order.
+    pub(super) fn activations(self) -> impl Iterator<Item = Activation> + Clone {
+        let rounding = self.rounds.then_some(Activation::Math(Math::Round));
+        let last = Some(self.activation).filter(|&a| a != Activation::None);
+        rounding.into_iter().chain(last)
+    }
+}
+
 /// The computation of a step.
 pub(crate) enum Action {
     Affine(Dense),
@@ -73,8 +90,8 @@ pub(crate) enum Action {
         arithmetic: Arithmetic,
         /// The buffer of the second operand.
         other: Place,
-        /// The function that is applied to each element of the result.
-        activation: Activation,
+        /// What is applied to each element of the result.
+        finish: Finish,
         /// The images of the second operand and of the result. The first operand is laid out in its
         /// buffer as the result is in its own.
         geometry: Geometry,
@@ -86,8 +103,8 @@ pub(crate) enum Action {
         biases: Option<Cow<'static, [f32]>>,
         /// For each row, the index of its factor in `factors` and of its summand in `biases`.
         moves: Moves<3>,
-        /// The function that is applied to each element of the result.
-        activation: Activation,
+        /// What is applied to each element of the result.
+        finish: Finish,
     },
     /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.
     Resample {
@@ -136,6 +153,10 @@ impl Action {
             return Ok(());
         };
         dense.check();
+        // Sums of whole numbers are exact as long as they are small. The sums of tiles are larger.
+        if dense.scaled_weights().iter().all(|w| w.fract() == 0.0) {
+            return Ok(());
+        }
         assert!(dense.inputs == 9 * channels && panel % kernels.lanes == 0);
         let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
         // SAFETY: nobody else has the result yet; the sizes are those that were checked.

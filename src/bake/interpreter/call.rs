@@ -2,7 +2,7 @@
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
-use crate::ir::op::Activation;
+use crate::ir::op::{Activation, Math};
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, LeadingArgument, Library, Operation, Parameter};
 
@@ -401,6 +401,16 @@ impl<'p> Call<'p> {
             Operation::Relu => Activation::Relu,
             _ => self.step.activation.with(self.leading.params),
         }
+    }
+
+    /// Returns the result for a number: it is rounded if the step rounds, and then the activation
+    /// is applied.
+    pub(super) fn finished(&self, x: f64) -> f64 {
+        let whole = match self.step.options.rounds {
+            true => Activation::Math(Math::Round).apply(x),
+            false => x,
+        };
+        self.activation().apply(whole)
     }
 
     pub(super) fn all_items(&self) -> usize {

@@ -11,6 +11,7 @@ use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::taps::Taps;
 use crate::ir::values::Values;
+use crate::ops::elements::linear;
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
@@ -1173,7 +1174,6 @@ impl<'p> Machine<'p> {
             _ => Err(format!("operand {name} is no constant")),
         };
         let (factors, summands) = (constant("factors")?, constant("bias")?);
-        let activation = call.activation();
         let rows = call.rows(h)?;
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         let number = |array: &[f32], i: usize, name: &str| match array.get(i) {
@@ -1193,11 +1193,12 @@ impl<'p> Machine<'p> {
                         true if x < 0.0 => x * factor,
                         true => x,
                         false => {
-                            x * factor + number(&summands, summands_of.from(element), "summands")?
+                            let summand = number(&summands, summands_of.from(element), "summands")?;
+                            linear(x, factor, summand)
                         }
                     };
                 }
-                set(result, row, activation.apply(x))?;
+                set(result, row, call.finished(x))?;
             }
             Ok(())
         })
@@ -1212,7 +1213,7 @@ impl<'p> Machine<'p> {
             self.read(call, "b", call.size(LeadingArgument::Depth))?,
             self.read(call, "c", call.size(LeadingArgument::Second))?,
         );
-        let (activation, image) = (call.activation(), call.image()?);
+        let image = call.image()?;
         if call.option("ALIKE").is_some() {
             let matrix = self.matrix(call, "r", None)?;
             for n in 0..a.len() {
@@ -1222,7 +1223,7 @@ impl<'p> Machine<'p> {
                         return Err(format!("row {row} is not in both operands"));
                     };
                     if matrix.place(n, row)? < call.all_items() {
-                        *number = activation.apply(kind.apply(x, y));
+                        *number = call.finished(kind.apply(x, y));
                     }
                 }
                 matrix.write(&mut self.memories, n, &numbers)?;
@@ -1240,7 +1241,7 @@ impl<'p> Machine<'p> {
         }
         self.write_image(call, &image, |n, pixel, c| {
             let (x, y) = (a[n][image.written(pixel) + c], b[n][image.read(pixel) + c]);
-            activation.apply(kind.apply(x, y))
+            call.finished(kind.apply(x, y))
         })
     }
 

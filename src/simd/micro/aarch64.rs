@@ -22,6 +22,7 @@ pub(super) const NEON: Kernels = Kernels {
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,
     combine: image::combine::<F32x4>,
+    scale: image::scale::<F32x4>,
     transforms: None,
 };
 
@@ -42,6 +43,8 @@ impl Vector for F32x4 {
         fn div(self, F32x4(b): Self) { F32x4(vdivq_f32(self.0, b)) }
         fn max(self, F32x4(other): Self) { F32x4(vmaxq_f32(self.0, other)) }
         fn min(self, F32x4(other): Self) { F32x4(vminq_f32(self.0, other)) }
+        fn round(self) { F32x4(vrndnq_f32(self.0)) }
+        fn floor(self) { F32x4(vrndmq_f32(self.0)) }
         fn power_of_two(self) {
             F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(vreinterpretq_u32_f32(self.0))))
         }

@@ -93,7 +93,7 @@ macro_rules! kernels {
             peak: |turns| unsafe { peak(turns) },
             // SAFETY: the caller's promise is passed on.
             activate: |activation, values, count| unsafe {
-                if let Activation::Math(_) = activation {
+                if activation.computed_each() {
                     return super::activate_each(activation, values, count);
                 }
                 let [a, b] = activation.parameters();
@@ -106,6 +106,7 @@ macro_rules! kernels {
             combine: |arithmetic, a, b, result, count| unsafe {
                 combine(arithmetic as u32, a, b, result, count)
             },
+            scale: super::image::scale::<super::Lanes4>,
             transforms: Some(Transforms {
                 // SAFETY: the caller's promise is passed on.
                 filters: |from, apart, to, apart_to, n| unsafe {

@@ -336,3 +336,141 @@ pub(super) unsafe fn combine<V: Vector>(
         }
     }
 }
+
+/// Rows that are multiplied by factors, with summands: some turns of `count` contiguous rows.
+pub(crate) struct Scaling {
+    pub(crate) x: *const f32,
+    pub(crate) result: *mut f32,
+    /// The factor and the summand of the first row.
+    pub(crate) numbers: [*const f32; 2],
+    pub(crate) count: usize,
+    /// The distances from a row to the next of its factor and of its summand: 0 or 1.
+    pub(crate) steps: [usize; 2],
+    pub(crate) turns: usize,
+    /// The distances from a turn to the next of rows, of factors and of summands.
+    pub(crate) apart: [usize; 3],
+    /// True if the results are rounded to whole numbers, before they are clamped.
+    pub(crate) rounds: bool,
+    pub(crate) bounds: Bounds,
+}
+
+/// Computes `x · factor + summand` for each row of a [`Scaling`]. NaN stays NaN, and the infinities
+/// of an overflow become NaN.
+///
+/// SAFETY: the pointers are valid for all rows and their numbers, nobody else touches the results,
+/// and the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn scale<V: Vector>(s: &Scaling) {
+    let whole = s.count / V::LANES * V::LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (s.rounds, s.steps) {
+            (true, [0, 0]) => scale_lines::<V, true>(s, whole),
+            (false, [0, 0]) => scale_lines::<V, false>(s, whole),
+            (true, _) => scale_channels::<V, true>(s, whole),
+            (false, _) => scale_channels::<V, false>(s, whole),
+        }
+        if whole < s.count {
+            scale_rest::<V>(s, whole);
+        }
+    }
+}
+
+/// Computes a vector of results.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn scaled<V: Vector, const ROUNDS: bool>(s: &Scaling, x: V, factor: V, summand: V) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sum = summand.fma(x, factor);
+        let whole = if ROUNDS { sum.round() } else { sum };
+        let (least, largest) = (V::splat(s.bounds.least), V::splat(s.bounds.largest));
+        largest.min(least.max(whole)).fma(sum, V::splat(0.0))
+    }
+}
+
+/// Computes whole vectors of rows that share a factor and a summand in each turn.
+///
+/// SAFETY: as [`scale`].
+#[inline(always)]
+unsafe fn scale_lines<V: Vector, const ROUNDS: bool>(s: &Scaling, whole: usize) {
+    let [rows, factors, summands] = s.apart;
+    for turn in 0..s.turns {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let factor = V::splat(*s.numbers[0].add(turn * factors));
+            let summand = V::splat(*s.numbers[1].add(turn * summands));
+            let (x, result) = (s.x.add(turn * rows), s.result.add(turn * rows));
+            for k in (0..whole).step_by(V::LANES) {
+                scaled::<V, ROUNDS>(s, V::load(x.add(k)), factor, summand).store(result.add(k));
+            }
+        }
+    }
+}
+
+/// Computes whole vectors of rows that have factors or summands of their own. These are loaded once
+/// if all turns have the same.
+///
+/// SAFETY: as [`scale`].
+#[inline(always)]
+unsafe fn scale_channels<V: Vector, const ROUNDS: bool>(s: &Scaling, whole: usize) {
+    let [rows, factors, summands] = s.apart;
+    for k in (0..whole).step_by(V::LANES) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (first, second) = (
+                s.numbers[0].add(k * s.steps[0]),
+                s.numbers[1].add(k * s.steps[1]),
+            );
+            // `V::load` of a single number would read beyond it.
+            macro_rules! load {
+                ($from:expr, $step:expr) => {
+                    if $step == 0 {
+                        V::splat(*$from)
+                    } else {
+                        V::load($from)
+                    }
+                };
+            }
+            let (mut factor, mut summand) = (load!(first, s.steps[0]), load!(second, s.steps[1]));
+            for turn in 0..s.turns {
+                if factors + summands > 0 {
+                    factor = load!(first.add(turn * factors), s.steps[0]);
+                    summand = load!(second.add(turn * summands), s.steps[1]);
+                }
+                let (x, result) = (s.x.add(turn * rows + k), s.result.add(turn * rows + k));
+                scaled::<V, ROUNDS>(s, V::load(x), factor, summand).store(result);
+            }
+        }
+    }
+}
+
+/// Computes the rows from `first` on, which do not fill a vector, through vectors on the stack.
+///
+/// SAFETY: as [`scale`].
+#[inline(always)]
+unsafe fn scale_rest<V: Vector>(s: &Scaling, first: usize) {
+    for turn in 0..s.turns {
+        let [rows, factors, summands] = s.apart;
+        let mut some = [[0.0f32; 16]; 3];
+        // SAFETY: the caller's promise. No vector has more than 16 lanes.
+        unsafe {
+            for k in first..s.count {
+                some[0][k - first] = *s.x.add(turn * rows + k);
+                some[1][k - first] = *s.numbers[0].add(turn * factors + k * s.steps[0]);
+                some[2][k - first] = *s.numbers[1].add(turn * summands + k * s.steps[1]);
+            }
+            let [x, factor, summand] = [0, 1, 2].map(|i| some[i].as_ptr());
+            let (x, factor, summand) = (V::load(x), V::load(factor), V::load(summand));
+            let y = match s.rounds {
+                true => scaled::<V, true>(s, x, factor, summand),
+                false => scaled::<V, false>(s, x, factor, summand),
+            };
+            y.store(some[0].as_mut_ptr());
+            for k in first..s.count {
+                *s.result.add(turn * rows + k) = some[0][k - first];
+            }
+        }
+    }
+}

@@ -8,6 +8,7 @@
 
 use super::vector::{Stored, Vector};
 use super::{Activation, Affine};
+use crate::ir::op::Math;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -412,7 +413,7 @@ pub(super) unsafe fn peak<V: Vector>(turns: usize) {
 /// SAFETY: `values` is valid for `count` values, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f32, count: usize) {
-    if let Activation::Math(_) = activation {
+    if activation.computed_each() {
         // SAFETY: the caller's promise.
         return unsafe { super::activate_each(activation, values, count) };
     }
@@ -469,6 +470,8 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     zero.fma(V::splat(-88.0).max(x), tanh)
                 }
                 Activation::Softplus => log1p(e).fma(zero.max(x), one),
+                Activation::Math(Math::Round) => x.round(),
+                Activation::Math(Math::Floor) => x.floor(),
                 Activation::Math(_) => x,
             };
             y.fma(x, zero).store(values.add(i));

@@ -35,7 +35,7 @@ pub(super) mod winograd;
 mod x86;
 
 pub(crate) use image::WindowOp;
-pub(super) use image::{Line, together};
+pub(super) use image::{Line, Scaling, together};
 #[cfg(feature = "lab")]
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
@@ -132,6 +132,10 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: as `activate`.
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
+    /// Multiplies rows by factors and adds summands.
+    ///
+    /// SAFETY: the [`Scaling`] is sound, and the CPU has the instruction set.
+    pub(crate) scale: unsafe fn(&Scaling),
     /// The transforms of convolutions by tiles. `None` if tiles are not known to be faster. On
     /// x86-64 they were measured to be, on 32-bit ARM a count of instructions says so.
     pub(crate) transforms: Option<Transforms>,
@@ -169,8 +173,8 @@ const fn of_bytes(
 /// The range that values are clamped to.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    least: f32,
-    largest: f32,
+    pub(super) least: f32,
+    pub(super) largest: f32,
 }
 
 impl Bounds {
@@ -218,6 +222,7 @@ const PORTABLE: Kernels = Kernels {
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
+    scale: image::scale::<Lanes4>,
     transforms: None,
 };
 

@@ -31,7 +31,7 @@
 #define BLOCK 256
 
 // The codes of `Activation` in Rust.
-enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH, SILU, MISH, SOFTPLUS };
+enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH, SILU, MISH, SOFTPLUS, FLOOR = 18, ROUND = 19 };
 
 // `Subproblem` of kernel.rs. Strides are in values.
 struct subproblem {
@@ -303,6 +303,11 @@ INLINE float32x4_t NAME(between)(float32x4_t x, float low, float high) {
     return vminq_f32(vmaxq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
 }
 
+// Returns `rounded` for numbers that may have a fraction, and x for all others: from 2^23 on, and NaN.
+static inline float32x4_t NAME(whole)(float32x4_t x, float32x4_t rounded) {
+    return vbslq_f32(vcltq_f32(vabsq_f32(x), vdupq_n_f32(8388608.0f)), rounded, x);
+}
+
 // Applies an activation to `count` values in place, a multiple of four.
 void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t count) {
     const float32x4_t zero = vdupq_n_f32(0.0f);
@@ -349,6 +354,19 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
             break;
         }
         case SOFTPLUS: y = vaddq_f32(vmaxq_f32(x, zero), log1p_of(exponential(vnegq_f32(vabsq_f32(x))))); break;
+        case FLOOR: {
+            const float32x4_t part = vcvtq_f32_s32(vcvtq_s32_f32(x));
+            const uint32x4_t above = vcgtq_f32(part, x);
+            y = NAME(whole)(x, vsubq_f32(part, vreinterpretq_f32_u32(vandq_u32(above, vreinterpretq_u32_f32(vdupq_n_f32(1.0f))))));
+            break;
+        }
+        // Adding 2^23 leaves no digits behind the point, and rounds to the nearest.
+        case ROUND: {
+            const float32x4_t size = vabsq_f32(x), large = vdupq_n_f32(8388608.0f);
+            const float32x4_t near = vsubq_f32(vaddq_f32(size, large), large);
+            y = NAME(whole)(x, vbslq_f32(vcltq_f32(x, zero), vnegq_f32(near), near));
+            break;
+        }
         default: return;
         }
         vst1q_f32(values + i, visible(y, x));

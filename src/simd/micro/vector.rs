@@ -40,6 +40,10 @@ pub(super) trait Vector: Copy {
     /// The smaller value, or NaN if `other` is NaN. If only `self` is NaN, the result is `other` or
     /// NaN, depending on the instruction set.
     unsafe fn min(self, other: Self) -> Self;
+    /// The nearest whole number of each lane, of two the even one.
+    unsafe fn round(self) -> Self;
+    /// The largest whole number up to each lane.
+    unsafe fn floor(self) -> Self;
     /// Returns 2ⁿ in each lane. The last nine bits of `self` have n + 127, for n from −126 to 127.
     unsafe fn power_of_two(self) -> Self;
     /// Prefetches the cache line at `from` into the second-level cache, where this was measured to
@@ -178,6 +182,18 @@ impl Vector for Lanes4 {
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
         self.zip(other, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        let Lanes4(values) = self;
+        Lanes4(values.map(f32::round_ties_even))
+    }
+
+    #[inline(always)]
+    unsafe fn floor(self) -> Self {
+        let Lanes4(values) = self;
+        Lanes4(values.map(f32::floor))
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The vectors and micro-kernels of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::image::{self, Line};
+use super::image::{self, Line, Scaling};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
 use super::winograd::{self, Pixels, Steps, Transforms};
@@ -59,6 +59,7 @@ const AVX2: Kernels = Kernels {
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
+    scale: avx2_scale,
     transforms: Some(Transforms {
         filters: avx2_filters,
         spread: avx2_spread,
@@ -83,6 +84,7 @@ compiled! { "avx2,fma":
     avx2_line = image::line::<F32x8>, (line: &Line);
     avx2_combine = image::combine::<F32x8>,
         (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
+    avx2_scale = image::scale::<F32x8>, (rows: &Scaling);
     avx2_filters = winograd::filters::<F32x8>,
         (from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize);
     avx2_spread = winograd::spread::<F32x8>,
@@ -91,9 +93,14 @@ compiled! { "avx2,fma":
         (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
 }
 
+/// The kinds of rounding to whole numbers.
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+const DOWN: i32 = _MM_FROUND_TO_NEG_INF;
+
 macro_rules! vector {
     ($name:ident, $features:literal, $type:ty, $lanes:literal, $splat:ident, $load:ident,
-     $store:ident, $fma:ident, $div:ident, $max:ident, $min:ident, $to_bits:ident, $shift:ident,
+     $store:ident, $fma:ident, $div:ident, $max:ident, $min:ident, $whole:ident, $to_bits:ident,
+     $shift:ident,
      $from_bits:ident, $load_halves:ident, $from_halves:ident, $load_bytes:ident, $widen:ident,
      $from_whole:ident) => {
         #[derive(Clone, Copy)]
@@ -114,6 +121,8 @@ macro_rules! vector {
                 fn div(self, $name(b): Self) { $name($div(self.0, b)) }
                 fn max(self, $name(other): Self) { $name($max(self.0, other)) }
                 fn min(self, $name(other): Self) { $name($min(self.0, other)) }
+                fn round(self) { $name($whole::<{ NEAREST | _MM_FROUND_NO_EXC }>(self.0)) }
+                fn floor(self) { $name($whole::<{ DOWN | _MM_FROUND_NO_EXC }>(self.0)) }
                 fn power_of_two(self) { $name($from_bits($shift::<23>($to_bits(self.0)))) }
             }
 
@@ -164,6 +173,7 @@ vector!(
     _mm256_div_ps,
     _mm256_max_ps,
     _mm256_min_ps,
+    _mm256_round_ps,
     _mm256_castps_si256,
     _mm256_slli_epi32,
     _mm256_castsi256_ps,
@@ -197,6 +207,8 @@ mod avx512 {
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
+        // Pixels often have eight channels, or eight more than a multiple of sixteen.
+        scale: avx2_scale,
         transforms: Some(Transforms {
             filters: avx2_filters,
             spread: avx512_spread,
@@ -229,6 +241,7 @@ mod avx512 {
         _mm512_div_ps,
         _mm512_max_ps,
         _mm512_min_ps,
+        _mm512_roundscale_ps,
         _mm512_castps_si512,
         _mm512_slli_epi32,
         _mm512_castsi512_ps,
