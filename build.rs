@@ -23,6 +23,11 @@ fn main() {
         Ok(sizes) => sizes,
         Err(e) => return println!("cargo::error=MORTONNET_SIZES: {}", one_line(e)),
     };
+    let arithmetic = variable("MORTONNET_ARITHMETIC").unwrap_or("model".into());
+    let arithmetic = match bake::Arithmetic::parse(&arithmetic.to_string_lossy()) {
+        Ok(arithmetic) => arithmetic,
+        Err(e) => return println!("cargo::error=MORTONNET_ARITHMETIC: {}", one_line(e)),
+    };
     let plan = variable("MORTONNET_PLAN");
     let stored = variable("MORTONNET_WEIGHTS").unwrap_or("f32".into());
     let (weights, changes) = match bake::stored(&stored.to_string_lossy()) {
@@ -42,6 +47,7 @@ fn main() {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
         sizes,
+        arithmetic,
         weights,
         changes,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),

@@ -70,10 +70,41 @@ impl Names {
         }
     }
 
+    pub(crate) fn arithmetic(self) -> &'static str {
+        match self {
+            Names::Variables => "MORTONNET_ARITHMETIC",
+            Names::Options => "--arithmetic",
+        }
+    }
+
     pub(crate) fn weights(self) -> &'static str {
         match self {
             Names::Variables => "MORTONNET_WEIGHTS",
             Names::Options => "--weights",
+        }
+    }
+}
+
+/// How networks of 8-bit integers are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Arithmetic {
+    /// As the integers that the model states.
+    #[default]
+    Model,
+    /// As the real numbers that the integers stand for. Nothing is rounded to integers.
+    Float,
+}
+
+impl Arithmetic {
+    /// Parses MORTONNET_ARITHMETIC.
+    ///
+    /// # Errors
+    /// Another text.
+    pub(crate) fn parse(text: &str) -> Result<Arithmetic, String> {
+        match text {
+            "model" => Ok(Arithmetic::Model),
+            "float" => Ok(Arithmetic::Float),
+            _ => Err(format!("expected model or float, found \"{text}\"")),
         }
     }
 }
@@ -87,6 +118,8 @@ pub(crate) struct Settings {
     pub(crate) model: PathBuf,
     /// Sizes that the model leaves open.
     pub(crate) sizes: Sizes,
+    /// How networks of 8-bit integers are computed.
+    pub(crate) arithmetic: Arithmetic,
     /// The type that weights are stored as.
     pub(crate) weights: Precision,
     /// The percentage of classes that storing weights as bytes may change.

@@ -100,6 +100,7 @@ impl NetworkFolder {
             plan: plan.into(),
             weights,
             sizes: Default::default(),
+            arithmetic: Default::default(),
             changes,
             lab: true,
         })
@@ -1125,6 +1126,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         plan: "host".into(),
         weights: Precision::F32,
         sizes: Default::default(),
+        arithmetic: Default::default(),
         changes: 1.0,
         lab: true,
     };
@@ -1408,6 +1410,7 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         plan: "host".into(),
         weights: Precision::F32,
         sizes: Default::default(),
+        arithmetic: Default::default(),
         changes: 1.0,
         lab: false,
     };

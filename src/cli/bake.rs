@@ -6,7 +6,7 @@ use super::arguments::{Arguments, unknown, usage};
 use super::help;
 use super::print;
 use crate::bake::sizes::Sizes;
-use crate::bake::{self, Baked, Mistakes, Names, Settings};
+use crate::bake::{self, Arithmetic, Baked, Mistakes, Names, Settings};
 use crate::baked;
 use crate::block::BlockSlot;
 use crate::engine::model::Model;
@@ -35,6 +35,8 @@ Network:
       --plan PLAN         plan of the library, or a plan file (.json)  [host; on ARM mali-midgard]
       --sizes SIZES       sizes that the model leaves open, such as x:1,3,320,320, and numbers of
                           inputs that become constants, such as rate=16000  [none]
+      --arithmetic KIND   how 8-bit integers of a model are computed: as its integers, or as the
+                          real numbers that they stand for: model | float  [model]
       --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
       --program FILE      finished program to copy  [mortonnet-TARGET, see below]
 
@@ -83,6 +85,7 @@ pub(super) struct BakeOptions {
     target: Option<usize>,
     plan: Option<String>,
     sizes: Option<String>,
+    arithmetic: Option<String>,
     weights: Option<String>,
     program: Option<PathBuf>,
 }
@@ -129,6 +132,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
         target,
         plan: given.text("plan")?,
         sizes: given.text("sizes")?,
+        arithmetic: given.text("arithmetic")?,
         weights: given.text("weights")?,
         program: given.path("program"),
     }))
@@ -253,6 +257,8 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
         bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
     let sizes = Sizes::parse(&options.sizes.unwrap_or_default())
         .map_err(|e| Error::usage(format!("--sizes: {e}")))?;
+    let arithmetic = Arithmetic::parse(&options.arithmetic.unwrap_or("model".into()))
+        .map_err(|e| Error::usage(format!("--arithmetic: {e}")))?;
     let default_plan = if program.target.arch == "x86_64" {
         "host"
     } else {
@@ -263,6 +269,7 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
         root: std::env::current_dir().map_err(|e| Error::io("the current folder", e))?,
         model: options.model,
         sizes,
+        arithmetic,
         weights,
         changes,
         plan: options.plan.unwrap_or(default_plan.into()),

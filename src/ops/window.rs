@@ -64,6 +64,25 @@ impl WindowAxis {
 }
 
 impl Window {
+    /// The number of elements inside the image for each element of the result.
+    pub(crate) fn counts(&self, image: Shape, result: Shape) -> Vec<f64> {
+        let along = |axis: WindowAxis, n: usize, positions: usize| -> Vec<usize> {
+            let inside = |at| {
+                (0..axis.size)
+                    .filter(|&k| axis.place(at, k, n).is_some())
+                    .count()
+            };
+            (0..positions).map(inside).collect()
+        };
+        let rows = along(self.rows(), image.h, result.h);
+        let columns = along(self.columns(), image.w, result.w);
+        let pixels = rows
+            .iter()
+            .flat_map(|r| columns.iter().map(move |c| (r * c) as f64));
+        let pixels: Vec<f64> = pixels.collect();
+        pixels.repeat(result.c)
+    }
+
     pub(super) fn rows(&self) -> WindowAxis {
         let ((size, _), (stride, _), (dilation, _)) = (self.size, self.stride, self.dilation);
         WindowAxis {

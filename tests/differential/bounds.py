@@ -210,6 +210,9 @@ def bounds(graph, values, constants, stored):
             if name:
                 bound = own[name] if isinstance(own, dict) else own
                 errors[name] = bound + step(name) + np.zeros(records)
+    if getattr(graph, "mode", "") == "int8":
+        # Integers are exact. The real numbers that they stand for are rounded once.
+        errors |= {name: 2 * U * largest(name) + np.zeros(records) for name in graph.outputs}
     return errors
 
 

@@ -41,9 +41,10 @@ def drawn(model):
     return model
 
 
-def interpreter(model):
-    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    made = Interpreter(model_content=model, num_threads=1, experimental_op_resolver_type=plain)
+def interpreter(model, whole=False):
+    """LiteRT's own kernels, or XNNPACK for integers, whose rounding mortonnet has."""
+    of = OpResolverType.AUTO if whole else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    made = Interpreter(model_content=model, num_threads=1, experimental_op_resolver_type=of)
     made.allocate_tensors()
     return made
 
@@ -65,23 +66,32 @@ def save(name, model, x, like=None):
     run = interpreter(like or model)
     if isinstance(x, dict):
         return save_several(name, model, x, run)
-    (into,), (out,) = run.get_input_details(), run.get_output_details()
+    (into,) = run.get_input_details()
     scale, zero = into["quantization"]
     if scale != 0:
         limits = np.iinfo(into["dtype"])
         x = np.clip(np.round(x / scale) + zero, limits.min, limits.max)
     x = x.astype(into["dtype"])
-    rows = []
-    for record in x:
-        run.set_tensor(into["index"], record[None])
-        run.invoke()
-        rows.append(real(out, run.get_tensor(out["index"])).reshape(1, -1))
     path = os.path.join(HERE, name)
+    rows = answers(run, x)
+    if "int8" in name or name == "implied":
+        integers = answers(interpreter(model, whole=True), x)
+        np.save(path + ".integers.npy", np.concatenate(integers).astype(np.float32))
     with open(path + ".tflite", "wb") as file:
         file.write(model)
     np.save(path + ".inputs.npy", real(into, x).reshape(len(x), -1))
     np.save(path + ".outputs.npy", np.concatenate(rows).astype(np.float32))
     describe(name, model)
+
+
+def answers(run, x):
+    (into,), (out,) = run.get_input_details(), run.get_output_details()
+    rows = []
+    for record in x:
+        run.set_tensor(into["index"], record[None])
+        run.invoke()
+        rows.append(real(out, run.get_tensor(out["index"])).reshape(1, -1))
+    return rows
 
 
 def save_several(name, model, inputs, run):

@@ -39,6 +39,8 @@ pub(super) struct ModelPlace<'p> {
     pub(super) sizes: &'p Sizes,
     /// The name of the setting that states such sizes, for messages.
     pub(super) sizes_by: &'static str,
+    /// The name of the setting of the arithmetic, for messages.
+    pub(super) arithmetic_by: &'static str,
 }
 
 impl ModelPlace<'_> {
@@ -146,6 +148,7 @@ pub(super) fn read(
         output: stated("name"),
         sizes: &sizes,
         sizes_by: source.settings.names.sizes(),
+        arithmetic_by: source.settings.names.arithmetic(),
     };
     let lowered = lower(&place, files, mistakes);
     let beside = beside.file_name().unwrap_or_default().to_string_lossy();

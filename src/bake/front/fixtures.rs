@@ -2,7 +2,7 @@
 //! the tests of the front ends.
 
 use super::ReadModel;
-use crate::bake::{Mistakes, Names, Settings};
+use crate::bake::{Arithmetic, Mistakes, Names, Settings};
 use crate::ir::network::{FinalActivation, Kind, Network, Precision};
 use crate::ir::npy;
 use std::path::{Path, PathBuf};
@@ -34,12 +34,18 @@ pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
 
 /// Reads a model as the build does, and keeps the list of files and the mistakes.
 pub(super) fn outcome(path: &Path) -> Outcome {
+    outcome_in(Arithmetic::Model, path)
+}
+
+/// Reads a model as [`outcome`] does, for the given arithmetic.
+pub(super) fn outcome_in(arithmetic: Arithmetic, path: &Path) -> Outcome {
     let settings = Settings {
         names: Names::Variables,
         root: path.parent().unwrap().into(),
         model: path.into(),
         weights: Precision::F32,
         sizes: Default::default(),
+        arithmetic,
         changes: 1.0,
         plan: "host".into(),
         lab: true,
@@ -104,12 +110,15 @@ pub(super) fn check(
     bound: f64,
 ) -> Network {
     let name = path.file_stem().unwrap().to_str().unwrap();
+    // Models of integers have a test of their own.
+    let Outcome { read, mistakes, .. } = outcome_in(Arithmetic::Float, path);
+    assert!(mistakes.lines.is_empty(), "{:?}", mistakes.lines);
     let ReadModel {
         network,
         tensors,
         golden,
         ..
-    } = read(path).unwrap();
+    } = read.unwrap();
     assert_eq!(
         (network.output.kind, network.output.activation),
         (kind, last),

@@ -17,6 +17,7 @@ mod functions;
 #[path = "../../../tests/fuzz/checks/front.rs"]
 pub(crate) mod fuzzing;
 mod inputs;
+mod integers;
 mod layers;
 mod normalise;
 mod onnx;

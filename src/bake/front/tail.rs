@@ -124,14 +124,22 @@ pub(super) fn tail(
     }
     // A threshold is compared with the logarithms themselves, so they must be computed.
     let whole = values || flags.is_some();
+    let rounded = behind_function(draft, value);
     let (value, last) = match before_log_softmax(draft, value).filter(|_| !whole) {
         Some(before) => (before, Some(FinalActivation::Softmax)),
+        None if rounded.is_some() => (value, Some(FinalActivation::None)),
         None => strip(draft, value),
     };
+    let count = draft.shape(value).len();
+    let binary = count == 1 && rounded == Some(FinalActivation::Sigmoid);
     Ok(Tail {
         value,
         last,
-        output: meaning(&sorted, draft.shape(value).len(), last),
+        output: meaning(&sorted, count, last).or(binary.then_some(Output {
+            kind: Kind::Binary,
+            activation: FinalActivation::None,
+            threshold: 0.5,
+        })),
         labels,
         outputs: Vec::new(),
     })
@@ -250,6 +258,35 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     }
 }
 
+/// Returns the final function of a value whose results are rounded to integers and so must be
+/// computed. `None` for other values.
+fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
+    let before = |value: usize, is: &dyn Fn(Op) -> bool| {
+        let node = draft.producer(value).filter(|n| is(n.op))?;
+        Some(node.inputs[0])
+    };
+    let scaled = |op: Op| op == Op::Scale;
+    let limited = |op: Op| matches!(op, Op::Activation(Activation::Clip { .. }));
+    let rounded = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
+    let moved = |op: Op| matches!(op, Op::Reshape(_));
+    let corrected = |op: Op| op == Op::Combine(Arithmetic::Add);
+    let mut value = before(value, &scaled)?;
+    while let Some(other) = before(value, &moved) {
+        value = other;
+    }
+    // The integers may be those of one scale after the other.
+    loop {
+        value = before(before(value, &limited)?, &rounded)?;
+        while let Some(other) = before(value, &corrected) {
+            value = other;
+        }
+        value = before(value, &scaled)?;
+        if let Some(function) = strip(draft, value).1 {
+            return Some(function);
+        }
+    }
+}
+
 /// Returns the value p, if `value` is the concatenation of 1 − p and p. p is one number.
 pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
@@ -276,7 +313,7 @@ pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
 }
 
 /// Follows a value back through operations that keep the order of its elements: softmax, sigmoid,
-/// tanh, reshapes, and a division by one positive number.
+/// tanh, reshapes, and a division by one positive number or a product with one.
 fn base(draft: &Draft, value: usize) -> usize {
     let Some(node) = draft.producer(value) else {
         return value;
@@ -288,6 +325,15 @@ fn base(draft: &Draft, value: usize) -> usize {
         Op::Combine(Arithmetic::Divide) if sum_of(draft, node.inputs[1], node.inputs[0]) => {
             base(draft, node.inputs[0])
         }
+        Op::Scale => match draft.arrays(node)[..] {
+            [factors, summands] if factors.iter().all(|&f| f == factors[0] && f > 0.0) => {
+                match summands.iter().all(|&s| s == 0.0) {
+                    true => base(draft, node.inputs[0]),
+                    false => value,
+                }
+            }
+            _ => value,
+        },
         _ => value,
     }
 }

@@ -4,7 +4,7 @@
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Node, Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
-use crate::ir::op::{Border, Op};
+use crate::ir::op::{Activation, Border, Op};
 
 /// The largest error that folding the input scaling may add, relative to the magnitude of the first
 /// layer. Later layers whose sums cancel can make it 50 times as large before a score is wrong.
@@ -25,9 +25,22 @@ struct Linear {
     summand: f64,
 }
 
-/// The scaling of each element by a node; `None` for nodes of other operations.
+/// True if the result of a node is rounded to whole numbers. Then a scaling in front of the
+/// rounding stays as it is: moved into weights, it would be rounded to other floats, and some
+/// numbers to others.
+fn becomes_whole(draft: &Draft, node: &Node) -> bool {
+    let rounds = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
+    let mut readers = draft
+        .graph
+        .nodes
+        .iter()
+        .filter(|n| n.inputs.contains(&node.output));
+    readers.any(|n| rounds(n.op))
+}
+
+/// The scaling of each element by a node that may move. `None` for other nodes.
 fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<Linear>> {
-    (node.op == Op::Scale).then(|| {
+    (node.op == Op::Scale && !becomes_whole(draft, node)).then(|| {
         draft
             .spread(node, 0)
             .into_iter()
@@ -147,7 +160,7 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
             continue;
         };
         let scale = draft.graph.nodes[j].clone();
-        if scale.op != Op::Scale {
+        if scale.op != Op::Scale || becomes_whole(draft, &scale) {
             continue;
         }
         let (Some(factors), Some(summands)) =

@@ -16,6 +16,7 @@ fn read(model: PathBuf) -> Result<ReadModel, Vec<String>> {
         plan: "host".into(),
         weights: Precision::F32,
         sizes: Default::default(),
+        arithmetic: Default::default(),
         changes: 1.0,
         lab: false,
     };
@@ -710,6 +711,7 @@ fn several_inputs_and_outputs() {
         plan: "host".into(),
         weights: Precision::F32,
         sizes: Default::default(),
+        arithmetic: Default::default(),
         changes: 1.0,
         lab: true,
     };

@@ -24,6 +24,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
         model: path.clone(),
         weights,
         sizes: Default::default(),
+        arithmetic: Default::default(),
         changes: 1.0,
         plan: "host".into(),
         lab: true,

@@ -7,6 +7,7 @@
 //! another order.
 
 mod flat;
+mod integers;
 mod ops;
 mod sparse;
 mod tensor;
@@ -19,9 +20,9 @@ use super::constant::{ConstantTensor, Element};
 use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
 use super::value::{Class, Live, ModelValue};
 use super::{elementwise, tail};
-use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
+use crate::bake::{Arithmetic, Mistakes};
 use crate::ir::graph::{Shape, Value};
 use crate::ir::network::InputOrder;
 use flat::Table;
@@ -173,6 +174,11 @@ const TIME: &str = "use convolutions over a window of time instead";
 const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then \
                        convolutions keep their dilation";
 
+/// The codes of layers.
+const CONV_2D: i32 = 3;
+const DEPTHWISE_CONV_2D: i32 = 4;
+const FULLY_CONNECTED: i32 = 9;
+
 /// The code of operators that are not part of TensorFlow Lite.
 const CUSTOM: i32 = 32;
 
@@ -236,7 +242,8 @@ struct Subgraph<'b> {
 impl<'b> Subgraph<'b> {
     /// Reads the only subgraph of a model. `left` limits the memory of its vectors
     /// ([`flat::most`]).
-    fn read(bytes: &'b [u8], left: &'b Cell<usize>) -> Result<Subgraph<'b>, String> {
+    /// Values of 8-bit integers are computed as integers if `whole` is true.
+    fn read(bytes: &'b [u8], left: &'b Cell<usize>, whole: bool) -> Result<Subgraph<'b>, String> {
         let model = Table::root(bytes, b"TFL3", left)?;
         // Fields of `Model`: 0 version, 1 operator_codes, 2 subgraphs, 4 buffers.
         let version = model.unsigned(0)?;
@@ -256,7 +263,7 @@ impl<'b> Subgraph<'b> {
         let tensors = tensors
             .iter()
             .enumerate()
-            .map(|(i, t)| TfliteTensor::read(i, t, &buffers, bytes));
+            .map(|(i, t)| TfliteTensor::read(i, t, &buffers, bytes, whole));
         let operators = subgraph
             .tables(3)?
             .iter()
@@ -361,6 +368,10 @@ struct OperatorNode<'n> {
     custom_options: &'n [u8],
     /// The tensor of its first output.
     output: &'n TfliteTensor<'n>,
+    /// The tensors of its inputs, `None` where an input is left out.
+    tensors: Vec<Option<&'n TfliteTensor<'n>>>,
+    /// How the result becomes integers. `None` for an operator on real numbers.
+    rule: Option<integers::Rule>,
 }
 
 /// Reads a TensorFlow Lite model.
@@ -370,12 +381,13 @@ pub(super) fn read(
     mistakes: &mut Mistakes,
 ) -> Option<ReadModel> {
     let left = flat::most(source.bytes);
+    let whole = source.settings.arithmetic == Arithmetic::Model;
     beside::read(
         source,
         "LOGISTIC",
         files,
         mistakes,
-        |place, _, mistakes| match Subgraph::read(source.bytes, &left) {
+        |place, _, mistakes| match Subgraph::read(source.bytes, &left, whole) {
             Ok(graph) => lower(&graph, place, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
@@ -396,7 +408,7 @@ fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
         lowered = lower_graph(graph, place, true, mistakes).lowered;
     }
     if lowered.is_some() {
-        notes(graph, place.file, mistakes);
+        notes(graph, place, mistakes);
     }
     lowered
 }
@@ -489,8 +501,10 @@ fn outputs_of(
         options: operator.options,
         custom_options: operator.custom_options,
         output,
+        tensors: operator.inputs.iter().map(|&i| graph.tensor(i)).collect(),
+        rule: None,
     };
-    ops::compute(builder.as_mut()?, &node)
+    integers::compute(builder.as_mut()?, &node)
         .map_err(|e| mistakes.add(&place, hinted(e)))
         .ok()
 }
@@ -529,8 +543,11 @@ fn finish(
     for (o, name) in wanted {
         let value = match known.get(&o) {
             Some(TfliteValue::Live(turned)) => {
-                let plain = ops::plain(&mut builder, &name, turned);
-                ModelValue::Live(plain.map_err(|e| format!("output {name}: {e}"))?)
+                let mut plain = || {
+                    let real = integers::real(&mut builder, &name, turned, graph.tensor(o))?;
+                    ops::plain(&mut builder, &name, &real)
+                };
+                ModelValue::Live(plain().map_err(|e| format!("output {name}: {e}"))?)
             }
             Some(TfliteValue::Class(class)) => ModelValue::Class(class.clone()),
             Some(TfliteValue::Constant(c)) => ModelValue::Constant(c.clone()),
@@ -566,9 +583,29 @@ fn hinted(mistake: String) -> String {
 }
 
 /// Adds notes on quantization to the messages of the build.
-fn notes(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
+fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) {
+    let file = place.file;
     let quantised = |t: &TfliteTensor<'_>| t.quantised.is_some() && !t.float();
-    if graph.tensors.iter().any(quantised) {
+    let whole = |t: &TfliteTensor<'_>| !t.known() && t.steps().is_some();
+    if graph.tensors.iter().any(whole) {
+        let long = |o: &&Operator<'_>| {
+            let tensor = |i: usize| graph.tensor(*o.inputs.get(i)?);
+            let layer = matches!(o.code, CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED);
+            layer && integers::long_sums(&o.name(), [0, 1, 2].map(tensor)) == Some(true)
+        };
+        let sums = match graph.operators.iter().filter(long).count() {
+            0 => String::new(),
+            n => format!("; sums of {n} layers may pass 2^24, where floats lose the last digit"),
+        };
+        mistakes.note(
+            file,
+            format_args!(
+                "8-bit integers are computed as integers, with the results of LiteRT{sums}; \
+                 {}=float computes the real numbers that they stand for, which is faster",
+                place.arithmetic_by
+            ),
+        );
+    } else if graph.tensors.iter().any(quantised) {
         mistakes.note(
             file,
             "quantised: computed in f32 with the weights that its integers stand for; classes may \
@@ -649,7 +686,34 @@ fn inputs(
         mistakes.add(format_args!("{file}: input {name}"), mistake);
         return None;
     }
-    let (values, order) = match &lives[..] {
+    let (values, order) = values_of(graph, &left, &lives);
+    let alone = lives.len() == 1;
+    let (mut builder, values) = Builder::new(values, records)
+        .map_err(|e| mistakes.add(file, e))
+        .ok()?;
+    for ((i, live), value) in left.into_iter().zip(lives).zip(values) {
+        let live = live.with_value(value);
+        let turned = match live.behind_first() {
+            Some(&[h, w, c]) if alone => {
+                let image = Live::new(value, vec![c, h, w], live.kind);
+                ops::of_image(image, live.records)
+            }
+            _ => ops::straight(live),
+        };
+        let turned = integers::of_input(&mut builder, &turned, graph.tensor(i));
+        let turned = turned.map_err(|e| mistakes.add(file, e)).ok()?;
+        known.insert(i, TfliteValue::Live(turned));
+    }
+    Some(Opened {
+        builder,
+        order,
+        supposed,
+    })
+}
+
+/// The values of the inputs with the numbers `left`, and the order of a record's values.
+fn values_of(graph: &Subgraph<'_>, left: &[i32], lives: &[Live]) -> (Vec<Value>, InputOrder) {
+    match lives {
         [one] => {
             let (shape, order) = match one.behind_first() {
                 Some(&[h, w, c]) if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
@@ -664,30 +728,10 @@ fn inputs(
                 name: graph.called(i).into(),
                 shape: live.standard(),
             };
-            let values = left.iter().zip(&lives).map(value);
+            let values = left.iter().zip(lives).map(value);
             (values.collect(), InputOrder::Chw)
         }
-    };
-    let alone = lives.len() == 1;
-    let (builder, values) = Builder::new(values, records)
-        .map_err(|e| mistakes.add(file, e))
-        .ok()?;
-    for ((i, live), value) in left.into_iter().zip(lives).zip(values) {
-        let live = live.with_value(value);
-        let turned = match live.behind_first() {
-            Some(&[h, w, c]) if alone => {
-                let image = Live::new(value, vec![c, h, w], live.kind);
-                ops::of_image(image, live.records)
-            }
-            _ => ops::straight(live),
-        };
-        known.insert(i, TfliteValue::Live(turned));
     }
-    Some(Opened {
-        builder,
-        order,
-        supposed,
-    })
 }
 
 /// Adds the inputs that became constants to `known`. Returns the numbers of the tensors of all

@@ -286,6 +286,9 @@ pub(super) fn fused(
     field: usize,
 ) -> Result<Live, String> {
     let code = node.options.byte(field)?;
+    if let Some(rule) = &node.rule {
+        return rule.apply(b, &node.name, &live, code);
+    }
     let sum = matches!(
         node.op,
         "CONV_2D" | "DEPTHWISE_CONV_2D" | "FULLY_CONNECTED" | "ADD" | "SUB"
@@ -312,7 +315,7 @@ pub(super) fn fused(
     b.activation(&node.name, &live, a)
 }
 
-fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
+pub(super) fn activation(node: &OperatorNode<'_>) -> Result<Activation, String> {
     Ok(match node.op {
         "RELU_N1_TO_1" => operations::clip(-1.0, 1.0),
         "RELU_0_TO_1" => operations::clip(0.0, 1.0),
@@ -590,8 +593,8 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     Ok(of_image(fused(b, node, live, 3 + more)?, records))
 }
 
-fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    let x = image(b, node)?;
+/// The window of a pool over the image `x`.
+pub(super) fn pool_window(node: &OperatorNode<'_>, x: &Live) -> Result<Window, String> {
     // Fields of `Pool2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 filter_width,
     // 4 filter_height, 5 activation.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
@@ -599,7 +602,12 @@ fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         node.count(4, "filter_height", 0)?,
         node.count(3, "filter_width", 0)?,
     );
-    let window = window(node, &x, size, stride, (1, 1))?;
+    window(node, x, size, stride, (1, 1))
+}
+
+fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
+    let x = image(b, node)?;
+    let window = pool_window(node, &x)?;
     let kind = if node.op == "MAX_POOL_2D" {
         Pool::Max
     } else {

@@ -4,6 +4,7 @@ use super::flat::Table;
 use super::sparse::Sparsity;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements};
 use crate::bake::front::fold;
+use crate::bake::front::integers::Steps;
 use crate::ir::half;
 
 /// The types of numbers that are read: code in the schema, name, bytes.
@@ -72,6 +73,9 @@ pub(super) struct TfliteTensor<'b> {
     sparsity: Option<Sparsity>,
     /// The bytes of a constant's numbers. `None` if the file has none.
     data: Option<&'b [u8]>,
+    /// True if values of 8-bit integers are computed as integers, not as the real numbers that they
+    /// stand for.
+    whole: bool,
 }
 
 impl<'b> TfliteTensor<'b> {
@@ -81,6 +85,7 @@ impl<'b> TfliteTensor<'b> {
         table: &Table<'b>,
         buffers: &[Table<'b>],
         file: &'b [u8],
+        whole: bool,
     ) -> Result<TfliteTensor<'b>, String> {
         // Fields of `Tensor`: 0 shape, 1 type, 2 buffer, 3 name, 4 quantization, 5 is_variable,
         // 6 sparsity, 7 shape_signature, 10 external_buffer.
@@ -134,6 +139,7 @@ impl<'b> TfliteTensor<'b> {
             quantised,
             refused,
             data,
+            whole,
         })
     }
 
@@ -221,8 +227,72 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
+    /// The quantization of a value that is computed as 8-bit integers. `None` for other tensors,
+    /// whose values are computed as real numbers.
+    pub(super) fn steps(&self) -> Option<Steps> {
+        let (low, high) = match self.kind {
+            3 => (0, 255),
+            9 => (-128, 127),
+            _ => return None,
+        };
+        let q = self.quantised.as_ref().filter(|_| self.whole)?;
+        let (&[scale], zero) = (&q.scales[..], q.zeros.first().copied().unwrap_or(0)) else {
+            return None;
+        };
+        let fits = scale.is_finite() && scale > 0.0 && (low..=high).contains(&zero);
+        fits.then_some(Steps {
+            scale,
+            zero: zero as i32,
+            low: low as i32,
+            high: high as i32,
+        })
+    }
+
+    /// The scales of weights of 8-bit integers whose zero points are equal.
+    pub(super) fn weight_scales(&self) -> Option<&[f32]> {
+        let q = self.quantised.as_ref()?;
+        let equal = q.zeros.iter().all(|z| *z == q.zeros[0]);
+        let fits = q.scales.iter().all(|s| s.is_finite() && *s > 0.0);
+        (matches!(self.kind, 3 | 9) && equal && fits).then_some(&q.scales)
+    }
+
+    /// The integers of a constant, each less the zero point.
+    pub(super) fn integers(&self) -> Result<ConstantTensor, String> {
+        let mut constant = self.stored()?;
+        let zero = self.quantised.as_ref().and_then(|q| q.zeros.first());
+        if let (Data::Ints(v), Some(&zero)) = (&mut constant.data, zero) {
+            v.iter_mut().for_each(|i| {
+                if let Int::Known(i) = i {
+                    *i -= zero;
+                }
+            });
+        }
+        constant.cast(Element::F32)
+    }
+
     /// The numbers of a constant. Quantized integers become the numbers that they stand for.
     pub(super) fn constant(&self) -> Result<ConstantTensor, String> {
+        let constant = self.stored()?;
+        let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
+            return Ok(constant);
+        };
+        let scales = ConstantTensor::floats(
+            vec![q.scales.len()],
+            q.scales.iter().map(|&s| s.into()).collect(),
+        );
+        let zeros = match q.zeros[..] {
+            [] => vec![0; q.scales.len()],
+            [zero] => vec![zero; q.scales.len()],
+            ref zeros => zeros.to_vec(),
+        };
+        let zeros = ConstantTensor::ints(vec![zeros.len()], zeros);
+        // Converters give biases the axis of their weights, but a vector has only one.
+        let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
+        fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
+    }
+
+    /// The numbers of a constant as the file has them.
+    fn stored(&self) -> Result<ConstantTensor, String> {
         if let Some(refused) = self.refused {
             return Err(refused.into());
         }
@@ -269,23 +339,7 @@ impl<'b> TfliteTensor<'b> {
             Some(places) => spread(data, &places, count),
             None => data,
         };
-        let constant = ConstantTensor::new(self.element(), dims, data);
-        let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
-            return Ok(constant);
-        };
-        let scales = ConstantTensor::floats(
-            vec![q.scales.len()],
-            q.scales.iter().map(|&s| s.into()).collect(),
-        );
-        let zeros = match q.zeros[..] {
-            [] => vec![0; q.scales.len()],
-            [zero] => vec![zero; q.scales.len()],
-            ref zeros => zeros.to_vec(),
-        };
-        let zeros = ConstantTensor::ints(vec![zeros.len()], zeros);
-        // Converters give biases the axis of their weights, but a vector has only one.
-        let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
-        fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
+        Ok(ConstantTensor::new(self.element(), dims, data))
     }
 }
 

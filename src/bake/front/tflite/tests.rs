@@ -2,7 +2,8 @@
 //! that are refused.
 
 use super::{INSTEAD, OPS};
-use crate::bake::front::fixtures::{self, ModelFolder, Outcome, Outputs, outcome};
+use crate::bake::Arithmetic;
+use crate::bake::front::fixtures::{self, ModelFolder, Outcome, Outputs, outcome, outcome_in};
 use crate::bake::model::ReadModel;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, named};
 use std::path::PathBuf;
@@ -197,7 +198,7 @@ fn quantised_models_are_computed_in_floats() {
         |(name, (shape, ops), meaning, how, bound, ends): (&str, (&str, &str), _, _, f64, bool)| {
             let network = check(name, shape, ops, meaning, how, bound);
             let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
-            let Outcome { read, mistakes, .. } = outcome(&path);
+            let Outcome { read, mistakes, .. } = outcome_in(Arithmetic::Float, &path);
             let tensors = read.unwrap().tensors;
             let rows = |what: &str| fixtures::rows(&path.with_extension(what));
             let mut compared = 0;
@@ -235,6 +236,40 @@ fn quantised_models_are_computed_in_floats() {
         outcome(&path).mistakes.notes.is_empty(),
         "halves are no integers"
     );
+}
+
+/// Models of 8-bit integers give the interpreter's integers, to the last one.
+#[test]
+fn models_of_integers_give_the_interpreters_integers() {
+    // A softmax that is rounded is part of the network.
+    let inside = (Kind::Classes, FinalActivation::None);
+    let list = [
+        ("cnn_int8", inside),
+        ("cnn_int8_ends", inside),
+        ("cnn_uint8_ends", inside),
+        ("residual_int8", CLASSES),
+        ("mobile_int8_ends", CLASSES),
+        ("implied", (Kind::Binary, FinalActivation::None)),
+    ];
+    for (name, meaning) in list {
+        let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
+        let ReadModel {
+            network, tensors, ..
+        } = fixtures::read(&path).unwrap();
+        let output = &network.output;
+        assert_eq!((output.kind, output.activation), meaning, "{name}");
+        let rows = |what: &str| fixtures::rows(&path.with_extension(what));
+        for (x, expected) in rows("inputs.npy").iter().zip(rows("integers.npy")) {
+            let found = network.scores(&tensors, x);
+            assert_eq!(found.len(), expected.len(), "{name}");
+            for (f, e) in found.iter().zip(&expected) {
+                assert!(
+                    (f - e).abs() < 1e-6 * e.abs().max(1.0),
+                    "{name}: {found:?} {expected:?}"
+                );
+            }
+        }
+    }
 }
 
 /// With the members that the note states in the JSON, records are the integers of the model's

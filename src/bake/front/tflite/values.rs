@@ -9,6 +9,7 @@ use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{Element, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
 use crate::bake::front::fold;
+use crate::bake::front::integers::{self, Limits};
 use crate::bake::front::operations::{self, Around, MOST, Reduction};
 use crate::bake::front::products;
 use crate::bake::front::resample::{self, BlockOrder, Continued, Enlarging, Tap, Taps, tap};
@@ -390,8 +391,8 @@ impl Placed {
     }
 }
 
-fn resize(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    let x = image(b, node)?;
+/// The taps of rows and columns of a resized image.
+fn taps_of(node: &OperatorNode<'_>, x: &Live) -> Result<(Taps, Taps), String> {
     let to = sizes_of(node, 1, "sizes")?;
     let &[h, w] = &to[..] else {
         return Err(format!("expected two sizes, found {to:?}"));
@@ -408,7 +409,24 @@ fn resize(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         centres: node.options.flag(first + 1)?,
         nearest,
     };
-    let (rows, cols) = (placed.taps(x.dims[1], h), placed.taps(x.dims[2], w));
+    Ok((placed.taps(x.dims[1], h), placed.taps(x.dims[2], w)))
+}
+
+/// `RESIZE_BILINEAR` of 8-bit integers.
+pub(super) fn resized_whole(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    limits: Limits,
+) -> Result<Turned, String> {
+    let x = image(b, node)?;
+    let (rows, cols) = taps_of(node, &x)?;
+    let y = integers::resized(b, &node.name, &x, (&rows, &cols), limits)?;
+    Ok(of_image(y, node.live(0)?.live.records))
+}
+
+fn resize(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
+    let x = image(b, node)?;
+    let (rows, cols) = taps_of(node, &x)?;
     let y = resample::along(b, &node.name, &x, 1, &rows)?;
     let y = resample::along(b, &node.name, &y, 2, &cols)?;
     Ok(of_image(y, node.live(0)?.live.records))

@@ -350,6 +350,7 @@ fn run(
         output: None,
         sizes: &Default::default(),
         sizes_by: "--sizes",
+        arithmetic_by: "--arithmetic",
     };
     let Some(lowered) = lower(model, &place, &mut files, &mut mistakes) else {
         assert!(!mistakes.lines.is_empty());

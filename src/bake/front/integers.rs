@@ -1,0 +1,414 @@
+//! Values that are 8-bit integers in the model. The draft holds each as a whole number: the integer
+//! less its zero point. A float holds these numbers and their sums exactly up to 2²⁴, so every
+//! engine gives the same integers.
+//!
+//! The rules of rounding are those of XNNPACK, which runs such models in TensorFlow Lite and in
+//! LiteRT. docs/INTEGERS.md lists them.
+
+use super::builder::Builder;
+use super::constant::ConstantTensor;
+use super::elementwise::{self, Factor, Operand, math};
+use super::operations::clip;
+use super::resample::{self, Tap, Taps};
+use super::value::Live;
+use crate::ir::op::{Activation, Arithmetic, Math};
+
+/// The quantization of 8-bit integers: an integer q stands for (q − zero) · scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Steps {
+    pub(super) scale: f32,
+    /// The zero point.
+    pub(super) zero: i32,
+    /// The smallest integer of the type.
+    pub(super) low: i32,
+    /// The largest integer of the type.
+    pub(super) high: i32,
+}
+
+/// The smallest and the largest whole number that a value may have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Limits {
+    pub(super) low: i32,
+    pub(super) high: i32,
+}
+
+impl Steps {
+    /// The limits of all integers of the type, less the zero point.
+    pub(super) fn limits(self) -> Limits {
+        Limits {
+            low: self.low - self.zero,
+            high: self.high - self.zero,
+        }
+    }
+
+    /// The whole number that is nearest to a real number. Halves are rounded away from 0.
+    pub(super) fn nearest(self, real: f32) -> i32 {
+        (real / self.scale).round() as i32
+    }
+}
+
+impl Limits {
+    /// Returns the limits of both.
+    pub(super) fn and(self, other: Limits) -> Limits {
+        Limits {
+            low: self.low.max(other.low),
+            high: self.high.min(other.high),
+        }
+    }
+}
+
+/// Limits whole numbers.
+pub(super) fn limited(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    limits: Limits,
+) -> Result<Live, String> {
+    b.activation(name, x, clip(limits.low.into(), limits.high.into()))
+}
+
+/// The nearest whole number to x · factor, within limits. The product is a float, and of two
+/// nearest numbers the even one is taken. `factors` has one for all elements or one for each.
+pub(super) fn requantised(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    factors: &[f64],
+    limits: Limits,
+) -> Result<Live, String> {
+    let scaled = b.scale(name, x, factors, &[0.0])?;
+    let whole = math(b, name, &scaled, Math::Round)?;
+    limited(b, name, &whole, limits)
+}
+
+/// The whole numbers of a real value: x / scale, rounded to the nearest.
+pub(super) fn quantised(b: &mut Builder, name: &str, x: &Live, to: Steps) -> Result<Live, String> {
+    requantised(b, name, x, &[(1.0 / to.scale).into()], to.limits())
+}
+
+/// The real value that whole numbers stand for.
+pub(super) fn real(b: &mut Builder, name: &str, x: &Live, of: Steps) -> Result<Live, String> {
+    b.scale(name, x, &[of.scale.into()], &[0.0])
+}
+
+/// The nearest whole number to x · factor + summand, within limits.
+pub(super) fn rounded(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    factor: f64,
+    summand: f64,
+    limits: Limits,
+) -> Result<Live, String> {
+    let scaled = b.scale(name, x, &[factor], &[summand])?;
+    let whole = math(b, name, &scaled, Math::Round)?;
+    limited(b, name, &whole, limits)
+}
+
+/// Added to whole numbers of `unit` before they are rounded, it makes their rounding one upwards
+/// from the half on.
+fn half_up(unit: f64) -> f64 {
+    unit / 2.0
+}
+
+/// Added to whole numbers of `unit` before they are rounded, it makes their rounding one down.
+fn down(unit: f64) -> f64 {
+    unit / 2.0 - 0.5
+}
+
+/// The whole numbers in other steps, in fixed point: the ratio of both scales is a whole number of
+/// 256ths. Where `slope` is not 1, it is multiplied to numbers below 0.
+pub(super) fn converted(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    from: Steps,
+    to: Steps,
+    slope: f32,
+) -> Result<Live, String> {
+    let ratio = 256.0 * from.scale / to.scale;
+    let (above, below) = (f64::from(ratio.round()), f64::from((ratio * slope).round()));
+    let (unit, up) = (1.0 / 256.0, half_up(1.0 / 256.0));
+    if above == below {
+        return rounded(b, name, x, above * unit, up, to.limits());
+    }
+    let of = match above > below {
+        true => Arithmetic::Maximum,
+        false => Arithmetic::Minimum,
+    };
+    let one = b.scale(name, x, &[above * unit], &[up])?;
+    let other = b.scale(name, x, &[below * unit], &[up])?;
+    let chosen = elementwise::arithmetic(b, name, of, Operand::Live(&one), Operand::Live(&other))?;
+    let whole = math(b, name, &chosen, Math::Round)?;
+    limited(b, name, &whole, to.limits())
+}
+
+/// A function of one whole number: the activation of the real number that it stands for, in steps
+/// of the result.
+pub(super) struct Function {
+    pub(super) activation: Activation,
+    pub(super) of: Steps,
+    pub(super) to: Steps,
+}
+
+impl Function {
+    /// The result before it is rounded.
+    fn exact(&self, x: i32) -> f64 {
+        let real = f64::from(x) * f64::from(self.of.scale);
+        self.activation.apply(real) / f64::from(self.to.scale)
+    }
+
+    /// The result as TensorFlow Lite tabulates it: the nearest whole number, halves away from 0.
+    pub(super) fn nearest(&self, x: i32) -> i32 {
+        self.exact(x).round() as i32
+    }
+
+    /// The result of TensorFlow Lite's hard swish, which is computed in 16 bits.
+    pub(super) fn hard_swish(&self, x: i32) -> i32 {
+        let input = self.of.scale / 128.0;
+        let (output, right) = Multiplier::of(input / self.to.scale).of_16_bits();
+        let (slope, left) = Multiplier::of(input / (3.0 / 32768.0)).of_16_bits();
+        let fits = |x: i32| x.clamp(i16::MIN.into(), i16::MAX.into());
+        let x = x * 128;
+        let mut share = if left > 0 { fits(x << (left - 1)) } else { x };
+        share = high_product(share, slope, true);
+        share = match left {
+            1.. => fits(share << 1),
+            _ => shifted(share, -left),
+        };
+        let share = (share + 32768) >> 1;
+        shifted(
+            high_product(share, high_product(x, output, true), false),
+            -right,
+        )
+    }
+}
+
+/// A factor in fixed point: a number of 31 binary digits, times 2^exponent.
+struct Multiplier {
+    digits: i64,
+    exponent: i32,
+}
+
+impl Multiplier {
+    fn of(factor: f32) -> Multiplier {
+        let (digits, exponent) = libm::frexp(factor.into());
+        let digits = (digits * libm::exp2(31.0)).round() as i64;
+        match digits == 1 << 31 {
+            true => Multiplier {
+                digits: digits / 2,
+                exponent: exponent + 1,
+            },
+            false => Multiplier { digits, exponent },
+        }
+    }
+
+    /// The 15 upper digits, rounded, and the exponent.
+    fn of_16_bits(&self) -> (i32, i32) {
+        let upper = (self.digits + (1 << 15)) >> 16;
+        (upper.min(i16::MAX.into()) as i32, self.exponent)
+    }
+}
+
+/// The upper half of twice the product of two numbers of 16 bits, rounded or truncated.
+fn high_product(a: i32, b: i32, rounded: bool) -> i32 {
+    let product = i64::from(a) * i64::from(b);
+    let half = match (rounded, product >= 0) {
+        (false, _) => 0,
+        (true, true) => 1 << 14,
+        (true, false) => 1 - (1 << 14),
+    };
+    ((product + half) / (1 << 15)).min(i16::MAX.into()) as i32
+}
+
+/// x / 2ⁿ, rounded to the nearest, halves away from 0.
+fn shifted(x: i32, n: i32) -> i32 {
+    let rest = x & ((1 << n) - 1);
+    let half = (((1 << n) - 1) >> 1) + i32::from(x < 0);
+    (x >> n) + i32::from(rest > half)
+}
+
+/// The largest distance from a whole number of a result that is rounded to it, in any engine.
+const SURE: f64 = 0.499;
+
+/// A function of one whole number with exactly these results. The function is computed in floats
+/// and rounded. Where that may give another number, a correction is added for this one operand.
+pub(super) fn function(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    f: &Function,
+    result: &dyn Fn(i32) -> i32,
+) -> Result<Live, String> {
+    let (from, limits) = (f.of.limits(), f.to.limits());
+    let real = real(b, name, x, f.of)?;
+    let y = b.activation(name, &real, f.activation)?;
+    let mut y = b.scale(name, &y, &[1.0 / f64::from(f.to.scale)], &[0.0])?;
+    for q in from.low..=from.high {
+        let (exact, wanted) = (f.exact(q), result(q).clamp(limits.low, limits.high));
+        let off = exact - f64::from(wanted);
+        let below = wanted == limits.low && off < 0.0;
+        let above = wanted == limits.high && off > 0.0;
+        if off.abs() <= SURE || below || above {
+            continue;
+        }
+        // 1 for q, and 0 for all other whole numbers.
+        let distance = b.scale(name, x, &[1.0], &[(-q).into()])?;
+        let other = limited(b, name, &distance, Limits { low: -1, high: 1 })?;
+        let other = elementwise::power(b, name, &other, 2.0)?;
+        let correction = b.scale(name, &other, &[off], &[-off])?;
+        let (all, one) = (Operand::Live(&y), Operand::Live(&correction));
+        y = elementwise::arithmetic(b, name, Arithmetic::Add, all, one)?;
+    }
+    let whole = math(b, name, &y, Math::Round)?;
+    limited(b, name, &whole, limits)
+}
+
+/// The whole numbers of an image that is resized along two axes, from taps for each of them. The
+/// weights are rounded to 11 binary digits, and the results to the nearest, halves upwards.
+pub(super) fn resized(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    (rows, columns): (&Taps, &Taps),
+    limits: Limits,
+) -> Result<Live, String> {
+    let digits = |taps: &Taps, unit: f64| {
+        let whole = |t: &Tap| (t.weight / unit).fract() == 0.0;
+        taps.iter().flatten().all(whole)
+    };
+    let unit = libm::exp2(-11.0);
+    let rounded_taps = |taps: &Taps| -> Taps {
+        let weight = |t: &Tap| Tap {
+            weight: libm::rint(t.weight / unit) * unit,
+            ..*t
+        };
+        let line = |line: &Vec<Tap>| line.iter().map(weight).collect();
+        taps.iter().map(line).collect()
+    };
+    let (rows, columns) = (rounded_taps(rows), rounded_taps(columns));
+    let along =
+        |b: &mut Builder, x: &Live, a: usize, taps: &Taps| resample::along(b, name, x, a, taps);
+    let short = libm::exp2(-7.0);
+    let lines = along(b, x, 2, &columns)?;
+    if digits(&rows, short) && digits(&columns, short) {
+        // Both weights and a whole number have at most 22 digits together.
+        let y = along(b, &lines, 1, &rows)?;
+        return rounded(b, name, &y, 1.0, half_up(short * short), limits);
+    }
+    // The whole parts of the lines and their fractions are resized apart, as their products have
+    // more digits together than a float.
+    let less = |b: &mut Builder, x: &Live, y: &Live| {
+        let (x, y) = (Operand::Live(x), Operand::Live(y));
+        elementwise::arithmetic(b, name, Arithmetic::Subtract, x, y)
+    };
+    let whole_part = |b: &mut Builder, x: &Live, summand: f64| {
+        let moved = b.scale(name, x, &[1.0], &[summand])?;
+        math(b, name, &moved, Math::Round)
+    };
+    let whole = whole_part(b, &lines, down(unit))?;
+    let fractions = less(b, &lines, &whole)?;
+    let (of_whole, of_fractions) = (along(b, &whole, 1, &rows)?, along(b, &fractions, 1, &rows)?);
+    let whole = whole_part(b, &of_whole, down(unit))?;
+    let rest = less(b, &of_whole, &whole)?;
+    let (rest, more) = (Operand::Live(&rest), Operand::Live(&of_fractions));
+    let rest = elementwise::arithmetic(b, name, Arithmetic::Add, rest, more)?;
+    let carried = whole_part(b, &rest, half_up(unit * unit))?;
+    let (whole, carried) = (Operand::Live(&whole), Operand::Live(&carried));
+    let sum = elementwise::arithmetic(b, name, Arithmetic::Add, whole, carried)?;
+    limited(b, name, &sum, limits)
+}
+
+/// An operand of a sum: whole numbers, and their scale divided by that of the sum.
+pub(super) struct Summand<'s> {
+    pub(super) numbers: Operand<'s>,
+    pub(super) ratio: f32,
+}
+
+/// A mean of windows in integers: each sum of the integers, zero points included, divided by the
+/// number of elements in its window. Halves are rounded away from 0.
+///
+/// `x` has the means of the whole numbers. `counts` has the number of elements in each window.
+pub(super) fn mean(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    counts: &[f64],
+    zero: i32,
+    limits: Limits,
+) -> Result<Live, String> {
+    let zero = f64::from(zero);
+    let of_counts = |f: &dyn Fn(f64) -> f64| counts.iter().map(|&n| f(n)).collect::<Vec<f64>>();
+    // The mean times its count is nearly the sum.
+    let sums = b.scale(name, x, counts, &of_counts(&|n| n * zero))?;
+    let sums = math(b, name, &sums, Math::Round)?;
+    // With an even count, a half exists. Of a sum up to 0 it is rounded down, of others up.
+    let even = |n: f64| if n % 2.0 == 0.0 { 1.0 } else { 0.0 };
+    let mut rounded = sums.clone();
+    if counts.iter().any(|&n| even(n) == 1.0) {
+        let above = math(b, name, &sums, Math::Above)?;
+        let above = b.scale(name, &above, &of_counts(&even), &[0.0])?;
+        let (sums, above) = (Operand::Live(&sums), Operand::Live(&above));
+        rounded = elementwise::arithmetic(b, name, Arithmetic::Add, sums, above)?;
+    }
+    // The quotients are whole numbers of 1 / n, and halves are decided by now.
+    let moved = |n: f64| ((n / 2.0).floor() - even(n)) / n + down(1.0 / n) - zero;
+    let divided = b.scale(name, &rounded, &of_counts(&|n| 1.0 / n), &of_counts(&moved))?;
+    let whole = math(b, name, &divided, Math::Round)?;
+    limited(b, name, &whole, limits)
+}
+
+/// True if XNNPACK computes sums of operands with these ratios, which are scales divided by that of
+/// the sum.
+pub(super) fn adds(ratios: [f32; 2]) -> bool {
+    let [least, largest] = [f32::min, f32::max].map(|f| f(ratios[0].abs(), ratios[1].abs()));
+    least >= 1.0 / 1024.0 && largest < 256.0
+}
+
+/// The number of binary digits in the lower parts of the multipliers of a [`sum`].
+const LOWER: u32 = 11;
+
+/// The sum of two values in fixed point. Each ratio is a whole number of 2⁻ⁿ, where the larger one
+/// has 21 digits. The sum is rounded to the nearest, halves upwards.
+///
+/// A product of such a multiplier and a whole number has more digits than a float. So the
+/// multipliers are split into an upper and a lower part, which are added up apart.
+pub(super) fn sum(
+    b: &mut Builder,
+    name: &str,
+    summands: [Summand<'_>; 2],
+    limits: Limits,
+) -> Result<Live, String> {
+    let largest = summands.iter().map(|s| s.ratio.abs()).fold(0.0, f32::max);
+    let exponent = libm::frexp(largest.into()).1 - 1;
+    let shift = 20 - exponent;
+    let places = f64::from(1u32 << LOWER);
+    let [x, y] = summands.map(|s| {
+        let multiplier = libm::rint(f64::from(s.ratio) * libm::exp2(shift.into()));
+        let upper = libm::floor(multiplier / places);
+        (s.numbers, upper, multiplier / places - upper)
+    });
+    let unit = 1.0 / places;
+    let mut part = |factors: [f64; 2], summand: f64| {
+        let mut scaled = |o: Operand<'_>, factor: f64, summand: f64| match o {
+            Operand::Live(live) => b.scale(name, live, &[factor], &[summand]).map(Factor::Live),
+            Operand::Constant(c) => {
+                let numbers = c.numbers()?.into_iter().map(|v| v * factor + summand);
+                let scaled = ConstantTensor::floats(c.dims.clone(), numbers.collect());
+                Ok(Factor::Constant(scaled))
+            }
+        };
+        let (x, y) = (
+            scaled(x.0, factors[0], summand)?,
+            scaled(y.0, factors[1], 0.0)?,
+        );
+        elementwise::arithmetic(b, name, Arithmetic::Add, x.operand(), y.operand())
+    };
+    let lower = part([x.2, y.2], down(unit))?;
+    let upper = part([x.1, y.1], libm::exp2(f64::from(shift - 1 - LOWER as i32)))?;
+    let carried = math(b, name, &lower, Math::Round)?;
+    let (upper, carried) = (Operand::Live(&upper), Operand::Live(&carried));
+    let all = elementwise::arithmetic(b, name, Arithmetic::Add, upper, carried)?;
+    let factor = libm::exp2(f64::from(LOWER as i32 - shift));
+    rounded(b, name, &all, factor, down(factor), limits)
+}
