@@ -190,7 +190,7 @@ def fitted(step):
     return [step] + [found for s in inner for found in fitted(s)]
 
 
-def draw(random):
+def draw(random, aims=()):
     """A model, or `Unfit`."""
     g = ExportedGraph(random)
     width = g.int(1, 16)

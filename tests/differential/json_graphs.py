@@ -557,7 +557,7 @@ def drawn_inputs(g, all_dims):
         first += n
 
 
-def draw(random):
+def draw(random, aims=()):
     """A network, or `Unfit`."""
     g = JsonGraph(random)
     several, many = g.among([1, 1, 1, 2, 3]), g.chance(0.5)

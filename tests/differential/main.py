@@ -219,7 +219,7 @@ def drawn_once(seed, index, formats, attempt, wanted=None):
 
     random = np.random.default_rng([seed, index, attempt])
     format = module(formats[index % len(formats)])
-    g = format.draw(random)
+    g = format.draw(random, wanted or ())
     g.number = index
     if wanted is not None and wanted.isdisjoint(entries(h for n in g.nodes for h in n.hits)):
         return None

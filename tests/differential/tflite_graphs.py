@@ -767,7 +767,7 @@ def largest_of_all(g):
     return x
 
 
-def draw(random):
+def draw(random, aims=()):
     g = TfliteGraph(random, 3, "float32")
     g.mode = g.among(["float"] * 7 + ["dynamic", "int8", "int8"])
     g.records = 1 if g.chance(0.3) else None

@@ -53,7 +53,8 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
         }
         // If size times scale has a fraction, ONNX computes `align_corners` with it, but ONNX
         // Runtime drops it. So such a scale is refused.
-        let fraction = (from as f32 * asked.scale).fract() != 0.0;
+        // A fraction as small as the rounding of the scale changes nothing.
+        let fraction = (from as f32 * asked.scale).fract() > from as f32 * f32::EPSILON;
         if coordinates == Coordinates::AlignCorners && fraction {
             return Err(format!(
                 "align_corners: expected a whole number of elements, found {} of {from}: state \
