@@ -222,8 +222,9 @@ def draw(random, aims=()):
         g.model.fit(scaled(g, raw), target(count))
     for step in fitted(g.model):
         variances = getattr(step, "explained_variance_", np.ones(1))
-        if getattr(step, "whiten", False) and variances.min() < 1e-6 * variances.max():
-            # Columns that depend on each other: scikit-learn divides by what is left of rounding.
+        if variances.min() < 1e-6 * variances.max():
+            # Columns that depend on each other: whitening, or a scaler behind it, divides by what
+            # is left of rounding.
             raise Unfit("whitened rounding")
     last = fitted(g.model)[-1]
     if g.chance(0.5):
