@@ -71,6 +71,8 @@ class OnnxGraph(Graph):
             if op in ("GroupNormalization", "MeanVarianceNormalization"):
                 # ONNX infers no sizes of it.
                 dims = list(self.shapes[inputs[0]])
+            if op in ("GreaterOrEqual", "LessOrEqual") and self.version < 16:
+                dims = list(np.broadcast_shapes(*(self.shapes[i] for i in inputs)))
             dims = shape or dims
             if -1 in dims or (np.prod(dims) == 0 and dims != [0]):
                 raise Unfit

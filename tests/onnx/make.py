@@ -287,6 +287,41 @@ def quantised():
     m.save()
 
 
+def integers():
+    """Layers of int8 between DequantizeLinear and QuantizeLinear, as quantisers write them."""
+    m, own = Model("integers", [2, 9, 8], version=13), np.random.default_rng(37)
+
+    def quantised(x, scale, zero):
+        pair = m.constant(np.float32(scale)), m.constant(np.int8(zero))
+        return m.add("DequantizeLinear", m.add("QuantizeLinear", x, *pair), *pair)
+
+    def whole(shape, scale, kind=np.int8, axis=None):
+        high = 128 if kind == np.int8 else 500
+        q = m.constant(own.integers(1 - high, high, shape).astype(kind))
+        scale = np.asarray(scale, np.float32)
+        zero = np.zeros(scale.shape, kind)
+        more = {} if axis is None else {"axis": axis}
+        return m.add("DequantizeLinear", q, m.constant(scale), m.constant(zero), **more)
+
+    def conv(x, of, outputs, inputs, size, scale, zero, relu=False, **attributes):
+        scales = own.uniform(0.004, 0.01, outputs).astype(np.float32)
+        w = whole((outputs, inputs, size, size), scales, axis=0)
+        b = whole((outputs,), np.float32(of) * scales, np.int32, axis=0)
+        y = m.add("Conv", x, w, b, **attributes)
+        return quantised(m.add("Relu", y) if relu else y, scale, zero)
+
+    x = quantised("x", 0.0301, 3)
+    x = conv(x, 0.0301, 6, 2, 3, 0.0207, -128, relu=True, pads=[1, 1, 1, 1])
+    y = conv(x, 0.0207, 6, 1, 3, 0.0313, 11, pads=[1, 1, 1, 1], group=6)
+    y = quantised(m.add("Relu", m.add("Add", x, y)), 0.0411, -128)
+    y = quantised(m.add("GlobalAveragePool", y), 0.0193, -128)
+    y = quantised(m.add("Flatten", y), 0.0193, -128)
+    w, b = whole((5, 6), 0.0083), whole((5,), np.float32(0.0193) * np.float32(0.0083), np.int32)
+    quantised(m.add("Gemm", y, w, b, transB=1), 0.0487, -7)
+    x = own.normal(0, 1, [RECORDS, 2, 9, 8]).astype(np.float32)
+    save(m.name, m.proto(), x)
+
+
 def halves():
     """Weights of float16 that are cast; a double; numbers in the fields of the tensor."""
     m = Model("halves", [3], version=13)
@@ -490,6 +525,7 @@ if __name__ == "__main__":
         functions,
         sequence,
         quantised,
+        integers,
         halves,
         external,
         old,

@@ -3,13 +3,13 @@
 
 use super::tail::Tail;
 use super::{Source, default_name};
-use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
 use crate::bake::json::{self, Json, Map, Object, found};
 use crate::bake::matrix::Files;
 use crate::bake::meaning::BESIDE;
 use crate::bake::model::{self, ModelFacts, ReadModel};
 use crate::bake::sizes::{Size, Sizes};
+use crate::bake::{Arithmetic, Mistakes};
 use crate::ir::graph::Value;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
@@ -41,6 +41,8 @@ pub(super) struct ModelPlace<'p> {
     pub(super) sizes_by: &'static str,
     /// The name of the setting of the arithmetic, for messages.
     pub(super) arithmetic_by: &'static str,
+    /// True if values of 8-bit integers are computed as integers.
+    pub(super) integers: bool,
 }
 
 impl ModelPlace<'_> {
@@ -149,6 +151,7 @@ pub(super) fn read(
         sizes: &sizes,
         sizes_by: source.settings.names.sizes(),
         arithmetic_by: source.settings.names.arithmetic(),
+        integers: source.settings.arithmetic == Arithmetic::Model,
     };
     let lowered = lower(&place, files, mistakes);
     let beside = beside.file_name().unwrap_or_default().to_string_lossy();

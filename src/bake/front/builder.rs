@@ -2,6 +2,7 @@
 //! and transpositions.
 
 use super::constant::{self, ConstantTensor, Data, Element, Int, repeated};
+use super::integers::Known;
 use super::value::{Live, Order, shape_of, standard};
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Node, Role, Shape, Value};
@@ -103,6 +104,8 @@ pub(super) struct Builder {
     pub(super) numbers: Vec<usize>,
     /// The values that have a very low number in place of minus infinity.
     pub(super) masked: Vec<usize>,
+    /// What is known of values between quantized ones (ONNX).
+    pub(super) known: Known,
     /// The reshapes so far, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
     /// The transpositions so far.
@@ -125,6 +128,7 @@ impl Builder {
             inputs: Vec::new(),
             numbers: Vec::new(),
             masked: Vec::new(),
+            known: Known::default(),
             reshaped: HashMap::new(),
             turned: Vec::new(),
             names: HashMap::new(),

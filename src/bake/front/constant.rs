@@ -160,11 +160,27 @@ pub(super) struct ConstantTensor {
     /// The sizes of the axes, outermost first.
     pub(super) dims: Vec<usize>,
     pub(super) data: Data,
+    /// The scales of the integers that the numbers were dequantized from. `None` for other numbers,
+    /// and for numbers that were moved since.
+    pub(super) scales: Option<Scales>,
+}
+
+/// The scales of dequantized integers: one for all, or one for each index along an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scales {
+    pub(super) list: Vec<f64>,
+    /// The axis of the scales; the last axis if there is one scale.
+    pub(super) axis: usize,
 }
 
 impl ConstantTensor {
     pub(super) fn new(kind: Element, dims: Vec<usize>, data: Data) -> ConstantTensor {
-        ConstantTensor { kind, dims, data }
+        ConstantTensor {
+            kind,
+            dims,
+            data,
+            scales: None,
+        }
     }
 
     /// A constant of type FLOAT.

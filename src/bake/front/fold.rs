@@ -1,7 +1,7 @@
 //! Operations on constants alone, in the type that the constants have. Operations are named as in
 //! ONNX.
 
-use super::constant::{ConstantTensor, Data, Element, Int, elements, repeated, together};
+use super::constant::{ConstantTensor, Data, Element, Int, Scales, elements, repeated, together};
 use super::value::axis;
 
 /// Converts integers to sizes.
@@ -653,5 +653,14 @@ pub(super) fn dequantize(
         .iter()
         .zip(of)
         .map(|(v, i)| (v - zeros[i]) * scales[i]);
-    Ok(ConstantTensor::rounded(scale.kind, x.dims.clone(), result))
+    let mut real = ConstantTensor::rounded(scale.kind, x.dims.clone(), result);
+    let rank = x.dims.len();
+    let axis = match scales.len() {
+        1 => Some(rank.saturating_sub(1)),
+        _ => axis(along, rank).ok(),
+    };
+    real.scales = axis
+        .filter(|_| block == 0)
+        .map(|axis| Scales { list: scales, axis });
+    Ok(real)
 }

@@ -12,6 +12,7 @@ use super::operations::clip;
 use super::resample::{self, Tap, Taps};
 use super::value::Live;
 use crate::ir::op::{Activation, Arithmetic, Math};
+use std::collections::HashMap;
 
 /// The quantization of 8-bit integers: an integer q stands for (q − zero) · scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +56,44 @@ impl Limits {
             high: self.high.min(other.high),
         }
     }
+}
+
+/// What is known of values that are real numbers in the draft between quantized ones, by
+/// value.
+#[derive(Default)]
+pub(super) struct Known {
+    /// True if integers are computed as integers.
+    pub(super) on: bool,
+    pub(super) whole: HashMap<usize, Whole>,
+    pub(super) sums: HashMap<usize, Sums>,
+}
+
+/// The whole numbers of a value, which are its integers less their zero point.
+#[derive(Clone)]
+pub(super) struct Whole {
+    pub(super) numbers: Live,
+    pub(super) scale: f32,
+}
+
+/// Whole numbers whose real numbers a quantization behind them can round.
+#[derive(Clone)]
+pub(super) struct Sums {
+    pub(super) of: Of,
+    /// True if numbers below 0 become 0.
+    pub(super) relu: bool,
+}
+
+#[derive(Clone)]
+pub(super) enum Of {
+    /// Sums of products. The real number is the sum times its scale, divided by `count`.
+    Products {
+        sums: Live,
+        /// One scale for all sums, or one for each.
+        scales: Vec<f32>,
+        count: usize,
+    },
+    /// The sum of two values.
+    Both(Whole, Whole),
 }
 
 /// Limits whole numbers.

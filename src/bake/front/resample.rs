@@ -360,8 +360,10 @@ impl Coordinates {
             Coordinates::HalfPixelShifted => (x + 0.5) / scale,
             Coordinates::HalfPixelSymmetric => {
                 let adjustment = to as f32 / (scale * from as f32);
-                let centre = from as f32 / 2.0;
-                centre * (1.0 - adjustment) + (x + 0.5) / scale - 0.5
+                let offset = from as f32 / 2.0 * (1.0 - adjustment);
+                // ONNX Runtime computes this one in f64, and rounds the place to f32.
+                let place = (f64::from(x) + 0.5) / f64::from(scale) - 0.5;
+                (f64::from(offset) + place) as f32
             }
             Coordinates::AlignCorners if to <= 1 => 0.0,
             Coordinates::AlignCorners => x * (from - 1) as f32 / (to - 1) as f32,
@@ -393,6 +395,14 @@ pub(super) enum Between {
     },
 }
 
+/// ONNX Runtime takes places that are no farther from a half for a half.
+const NEAR_HALF: f64 = 1e-6;
+
+/// The nearest whole number to a place that is moved by a little.
+fn rounded(x: f32, moved: f64) -> f32 {
+    (f64::from(x) + 0.5 + moved).floor() as f32
+}
+
 /// The taps of an axis of `from` elements that is resized to `to`.
 pub(super) fn resized(
     from: usize,
@@ -411,8 +421,8 @@ pub(super) fn resized(
                 Nearest::Ceil => x.ceil(),
                 Nearest::BySize if scale < 1.0 => x.ceil(),
                 Nearest::BySize => floor,
-                Nearest::PreferFloor if x == floor + 0.5 => floor,
-                Nearest::PreferFloor | Nearest::PreferCeil => x.round(),
+                Nearest::PreferFloor => rounded(x, -NEAR_HALF),
+                Nearest::PreferCeil => rounded(x, NEAR_HALF),
             };
             vec![tap(at as i64, from, 1.0)]
         }

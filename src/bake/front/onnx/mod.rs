@@ -8,6 +8,7 @@ mod classify;
 mod file;
 mod fold;
 mod images;
+mod integers;
 mod node;
 mod ops;
 mod picking;
@@ -768,9 +769,10 @@ fn inputs<'g>(
         name: name.to_string().into(),
         shape: live.standard(),
     });
-    let (builder, values) = Builder::new(values.collect(), records)
+    let (mut builder, values) = Builder::new(values.collect(), records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
+    builder.known.on = place.integers;
     for ((&name, live), value) in left.iter().zip(lives).zip(values) {
         known.insert(name, ModelValue::Live(live.with_value(value)));
     }

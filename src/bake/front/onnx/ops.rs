@@ -1,7 +1,7 @@
 //! The operations of the standard set on values computed from the record.
 
 use super::node::{OnnxNode, live};
-use super::{attention, fold, images, picking, recurrence, tensor, values, window};
+use super::{attention, fold, images, integers, picking, recurrence, tensor, values, window};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int};
@@ -29,6 +29,13 @@ const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose Dept
 /// Finds the outputs of a node with at least one input that is computed from the record. Most of
 /// them become nodes of the draft.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
+    let outputs = plain(b, node)?;
+    integers::note(b, node, &outputs)?;
+    Ok(outputs)
+}
+
+/// Finds the outputs of a node as ONNX defines them.
+pub(super) fn plain(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     if listed(FIRST_AXIS, node.op()) {
         return by_records(node, |node| operation(b, node));
     }

@@ -6,6 +6,7 @@ use crate::bake::front::fixtures::{self, ModelFolder, Outputs, read};
 use crate::bake::front::functions;
 use crate::bake::model::ReadModel;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, named};
+use crate::ir::op::Op;
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto,
     NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto,
@@ -43,6 +44,28 @@ fn check(
 const CLASSES: (Kind, FinalActivation) = (Kind::Classes, FinalActivation::Softmax);
 
 const BINARY: (Kind, FinalActivation) = (Kind::Binary, FinalActivation::Sigmoid);
+
+/// Layers between quantised values are computed on the integers, whose sums floats hold.
+#[test]
+fn layers_between_quantised_values_are_of_integers() {
+    let path = fixtures::folder("onnx").join("integers.onnx");
+    let ReadModel {
+        network, tensors, ..
+    } = fixtures::read(&path).unwrap();
+    let layer = |op: Op| matches!(op, Op::Affine | Op::Convolution { .. });
+    let layers = network.graph.nodes.iter().filter(|n| layer(n.op));
+    let arrays: Vec<usize> = layers.flat_map(|n| n.tensors.to_vec()).collect();
+    assert_eq!(arrays.len(), 6);
+    for t in arrays {
+        assert!(tensors[t].iter().all(|w| w.fract() == 0.0), "{t}");
+    }
+    let rows = |what: &str| fixtures::rows(&path.with_extension(what));
+    for (x, expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
+        for (found, expected) in network.scores(&tensors, x).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
+    }
+}
 
 #[test]
 fn networks_give_what_their_models_give() {

@@ -2,7 +2,7 @@
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
-use super::{attention, picking, signals, tensor};
+use super::{attention, integers, picking, signals, tensor};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
@@ -748,6 +748,12 @@ impl Steps {
 fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let step = Steps::of(node, x)?;
+    if let Some(whole) = integers::quantized(b, node)? {
+        return Ok(Live {
+            kind: step.kind,
+            ..whole
+        });
+    }
     let Some((low, high)) = step.kind.range().filter(|&(low, _)| low >= -(1 << 15)) else {
         return Err(format!(
             "expected a zero point of at most 16 bits, found {}",

@@ -20,9 +20,9 @@ use super::constant::{ConstantTensor, Element};
 use super::inputs::{self, Arranged, AxisSize, DeclaredInput};
 use super::value::{Class, Live, ModelValue};
 use super::{elementwise, tail};
+use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
-use crate::bake::{Arithmetic, Mistakes};
 use crate::ir::graph::{Shape, Value};
 use crate::ir::network::InputOrder;
 use flat::Table;
@@ -381,13 +381,12 @@ pub(super) fn read(
     mistakes: &mut Mistakes,
 ) -> Option<ReadModel> {
     let left = flat::most(source.bytes);
-    let whole = source.settings.arithmetic == Arithmetic::Model;
     beside::read(
         source,
         "LOGISTIC",
         files,
         mistakes,
-        |place, _, mistakes| match Subgraph::read(source.bytes, &left, whole) {
+        |place, _, mistakes| match Subgraph::read(source.bytes, &left, place.integers) {
             Ok(graph) => lower(&graph, place, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);

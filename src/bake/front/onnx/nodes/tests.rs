@@ -351,6 +351,7 @@ fn run(
         sizes: &Default::default(),
         sizes_by: "--sizes",
         arithmetic_by: "--arithmetic",
+        integers: true,
     };
     let Some(lowered) = lower(model, &place, &mut files, &mut mistakes) else {
         assert!(!mistakes.lines.is_empty());
