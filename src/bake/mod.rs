@@ -88,10 +88,10 @@ impl Names {
 /// How networks of 8-bit integers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Arithmetic {
-    /// As the integers that the model states.
+    /// The integers that the model states are computed.
     #[default]
     Model,
-    /// As the real numbers that the integers stand for. Nothing is rounded to integers.
+    /// The real numbers that the integers stand for are computed. Nothing is rounded to integers.
     Float,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Place {
     Scores,
 }
 
-/// What an element-wise step applies to each element of its result.
+/// The functions that an element-wise step applies to each element of its result.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish {
     /// True if numbers are rounded to whole ones first.
@@ -90,7 +90,7 @@ pub(crate) enum Action {
         arithmetic: Arithmetic,
         /// The buffer of the second operand.
         other: Place,
-        /// What is applied to each element of the result.
+        /// The functions that are applied to each element of the result.
         finish: Finish,
         /// The images of the second operand and of the result. The first operand is laid out in its
         /// buffer as the result is in its own.
@@ -103,7 +103,7 @@ pub(crate) enum Action {
         biases: Option<Cow<'static, [f32]>>,
         /// For each row, the index of its factor in `factors` and of its summand in `biases`.
         moves: Moves<3>,
-        /// What is applied to each element of the result.
+        /// The functions that are applied to each element of the result.
         finish: Finish,
     },
     /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.

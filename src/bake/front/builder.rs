@@ -104,7 +104,7 @@ pub(super) struct Builder {
     pub(super) numbers: Vec<usize>,
     /// The values that have a very low number in place of minus infinity.
     pub(super) masked: Vec<usize>,
-    /// What is known of values between quantized ones (ONNX).
+    /// The integers behind values between quantized ones (ONNX).
     pub(super) known: Known,
     /// The reshapes so far, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,

@@ -58,8 +58,8 @@ impl Limits {
     }
 }
 
-/// What is known of values that are real numbers in the draft between quantized ones, by
-/// value.
+/// The integers behind values that are real numbers in the draft, between quantized ones. The keys
+/// are values of the draft.
 #[derive(Default)]
 pub(super) struct Known {
     /// True if integers are computed as integers.
@@ -83,6 +83,7 @@ pub(super) struct Sums {
     pub(super) relu: bool,
 }
 
+/// The origin of [`Sums`].
 #[derive(Clone)]
 pub(super) enum Of {
     /// Sums of products. The real number is the sum times its scale, divided by `count`.
@@ -115,9 +116,7 @@ pub(super) fn requantised(
     factors: &[f64],
     limits: Limits,
 ) -> Result<Live, String> {
-    let scaled = b.scale(name, x, factors, &[0.0])?;
-    let whole = math(b, name, &scaled, Math::Round)?;
-    limited(b, name, &whole, limits)
+    rounded(b, name, x, factors, 0.0, limits)
 }
 
 /// The whole numbers of a real value: x / scale, rounded to the nearest.
@@ -135,11 +134,11 @@ pub(super) fn rounded(
     b: &mut Builder,
     name: &str,
     x: &Live,
-    factor: f64,
+    factors: &[f64],
     summand: f64,
     limits: Limits,
 ) -> Result<Live, String> {
-    let scaled = b.scale(name, x, &[factor], &[summand])?;
+    let scaled = b.scale(name, x, factors, &[summand])?;
     let whole = math(b, name, &scaled, Math::Round)?;
     limited(b, name, &whole, limits)
 }
@@ -169,7 +168,7 @@ pub(super) fn converted(
     let (above, below) = (f64::from(ratio.round()), f64::from((ratio * slope).round()));
     let (unit, up) = (1.0 / 256.0, half_up(1.0 / 256.0));
     if above == below {
-        return rounded(b, name, x, above * unit, up, to.limits());
+        return rounded(b, name, x, &[above * unit], up, to.limits());
     }
     let of = match above > below {
         true => Arithmetic::Maximum,
@@ -202,11 +201,15 @@ impl Function {
         self.exact(x).round() as i32
     }
 
-    /// The result of TensorFlow Lite's hard swish, which is computed in 16 bits.
+    /// The result of TensorFlow Lite's hard swish, which is computed in 16 bits. With scales that
+    /// TensorFlow Lite does not take, it is the nearest whole number.
     pub(super) fn hard_swish(&self, x: i32) -> i32 {
         let input = self.of.scale / 128.0;
         let (output, right) = Multiplier::of(input / self.to.scale).of_16_bits();
         let (slope, left) = Multiplier::of(input / (3.0 / 32768.0)).of_16_bits();
+        if !(-30..=0).contains(&right) || !(-30..=15).contains(&left) {
+            return self.nearest(x);
+        }
         let fits = |x: i32| x.clamp(i16::MIN.into(), i16::MAX.into());
         let x = x * 128;
         let mut share = if left > 0 { fits(x << (left - 1)) } else { x };
@@ -333,7 +336,7 @@ pub(super) fn resized(
     if digits(&rows, short) && digits(&columns, short) {
         // Both weights and a whole number have at most 22 digits together.
         let y = along(b, &lines, 1, &rows)?;
-        return rounded(b, name, &y, 1.0, half_up(short * short), limits);
+        return rounded(b, name, &y, &[1.0], half_up(short * short), limits);
     }
     // The whole parts of the lines and their fractions are resized apart, as their products have
     // more digits together than a float.
@@ -449,5 +452,5 @@ pub(super) fn sum(
     let (upper, carried) = (Operand::Live(&upper), Operand::Live(&carried));
     let all = elementwise::arithmetic(b, name, Arithmetic::Add, upper, carried)?;
     let factor = libm::exp2(f64::from(LOWER as i32 - shift));
-    rounded(b, name, &all, factor, down(factor), limits)
+    rounded(b, name, &all, &[factor], down(factor), limits)
 }

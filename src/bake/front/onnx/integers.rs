@@ -173,7 +173,9 @@ fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
         _ if node.int("transB", 0) != 0 => 0,
         _ => weights.dims.len().saturating_sub(1),
     };
-    if scales.list.len() > 1 && scales.axis != channels {
+    // The only axis of a vector is that of the sum.
+    let along = weights.dims.len() > 1 && scales.axis == channels;
+    if scales.list.len() > 1 && !along {
         return Ok(None);
     }
     let products: Vec<f32> = scales.list.iter().map(|&s| scale * s as f32).collect();

@@ -123,8 +123,7 @@ pub(super) fn compute(
     if let Some(to) = to {
         for output in &mut outputs {
             if let TfliteValue::Live(x) = output {
-                let factor = (1.0 / to.scale).into();
-                x.live = integers::rounded(b, &node.name, &x.live, factor, 0.0, to.limits())?;
+                x.live = integers::quantised(b, &node.name, &x.live, to)?;
             }
         }
     }
@@ -302,7 +301,8 @@ fn layer<'n>(
         return Ok(None);
     };
     let whole = |t: &TfliteTensor<'_>| t.known() && t.kind() == "INT32";
-    let Some(scales) = weights.weight_scales().filter(|_| weights.known()) else {
+    let axis = if node.op == "DEPTHWISE_CONV_2D" { 3 } else { 0 };
+    let Some(scales) = weights.weight_scales(axis).filter(|_| weights.known()) else {
         return Ok(None);
     };
     if !biases.is_none_or(whole) {

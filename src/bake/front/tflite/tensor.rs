@@ -248,11 +248,15 @@ impl<'b> TfliteTensor<'b> {
         })
     }
 
-    /// The scales of weights of 8-bit integers whose zero points are equal.
-    pub(super) fn weight_scales(&self) -> Option<&[f32]> {
+    /// The scales of weights of 8-bit integers whose zero points are equal: one for all, or one for
+    /// each index along `axis`.
+    pub(super) fn weight_scales(&self, axis: usize) -> Option<&[f32]> {
         let q = self.quantised.as_ref()?;
-        let equal = q.zeros.iter().all(|z| *z == q.zeros[0]);
-        let fits = q.scales.iter().all(|s| s.is_finite() && *s > 0.0);
+        let equal = q.zeros.windows(2).all(|pair| pair[0] == pair[1]);
+        let of_axis = usize::try_from(q.axis) == Ok(axis)
+            && self.dims.get(axis).map(|&n| usize::try_from(n)) == Some(Ok(q.scales.len()));
+        let along = q.scales.len() == 1 || of_axis;
+        let fits = along && q.scales.iter().all(|s| s.is_finite() && *s > 0.0);
         (matches!(self.kind, 3 | 9) && equal && fits).then_some(&q.scales)
     }
 
