@@ -246,34 +246,42 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
                 unrolled!(p < P, { sums[p][i] = bias });
             });
         }
-        let part = if PRODUCTS { usize::MAX } else { PART };
         for _ in first..end {
-            // All columns of a window may be in the border, with `to` below `from`.
-            let (mut x, mut w, mut left) = (top, weights, to.saturating_sub(from));
-            while left > 0 {
-                let count = left.min(part);
-                left -= count;
-                for _ in 0..count {
-                    unrolled!(i < N, {
-                        let weight = if PRODUCTS {
-                            V::load(w.wrapping_add(i * V::LANES))
-                        } else {
-                            V::splat(1.0)
-                        };
-                        unrolled!(p < P, {
-                            let value = V::load(x.wrapping_add(p * apart + i * V::LANES));
-                            if max && !PRODUCTS {
-                                sums[p][i] = sums[p][i].max(value);
-                                lost[p][i] = lost[p][i].fma(value, zero);
+            let (mut x, mut w) = (top, weights);
+            macro_rules! add {
+                ($elements:expr) => {
+                    for _ in $elements {
+                        unrolled!(i < N, {
+                            let weight = if PRODUCTS {
+                                V::load(w.wrapping_add(i * V::LANES))
                             } else {
-                                sums[p][i] = sums[p][i].fma(weight, value);
-                            }
+                                V::splat(1.0)
+                            };
+                            unrolled!(p < P, {
+                                let value = V::load(x.wrapping_add(p * apart + i * V::LANES));
+                                if max && !PRODUCTS {
+                                    sums[p][i] = sums[p][i].max(value);
+                                    lost[p][i] = lost[p][i].fma(value, zero);
+                                } else {
+                                    sums[p][i] = sums[p][i].fma(weight, value);
+                                }
+                            });
                         });
-                    });
-                    x = x.wrapping_add(next_column);
-                    w = w.wrapping_add(channels);
-                }
-                if !PRODUCTS && !max {
+                        x = x.wrapping_add(next_column);
+                        w = w.wrapping_add(channels);
+                    }
+                };
+            }
+            // Parts of products would cost time: 1.15 to 1.45 of it for windows of 3 × 3.
+            if PRODUCTS || max {
+                add!(from..to);
+            } else {
+                // All columns of a window may be in the border, with `to` below `from`.
+                let mut left = to.saturating_sub(from);
+                while left > 0 {
+                    let count = left.min(PART);
+                    left -= count;
+                    add!(0..count);
                     unrolled!(p < P, {
                         unrolled!(i < N, {
                             means[p][i] = means[p][i].fma(sums[p][i], V::splat(1.0));
